@@ -1,0 +1,100 @@
+# Everything here installs what it needs first (scripts/setup, through sudo where you are not root).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PREFIX     ?= /usr/local
+SYSCONFDIR ?= /etc
+DESTDIR    ?=
+# Seconds for each fuzz target
+SECONDS_EACH ?= 60
+
+CARGO_HOME ?= $(HOME)/.cargo
+export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
+TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
+export SIDESTEP_BIN := $(TARGET)/release/sidestep
+# sudo resets PATH and the environment: both are handed on where a command runs as root.
+# Continuous integration builds what was committed, nothing newer.
+LOCKED := $(if $(CI),--locked)
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$(PATH)")
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## the program, target/release/sidestep
+	@scripts/setup build
+	cargo build --release $(LOCKED) --package sidestep
+
+.PHONY: demo
+demo: build ## two gateways and a router between them in a lab, watched live; leaves report/index.html
+	@scripts/setup lab
+	mkdir -p report
+	$(AS_ROOT) $(SIDESTEP_BIN) lab demo --report report
+
+.PHONY: test
+test: build ## every test: unit, property, simulation, and on this kernel (as root)
+	@scripts/setup lab test
+	SIDESTEP_REQUIRE_KERNEL=1 cargo test --workspace $(LOCKED) \
+		--config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
+
+.PHONY: test-stock-kernel
+test-stock-kernel: build ## the kernel-facing tests on Debian's stock kernel, in a virtual machine
+	@scripts/setup lab test stock-kernel
+	scripts/stock-kernel/run-tests
+
+.PHONY: bench
+bench: build ## throughput and latency, beside wireguard-go in the same lab
+	@scripts/setup lab bench
+	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab bench
+
+.PHONY: lint
+lint: ## formatting, clippy, licences and sources of dependencies, shell scripts
+	@scripts/setup build lint
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(LOCKED) -- --deny warnings
+	cargo deny $(LOCKED) check licenses bans sources
+	@scripts/advisories
+	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for SECONDS_EACH=60 seconds
+	@scripts/setup build fuzz
+	for target in $$(cargo fuzz list); do \
+		cargo fuzz run --sanitizer none "$$target" -- -max_total_time=$(SECONDS_EACH); \
+	done
+
+# Builds only where nothing is built, so that `make build && sudo make install` needs no compiler for root.
+$(SIDESTEP_BIN):
+	$(MAKE) build
+
+.PHONY: install
+install: $(SIDESTEP_BIN) ## program, systemd unit, manual and completions under PREFIX=/usr/local
+	install -D $(SIDESTEP_BIN) $(DESTDIR)$(PREFIX)/bin/sidestep
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin|$(PREFIX)/bin|; s|/etc/|$(SYSCONFDIR)/|' packaging/sidestep@.service \
+		> $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service
+	for file in $(GENERATED); do \
+		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$$file")"; \
+	done
+	$(SIDESTEP_BIN) man > $(DESTDIR)$(PREFIX)/share/$(MANUAL)
+	$(SIDESTEP_BIN) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
+	$(SIDESTEP_BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
+	$(SIDESTEP_BIN) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
+	@# Configurations hold private keys; one that is there is never overwritten.
+	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
+	[ -e $(DESTDIR)$(SYSCONFDIR)/sidestep/mt6d0.toml ] || \
+		install -m 0600 packaging/mt6d0.toml.example $(DESTDIR)$(SYSCONFDIR)/sidestep/
+
+MANUAL          := man/man1/sidestep.1
+BASH_COMPLETION := bash-completion/completions/sidestep
+ZSH_COMPLETION  := zsh/site-functions/_sidestep
+FISH_COMPLETION := fish/vendor_completions.d/sidestep.fish
+GENERATED       := $(MANUAL) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
+
+.PHONY: uninstall
+uninstall: ## removes what install put there; configurations stay
+	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service \
+		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
+		$(DESTDIR)$(SYSCONFDIR)/sidestep/mt6d0.toml.example
