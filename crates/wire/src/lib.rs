@@ -1,1 +1,122 @@
-//! wire
+//! Packet formats: views and builders over byte slices.
+//!
+//! Everything that Sidestep knows about the shape of a packet is here: headers, checksums, neighbor
+//! discovery, ICMP errors, and the two transformations that let packets cross the program in large pieces:
+//! cutting a super-packet into segments ([`segment`]) and merging received segments again ([`coalesce`]).
+//!
+//! What it does not do: no I/O, no clock, no randomness, no logging. It allocates nothing, with one exception:
+//! [`coalesce::Coalescer`] keeps its tables between batches, so that it stops allocating once it has seen its
+//! largest one.
+//!
+//! # Shape
+//!
+//! One file per protocol, the same shape in each. A view (`Packet`, `Segment`, `Datagram`, `Message`, `Frame`)
+//! borrows the bytes and is made by `parse`, which checks once that every field that the accessors read is
+//! there; the accessors then cannot fail. Headers that we write are plain structs with `to_bytes`.
+//!
+//! # Invariants
+//!
+//! - No function panics, whatever bytes it is given. Parsers are fuzzed and property-tested for that.
+//! - Loops over input are bounded by the input's length, walks over extension headers by
+//!   [`ipv6::MAX_EXTENSION_HEADERS`].
+//! - A view ends where the packet's own length field says, never behind it: link padding is not payload.
+//! - Checksums are verified where a merge would otherwise hide damage, and left alone where bytes pass through
+//!   unchanged.
+//!
+//! # Modules
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`checksum`] | internet checksum, pseudo-headers, incremental update |
+//! | [`ethernet`] | frames and MAC addresses |
+//! | [`ipv6`], [`ipv4`] | headers, extension headers, the upper-layer protocol |
+//! | [`tcp`], [`udp`] | transport headers |
+//! | [`icmpv6`], [`icmpv4`] | message headers and types |
+//! | [`icmp_error`] | complete error packets about a packet that cannot be delivered |
+//! | [`ndisc`] | neighbor discovery messages |
+//! | [`ecn`] | explicit congestion notification, also through tunnels |
+//! | [`mss`] | clamping of the TCP maximum segment size |
+//! | [`flow`] | addresses and flow hash of a packet |
+//! | [`virtio_net`] | the header before each packet of a TUN device with offloads |
+//! | [`segment`] | super-packet → segments |
+//! | [`coalesce`] | segments → super-packets |
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+pub mod checksum;
+pub mod coalesce;
+pub mod ecn;
+pub mod ethernet;
+pub mod flow;
+pub mod icmp_error;
+pub mod icmpv4;
+pub mod icmpv6;
+pub mod ipv4;
+pub mod ipv6;
+pub mod mss;
+pub mod ndisc;
+pub mod segment;
+pub mod tcp;
+pub mod udp;
+pub mod virtio_net;
+
+/// IP protocol numbers (also: IPv6 next-header values) that the crate names.
+pub mod protocol {
+    /// IPv6 Hop-by-Hop Options (RFC 8200 §4.3).
+    pub const HOP_BY_HOP: u8 = 0;
+    /// ICMP for IPv4 (RFC 792).
+    pub const ICMPV4: u8 = 1;
+    /// TCP (RFC 9293).
+    pub const TCP: u8 = 6;
+    /// UDP (RFC 768).
+    pub const UDP: u8 = 17;
+    /// IPv6 inside (RFC 2473, 6in4).
+    pub const IPV6: u8 = 41;
+    /// IPv6 Routing header (RFC 8200 §4.4).
+    pub const ROUTING: u8 = 43;
+    /// IPv6 Fragment header (RFC 8200 §4.5).
+    pub const FRAGMENT: u8 = 44;
+    /// Encapsulating Security Payload (RFC 4303).
+    pub const ESP: u8 = 50;
+    /// Authentication Header (RFC 4302).
+    pub const AUTHENTICATION: u8 = 51;
+    /// ICMPv6 (RFC 4443).
+    pub const ICMPV6: u8 = 58;
+    /// Nothing follows (RFC 8200 §4.7).
+    pub const NO_NEXT_HEADER: u8 = 59;
+    /// IPv6 Destination Options (RFC 8200 §4.6).
+    pub const DESTINATION_OPTIONS: u8 = 60;
+    /// Mobility header (RFC 6275).
+    pub const MOBILITY: u8 = 135;
+    /// Host Identity Protocol (RFC 7401).
+    pub const HIP: u8 = 139;
+    /// Shim6 (RFC 5533).
+    pub const SHIM6: u8 = 140;
+}
+
+/// Why bytes are not the packet that they were taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ParseError {
+    /// The bytes end before the header or the stated length does.
+    #[error("truncated: the bytes end before the packet does")]
+    Truncated,
+    /// The version nibble is neither the wanted one nor, where both will do, 4 or 6.
+    #[error("wrong IP version")]
+    Version,
+    /// A length field contradicts itself: shorter than its own header, or zero where that is not allowed.
+    #[error("a length field contradicts the packet")]
+    Length,
+    /// A checksum does not match.
+    #[error("wrong checksum")]
+    Checksum,
+    /// More extension headers than [`ipv6::MAX_EXTENSION_HEADERS`].
+    #[error("too many extension headers")]
+    ExtensionHeaders,
+    /// Well-formed, but not of the protocol or message type that the view is for.
+    #[error("another protocol or message type")]
+    Type,
+    /// A value that the protocol requires receivers to refuse (such as a neighbor discovery hop limit below 255).
+    #[error("a field has a value that must be refused")]
+    Value,
+}

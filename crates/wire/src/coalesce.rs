@@ -1,0 +1,378 @@
+//! Software receive offload: consecutive segments of a flow become one super-packet for one write to a TUN device.
+//!
+//! The mirror of [`segment`](crate::segment). Received packets stay where they are, in one large buffer (the
+//! arena) of which ranges are kept; a merged packet is a new head, with its [`virtio_net`] header, and the list
+//! of payload pieces for one gathering write. Tables are reused from batch to batch, so nothing is allocated once
+//! they have grown to the largest batch.
+//!
+//! # Rules
+//!
+//! - Merged are segments of one flow that follow each other and differ in nothing but what the kernel recreates
+//!   when it cuts the super-packet again: lengths, checksums, sequence number, IPv4 identification and PSH.
+//! - A transport checksum is verified before its segment may merge, as the merged packet gets a new one.
+//! - What cannot merge passes through byte for byte, with its own checksum.
+//! - Packets of one flow keep their order. Merged packets come out in the order of their first segments.
+
+use std::ops::Range;
+
+use crate::bytes::{put_u16, u16_at, u32_at};
+use crate::checksum::Sum;
+use crate::{flow, ipv4, ipv6, protocol, tcp, udp, virtio_net};
+
+/// Largest merged packet in bytes, IP header included.
+pub const MAX_PACKET: usize = 65_535;
+/// Most pieces of a merged packet: the kernel's limit for the datagrams of one UDP super-packet, and far below
+/// that for the parts of one gathering write.
+pub const MAX_PIECES: usize = 64;
+/// Flows that are watched for further segments at a time; the one begun first gives way.
+const MAX_OPEN: usize = 16;
+
+/// What the TUN device accepts merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Offloads {
+    /// TCP over IPv4 (`TUN_F_TSO4`).
+    pub tcp4: bool,
+    /// TCP over IPv6 (`TUN_F_TSO6`).
+    pub tcp6: bool,
+    /// UDP over IPv4 (`TUN_F_USO4`).
+    pub udp4: bool,
+    /// UDP over IPv6 (`TUN_F_USO6`).
+    pub udp6: bool,
+}
+
+/// A packet to write: `head` and then every piece, in order.
+#[derive(Debug, Clone, Copy)]
+pub struct Merged<'a> {
+    /// Virtio-net header and IP header; of a packet that could merge, the transport header too.
+    pub head: &'a [u8],
+    /// Ranges of the arena.
+    pub pieces: &'a [Range<usize>],
+}
+
+impl Merged<'_> {
+    /// Length in bytes of what is written, virtio-net header included.
+    #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.pieces.iter().map(ExactSizeIterator::len).sum::<usize>()
+    }
+}
+
+/// Merges one batch of packets; see the module's description.
+#[derive(Debug)]
+pub struct Coalescer {
+    offloads: Offloads,
+    /// The packets of this batch are the first `used`; behind them are kept ones for reuse.
+    groups: Vec<Group>,
+    used: usize,
+    /// Groups that further segments may join, the oldest first.
+    open: Vec<Open>,
+}
+
+#[derive(Debug)]
+struct Open {
+    flow_hash: u32,
+    group: usize,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    /// Virtio-net header, IP header and, of a group that was ever open, transport header.
+    head: Vec<u8>,
+    pieces: Vec<Range<usize>>,
+    /// Payload bytes of the first segment: the size that all but the last must have.
+    segment_size: usize,
+    payload_len: usize,
+}
+
+impl Coalescer {
+    /// A coalescer for a device with these offloads.
+    pub fn new(offloads: Offloads) -> Self {
+        Self { offloads, groups: Vec::new(), used: 0, open: Vec::with_capacity(MAX_OPEN) }
+    }
+
+    /// Takes one packet: `ip_header` (IPv6: the 40 bytes of the fixed header; IPv4: the header with its options)
+    /// followed by `arena[rest]`.
+    ///
+    /// All packets between two calls of [`clear`](Self::clear) lie in the same arena. A range outside of it is
+    /// the caller's fault; the packet is then dropped.
+    pub fn push(&mut self, arena: &[u8], ip_header: &[u8], rest: Range<usize>) {
+        let Some(bytes) = arena.get(rest.clone()) else {
+            debug_assert!(false, "range outside the arena");
+            return;
+        };
+        let Some(packet) = Candidate::read(ip_header, bytes) else {
+            // Perhaps a fragment of a datagram of an open flow, which later ones must not overtake.
+            self.close_flows_between(ip_header);
+            self.begin(ip_header, &[], rest);
+            return;
+        };
+        let found = self.open.iter().rposition(|open| {
+            open.flow_hash == packet.flow_hash && self.groups[open.group].is_of_flow(&packet)
+        });
+        let may_merge = packet.may_merge(self.offloads);
+        if let Some(index) = found {
+            let group = &mut self.groups[self.open[index].group];
+            if may_merge && group.accepts(&packet) {
+                if group.append(&packet, rest) == Further::No {
+                    self.open.remove(index);
+                }
+                return;
+            }
+            self.open.remove(index);
+        }
+        if !may_merge {
+            self.begin(ip_header, &[], rest);
+            return;
+        }
+        let payload = rest.start + packet.transport_header.len()..rest.end;
+        let group = self.begin(ip_header, packet.transport_header, payload);
+        if !packet.is_pushed() {
+            if self.open.len() == MAX_OPEN {
+                self.open.remove(0);
+            }
+            self.open.push(Open { flow_hash: packet.flow_hash, group });
+        }
+    }
+
+    /// The packets to write, in order.
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = Merged<'_>> {
+        self.groups[..self.used].iter().map(|group| Merged { head: &group.head, pieces: &group.pieces })
+    }
+
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.used == 0
+    }
+
+    /// Forgets the batch, so that its arena may be used again.
+    pub fn clear(&mut self) {
+        self.used = 0;
+        self.open.clear();
+    }
+
+    /// Begins a packet; returns its index.
+    fn begin(&mut self, ip_header: &[u8], transport_header: &[u8], piece: Range<usize>) -> usize {
+        let index = self.used;
+        if index == self.groups.len() {
+            self.groups.push(Group::default());
+        }
+        self.used += 1;
+        let group = &mut self.groups[index];
+        group.segment_size = piece.len();
+        group.payload_len = piece.len();
+        group.head.clear();
+        group.head.extend_from_slice(&virtio_net::Header::NONE.to_bytes());
+        group.head.extend_from_slice(ip_header);
+        group.head.extend_from_slice(transport_header);
+        group.pieces.clear();
+        group.pieces.push(piece);
+        index
+    }
+
+    fn close_flows_between(&mut self, ip_header: &[u8]) {
+        let addresses = match ip_header {
+            [first, ..] if first >> 4 == 6 => ip_header.get(8..40),
+            _ => ip_header.get(12..20),
+        };
+        let groups = &self.groups;
+        self.open.retain(|open| Some(groups[open.group].ip().addresses()) != addresses);
+    }
+}
+
+/// Whether further segments may join a group.
+#[derive(PartialEq, Eq)]
+enum Further {
+    Yes,
+    No,
+}
+
+impl Group {
+    fn ip(&self) -> IpHeader<'_> {
+        IpHeader(&self.head[virtio_net::LEN..])
+    }
+
+    fn transport_header(&self) -> &[u8] {
+        &self.ip().0[self.ip().len()..]
+    }
+
+    /// Same addresses, protocol and ports.
+    fn is_of_flow(&self, packet: &Candidate<'_>) -> bool {
+        let ip = self.ip();
+        ip.protocol() == packet.ip.protocol()
+            && ip.addresses() == packet.ip.addresses()
+            && self.transport_header()[..4] == packet.transport_header[..4]
+    }
+
+    /// Whether `packet`, of this group's flow and fit to merge, continues it.
+    fn accepts(&self, packet: &Candidate<'_>) -> bool {
+        let (ours, theirs) = (self.transport_header(), packet.transport_header);
+        if packet.payload_len > self.segment_size
+            || self.pieces.len() >= MAX_PIECES
+            || ours.len() != theirs.len()
+            || self.ip().len() + ours.len() + self.payload_len + packet.payload_len > MAX_PACKET
+            || !self.ip().is_continued_by(packet.ip, self.pieces.len() as u16)
+        {
+            return false;
+        }
+        if packet.ip.protocol() == protocol::UDP {
+            return true;
+        }
+        // Acknowledgement and data offset; window; urgent pointer and options.
+        u32_at(theirs, 4) == u32_at(ours, 4).wrapping_add(self.payload_len as u32)
+            && ours[8..13] == theirs[8..13]
+            && ours[14..16] == theirs[14..16]
+            && ours[18..] == theirs[18..]
+    }
+
+    fn append(&mut self, packet: &Candidate<'_>, rest: Range<usize>) -> Further {
+        self.pieces.push(rest.start + packet.transport_header.len()..rest.end);
+        self.payload_len += packet.payload_len;
+
+        let ip_len = self.ip().len();
+        let transport_len = packet.transport_header.len() + self.payload_len;
+        let is_ipv6 = self.ip().is_ipv6();
+        let pseudo_header = packet.ip.pseudo_header(transport_len as u16);
+        let header_len = self.head.len() - virtio_net::LEN;
+        let (virtio, ip) = self.head.split_at_mut(virtio_net::LEN);
+        let (ip, transport) = ip.split_at_mut(ip_len);
+        if is_ipv6 {
+            put_u16(ip, 4, transport_len as u16);
+        } else {
+            put_u16(ip, 2, (ip_len + transport_len) as u16);
+            ipv4::write_checksum(ip);
+        }
+        let (gso_type, csum_offset) = if packet.ip.protocol() == protocol::TCP {
+            transport[13] |= packet.transport_header[13] & tcp::PSH;
+            let gso_type = if is_ipv6 { virtio_net::GSO_TCPV6 } else { virtio_net::GSO_TCPV4 };
+            (gso_type, tcp::CHECKSUM_OFFSET)
+        } else {
+            put_u16(transport, 4, transport_len as u16);
+            (virtio_net::GSO_UDP_L4, udp::CHECKSUM_OFFSET)
+        };
+        put_u16(transport, csum_offset, pseudo_header.value());
+        let header = virtio_net::Header {
+            flags: virtio_net::NEEDS_CSUM,
+            gso_type,
+            hdr_len: header_len as u16,
+            gso_size: self.segment_size as u16,
+            csum_start: ip_len as u16,
+            csum_offset: csum_offset as u16,
+        };
+        virtio.copy_from_slice(&header.to_bytes());
+
+        if packet.payload_len < self.segment_size || packet.is_pushed() { Further::No } else { Further::Yes }
+    }
+}
+
+/// An IPv6 fixed header, or an IPv4 header without options; perhaps with more bytes behind it.
+#[derive(Debug, Clone, Copy)]
+struct IpHeader<'a>(&'a [u8]);
+
+impl<'a> IpHeader<'a> {
+    fn is_ipv6(self) -> bool {
+        self.0[0] >> 4 == 6
+    }
+
+    fn len(self) -> usize {
+        if self.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN }
+    }
+
+    fn protocol(self) -> u8 {
+        self.0[if self.is_ipv6() { 6 } else { 9 }]
+    }
+
+    fn addresses(self) -> &'a [u8] {
+        if self.is_ipv6() { &self.0[8..40] } else { &self.0[12..20] }
+    }
+
+    fn pseudo_header(self, length: u16) -> Sum {
+        Sum::of(self.addresses()) + Sum::word(u16::from(self.protocol())) + Sum::word(length)
+    }
+
+    /// Whether `next`, of the same flow and `distance` segments later, differs in nothing that must be kept.
+    fn is_continued_by(self, next: Self, distance: u16) -> bool {
+        let (ours, theirs) = (self.0, next.0);
+        if self.is_ipv6() {
+            // Version, traffic class and flow label; hop limit.
+            return ours[..4] == theirs[..4] && ours[7] == theirs[7];
+        }
+        // Type of service; flags; time to live. The identification means something only where the packet may be
+        // fragmented (RFC 6864), and counts up when the kernel cuts the packet.
+        ours[1] == theirs[1]
+            && ours[6..9] == theirs[6..9]
+            && (u16_at(ours, 6) & ipv4::DONT_FRAGMENT != 0
+                || u16_at(theirs, 4) == u16_at(ours, 4).wrapping_add(distance))
+    }
+}
+
+/// A packet whose flow is known.
+#[derive(Debug)]
+struct Candidate<'a> {
+    ip: IpHeader<'a>,
+    transport_header: &'a [u8],
+    payload_len: usize,
+    flow_hash: u32,
+    /// All behind the IP header.
+    transport: &'a [u8],
+}
+
+impl<'a> Candidate<'a> {
+    /// `None` for all that is not well-formed, unfragmented TCP or UDP directly behind a plain IP header.
+    fn read(ip_header: &'a [u8], transport: &'a [u8]) -> Option<Self> {
+        let ip = IpHeader(ip_header);
+        match *ip_header.first()? {
+            0x45 => {
+                let fits = ip_header.len() == ipv4::HEADER_LEN
+                    && usize::from(u16_at(ip_header, 2)) == ipv4::HEADER_LEN + transport.len()
+                    && u16_at(ip_header, 6) & !ipv4::DONT_FRAGMENT == 0;
+                fits.then_some(())?;
+            }
+            first if first >> 4 == 6 => {
+                let fits = ip_header.len() == ipv6::HEADER_LEN
+                    && usize::from(u16_at(ip_header, 4)) == transport.len();
+                fits.then_some(())?;
+            }
+            _ => return None,
+        }
+        let transport_header = match ip.protocol() {
+            protocol::TCP => tcp::Segment::parse(transport).ok()?.header(),
+            protocol::UDP => {
+                let datagram = udp::Datagram::parse(transport).ok()?;
+                (usize::from(datagram.length()) == transport.len()).then_some(())?;
+                &transport[..udp::HEADER_LEN]
+            }
+            _ => return None,
+        };
+        let flow_hash = flow::hash_parts(ip.addresses(), ip.protocol(), u32_at(transport_header, 0));
+        let payload_len = transport.len() - transport_header.len();
+        Some(Self { ip, transport_header, payload_len, flow_hash, transport })
+    }
+
+    /// Whether the packet may be part of a merged one, whatever its neighbors are.
+    fn may_merge(&self, offloads: Offloads) -> bool {
+        let is_tcp = self.ip.protocol() == protocol::TCP;
+        let offered = match (is_tcp, self.ip.is_ipv6()) {
+            (true, true) => offloads.tcp6,
+            (true, false) => offloads.tcp4,
+            (false, true) => offloads.udp6,
+            (false, false) => offloads.udp4,
+        };
+        let plain = if is_tcp {
+            self.transport_header[13] & !tcp::PSH == tcp::ACK
+        } else {
+            u16_at(self.transport_header, udp::CHECKSUM_OFFSET) != 0
+        };
+        offered && plain && self.payload_len > 0 && self.has_valid_checksums()
+    }
+
+    fn has_valid_checksums(&self) -> bool {
+        // The length fits 16 bits: it was compared with a length field.
+        (self.ip.pseudo_header(self.transport.len() as u16) + Sum::of(self.transport)).is_valid()
+            && (self.ip.is_ipv6() || Sum::of(self.ip.0).is_valid())
+    }
+
+    /// The sender wants it delivered at once.
+    fn is_pushed(&self) -> bool {
+        self.ip.protocol() == protocol::TCP && self.transport_header[13] & tcp::PSH != 0
+    }
+}
