@@ -1,1 +1,41 @@
-//! linux
+//! Everything that Sidestep asks of the Linux kernel, and every `unsafe` of the program.
+//!
+//! The other crates are given time and bytes and hand back bytes and wishes; this one carries the wishes out.
+//! It is synchronous, keeps no threads of its own, and decides nothing about the protocol.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`tun`] | the TUN device, with virtio-net headers and segmentation offloads |
+//! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue |
+//! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
+//! | [`nft`] | the table that keeps a hopping prefix dark |
+//! | [`packet`] | whole frames, received from and sent to an interface |
+//! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
+//! | [`event`] | epoll, a waker, signals |
+//! | [`clock`] | the two clocks |
+//! | [`process`] | open files, capabilities, private files |
+//! | [`netns`] | network namespaces, for the lab and the tests |
+//! | [`undo`] | the journal of what was set up, so that it can be taken down after a crash |
+//!
+//! Invariants:
+//! - What Sidestep puts into the kernel is marked as its own (the route protocol number [`netlink::PROTOCOL`],
+//!   the table name of [`nft`]) and only what carries the mark is ever removed.
+//! - What is to outlive a call is written to the journal of [`undo`] before it is done, never after.
+//! - Nothing on the packet path ([`tun`], [`udp`]) allocates, except to report an error.
+//! - An error names the system call and its object; where a kernel is too old, it says which one is not.
+
+pub mod clock;
+mod error;
+pub mod event;
+pub mod neighbor;
+pub mod netlink;
+pub mod netns;
+pub mod nft;
+pub mod packet;
+pub mod process;
+mod sockopt;
+pub mod tun;
+pub mod udp;
+pub mod undo;
+
+pub use error::{Error, Result};

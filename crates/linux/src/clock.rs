@@ -1,0 +1,54 @@
+//! The two clocks of the program.
+//!
+//! Sessions run on [`boottime_ms`], which never jumps and counts on through suspend; first contact and the user's
+//! eyes want [`unix_ms`].
+
+use nix::time::{ClockId, clock_gettime};
+use std::time::Duration;
+
+/// Milliseconds since boot, suspend included (CLOCK_BOOTTIME).
+#[must_use]
+pub fn boottime_ms() -> u64 {
+    now(ClockId::CLOCK_BOOTTIME).as_millis() as u64
+}
+
+/// Microseconds since boot, suspend included (CLOCK_BOOTTIME).
+#[must_use]
+pub fn boottime_us() -> u64 {
+    now(ClockId::CLOCK_BOOTTIME).as_micros() as u64
+}
+
+/// Milliseconds since 1970 (CLOCK_REALTIME); 0 if the clock stands before that.
+#[must_use]
+pub fn unix_ms() -> u64 {
+    now(ClockId::CLOCK_REALTIME).as_millis() as u64
+}
+
+/// Microseconds since 1970 (CLOCK_REALTIME); 0 if the clock stands before that.
+#[must_use]
+pub fn unix_us() -> u64 {
+    now(ClockId::CLOCK_REALTIME).as_micros() as u64
+}
+
+fn now(clock: ClockId) -> Duration {
+    // Both clocks exist on every kernel since 2.6.39, and the call has no other way to fail.
+    let Ok(time) = clock_gettime(clock) else { return Duration::ZERO };
+    match u64::try_from(time.tv_sec()) {
+        Ok(seconds) => Duration::new(seconds, time.tv_nsec() as u32),
+        Err(_) => Duration::ZERO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_units_of_a_clock_agree() {
+        let (ms, us) = (boottime_ms(), boottime_us());
+        assert!(us / 1000 - ms < 1000);
+        let (ms, us) = (unix_ms(), unix_us());
+        assert!(us / 1000 - ms < 1000);
+        assert!(ms > 1_600_000_000_000, "the machine's clock is not set");
+    }
+}

@@ -1,0 +1,111 @@
+//! Addresses of interfaces.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+};
+
+use super::{Netlink, family};
+use crate::error::Result;
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The interface.
+    pub index: u32,
+    /// The address, with the length of the prefix that is on the link.
+    pub address: IpNet,
+    /// Not useable: duplicate address detection is under way, or has failed.
+    pub tentative: bool,
+    /// Another node has it: duplicate address detection failed.
+    pub duplicate: bool,
+    /// Of global scope; otherwise it is good on its link or this host only.
+    pub global: bool,
+    /// Not to be used as a source of new flows.
+    pub deprecated: bool,
+}
+
+impl Netlink {
+    /// All addresses of an interface, of both families.
+    pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>> {
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = self.dump(request, || "RTM_GETADDR".into())?;
+        let all = answers.into_iter().filter_map(Address::from_message);
+        Ok(all.filter(|address| address.index == index).collect())
+    }
+
+    /// Adds an address to an interface. `detect_duplicates` is for IPv6: without, the address is useable at once.
+    pub fn add_address(&mut self, index: u32, address: IpNet, detect_duplicates: bool) -> Result<()> {
+        let mut message = address_message(index, address);
+        if !detect_duplicates && address.addr().is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+        }
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change(RouteNetlinkMessage::NewAddress(message), flags, || {
+            format!("add address {address} to link {index}")
+        })
+    }
+
+    /// Removes an address from an interface. Returns whether it was there.
+    pub fn delete_address(&mut self, index: u32, address: IpNet) -> Result<bool> {
+        let message = address_message(index, address);
+        let result = self.change(RouteNetlinkMessage::DelAddress(message), 0, || {
+            format!("delete address {address} from link {index}")
+        });
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EADDRNOTAVAIL | libc::ENODEV)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Address {
+    pub(super) fn from_message(message: RouteNetlinkMessage) -> Option<Address> {
+        let (RouteNetlinkMessage::NewAddress(message) | RouteNetlinkMessage::DelAddress(message)) = message
+        else {
+            return None;
+        };
+        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        // Where the two differ, IFA_ADDRESS is the other end of a point-to-point link and IFA_LOCAL the address.
+        let (mut address, mut local) = (None, None);
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Address(found) => address = Some(*found),
+                AddressAttribute::Local(found) => local = Some(*found),
+                AddressAttribute::Flags(all) => flags = *all,
+                _ => {}
+            }
+        }
+        let address = IpNet::new(local.or(address)?, message.header.prefix_len).ok()?;
+        Some(Address {
+            index: message.header.index,
+            address,
+            tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+            duplicate: flags.contains(AddressFlags::Dadfailed),
+            global: message.header.scope == AddressScope::Universe,
+            deprecated: flags.contains(AddressFlags::Deprecated),
+        })
+    }
+}
+
+fn address_message(index: u32, address: IpNet) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address.addr());
+    message.header.prefix_len = address.prefix_len();
+    message.header.index = index;
+    message.attributes.push(AddressAttribute::Local(address.addr()));
+    message.attributes.push(AddressAttribute::Address(address.addr()));
+    if let IpAddr::V4(_) = address.addr()
+        && address.addr().is_loopback()
+    {
+        message.header.scope = AddressScope::Host;
+    }
+    message
+}

@@ -1,0 +1,104 @@
+//! Interfaces.
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use wire::ethernet::MacAddress;
+
+use super::Netlink;
+use crate::error::{Error, Result};
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The longest packet it takes.
+    pub mtu: u32,
+    /// Its hardware address, if it is an Ethernet-like interface.
+    pub mac: Option<MacAddress>,
+    /// The operator wants it up.
+    pub up: bool,
+    /// It is up, and there is a carrier.
+    pub running: bool,
+}
+
+impl Netlink {
+    /// All interfaces.
+    pub fn links(&mut self) -> Result<Vec<Link>> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump(request, || "RTM_GETLINK".into())?;
+        Ok(answers.into_iter().filter_map(Link::from_message).collect())
+    }
+
+    /// The interface of that name, if there is one.
+    pub fn link_by_name(&mut self, name: &str) -> Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        self.one_link(message, || format!("RTM_GETLINK {name}"))
+    }
+
+    /// The interface of that index, if there is one.
+    pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.one_link(message, || format!("RTM_GETLINK {index}"))
+    }
+
+    /// Sets an interface up or down.
+    pub fn set_link_up(&mut self, index: u32, up: bool) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.header.change_mask = LinkFlags::Up;
+        if up {
+            message.header.flags = LinkFlags::Up;
+        }
+        let direction = if up { "up" } else { "down" };
+        self.change(RouteNetlinkMessage::SetLink(message), 0, || format!("set link {index} {direction}"))
+    }
+
+    /// Sets an interface's MTU.
+    pub fn set_link_mtu(&mut self, index: u32, mtu: u32) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes.push(LinkAttribute::Mtu(mtu));
+        self.change(RouteNetlinkMessage::SetLink(message), 0, || format!("set link {index} mtu {mtu}"))
+    }
+
+    fn one_link(&mut self, message: LinkMessage, what: impl Fn() -> String) -> Result<Option<Link>> {
+        match self.get(RouteNetlinkMessage::GetLink(message), what) {
+            Ok(answer) => Ok(Link::from_message(answer)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            // A name that no interface can have.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ERANGE | libc::EINVAL)) => Ok(None),
+            Err(Error { what, source }) => Err(Error { what, source }),
+        }
+    }
+}
+
+impl Link {
+    pub(super) fn from_message(message: RouteNetlinkMessage) -> Option<Link> {
+        let (RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message)) = message else {
+            return None;
+        };
+        let flags = message.header.flags;
+        let mut link = Link {
+            index: message.header.index,
+            name: String::new(),
+            mtu: 0,
+            mac: None,
+            up: flags.contains(LinkFlags::Up),
+            running: flags.contains(LinkFlags::Running | LinkFlags::Up),
+        };
+        for attribute in message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name = name,
+                LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+                LinkAttribute::Address(bytes) => link.mac = bytes.try_into().ok().map(MacAddress),
+                _ => {}
+            }
+        }
+        Some(link)
+    }
+}

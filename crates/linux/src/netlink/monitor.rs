@@ -1,0 +1,93 @@
+//! News of changes to links, addresses and routes, whoever made them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use super::{Address, Link, messages};
+use crate::error::{Context, Error, Result};
+
+/// Something changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An interface is new, or went up or down, or has another name or MTU: this is what it is now.
+    Link(Link),
+    /// The interface of that index is gone.
+    LinkGone(u32),
+    /// An address was added, or one of its properties changed.
+    Address(Address),
+    /// An address was removed.
+    AddressGone(Address),
+    /// A route was added or removed.
+    Route,
+    /// More changed than the kernel could tell: ask for everything again.
+    Missed,
+}
+
+/// A socket that hears of changes in the network namespace it was opened in.
+pub struct Monitor {
+    socket: Socket,
+}
+
+impl std::fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}
+
+impl Monitor {
+    /// Hears of changes from now on. Add it to a [`crate::event::Poller`] as readable.
+    pub fn open() -> Result<Self> {
+        let groups = [
+            libc::RTNLGRP_LINK,
+            libc::RTNLGRP_IPV4_IFADDR,
+            libc::RTNLGRP_IPV6_IFADDR,
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV6_ROUTE,
+        ];
+        let mut socket = Socket::new(NETLINK_ROUTE).context(|| "socket for rtnetlink")?;
+        socket.bind(&SocketAddr::new(0, 0)).context(|| "bind the rtnetlink socket")?;
+        for group in groups {
+            socket.add_membership(group).context(|| format!("join rtnetlink group {group}"))?;
+        }
+        socket.set_non_blocking(true).context(|| "fcntl O_NONBLOCK")?;
+        Ok(Self { socket })
+    }
+
+    /// All changes since the last call; none when nothing changed.
+    pub fn read(&self) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((bytes, _)) => changes.extend(messages(&bytes).filter_map(change)),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN | libc::EINTR) => return Ok(changes),
+                    Some(libc::ENOBUFS) => changes.push(Change::Missed),
+                    _ => return Err(Error::new("recvfrom on the rtnetlink socket", error)),
+                },
+            }
+        }
+    }
+}
+
+impl AsFd for Monitor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the socket owns the descriptor and lives as long as the borrow of `self`.
+        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+    }
+}
+
+fn change(message: &[u8]) -> Option<Change> {
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok()?;
+    let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
+    match message {
+        RouteNetlinkMessage::NewLink(_) => Link::from_message(message).map(Change::Link),
+        RouteNetlinkMessage::DelLink(link) => Some(Change::LinkGone(link.header.index)),
+        RouteNetlinkMessage::NewAddress(_) => Address::from_message(message).map(Change::Address),
+        RouteNetlinkMessage::DelAddress(_) => Address::from_message(message).map(Change::AddressGone),
+        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(Change::Route),
+        _ => None,
+    }
+}

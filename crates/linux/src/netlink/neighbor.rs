@@ -1,0 +1,125 @@
+//! Neighbor entries: which hardware address an address of a link has.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteProtocol, RouteType};
+use wire::ethernet::MacAddress;
+
+use super::{Netlink, PROTOCOL, family};
+use crate::error::Result;
+
+/// What the kernel knows of a neighbor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbor {
+    /// The interface it is behind.
+    pub index: u32,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its hardware address, if it is known.
+    pub mac: Option<MacAddress>,
+    /// The kernel may send to it now: the entry is neither unresolved nor failed.
+    pub usable: bool,
+    /// The entry carries our mark.
+    pub own: bool,
+}
+
+/// How long an entry is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighborState {
+    /// As if just confirmed: the kernel uses it at once, verifies it later, and collects it when unused.
+    Reachable,
+    /// Until it is removed.
+    Permanent,
+}
+
+impl Netlink {
+    /// The neighbor entry of an address, if there is one.
+    pub fn neighbor(&mut self, index: u32, address: IpAddr) -> Result<Option<Neighbor>> {
+        let message = neighbor_message(index, address);
+        let what = || format!("RTM_GETNEIGH {address} on link {index} (needs Linux 5.0)");
+        match self.get(RouteNetlinkMessage::GetNeighbour(message), what) {
+            Ok(answer) => Ok(Neighbor::from_message(answer)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds a neighbor entry, marked as ours. If the kernel has one for the address already, the error
+    /// [already exists](crate::Error::already_exists), and that entry stays as it is.
+    pub fn add_neighbor(
+        &mut self,
+        index: u32,
+        address: Ipv6Addr,
+        mac: MacAddress,
+        state: NeighborState,
+    ) -> Result<()> {
+        let mut message = neighbor_message(index, address.into());
+        message.header.state = match state {
+            NeighborState::Reachable => NeighbourState::Reachable,
+            NeighborState::Permanent => NeighbourState::Permanent,
+        };
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+        message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
+            format!("add neighbor {address} on link {index}")
+        })
+    }
+
+    /// Removes a neighbor entry if it is there and ours. Returns whether it was.
+    pub fn delete_neighbor(&mut self, index: u32, address: Ipv6Addr) -> Result<bool> {
+        match self.neighbor(index, address.into()) {
+            Ok(Some(entry)) if entry.own => {}
+            Ok(_) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let message = neighbor_message(index, address.into());
+        let result = self.change(RouteNetlinkMessage::DelNeighbour(message), 0, || {
+            format!("delete neighbor {address} on link {index}")
+        });
+        match result {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Neighbor {
+    fn from_message(message: RouteNetlinkMessage) -> Option<Neighbor> {
+        let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
+        let (mut address, mut mac, mut own) = (None, None, false);
+        for attribute in message.attributes {
+            match attribute {
+                NeighbourAttribute::Destination(NeighbourAddress::Inet(v4)) => address = Some(v4.into()),
+                NeighbourAttribute::Destination(NeighbourAddress::Inet6(v6)) => address = Some(v6.into()),
+                NeighbourAttribute::LinkLayerAddress(bytes) => mac = bytes.try_into().ok().map(MacAddress),
+                NeighbourAttribute::Protocol(protocol) => own = protocol == RouteProtocol::Other(PROTOCOL),
+                _ => {}
+            }
+        }
+        let usable = !matches!(
+            message.header.state,
+            NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
+        );
+        Some(Neighbor { index: message.header.ifindex, address: address?, mac, usable, own })
+    }
+}
+
+fn neighbor_message(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index;
+    message.header.kind = RouteType::Unspec;
+    message.attributes.push(NeighbourAttribute::Destination(match address {
+        IpAddr::V4(v4) => NeighbourAddress::Inet(v4),
+        IpAddr::V6(v6) => NeighbourAddress::Inet6(v6),
+    }));
+    message
+}

@@ -1,0 +1,259 @@
+//! Routes.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Netlink, PROTOCOL, family};
+use crate::error::{Error, Result};
+
+const RT_TABLE_LOCAL: u8 = 255;
+
+/// A route that Sidestep makes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Route {
+    /// Where it leads.
+    pub destination: IpNet,
+    /// How it gets there.
+    pub via: Via,
+}
+
+/// How a route gets to its destination.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Via {
+    /// Every address of the destination is this host's own: `ip route add local PREFIX dev lo`.
+    Local,
+    /// Out of an interface.
+    Link {
+        /// The interface.
+        index: u32,
+        /// The next router; without one the destination is on the link.
+        gateway: Option<IpAddr>,
+        /// The MTU of the route, where it is below the interface's.
+        mtu: Option<u32>,
+        /// Among routes to the same destination the lowest one is taken; the kernel's default without.
+        metric: Option<u32>,
+    },
+}
+
+/// What the kernel does with a packet to some address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// The interface it leaves through.
+    pub index: u32,
+    /// The router it is given to; without one it goes to the address itself.
+    pub gateway: Option<IpAddr>,
+    /// The source address that the kernel would choose.
+    pub source: Option<IpAddr>,
+    /// The path MTU, if a route or an ICMPv6 message set one.
+    pub mtu: Option<u32>,
+    /// The address is this host's own.
+    pub local: bool,
+}
+
+impl Route {
+    /// The whole prefix becomes this host's own.
+    #[must_use]
+    pub fn local(destination: IpNet) -> Self {
+        Self { destination, via: Via::Local }
+    }
+
+    /// The destination is behind an interface.
+    #[must_use]
+    pub fn device(destination: IpNet, index: u32) -> Self {
+        Self { destination, via: Via::Link { index, gateway: None, mtu: None, metric: None } }
+    }
+}
+
+impl std::fmt::Display for Route {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let destination = self.destination;
+        match &self.via {
+            Via::Local => write!(f, "local {destination} dev lo"),
+            Via::Link { index, gateway, mtu, metric } => {
+                write!(f, "{destination} dev {index}")?;
+                let gateway = gateway.map(|gateway| format!(" via {gateway}"));
+                let mtu = mtu.map(|mtu| format!(" mtu {mtu}"));
+                let metric = metric.map(|metric| format!(" metric {metric}"));
+                [gateway, mtu, metric].into_iter().flatten().try_for_each(|part| f.write_str(&part))
+            }
+        }
+    }
+}
+
+impl Netlink {
+    /// Adds a route, marked as ours. If the same one is there already, whosever it is, the error
+    /// [already exists](crate::Error::already_exists).
+    pub fn add_route(&mut self, route: &Route) -> Result<()> {
+        let message = route_message(route);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change(RouteNetlinkMessage::NewRoute(message), flags, || format!("add route {route}"))
+    }
+
+    /// Removes a route if it is there and ours. Returns whether it was.
+    pub fn delete_route(&mut self, route: &Route) -> Result<bool> {
+        // The kernel compares rtm_protocol, so a route of somebody else's is not found.
+        let message = route_message(route);
+        match self.change(RouteNetlinkMessage::DelRoute(message), 0, || format!("delete route {route}")) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes the MTU of a route of ours that is there; `None` lets it follow the interface's again.
+    pub fn set_route_mtu(&mut self, route: &mut Route, new_mtu: Option<u32>) -> Result<()> {
+        let Via::Link { mtu, .. } = &mut route.via else {
+            return Err(Error::other(format!("set mtu of route {route}"), "a local route has none"));
+        };
+        *mtu = new_mtu;
+        let message = route_message(route);
+        self.change(RouteNetlinkMessage::NewRoute(message), netlink_packet_core::NLM_F_REPLACE, || {
+            format!("replace route {route}")
+        })
+    }
+
+    /// What the kernel would do with a packet to `destination` that is not forwarded.
+    /// `None` when there is no route.
+    pub fn route_to(&mut self, destination: IpAddr) -> Result<Option<NextHop>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = if destination.is_ipv6() { 128 } else { 32 };
+        message.attributes.push(RouteAttribute::Destination(destination.into()));
+        match self.get(RouteNetlinkMessage::GetRoute(message), || format!("RTM_GETROUTE {destination}")) {
+            Ok(answer) => Ok(NextHop::from_message(answer)),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All routes that carry our mark, of both families.
+    pub fn own_routes(&mut self) -> Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        for family in [netlink_packet_route::AddressFamily::Inet6, netlink_packet_route::AddressFamily::Inet]
+        {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            let answers = self.dump(RouteNetlinkMessage::GetRoute(message), || "RTM_GETROUTE".into())?;
+            routes.extend(answers.into_iter().filter_map(own_route));
+        }
+        Ok(routes)
+    }
+}
+
+impl NextHop {
+    fn from_message(message: RouteNetlinkMessage) -> Option<NextHop> {
+        let RouteNetlinkMessage::NewRoute(message) = message else { return None };
+        let mut hop = NextHop {
+            index: 0,
+            gateway: None,
+            source: None,
+            mtu: None,
+            local: message.header.kind == RouteType::Local,
+        };
+        if !matches!(message.header.kind, RouteType::Unicast | RouteType::Local) {
+            return None;
+        }
+        for attribute in message.attributes {
+            match attribute {
+                RouteAttribute::Oif(index) => hop.index = index,
+                RouteAttribute::Gateway(gateway) => hop.gateway = ip_address(&gateway),
+                RouteAttribute::PrefSource(source) => hop.source = ip_address(&source),
+                RouteAttribute::Metrics(metrics) => hop.mtu = mtu_of(&metrics),
+                _ => {}
+            }
+        }
+        Some(hop)
+    }
+}
+
+fn route_message(route: &Route) -> RouteMessage {
+    let destination = route.destination.trunc();
+    let mut message = RouteMessage::default();
+    let header = &mut message.header;
+    header.address_family = family(destination.addr());
+    header.destination_prefix_length = destination.prefix_len();
+    header.protocol = RouteProtocol::Other(PROTOCOL);
+    let attributes = &mut message.attributes;
+    attributes.push(RouteAttribute::Destination(destination.addr().into()));
+    match &route.via {
+        Via::Local => {
+            header.kind = RouteType::Local;
+            header.table = RT_TABLE_LOCAL;
+            header.scope = RouteScope::Host;
+            attributes.push(RouteAttribute::Oif(LOOPBACK));
+        }
+        Via::Link { index, gateway, mtu, metric } => {
+            header.kind = RouteType::Unicast;
+            header.table = RouteHeader::RT_TABLE_MAIN;
+            header.scope = match gateway {
+                None if destination.addr().is_ipv4() => RouteScope::Link,
+                _ => RouteScope::Universe,
+            };
+            attributes.push(RouteAttribute::Oif(*index));
+            attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(gateway.into())));
+            attributes.extend(mtu.map(|mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)])));
+            attributes.extend(metric.map(RouteAttribute::Priority));
+        }
+    }
+    message
+}
+
+/// The loopback interface is the first of every network namespace.
+const LOOPBACK: u32 = 1;
+
+fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
+    if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
+        return None;
+    }
+    let (mut index, mut gateway, mut mtu, mut metric) = (0, None, None, None);
+    let mut destination = if message.header.address_family == netlink_packet_route::AddressFamily::Inet6 {
+        IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)
+    } else {
+        IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)
+    };
+    for attribute in message.attributes {
+        match attribute {
+            RouteAttribute::Destination(address) => destination = ip_address(&address)?,
+            RouteAttribute::Oif(found) => index = found,
+            RouteAttribute::Gateway(address) => gateway = ip_address(&address),
+            RouteAttribute::Metrics(metrics) => mtu = mtu_of(&metrics),
+            RouteAttribute::Priority(priority) => metric = Some(priority),
+            _ => {}
+        }
+    }
+    let destination = IpNet::new(destination, message.header.destination_prefix_length).ok()?;
+    let via = match message.header.kind {
+        RouteType::Local => Via::Local,
+        RouteType::Unicast => Via::Link { index, gateway, mtu, metric },
+        _ => return None,
+    };
+    Some(Route { destination, via })
+}
+
+fn ip_address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(v4) => Some(IpAddr::V4(*v4)),
+        RouteAddress::Inet6(v6) => Some(IpAddr::V6(*v6)),
+        _ => None,
+    }
+}
+
+fn mtu_of(metrics: &[RouteMetric]) -> Option<u32> {
+    metrics.iter().find_map(|metric| match metric {
+        RouteMetric::Mtu(mtu) => Some(*mtu),
+        _ => None,
+    })
+}

@@ -1,0 +1,139 @@
+//! The process itself: open files, privileges, files that nobody else may read.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use caps::{CapSet, CapsHashSet};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+pub use caps::Capability;
+
+use crate::error::{Context, Error, Result};
+
+/// The longest that a file with a secret may be.
+const MAX_PRIVATE_FILE: u64 = 64 * 1024;
+
+/// Raises the limit of open files as far as it goes without privilege, and returns it.
+pub fn raise_open_files() -> Result<u64> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context(|| "getrlimit RLIMIT_NOFILE")?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).context(|| "setrlimit RLIMIT_NOFILE")?;
+    Ok(hard)
+}
+
+/// Whether this thread has CAP_NET_ADMIN: without it there is no tunnel.
+#[must_use]
+pub fn may_administer_network() -> bool {
+    caps::has_cap(None, CapSet::Effective, Capability::CAP_NET_ADMIN).unwrap_or(false)
+}
+
+/// Gives up all capabilities but `keep`, for good, in this thread, the threads and the programs that it starts:
+/// call it before the first thread. What is kept is handed on to programs (`nft`) also where the user is not root.
+pub fn keep_capabilities(keep: &[Capability]) -> Result<()> {
+    nix::sys::prctl::set_no_new_privs().context(|| "prctl PR_SET_NO_NEW_PRIVS")?;
+    let permitted = read_set(CapSet::Permitted)?;
+    let keep: CapsHashSet =
+        keep.iter().copied().filter(|capability| permitted.contains(capability)).collect();
+    // Dropping from the bounding set takes CAP_SETPCAP. Without it, what is not permitted cannot come back anyway,
+    // for want of new privileges.
+    if permitted.contains(&Capability::CAP_SETPCAP) {
+        for capability in read_set(CapSet::Bounding)?.difference(&keep) {
+            caps::drop(None, CapSet::Bounding, *capability).map_err(|error| {
+                Error::other(format!("prctl PR_CAPBSET_DROP {capability}"), error.to_string())
+            })?;
+        }
+    }
+    caps::clear(None, CapSet::Ambient)
+        .map_err(|error| Error::other("prctl PR_CAP_AMBIENT_CLEAR_ALL", error.to_string()))?;
+    // Effective first: it must stay within permitted. Ambient last: it must stay within inheritable.
+    for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable, CapSet::Ambient] {
+        caps::set(None, set, &keep)
+            .map_err(|error| Error::other(format!("capset {set:?}"), error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Reads a file that holds a secret. A file that others than its owner may read, or that belongs to somebody else
+/// than root and the user of this process, is refused. Erasing what was read is the caller's business.
+pub fn read_private_file(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    let file = OpenOptions::new()
+        .read(true)
+        // A pipe in place of the file must not hold us up.
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .context(|| format!("open {shown}"))?;
+    check_private(&file, path)?;
+    let mut content = Vec::new();
+    file.take(MAX_PRIVATE_FILE).read_to_end(&mut content).context(|| format!("read {shown}"))?;
+    Ok(content)
+}
+
+fn check_private(file: &File, path: &Path) -> Result<()> {
+    let shown = path.display();
+    let metadata = file.metadata().context(|| format!("fstat {shown}"))?;
+    let refuse = |reason: String| Err(Error::other(format!("{shown} is to hold a secret"), reason));
+    if !metadata.is_file() || metadata.len() > MAX_PRIVATE_FILE {
+        return refuse(format!("not a plain file of at most {MAX_PRIVATE_FILE} bytes"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return refuse(format!("others may read or write it (mode {mode:04o}): `chmod 600 {shown}`"));
+    }
+    let user = nix::unistd::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != user {
+        return refuse(format!("it belongs to user {}: `chown {user} {shown}`", metadata.uid()));
+    }
+    Ok(())
+}
+
+fn read_set(set: CapSet) -> Result<CapsHashSet> {
+    caps::read(None, set).map_err(|error| Error::other(format!("capget {set:?}"), error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        std::fs::write(&path, "secret").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let error = read_private_file(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 0640") && error.contains("chmod 600"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(read_private_file(&path).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_secret_that_is_no_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(read_private_file(directory.path()).is_err());
+        assert!(read_private_file(&directory.path().join("nothing")).is_err());
+    }
+
+    #[test]
+    fn capabilities_that_are_not_kept_are_gone() {
+        // A thread of its own: what it gives up, the other tests keep.
+        std::thread::spawn(|| {
+            let before = may_administer_network();
+            keep_capabilities(&[Capability::CAP_NET_ADMIN]).unwrap();
+            assert_eq!(may_administer_network(), before);
+            assert!(!caps::has_cap(None, CapSet::Permitted, Capability::CAP_SYS_ADMIN).unwrap());
+            keep_capabilities(&[]).unwrap();
+            assert!(!may_administer_network());
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_the_hard_one() {
+        let limit = raise_open_files().unwrap();
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (limit, limit));
+    }
+}

@@ -1,0 +1,181 @@
+//! The TUN device: whole packets and super-packets, each behind a 10-byte virtio-net header.
+//!
+//! The device lives as long as its queues: nothing is left behind by a crash.
+
+use std::fs::OpenOptions;
+use std::io::IoSlice;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use crate::error::{Context, Error, Result};
+
+/// Bytes of the virtio-net header before every packet, in both directions (`struct virtio_net_hdr`).
+pub const VNET_HEADER: usize = 10;
+
+/// The longest that [`Queue::read`] hands over: a header and a super-packet of 64 KB.
+pub const MAX_READ: usize = VNET_HEADER + 65_535;
+
+const CLONE_DEVICE: &str = "/dev/net/tun";
+// Not in libc: make the device, or fail if there is one of that name already.
+const IFF_TUN_EXCL: i32 = 0x8000;
+
+/// Which super-packets the kernel hands to us and takes from us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Offloads {
+    /// None: single packets with complete checksums.
+    None,
+    /// TCP over IPv4 and IPv6, and checksums left to us.
+    Tcp,
+    /// The same, and UDP. Needs Linux 6.2.
+    TcpAndUdp,
+}
+
+impl Offloads {
+    fn flags(self) -> libc::c_uint {
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        match self {
+            Offloads::None => 0,
+            Offloads::Tcp => tcp,
+            Offloads::TcpAndUdp => tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6,
+        }
+    }
+}
+
+/// A TUN device that was just made. It is down and has no address: see [`crate::netlink`].
+#[derive(Debug)]
+pub struct Device {
+    /// Its interface index.
+    pub index: u32,
+    /// What the kernel took of the offloads that were asked for.
+    pub offloads: Offloads,
+    /// One queue per thread that is to read packets. The device goes when the last one is dropped.
+    pub queues: Vec<Queue>,
+}
+
+/// Makes the TUN device `name` with so many queues (1 … 256), and the best offloads up to `offloads`.
+pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
+    let what = || format!("TUN device {name}");
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', ' ', '\0']) {
+        return Err(Error::other(what(), "not a name for an interface: 1 to 15 characters, no / % or space"));
+    }
+    let mut made = Vec::with_capacity(queues.max(1));
+    for number in 0..queues.max(1) {
+        let exclusive = number == 0;
+        made.push(attach(name, queues > 1, exclusive)?);
+    }
+    let offloads = set_offloads(&made, offloads, name)?;
+    let index = nix::net::if_::if_nametoindex(name).context(|| format!("if_nametoindex {name}"))?;
+    Ok(Device { index, offloads, queues: made })
+}
+
+/// One queue of a TUN device. Non-blocking; add it to a [`crate::event::Poller`].
+#[derive(Debug)]
+pub struct Queue {
+    fd: OwnedFd,
+}
+
+impl Queue {
+    /// The next packet behind its virtio-net header, and how long both are. `None` when there is none now.
+    pub fn read(&self, buffer: &mut [u8]) -> Result<Option<usize>> {
+        match nix::unistd::read(&self.fd, buffer) {
+            Ok(length) => Ok(Some(length)),
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
+            Err(error) => Err(Error::new("read from the TUN device", error)),
+        }
+    }
+
+    /// Hands the kernel one packet: a virtio-net header and the packet, in any number of pieces.
+    ///
+    /// `EINVAL` means that this packet or header makes no sense to the kernel, `EIO` that the device is down;
+    /// neither says anything about the next packet.
+    pub fn write(&self, pieces: &[IoSlice<'_>]) -> Result<()> {
+        nix::sys::uio::writev(&self.fd, pieces).map(drop).context(|| "write to the TUN device")
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn attach(name: &str, multiple: bool, exclusive: bool) -> Result<Queue> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(CLONE_DEVICE)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => Error::new(
+                format!("open {CLONE_DEVICE} (the kernel needs CONFIG_TUN: try `modprobe tun`)"),
+                error,
+            ),
+            _ => Error::new(format!("open {CLONE_DEVICE}"), error),
+        })?;
+    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+    if multiple {
+        flags |= libc::IFF_MULTI_QUEUE;
+    }
+    if exclusive {
+        flags |= IFF_TUN_EXCL;
+    }
+    // SAFETY: a structure of integers and byte arrays, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if result < 0 {
+        let error = std::io::Error::last_os_error();
+        let remedy = match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => {
+                " (an interface of that name exists already: stop the program that holds it, or choose another name)"
+            }
+            Some(libc::EPERM) => " (needs CAP_NET_ADMIN)",
+            _ => "",
+        };
+        return Err(Error::new(format!("TUNSETIFF {name}{remedy}"), error));
+    }
+    let header = VNET_HEADER as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int.
+    if unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header) } < 0 {
+        return Err(Error::last(format!("TUNSETVNETHDRSZ {name}")));
+    }
+    Ok(Queue { fd: file.into() })
+}
+
+fn set_offloads(queues: &[Queue], wanted: Offloads, name: &str) -> Result<Offloads> {
+    let mut offloads = wanted;
+    for queue in queues {
+        loop {
+            // SAFETY: TUNSETOFFLOAD takes its argument by value.
+            let result = unsafe {
+                libc::ioctl(queue.fd.as_raw_fd(), libc::TUNSETOFFLOAD, libc::c_ulong::from(offloads.flags()))
+            };
+            if result == 0 {
+                break;
+            }
+            offloads = match offloads {
+                Offloads::TcpAndUdp => Offloads::Tcp,
+                Offloads::Tcp => Offloads::None,
+                Offloads::None => return Err(Error::last(format!("TUNSETOFFLOAD {name}"))),
+            };
+        }
+    }
+    Ok(offloads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_interface_can_have_is_refused() {
+        for name in ["", "a-name-of-16-byte", "a/b", "tun%d", "a b"] {
+            let error = create(name, 1, Offloads::None).unwrap_err();
+            assert!(error.to_string().contains("not a name"), "{name}: {error}");
+        }
+    }
+}

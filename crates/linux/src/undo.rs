@@ -1,0 +1,254 @@
+//! The journal of what was set up in the kernel and would outlive us.
+//!
+//! A step is written down before it is taken, and struck out after it was taken back. So whatever a crash leaves
+//! behind is in the journal, which the next start finds: [`Journal::open`] then takes everything back. Taking back
+//! what is not there is no error, and what is not ours is left alone: routes and neighbor entries carry
+//! [`crate::netlink::PROTOCOL`], a table our name.
+//!
+//! The file has one JSON value a line: `{"did":STEP}` or `{"undid":STEP}`. A line that a crash cut short is passed
+//! over: its step was not taken yet.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use wire::ethernet::MacAddress;
+
+use crate::error::{Context, Error, Result};
+use crate::netlink::{NeighborState, Netlink, Route};
+use crate::nft;
+
+/// Lines that are struck out before the file is written anew.
+const COMPACT_AFTER: usize = 4_096;
+
+/// Something that Sidestep put into the kernel, and how to find it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// A route of ours.
+    Route(Route),
+    /// A neighbor entry of ours.
+    Neighbor {
+        /// The interface.
+        index: u32,
+        /// The neighbor's address.
+        address: Ipv6Addr,
+    },
+    /// The table that keeps the prefix of this tunnel dark.
+    DarkPrefix {
+        /// The tunnel's name.
+        tunnel: String,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Line {
+    Did(Step),
+    Undid(Step),
+}
+
+/// The journal of one tunnel. Whoever has it open must be the only one: the TUN device's name sees to that.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    done: Vec<Step>,
+    struck_out: usize,
+}
+
+impl Journal {
+    /// Opens the journal, and first takes back whatever an earlier run left. Returns what that was.
+    ///
+    /// Call it once the TUN device is made, so that two programs cannot undo each other's work.
+    pub fn open(path: &Path, netlink: &mut Netlink) -> Result<(Self, Vec<Step>)> {
+        let left = match std::fs::read(path) {
+            Ok(content) => outstanding(&content),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(Error::new(format!("read {}", path.display()), error)),
+        };
+        for step in left.iter().rev() {
+            take_back(step, netlink)?;
+        }
+        let file = write_anew(path, &[])?;
+        Ok((Self { path: path.to_owned(), file, done: Vec::new(), struck_out: 0 }, left))
+    }
+
+    /// What has been set up and not yet taken back, oldest first.
+    #[must_use]
+    pub fn done(&self) -> &[Step] {
+        &self.done
+    }
+
+    /// Adds a route. If the very same one is there already, whosever it is, it stays, and the error
+    /// [already exists](crate::Error::already_exists).
+    pub fn add_route(&mut self, netlink: &mut Netlink, route: Route) -> Result<()> {
+        let step = Step::Route(route.clone());
+        self.take(step, || netlink.add_route(&route))
+    }
+
+    /// Removes a route that was added through this journal.
+    pub fn delete_route(&mut self, netlink: &mut Netlink, route: &Route) -> Result<()> {
+        self.undo(netlink, &Step::Route(route.clone()))
+    }
+
+    /// Adds a neighbor entry. If the kernel has one for the address, it stays, and the error
+    /// [already exists](crate::Error::already_exists).
+    pub fn add_neighbor(
+        &mut self,
+        netlink: &mut Netlink,
+        index: u32,
+        address: Ipv6Addr,
+        mac: MacAddress,
+        state: NeighborState,
+    ) -> Result<()> {
+        self.take(Step::Neighbor { index, address }, || netlink.add_neighbor(index, address, mac, state))
+    }
+
+    /// Removes a neighbor entry that was added through this journal.
+    pub fn delete_neighbor(&mut self, netlink: &mut Netlink, index: u32, address: Ipv6Addr) -> Result<()> {
+        self.undo(netlink, &Step::Neighbor { index, address })
+    }
+
+    /// Makes a prefix dark: see [`nft::darken`].
+    pub fn darken(
+        &mut self,
+        tunnel: &str,
+        prefix: ipnet::Ipv6Net,
+        reach: nft::Reach<'_>,
+        own: &[Ipv6Addr],
+    ) -> Result<()> {
+        let step = Step::DarkPrefix { tunnel: tunnel.to_owned() };
+        self.take(step, || nft::darken(tunnel, prefix, reach, own))
+    }
+
+    /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
+    /// failed stays in the journal. When all went well the file is removed.
+    pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {
+        let mut first_error = None;
+        for step in self.done.clone().into_iter().rev() {
+            if let Err(error) = self.undo(netlink, &step) {
+                first_error.get_or_insert(error);
+            }
+        }
+        match first_error {
+            Some(error) => Err(error),
+            None => std::fs::remove_file(&self.path).context(|| format!("unlink {}", self.path.display())),
+        }
+    }
+
+    fn take(&mut self, step: Step, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let line = Line::Did(step);
+        self.append(&line)?;
+        let Line::Did(step) = line else { return Ok(()) };
+        match act() {
+            Ok(()) => {
+                if !self.done.contains(&step) {
+                    self.done.push(step);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if !self.done.contains(&step) {
+                    self.append(&Line::Undid(step))?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn undo(&mut self, netlink: &mut Netlink, step: &Step) -> Result<()> {
+        let Some(position) = self.done.iter().position(|done| done == step) else { return Ok(()) };
+        take_back(step, netlink)?;
+        self.done.remove(position);
+        self.append(&Line::Undid(step.clone()))?;
+        self.struck_out += 1;
+        if self.struck_out >= COMPACT_AFTER {
+            self.file = write_anew(&self.path, &self.done)?;
+            self.struck_out = 0;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, line: &Line) -> Result<()> {
+        // One write, so that a crash leaves a whole line or the beginning of one. No fsync: what a power failure
+        // takes, it takes from the kernel too.
+        self.file.write_all(&encode(line)?).context(|| format!("write {}", self.path.display()))
+    }
+}
+
+fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
+    match step {
+        Step::Route(route) => netlink.delete_route(route).map(drop),
+        Step::Neighbor { index, address } => netlink.delete_neighbor(*index, *address).map(drop),
+        Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
+    }
+}
+
+/// The steps of a journal's text that were taken and not taken back.
+fn outstanding(content: &[u8]) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for line in content.split(|&byte| byte == b'\n') {
+        match serde_json::from_slice(line) {
+            Ok(Line::Did(step)) if !steps.contains(&step) => steps.push(step),
+            Ok(Line::Undid(step)) => steps.retain(|kept| *kept != step),
+            Ok(Line::Did(_)) | Err(_) => {}
+        }
+    }
+    steps
+}
+
+/// Replaces the file by one with these steps, never leaving less than either.
+fn write_anew(path: &Path, steps: &[Step]) -> Result<File> {
+    let new = path.with_extension("new");
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).context(|| format!("mkdir {}", directory.display()))?;
+    }
+    let mut file = File::create(&new).context(|| format!("create {}", new.display()))?;
+    for step in steps {
+        let line = encode(&Line::Did(step.clone()))?;
+        file.write_all(&line).context(|| format!("write {}", new.display()))?;
+    }
+    std::fs::rename(&new, path).context(|| format!("rename {} to {}", new.display(), path.display()))?;
+    Ok(file)
+}
+
+fn encode(line: &Line) -> Result<Vec<u8>> {
+    let mut text = serde_json::to_vec(line).context(|| "write the journal as JSON")?;
+    text.push(b'\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(text: &str) -> Step {
+        Step::Route(Route::local(text.parse().unwrap()))
+    }
+
+    #[test]
+    fn what_was_done_and_not_undone_is_outstanding() {
+        let mut content = Vec::new();
+        for line in [
+            Line::Did(route("2001:db8::/64")),
+            Line::Did(Step::Neighbor { index: 3, address: "2001:db8::1".parse().unwrap() }),
+            Line::Did(Step::DarkPrefix { tunnel: "mt6d0".into() }),
+            Line::Undid(Step::Neighbor { index: 3, address: "2001:db8::1".parse().unwrap() }),
+        ] {
+            content.extend(encode(&line).unwrap());
+        }
+        content.extend(b"{\"did\":{\"route\":{\"destin");
+        let expected = [route("2001:db8::/64"), Step::DarkPrefix { tunnel: "mt6d0".into() }];
+        assert_eq!(outstanding(&content), expected);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(content: Vec<u8>) {
+            outstanding(&content);
+        }
+    }
+}
