@@ -1,0 +1,183 @@
+//! Capture of an interface's packets into a pcap file, and reading it back.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::Ipv6Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use wire::ethernet::{ETHERTYPE_IPV6, Frame};
+use wire::{ipv6, udp};
+
+use crate::Error;
+use crate::port::{MAXIMUM_FRAME, Port, wait};
+
+/// The nanosecond form of the pcap file format.
+const MAGIC: u32 = 0xa1b2_3c4d;
+const LINKTYPE_ETHERNET: u32 = 1;
+const FILE_HEADER: usize = 24;
+const RECORD_HEADER: usize = 16;
+const UDP: u8 = 17;
+
+/// Writes what passes an interface, in both directions, into a pcap file until `stop` is set.
+///
+/// # Errors
+/// When the interface does not exist or the file cannot be written.
+pub fn record(interface: &str, path: &Path, stop: &Arc<AtomicBool>) -> Result<(), Error> {
+    let port = Port::open(interface)?;
+    port.stamp()?;
+    let failed = |source| Error::file(path, source);
+    let mut file = BufWriter::new(File::create(path).map_err(failed)?);
+    file.write_all(&file_header()).map_err(failed)?;
+    // The file with its header is the sign that the capture has begun.
+    file.flush().map_err(failed)?;
+    let mut buffer = vec![0; MAXIMUM_FRAME];
+    while !stop.load(Ordering::Relaxed) {
+        wait([&port, &port], Duration::from_millis(100))?;
+        while let Some((frame, time)) = port.receive_stamped(&mut buffer)? {
+            file.write_all(&record_header(time, frame.len())).map_err(failed)?;
+            file.write_all(frame).map_err(failed)?;
+        }
+        file.flush().map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn file_header() -> [u8; FILE_HEADER] {
+    let mut header = [0; FILE_HEADER];
+    header[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    header[4..6].copy_from_slice(&2u16.to_le_bytes());
+    header[6..8].copy_from_slice(&4u16.to_le_bytes());
+    header[16..20].copy_from_slice(&(MAXIMUM_FRAME as u32).to_le_bytes());
+    header[20..].copy_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
+    header
+}
+
+fn record_header(time: Duration, length: usize) -> [u8; RECORD_HEADER] {
+    let mut header = [0; RECORD_HEADER];
+    header[..4].copy_from_slice(&(time.as_secs() as u32).to_le_bytes());
+    header[4..8].copy_from_slice(&time.subsec_nanos().to_le_bytes());
+    header[8..12].copy_from_slice(&(length as u32).to_le_bytes());
+    header[12..].copy_from_slice(&(length as u32).to_le_bytes());
+    header
+}
+
+/// An IPv6 packet as an observer sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// When, in Unix time.
+    pub time: Duration,
+    /// Source address.
+    pub source: Ipv6Addr,
+    /// Destination address.
+    pub destination: Ipv6Addr,
+    /// The next-header field of the IPv6 header: 17 is UDP, 58 ICMPv6; anything else but 6 would be an
+    /// extension header.
+    pub next_header: u8,
+    /// UDP ports, source and destination; zero if it is not UDP.
+    pub ports: (u16, u16),
+    /// Length of the IPv6 packet in bytes.
+    pub length: usize,
+    /// What follows the UDP header; of another packet, what follows the IPv6 header.
+    pub payload: Vec<u8>,
+}
+
+impl Packet {
+    /// Whether it is a UDP datagram.
+    pub fn is_udp(&self) -> bool {
+        self.next_header == UDP
+    }
+
+    fn parse(time: Duration, frame: &[u8]) -> Option<Self> {
+        let frame = Frame::parse(frame).ok().filter(|frame| frame.ethertype() == ETHERTYPE_IPV6)?;
+        let packet = ipv6::Packet::parse(frame.payload()).ok()?;
+        let datagram =
+            if packet.next_header() == UDP { udp::Datagram::parse(packet.payload()).ok() } else { None };
+        Some(Self {
+            time,
+            source: packet.source(),
+            destination: packet.destination(),
+            next_header: packet.next_header(),
+            ports: datagram
+                .as_ref()
+                .map_or((0, 0), |datagram| (datagram.source_port(), datagram.destination_port())),
+            length: ipv6::HEADER_LEN + packet.payload().len(),
+            payload: datagram.as_ref().map_or(packet.payload(), |datagram| datagram.payload()).to_vec(),
+        })
+    }
+}
+
+/// The IPv6 packets of a pcap file (little-endian, microseconds or nanoseconds, Ethernet), also of one that is
+/// still being written or was cut off.
+///
+/// # Errors
+/// When it cannot be read or is not such a file.
+pub fn read(path: &Path) -> Result<Vec<Packet>, Error> {
+    let bytes = std::fs::read(path).map_err(|source| Error::file(path, source))?;
+    parse(&bytes)
+        .ok_or_else(|| Error::output(path.display().to_string(), "not a pcap file of Ethernet frames"))
+}
+
+fn parse(bytes: &[u8]) -> Option<Vec<Packet>> {
+    let unit = match u32_at(bytes, 0)? {
+        MAGIC => 1,
+        0xa1b2_c3d4 => 1_000,
+        _ => return None,
+    };
+    if u32_at(bytes, 20)? != LINKTYPE_ETHERNET {
+        return None;
+    }
+    let mut packets = Vec::new();
+    let mut rest = bytes.get(FILE_HEADER..)?;
+    while let Some(length) = u32_at(rest, 8) {
+        let Some(frame) = rest.get(RECORD_HEADER..RECORD_HEADER + length as usize) else { break };
+        let seconds = u32_at(rest, 0).unwrap_or_default();
+        let nanos = u64::from(u32_at(rest, 4).unwrap_or_default()) * unit;
+        let time = Duration::from_secs(u64::from(seconds)) + Duration::from_nanos(nanos);
+        packets.extend(Packet::parse(time, frame));
+        rest = &rest[RECORD_HEADER + length as usize..];
+    }
+    Some(packets)
+}
+
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..offset + 4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let time = Duration::new(1_700_000_000, 123_456_789);
+        let mut frame = vec![0; 14 + 40 + 8 + 4];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14] = 0x60;
+        frame[19] = 12;
+        frame[20] = UDP;
+        frame[54..62].copy_from_slice(&[0x10, 0x92, 0x10, 0x93, 0, 12, 0, 0]);
+        frame[62..].copy_from_slice(b"data");
+        let mut file = file_header().to_vec();
+        file.extend(record_header(time, frame.len()));
+        file.extend(&frame);
+        file.extend(record_header(time, 1_000));
+        let packets = parse(&file).expect("a pcap file");
+        assert_eq!(packets.len(), 1, "the second record is cut off");
+        assert_eq!((packets[0].time, packets[0].ports, packets[0].length), (time, (4242, 4243), 52));
+        assert_eq!(packets[0].payload, b"data");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_files_do_no_harm(tail in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let mut file = file_header().to_vec();
+            file.extend(&tail);
+            let _ = parse(&file);
+            let _ = parse(&tail);
+        }
+    }
+}

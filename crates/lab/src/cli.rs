@@ -1,0 +1,295 @@
+//! The command line `sidestep lab …`.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::Error;
+use crate::impairment::Impairment;
+use crate::lab::{self, Builder, Lab};
+use crate::topology::{Node, Site, Topology};
+use crate::{capture, relay, sixin4, status, udp_stream};
+
+/// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  sidestep lab up\n  sidestep lab exec ha -- ping -c 3 2001:db8:b::2\n  \
+                  sidestep lab status\n  sidestep lab down\n  sidestep lab demo --report /tmp/report")]
+pub enum LabCommand {
+    /// Build a lab and start its gateways; it stays until `lab down`
+    #[command(after_help = "Examples:\n  sidestep lab up --rotation 1s\n  \
+                            sidestep lab up --topology tunneled --firewall\n  \
+                            sidestep lab up --impair delay=20ms,jitter=5ms,loss=2%,reorder=1%")]
+    Up(Options),
+    /// End a lab's processes and remove its namespaces, also after a crash
+    Down {
+        /// Which lab
+        #[command(flatten)]
+        name: Name,
+    },
+    /// What runs where, and what the gateways say
+    Status {
+        /// Which lab
+        #[command(flatten)]
+        name: Name,
+    },
+    /// Run a command on a machine of the lab: ha, ga, r, r2, gb or hb
+    #[command(after_help = "Examples:\n  sidestep lab exec ha -- ping -c 3 2001:db8:b::2\n  \
+                            sidestep lab exec r -- tcpdump -ni a")]
+    Exec {
+        /// Which lab
+        #[command(flatten)]
+        name: Name,
+        /// The machine
+        node: Node,
+        /// The command and its arguments
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Carry frames between two interfaces and impair them
+    #[command(hide = true)]
+    Relay {
+        /// Interface towards site A
+        left: String,
+        /// Interface towards site B
+        right: String,
+        /// Impairment from left to right
+        #[arg(long)]
+        impair: Impairment,
+        /// Impairment from right to left
+        #[arg(long)]
+        impair_back: Impairment,
+    },
+    /// One end of a 6in4 tunnel
+    #[command(hide = true)]
+    Sixin4(Sixin4),
+    /// Send numbered datagrams at a steady rate
+    #[command(hide = true)]
+    UdpSend {
+        /// Destination
+        #[arg(long)]
+        to: SocketAddr,
+        /// Datagrams per second
+        #[arg(long, default_value_t = 1000)]
+        rate: u32,
+        /// Bytes of payload
+        #[arg(long, default_value_t = 500)]
+        size: usize,
+        /// How long
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+    },
+    /// Receive numbered datagrams, report each second and at the end
+    #[command(hide = true)]
+    UdpReceive {
+        /// Address and port to receive at
+        #[arg(long)]
+        listen: SocketAddr,
+    },
+    /// Write an interface's packets to a pcap file
+    #[command(hide = true)]
+    Capture {
+        /// The interface
+        interface: String,
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Which lab.
+#[derive(Clone, Debug, Args)]
+pub struct Name {
+    /// What the names of the lab's namespaces begin with
+    #[arg(long, default_value = Builder::DEFAULT_PREFIX)]
+    prefix: String,
+}
+
+/// What kind of lab.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Which lab
+    #[command(flatten)]
+    name: Name,
+    /// How the gateways are connected
+    #[arg(long, value_enum, default_value_t)]
+    topology: Topology,
+    /// Rotation interval
+    #[arg(long, default_value = "2s")]
+    rotation: String,
+    /// Lanes (1 to 16)
+    #[arg(long, default_value_t = 1)]
+    lanes: u8,
+    /// Padding policy: none, buckets, full
+    #[arg(long, default_value = "none")]
+    padding: String,
+    /// Cover packets per second
+    #[arg(long, default_value = "0")]
+    cover: String,
+    /// No tunnel: the routers route the inner networks (a baseline)
+    #[arg(long)]
+    no_tunnel: bool,
+    /// Impair the middle link: delay, jitter, loss, reorder, reorder-by, duplicate, rate, replay, mtu, seed
+    #[arg(long, value_name = "NAME=VALUE,…")]
+    impair: Option<Impairment>,
+    /// Impair the direction from B to A in another way
+    #[arg(long, value_name = "NAME=VALUE,…")]
+    impair_back: Option<Impairment>,
+    /// A stateful firewall before each site
+    #[arg(long)]
+    firewall: bool,
+    /// MTU of the middle link
+    #[arg(long)]
+    mtu: Option<u16>,
+    /// Drop the routers' Packet Too Big messages
+    #[arg(long)]
+    filter_too_big: bool,
+    /// Use the kernel's sit device for the 6in4 tunnel
+    #[arg(long)]
+    sit: bool,
+}
+
+impl Options {
+    /// The lab that they describe.
+    fn builder(&self, program: &Path) -> Builder {
+        let mut builder = Lab::builder(program)
+            .prefix(&self.name.prefix)
+            .topology(self.topology)
+            .rotation(&self.rotation)
+            .lanes(self.lanes)
+            .padding(&self.padding)
+            .cover(&self.cover)
+            .tunnel(!self.no_tunnel)
+            .firewall(self.firewall)
+            .filter_too_big(self.filter_too_big)
+            .sit(self.sit);
+        if let Some(impairment) = &self.impair {
+            builder = builder.impairment(impairment.clone());
+        }
+        if let Some(impairment) = &self.impair_back {
+            builder = builder.impairment_back(impairment.clone());
+        }
+        if let Some(mtu) = self.mtu {
+            builder = builder.middle_mtu(mtu);
+        }
+        builder
+    }
+}
+
+/// One end of a 6in4 tunnel.
+#[derive(Clone, Debug, Args)]
+pub struct Sixin4 {
+    /// Interface of the inner packets
+    #[arg(long)]
+    inner: String,
+    /// Ethernet address of the kernel's end of it
+    #[arg(long, value_parser = mac_address)]
+    inner_mac: [u8; 6],
+    /// Interface of the IPv4 network
+    #[arg(long)]
+    outer: String,
+    /// Ethernet address of the peer
+    #[arg(long, value_parser = mac_address)]
+    outer_mac: [u8; 6],
+    /// Own IPv4 address
+    #[arg(long)]
+    local: Ipv4Addr,
+    /// The peer's IPv4 address
+    #[arg(long)]
+    remote: Ipv4Addr,
+}
+
+/// Runs a command. `program` is the `sidestep` executable, which the lab starts for its gateways and helpers.
+///
+/// # Errors
+/// Whatever the lab could not do.
+pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
+    match command {
+        LabCommand::Up(options) => up(&options, program),
+        LabCommand::Down { name } => lab::down(&name.prefix).map(|()| ExitCode::SUCCESS),
+        LabCommand::Status { name } => {
+            print!("{}", status::text(&Lab::attach(&name.prefix)?));
+            Ok(ExitCode::SUCCESS)
+        }
+        LabCommand::Exec { name, node, command } => exec(&Lab::attach(&name.prefix)?, node, &command),
+        LabCommand::Relay { left, right, impair, impair_back } => {
+            relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        LabCommand::Sixin4(end) => {
+            let endpoint = sixin4::Endpoint {
+                inner: end.inner,
+                inner_mac: end.inner_mac,
+                outer: end.outer,
+                outer_mac: end.outer_mac,
+                local: end.local,
+                remote: end.remote,
+            };
+            sixin4::run(&endpoint, &stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        LabCommand::UdpSend { to, rate, size, seconds } => {
+            let duration =
+                Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()))?;
+            print_json(&udp_stream::send(to, rate, size, duration, &stop_flag()?)?)
+        }
+        LabCommand::UdpReceive { listen } => {
+            print_json(&udp_stream::receive(listen, &stop_flag()?, std::io::stdout())?)
+        }
+        LabCommand::Capture { interface, file } => {
+            capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+    }
+}
+
+fn up(options: &Options, program: &Path) -> Result<ExitCode, Error> {
+    let prefix = &options.name.prefix;
+    if Lab::attach(prefix).is_ok() {
+        return Err(Error::Usage(format!(
+            "lab `{prefix}` is up already: `sidestep lab down` first, or --prefix"
+        )));
+    }
+    let mut lab = options.builder(program).build()?;
+    lab.start()?;
+    print!("{}", status::text(&lab));
+    let target = Site::B.host();
+    println!("\nTry: sidestep lab exec --prefix {prefix} ha -- ping -c 3 {target}");
+    lab.leave_up();
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs a command on a machine with our own terminal, and passes its exit status on.
+fn exec(lab: &Lab, node: Node, words: &[String]) -> Result<ExitCode, Error> {
+    let Some((program, arguments)) = words.split_first() else {
+        return Err(Error::Usage("no command given".into()));
+    };
+    let mut command = lab.command(node, program);
+    let status = command.args(arguments).status().map_err(|source| Error::system("ip netns exec", source))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+    Ok(ExitCode::from(code))
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
+    let line = serde_json::to_string(value).map_err(|error| Error::output("report", error))?;
+    println!("{line}");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A flag that SIGINT and SIGTERM set.
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&flag))
+            .map_err(|source| Error::system("signal handler", source))?;
+    }
+    Ok(flag)
+}
+
+fn mac_address(text: &str) -> Result<[u8; 6], String> {
+    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    bytes
+        .and_then(|bytes| bytes.try_into().ok())
+        .ok_or_else(|| format!("`{text}`: expected an Ethernet address"))
+}

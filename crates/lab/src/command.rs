@@ -1,0 +1,51 @@
+//! Calling other programs and waiting for them.
+
+use std::ffi::OsStr;
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use crate::Error;
+
+/// Runs a command to its end and returns what it wrote; its failure is an error.
+pub(crate) fn check(command: &mut Command) -> Result<Output, Error> {
+    let output = run(command)?;
+    if output.status.success() { Ok(output) } else { Err(failure(command, &output)) }
+}
+
+/// Runs a command to its end, whatever its exit status.
+pub(crate) fn run(command: &mut Command) -> Result<Output, Error> {
+    command.stdin(Stdio::null());
+    command.output().map_err(|source| not_started(command, source))
+}
+
+/// Runs a command that reads `input`; its failure is an error.
+pub(crate) fn check_with_input(command: &mut Command, input: &str) -> Result<Output, Error> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|source| not_started(command, source))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A command that fails early closes its input; its own message says more than our EPIPE.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    let output = child.wait_with_output().map_err(|source| not_started(command, source))?;
+    if output.status.success() { Ok(output) } else { Err(failure(command, &output)) }
+}
+
+/// What a command said on standard output, as text.
+pub(crate) fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// The error for a program that cannot be started.
+pub(crate) fn not_started(command: &Command, source: std::io::Error) -> Error {
+    Error::Start { program: command.get_program().to_string_lossy().into_owned(), source }
+}
+
+fn failure(command: &Command, output: &Output) -> Error {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let command = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if stderr.is_empty() {
+        stderr = text(output);
+    }
+    Error::Command { command, status: output.status, stderr }
+}

@@ -1,0 +1,224 @@
+//! A gateway of the lab: its configuration file and its `sidestep up` process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::Error;
+use crate::command::{check, check_with_input, text};
+use crate::lab::Builder;
+use crate::namespaces::Namespace;
+use crate::process::{Process, tail};
+use crate::topology::{Site, Topology};
+
+/// How long a gateway may take to answer on its control socket, and to end after SIGTERM.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The two key pairs and the pre-shared key of a lab, base64.
+#[derive(Debug)]
+pub(crate) struct Keys {
+    private: [String; 2],
+    public: [String; 2],
+    preshared: Option<String>,
+}
+
+impl Keys {
+    /// Has the program make them.
+    pub(crate) fn generate(options: &Builder) -> Result<Self, Error> {
+        let make =
+            |command: &str| check(Command::new(&options.program).arg(command)).map(|output| text(&output));
+        let private = [make("genkey")?, make("genkey")?];
+        let public = |private: &str| {
+            check_with_input(Command::new(&options.program).arg("pubkey"), &format!("{private}\n"))
+                .map(|output| text(&output))
+        };
+        let public = [public(&private[0])?, public(&private[1])?];
+        let preshared = if options.preshared { Some(make("genpsk")?) } else { None };
+        Ok(Self { private, public, preshared })
+    }
+}
+
+/// One gateway: stopped, or running as a process of its own.
+#[derive(Debug)]
+pub struct Gateway {
+    site: Site,
+    namespace: Namespace,
+    program: PathBuf,
+    configuration: PathBuf,
+    log: PathBuf,
+    tunnel: String,
+    environment: Vec<(String, String)>,
+    process: Option<Process>,
+}
+
+impl Gateway {
+    /// The gateway of a site, not started.
+    pub(crate) fn new(options: &Builder, site: Site) -> Self {
+        let directory = options.directory();
+        Self {
+            site,
+            namespace: options.namespace(site.gateway()),
+            program: options.program.clone(),
+            configuration: directory.join(format!("gateway-{}.toml", site.letter())),
+            log: directory.join(format!("gateway-{}.log", site.letter())),
+            tunnel: tunnel_name(&options.prefix, site),
+            environment: Vec::new(),
+            process: None,
+        }
+    }
+
+    /// Writes its configuration file.
+    pub(crate) fn configure(&self, options: &Builder, keys: &Keys) -> Result<(), Error> {
+        write_private(&self.configuration, &configuration(options, keys, self.site, &self.tunnel))
+    }
+
+    /// Its configuration file, which a test may change before a start or a reload.
+    pub fn configuration(&self) -> &Path {
+        &self.configuration
+    }
+
+    /// Its log file.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The name of its TUN device, and of its control socket `/run/sidestep/NAME.sock`.
+    pub fn tunnel(&self) -> &str {
+        &self.tunnel
+    }
+
+    /// Its process id, while it runs.
+    pub fn id(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+
+    /// Sets an environment variable for the following starts (test-only switches of the program).
+    pub fn set_environment(&mut self, name: &str, value: &str) {
+        self.environment.retain(|(known, _)| known != name);
+        self.environment.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Starts it and waits until it answers on its control socket.
+    ///
+    /// # Errors
+    /// When it ends or stays silent; the error shows the end of its log.
+    pub fn start(&mut self) -> Result<(), Error> {
+        if self.process.is_some() {
+            return Ok(());
+        }
+        let mut command = self.namespace.command(&self.program);
+        command.arg("up").arg(&self.configuration);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let mut process = Process::start(&mut command, &self.log)?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = process.ended() {
+                return Err(self.failure(format!("ended while starting ({status})")));
+            }
+            // The socket of an earlier run may still be there: only an answer counts.
+            if self.show().is_ok() {
+                self.process = Some(process);
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                process.kill();
+                return Err(self.failure("does not answer on its control socket".into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends it (SIGTERM, then SIGKILL) and says whether it ended by itself with success.
+    pub fn stop(&mut self) -> bool {
+        self.process.take().is_none_or(|process| process.stop(PATIENCE).success())
+    }
+
+    /// Kills it, as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.kill();
+        }
+    }
+
+    /// Stops and starts it.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn restart(&mut self) -> Result<(), Error> {
+        self.stop();
+        self.start()
+    }
+
+    /// Sends it a signal, such as SIGHUP to read its configuration again.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(process) = &self.process {
+            process.signal(signal);
+        }
+    }
+
+    /// Its exit status, when it has ended without being told to.
+    pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
+        self.process.as_mut().and_then(Process::ended)
+    }
+
+    /// What `sidestep show --json` says.
+    ///
+    /// # Errors
+    /// When it does not run or the answer is not JSON.
+    pub fn show(&self) -> Result<Value, Error> {
+        let socket = format!("/run/sidestep/{}.sock", self.tunnel);
+        let output = check(Command::new(&self.program).args(["show", "--json", "--socket", &socket]))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| Error::output("sidestep show --json", error))
+    }
+
+    /// An error with the end of the gateway's log.
+    pub(crate) fn failure(&self, what: String) -> Error {
+        Error::Gateway { site: self.site.letter(), what, log: tail(&self.log) }
+    }
+}
+
+/// A device name that no other lab uses: control sockets lie in one directory for all namespaces. At most 15
+/// characters, as the kernel wants.
+fn tunnel_name(prefix: &str, site: Site) -> String {
+    let letter = site.letter();
+    if prefix == Builder::DEFAULT_PREFIX { format!("mt6d-{letter}") } else { format!("{prefix}-{letter}") }
+}
+
+fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> String {
+    let own = site as usize;
+    let other = site.other();
+    let on_link = options.topology == Topology::Switched;
+    let mtu = options.tunnel_mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
+    let preshared =
+        keys.preshared.as_ref().map_or(String::new(), |key| format!("preshared_key = \"{key}\"\n"));
+    let [v6, v4] = other.inner_prefixes();
+    format!(
+        "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"{hop}\"\non_link = {on_link}\n\n\
+         [tunnel]\nname = \"{tunnel}\"\n{mtu}\n\
+         [[peer]]\nname = \"site-{letter}\"\npublic_key = \"{public}\"\n{preshared}hop_prefix = \"{peer_hop}\"\n\
+         allowed_ips = [\"{v6}\", \"{v4}\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\npadding = \"{padding}\"\n\
+         cover = \"{cover}\"\n",
+        private = keys.private[own],
+        hop = site.hop_prefix(),
+        letter = other.letter(),
+        public = keys.public[other as usize],
+        peer_hop = other.hop_prefix(),
+        rotation = options.rotation,
+        lanes = options.lanes,
+        padding = options.padding,
+        cover = options.cover,
+    )
+}
+
+/// Writes a file that only its owner can read: it holds a private key.
+fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|source| Error::file(path, source))
+}

@@ -1,0 +1,482 @@
+//! The three networks of the lab: who is linked to whom, with which addresses and routes.
+//!
+//! ```text
+//! routed     host A ── gateway A ── router ═══════════════ gateway B ── host B
+//! switched   host A ── gateway A ── router's bridge ══════ gateway B ── host B
+//! tunneled   host A ── gateway A ── router ═6in4═ router B ── gateway B ── host B
+//! ```
+//!
+//! `═` is the middle link, where an impairment relay is inserted when one is asked for. A middle MTU and a
+//! stateful firewall need a second router in the routed network too: only a router that is not an end of the
+//! narrow link answers with Packet Too Big in both directions, and two firewalls that each know only their own
+//! site need two connection tables.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::process::Command;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::command::check_with_input;
+use crate::lab::Builder;
+use crate::namespaces::Namespace;
+
+/// How the two gateways are connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// A router between the gateways routes a hopping prefix to each.
+    #[default]
+    Routed,
+    /// Both gateways on one link, hopping prefixes on-link.
+    Switched,
+    /// The path between the gateways runs through a 6in4 tunnel with MTU 1480.
+    Tunneled,
+}
+
+/// One of the two sites.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Site {
+    /// Host A behind gateway A.
+    A,
+    /// Host B behind gateway B.
+    B,
+}
+
+impl Site {
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    /// `a` or `b`.
+    pub fn letter(self) -> char {
+        match self {
+            Self::A => 'a',
+            Self::B => 'b',
+        }
+    }
+
+    /// The host's IPv6 address.
+    pub fn host(self) -> IpAddr {
+        IpAddr::V6(match self {
+            Self::A => Ipv6Addr::new(0x2001, 0xdb8, 0xa, 0, 0, 0, 0, 2),
+            Self::B => Ipv6Addr::new(0x2001, 0xdb8, 0xb, 0, 0, 0, 0, 2),
+        })
+    }
+
+    /// The host's IPv4 address.
+    pub fn host_v4(self) -> IpAddr {
+        IpAddr::V4(match self {
+            Self::A => Ipv4Addr::new(10, 0, 1, 2),
+            Self::B => Ipv4Addr::new(10, 0, 2, 2),
+        })
+    }
+
+    /// The site's own networks.
+    pub fn inner_prefixes(self) -> [&'static str; 2] {
+        match self {
+            Self::A => ["2001:db8:a::/64", "10.0.1.0/24"],
+            Self::B => ["2001:db8:b::/64", "10.0.2.0/24"],
+        }
+    }
+
+    /// Where the site's outer endpoints move.
+    pub fn hop_prefix(self) -> &'static str {
+        match self {
+            Self::A => "2001:db8:a1::/64",
+            Self::B => "2001:db8:b1::/64",
+        }
+    }
+
+    /// Whether an address lies in the hopping prefix.
+    pub fn hops_at(self, address: Ipv6Addr) -> bool {
+        let third = match self {
+            Self::A => 0xa1,
+            Self::B => 0xb1,
+        };
+        address.segments()[..4] == [0x2001, 0xdb8, third, 0]
+    }
+
+    /// The site's gateway.
+    pub fn gateway(self) -> Node {
+        match self {
+            Self::A => Node::GatewayA,
+            Self::B => Node::GatewayB,
+        }
+    }
+
+    /// The site's host.
+    pub fn host_node(self) -> Node {
+        match self {
+            Self::A => Node::HostA,
+            Self::B => Node::HostB,
+        }
+    }
+}
+
+/// A machine of the lab: a network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+pub enum Node {
+    /// Host A.
+    #[value(name = "ha")]
+    HostA,
+    /// Gateway A: interfaces `in` and `ex`.
+    #[value(name = "ga")]
+    GatewayA,
+    /// The router: interfaces `a` and `b` (`br` above them when switched), or `a` and `mid`.
+    #[value(name = "r")]
+    Router,
+    /// The second router, where there is one: interfaces `mid` and `b`.
+    #[value(name = "r2")]
+    RouterB,
+    /// The impairment relay's own namespace: interfaces `left` and `right`.
+    #[value(name = "m")]
+    Relay,
+    /// Gateway B: interfaces `in` and `ex`.
+    #[value(name = "gb")]
+    GatewayB,
+    /// Host B.
+    #[value(name = "hb")]
+    HostB,
+}
+
+impl Node {
+    /// All that a lab can have.
+    pub const ALL: [Self; 7] =
+        [Self::HostA, Self::GatewayA, Self::Router, Self::RouterB, Self::Relay, Self::GatewayB, Self::HostB];
+
+    /// What its namespace's name ends with.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::HostA => "ha",
+            Self::GatewayA => "ga",
+            Self::Router => "r",
+            Self::RouterB => "r2",
+            Self::Relay => "m",
+            Self::GatewayB => "gb",
+            Self::HostB => "hb",
+        }
+    }
+
+    /// Its namespace in the lab of this prefix.
+    pub fn namespace(self, prefix: &str) -> Namespace {
+        Namespace::named(format!("{prefix}-{}", self.suffix()))
+    }
+}
+
+/// The two ends of the 6in4 tunnel in user space: arguments for `sidestep lab sixin4`.
+pub(crate) const SIXIN4: [(Node, &[&str]); 2] = [
+    (
+        Node::Router,
+        &[
+            "--inner-mac",
+            MAC_T46[0],
+            "--outer-mac",
+            MAC_MID[1],
+            "--local",
+            "192.0.2.1",
+            "--remote",
+            "192.0.2.2",
+        ],
+    ),
+    (
+        Node::RouterB,
+        &[
+            "--inner-mac",
+            MAC_T46[1],
+            "--outer-mac",
+            MAC_MID[0],
+            "--local",
+            "192.0.2.2",
+            "--remote",
+            "192.0.2.1",
+        ],
+    ),
+];
+
+/// Fixed Ethernet addresses, so that the user-space tunnel needs no neighbor discovery.
+const MAC_MID: [&str; 2] = ["02:00:00:00:01:01", "02:00:00:00:01:02"];
+const MAC_T46: [&str; 2] = ["02:00:00:00:46:01", "02:00:00:00:46:02"];
+
+/// Bytes that 6in4 adds.
+const SIXIN4_OVERHEAD: u16 = 20;
+
+/// What the options make necessary.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) topology: Topology,
+    pub(crate) second_router: bool,
+    pub(crate) relay: bool,
+    /// A 6in4 tunnel whose ends are our own processes.
+    pub(crate) user_space_tunnel: bool,
+}
+
+impl Shape {
+    /// Decides it, or says what cannot be combined.
+    pub(crate) fn of(options: &Builder) -> Result<Self, Error> {
+        let routed = options.topology != Topology::Switched;
+        if options.firewall && !routed {
+            return Err(Error::Usage(
+                "a firewall needs routers between the gateways: not in the switched lab".into(),
+            ));
+        }
+        if options.middle_mtu.is_some_and(|mtu| mtu < options.minimum_mtu()) {
+            let least = options.minimum_mtu();
+            return Err(Error::Usage(format!(
+                "the middle link's MTU must be at least {least} to carry IPv6"
+            )));
+        }
+        let tunneled = options.topology == Topology::Tunneled;
+        Ok(Self {
+            topology: options.topology,
+            second_router: tunneled || routed && (options.middle_mtu.is_some() || options.firewall),
+            relay: options.impaired(),
+            user_space_tunnel: tunneled && !options.sit,
+        })
+    }
+
+    /// The machines that it has.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> {
+        let shape = *self;
+        Node::ALL.into_iter().filter(move |node| match node {
+            Node::RouterB => shape.second_router,
+            Node::Relay => shape.relay,
+            _ => true,
+        })
+    }
+}
+
+/// Makes the namespaces, links, addresses, routes and filters.
+pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
+    for node in shape.nodes() {
+        options.namespace(node).create()?;
+    }
+    if shape.relay {
+        // Nothing but the frames that the relay carries may leave this namespace.
+        let quiet = ["net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"];
+        options.namespace(Node::Relay).sysctl(&quiet)?;
+    }
+    check_with_input(Command::new("ip").args(["-batch", "-"]), &links(options, shape))?;
+    for node in shape.nodes() {
+        let namespace = options.namespace(node);
+        namespace.ip(&configuration(options, shape, node))?;
+        if !matches!(node, Node::HostA | Node::HostB | Node::Relay) {
+            namespace.sysctl(&["net.ipv6.conf.all.forwarding=1"])?;
+            if matches!(node, Node::GatewayA | Node::GatewayB) || !options.tunnel {
+                namespace.sysctl(&["net.ipv4.ip_forward=1"])?;
+            }
+        }
+        if let Some(ruleset) = filters(options, node) {
+            namespace.nft(&ruleset)?;
+        }
+    }
+    for (node, interface) in honest_interfaces(options, shape) {
+        options.namespace(node).offloads_off(interface)?;
+    }
+    Ok(())
+}
+
+/// The veth pairs, each made right where its ends belong.
+fn links(options: &Builder, shape: &Shape) -> String {
+    let mut links = vec![
+        ((Node::HostA, "eth", ""), (Node::GatewayA, "in", "")),
+        ((Node::GatewayA, "ex", ""), (Node::Router, "a", "")),
+        ((Node::GatewayB, "in", ""), (Node::HostB, "eth", "")),
+    ];
+    let (left, right) = if shape.second_router {
+        links.push(((Node::RouterB, "b", ""), (Node::GatewayB, "ex", "")));
+        ((Node::Router, "mid", MAC_MID[0]), (Node::RouterB, "mid", MAC_MID[1]))
+    } else {
+        ((Node::Router, "b", ""), (Node::GatewayB, "ex", ""))
+    };
+    if shape.relay {
+        links.push((left, (Node::Relay, "left", "")));
+        links.push(((Node::Relay, "right", ""), right));
+    } else {
+        links.push((left, right));
+    }
+    if shape.user_space_tunnel {
+        links.push(((Node::Router, "t46", MAC_T46[0]), (Node::Router, "t46-peer", "")));
+        links.push(((Node::RouterB, "t46", MAC_T46[1]), (Node::RouterB, "t46-peer", "")));
+    }
+    let end = |(node, interface, mac): (Node, &str, &str)| {
+        let address = if mac.is_empty() { String::new() } else { format!(" address {mac}") };
+        format!("name {interface}{address} netns {}", options.namespace(node).name())
+    };
+    links.into_iter().fold(String::new(), |mut lines, (one, other)| {
+        let _ = writeln!(lines, "link add {} type veth peer {}", end(one), end(other));
+        lines
+    })
+}
+
+/// What one machine's kernel is told: `ip -batch` lines.
+fn configuration(options: &Builder, shape: &Shape, node: Node) -> String {
+    let plain = !options.tunnel;
+    match node {
+        Node::HostA => host("2001:db8:a::", "10.0.1."),
+        Node::HostB => host("2001:db8:b::", "10.0.2."),
+        Node::GatewayA => gateway(shape.topology, Site::A, plain),
+        Node::GatewayB => gateway(shape.topology, Site::B, plain),
+        Node::Relay => "link set dev left up\nlink set dev right up\n".into(),
+        Node::Router if shape.topology == Topology::Switched => bridge(options.middle_mtu),
+        Node::Router if shape.second_router => edge_router(options, shape, Site::A),
+        Node::RouterB => edge_router(options, shape, Site::B),
+        Node::Router => [Site::A, Site::B].map(|site| towards_site(site, plain)).concat(),
+    }
+}
+
+fn host(v6: &str, v4: &str) -> String {
+    format!(
+        "link set dev eth up\naddr add {v6}2/64 dev eth\naddr add {v4}2/24 dev eth\n\
+         route add default via {v6}1\nroute add default via {v4}1\n"
+    )
+}
+
+fn gateway(topology: Topology, site: Site, plain: bool) -> String {
+    let letter = site.letter();
+    let (v6, v4) = match site {
+        Site::A => ("2001:db8:a::1/64", "10.0.1.1/24"),
+        Site::B => ("2001:db8:b::1/64", "10.0.2.1/24"),
+    };
+    let mut lines =
+        format!("link set dev in up\nlink set dev ex up\naddr add {v6} dev in\naddr add {v4} dev in\n");
+    let towards_peer = if topology == Topology::Switched {
+        let _ = writeln!(lines, "addr add 2001:db8:f0::{letter}/64 dev ex");
+        for site in [Site::A, Site::B] {
+            let _ = writeln!(lines, "route add {} dev ex", site.hop_prefix());
+        }
+        lines.push_str("route add default via 2001:db8:f0::1\n");
+        format!("2001:db8:f0::{}", site.other().letter())
+    } else {
+        let _ = writeln!(lines, "addr add 2001:db8:f{letter}::2/64 dev ex");
+        let _ = writeln!(lines, "route add default via 2001:db8:f{letter}::1");
+        format!("2001:db8:f{letter}::1")
+    };
+    if plain {
+        let [v6, v4] = site.other().inner_prefixes();
+        let _ = writeln!(lines, "route add {v6} via {towards_peer}\nroute add {v4} via inet6 {towards_peer}");
+    }
+    lines
+}
+
+/// The router of the switched lab: a bridge that it has an address on.
+fn bridge(mtu: Option<u16>) -> String {
+    let mut lines = String::from("link add name br type bridge mcast_snooping 0\n");
+    for port in ["a", "b"] {
+        let mtu = mtu.map_or(String::new(), |mtu| format!(" mtu {mtu}"));
+        let _ = writeln!(lines, "link set dev {port} master br up{mtu}");
+    }
+    lines.push_str("link set dev br up\naddr add 2001:db8:f0::1/64 dev br\n");
+    for site in [Site::A, Site::B] {
+        let _ = writeln!(lines, "route add {} dev br", site.hop_prefix());
+    }
+    lines
+}
+
+/// A router's interface and routes towards the gateway of a site.
+fn towards_site(site: Site, plain: bool) -> String {
+    let letter = site.letter();
+    let hop = site.hop_prefix();
+    let mut lines = format!(
+        "link set dev {letter} up\naddr add 2001:db8:f{letter}::1/64 dev {letter}\n\
+         route add {hop} via 2001:db8:f{letter}::2\n"
+    );
+    if plain {
+        let [v6, v4] = site.inner_prefixes();
+        let _ = writeln!(lines, "route add {v6} via 2001:db8:f{letter}::2");
+        let _ = writeln!(lines, "route add {v4} via inet6 2001:db8:f{letter}::2");
+    }
+    lines
+}
+
+/// One of two routers: a site on one hand, the middle link or the 6in4 tunnel over it on the other.
+fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
+    let (own, peer) = match site {
+        Site::A => (1, 2),
+        Site::B => (2, 1),
+    };
+    let mtu = options.middle_mtu.unwrap_or(1500);
+    let mut lines = towards_site(site, !options.tunnel);
+    let _ = writeln!(lines, "link set dev mid mtu {mtu} up");
+    let interface = if shape.topology == Topology::Tunneled { "t46" } else { "mid" };
+    if shape.user_space_tunnel {
+        let _ = writeln!(
+            lines,
+            "link set dev t46 arp off mtu {} up\nlink set dev t46-peer up",
+            mtu - SIXIN4_OVERHEAD
+        );
+    } else if interface == "t46" {
+        let _ = writeln!(lines, "addr add 192.0.2.{own}/30 dev mid");
+        let _ =
+            writeln!(lines, "tunnel add name t46 mode sit local 192.0.2.{own} remote 192.0.2.{peer} ttl 64");
+        let _ = writeln!(lines, "link set dev t46 mtu {} up", mtu - SIXIN4_OVERHEAD);
+    }
+    let _ = writeln!(lines, "addr add 2001:db8:ff::{own}/64 dev {interface}");
+    let via = if interface == "mid" { format!("via 2001:db8:ff::{peer} ") } else { String::new() };
+    let far = site.other();
+    let _ = writeln!(lines, "route add {} {via}dev {interface}", far.hop_prefix());
+    let _ = writeln!(lines, "route add 2001:db8:f{}::/64 {via}dev {interface}", far.letter());
+    if !options.tunnel {
+        let [v6, v4] = far.inner_prefixes();
+        let _ = writeln!(lines, "route add {v6} {via}dev {interface}");
+        if interface == "mid" {
+            let _ = writeln!(lines, "route add {v4} via inet6 2001:db8:ff::{peer} dev mid");
+        }
+    }
+    lines
+}
+
+/// The packet filters of a machine, if it has any.
+fn filters(options: &Builder, node: Node) -> Option<String> {
+    let inside = match node {
+        Node::Router => "a",
+        Node::RouterB => "b",
+        _ => return None,
+    };
+    let mut ruleset = String::new();
+    if options.firewall {
+        let _ = writeln!(
+            ruleset,
+            "table inet lab_firewall {{ chain forward {{ type filter hook forward priority 0; policy drop;
+                ct state established,related accept
+                iifname \"{inside}\" accept
+            }} }}"
+        );
+    }
+    if options.filter_too_big {
+        ruleset.push_str(
+            "table inet lab_too_big { chain output { type filter hook output priority 0;
+                icmpv6 type packet-too-big drop
+            } }",
+        );
+    }
+    if ruleset.is_empty() { None } else { Some(ruleset) }
+}
+
+/// Interfaces that must send each packet as it would be on a cable, because a process reads it there.
+fn honest_interfaces(options: &Builder, shape: &Shape) -> Vec<(Node, &'static str)> {
+    let mut interfaces = Vec::new();
+    if options.whole_packets {
+        interfaces.extend([(Node::GatewayA, "ex"), (Node::GatewayB, "ex"), (Node::Router, "a")]);
+        interfaces.push(if shape.second_router { (Node::RouterB, "b") } else { (Node::Router, "b") });
+    }
+    if shape.relay || options.whole_packets || shape.user_space_tunnel {
+        if shape.second_router {
+            interfaces.extend([(Node::Router, "mid"), (Node::RouterB, "mid")]);
+        } else {
+            interfaces.extend([(Node::Router, "b"), (Node::GatewayB, "ex")]);
+        }
+    }
+    if shape.user_space_tunnel {
+        interfaces.extend([(Node::Router, "t46"), (Node::RouterB, "t46")]);
+    }
+    interfaces.sort_by_key(|(node, interface)| (node.suffix(), *interface));
+    interfaces.dedup();
+    interfaces
+}

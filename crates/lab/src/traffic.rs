@@ -1,0 +1,403 @@
+//! Measurements between the hosts of a lab: UDP streams, TCP (iperf3), ping.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::Error;
+use crate::command::{run, text};
+use crate::lab::Lab;
+use crate::process::{Process, tail};
+use crate::topology::Site;
+use crate::udp_stream::{Received, Second, Sent};
+
+/// A UDP stream to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct UdpOptions {
+    /// Where it comes from; it goes to the other site.
+    pub from: Site,
+    /// Datagrams per second.
+    pub rate: u32,
+    /// Bytes of UDP payload.
+    pub size: usize,
+    /// How long.
+    pub duration: Duration,
+    /// Destination port; streams at the same time need different ones.
+    pub port: u16,
+    /// IPv4 in place of IPv6.
+    pub ipv4: bool,
+}
+
+impl Default for UdpOptions {
+    fn default() -> Self {
+        Self {
+            from: Site::A,
+            rate: 1_000,
+            size: 500,
+            duration: Duration::from_secs(10),
+            port: 4242,
+            ipv4: false,
+        }
+    }
+}
+
+/// A UDP stream's account.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct UdpReport {
+    /// The sender's side.
+    pub sent: Sent,
+    /// The receiver's side.
+    pub received: Received,
+    /// Sent and never received.
+    pub lost: u64,
+}
+
+/// A UDP stream on its way.
+#[derive(Debug)]
+pub struct UdpStream {
+    sender: Process,
+    receiver: Process,
+    limit: Duration,
+}
+
+impl UdpStream {
+    /// Starts the receiver, then the sender.
+    ///
+    /// # Errors
+    /// When one of them does not start.
+    pub fn start(lab: &Lab, options: UdpOptions) -> Result<Self, Error> {
+        let to = options.from.other();
+        let address = if options.ipv4 { to.host_v4() } else { to.host() };
+        let target = SocketAddr::new(address, options.port).to_string();
+        let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
+        let receiver = start_fresh(
+            lab.own_command(to.host_node(), &["udp-receive", "--listen", &target]),
+            &log("receiver"),
+        )?;
+        wait_listening(&receiver, "udp", options.port)?;
+        let (rate, size) = (options.rate.to_string(), options.size.to_string());
+        let seconds = options.duration.as_secs_f64().to_string();
+        let words = ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", &seconds];
+        let sender = start_fresh(lab.own_command(options.from.host_node(), &words), &log("sender"))?;
+        Ok(Self { sender, receiver, limit: options.duration + Duration::from_secs(10) })
+    }
+
+    /// The seconds that the receiver has reported so far.
+    pub fn seconds(&self) -> Vec<Second> {
+        let text = std::fs::read_to_string(self.receiver.log()).unwrap_or_default();
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// Waits for the sender's end, gives stragglers `drain`, and takes stock.
+    ///
+    /// # Errors
+    /// When one of them failed.
+    pub fn finish(mut self, drain: Duration) -> Result<UdpReport, Error> {
+        self.sender.wait(self.limit);
+        let sender_log = self.sender.log().to_owned();
+        self.sender.stop(Duration::from_secs(2));
+        std::thread::sleep(drain);
+        let receiver_log = self.receiver.log().to_owned();
+        self.receiver.stop(Duration::from_secs(5));
+        let sent: Sent = last_line(&sender_log)?;
+        let received: Received = last_line(&receiver_log)?;
+        let lost = sent.sent.saturating_sub(received.distinct);
+        Ok(UdpReport { sent, received, lost })
+    }
+}
+
+/// A TCP transfer to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions {
+    /// Where the bytes come from; they go to the other site.
+    pub from: Site,
+    /// How long.
+    pub seconds: u32,
+    /// Bits per second at most; 0 is unlimited.
+    pub rate: u64,
+    /// Connections side by side.
+    pub parallel: u32,
+    /// Destination port.
+    pub port: u16,
+    /// IPv4 in place of IPv6.
+    pub ipv4: bool,
+}
+
+impl Default for TcpOptions {
+    fn default() -> Self {
+        Self { from: Site::A, seconds: 10, rate: 0, parallel: 1, port: 5201, ipv4: false }
+    }
+}
+
+/// A TCP transfer's account.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TcpReport {
+    /// What the receiver got, in bits per second.
+    pub bits_per_second: f64,
+    /// Segments that the sender sent again.
+    pub retransmits: u64,
+    /// Second by second: bits per second at the sender.
+    pub seconds: Vec<f64>,
+}
+
+/// A TCP transfer on its way.
+#[derive(Debug)]
+pub struct TcpTransfer {
+    client: Process,
+    server: Process,
+    limit: Duration,
+}
+
+impl TcpTransfer {
+    /// Starts iperf3 at both ends.
+    ///
+    /// # Errors
+    /// When iperf3 does not start.
+    pub fn start(lab: &Lab, options: TcpOptions) -> Result<Self, Error> {
+        let to = options.from.other();
+        let address = if options.ipv4 { to.host_v4() } else { to.host() }.to_string();
+        let port = options.port.to_string();
+        let log = |role: &str| lab.directory().join(format!("tcp-{port}-{role}.log"));
+        let mut server = lab.command(to.host_node(), "iperf3");
+        server.args(["-s", "-1", "-J", "-B", &address, "-p", &port]);
+        let server = start_fresh(server, &log("server"))?;
+        wait_listening(&server, "tcp", options.port)?;
+        let mut client = lab.command(options.from.host_node(), "iperf3");
+        client.args(["-J", "-c", &address, "-p", &port, "-t", &options.seconds.to_string()]);
+        client.args(["-P", &options.parallel.to_string()]);
+        if options.rate > 0 {
+            client.args(["-b", &options.rate.to_string()]);
+        }
+        let client = start_fresh(client, &log("client"))?;
+        Ok(Self { client, server, limit: Duration::from_secs(u64::from(options.seconds) + 15) })
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When the transfer failed or stalled past its time.
+    pub fn finish(mut self) -> Result<TcpReport, Error> {
+        let ended = self.client.wait(self.limit).is_some();
+        let log = self.client.log().to_owned();
+        self.client.stop(Duration::from_secs(1));
+        self.server.stop(Duration::from_secs(1));
+        if !ended {
+            return Err(Error::output("iperf3", "the transfer did not end in time: it stalled"));
+        }
+        let text = std::fs::read_to_string(&log).map_err(|source| Error::file(&log, source))?;
+        tcp_report(&text)
+    }
+}
+
+/// Measures TCP from one host to the other.
+///
+/// # Errors
+/// As [`TcpTransfer::finish`].
+pub fn tcp(lab: &Lab, options: TcpOptions) -> Result<TcpReport, Error> {
+    TcpTransfer::start(lab, options)?.finish()
+}
+
+/// Echo requests to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct PingOptions {
+    /// Where they come from; they go to the other site's host.
+    pub from: Site,
+    /// How many.
+    pub count: u32,
+    /// Time between two; `None` floods.
+    pub interval: Option<Duration>,
+    /// Bytes of payload.
+    pub size: u16,
+    /// IPv4 in place of IPv6.
+    pub ipv4: bool,
+}
+
+impl Default for PingOptions {
+    fn default() -> Self {
+        Self { from: Site::A, count: 10, interval: Some(Duration::from_millis(200)), size: 56, ipv4: false }
+    }
+}
+
+/// What ping saw.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PingReport {
+    /// Requests sent.
+    pub sent: u64,
+    /// Replies received.
+    pub received: u64,
+    /// Replies received again.
+    pub duplicates: u64,
+    /// ICMP errors received.
+    pub errors: u64,
+    /// Round-trip time in milliseconds, fastest.
+    pub min_ms: f64,
+    /// Average.
+    pub avg_ms: f64,
+    /// Slowest.
+    pub max_ms: f64,
+}
+
+/// Pings from one host to the other.
+///
+/// # Errors
+/// When ping cannot be started or its summary is not understood. Lost replies are no error.
+pub fn ping(lab: &Lab, options: PingOptions) -> Result<PingReport, Error> {
+    let output = run(&mut ping_command(lab, options))?;
+    ping_report(&text(&output)).ok_or_else(|| {
+        let detail = format!("{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
+        Error::output("ping", detail)
+    })
+}
+
+/// Pings on their way.
+#[derive(Debug)]
+pub struct Pings(Process);
+
+impl Pings {
+    /// Starts them.
+    ///
+    /// # Errors
+    /// When ping cannot be started.
+    pub fn start(lab: &Lab, options: PingOptions) -> Result<Self, Error> {
+        let log = lab.directory().join(format!("ping-{}.log", options.from.letter()));
+        start_fresh(ping_command(lab, options), &log).map(Self)
+    }
+
+    /// Waits for the last one.
+    ///
+    /// # Errors
+    /// When ping's summary is not understood.
+    pub fn finish(mut self, limit: Duration) -> Result<PingReport, Error> {
+        if self.0.wait(limit).is_none() {
+            // Interrupted, ping still prints its summary.
+            self.0.signal(nix::sys::signal::Signal::SIGINT);
+        }
+        let log = self.0.log().to_owned();
+        self.0.wait(Duration::from_secs(2));
+        self.0.stop(Duration::from_secs(1));
+        let text = std::fs::read_to_string(&log).map_err(|source| Error::file(&log, source))?;
+        ping_report(&text).ok_or_else(|| Error::output("ping", text))
+    }
+}
+
+fn ping_command(lab: &Lab, options: PingOptions) -> Command {
+    let to = options.from.other();
+    let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (to.host(), "-6") };
+    let mut command = lab.command(options.from.host_node(), "ping");
+    command.args([family, "-n", "-q", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
+    match options.interval {
+        Some(interval) => command.args(["-i", &interval.as_secs_f64().to_string()]),
+        None => command.arg("-f"),
+    };
+    // The last reply may be late on a slow path; one second is not enough for 600 ms each way.
+    command.args(["-W", "3", &address.to_string()]);
+    command
+}
+
+/// Reads ping's summary: `5 packets transmitted, 4 received, +1 duplicates, 20% packet loss, time 4ms` and
+/// `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.05 ms`.
+fn ping_report(text: &str) -> Option<PingReport> {
+    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
+    let number_before = |word: &str| {
+        let part = counts.split(',').find(|part| part.contains(word))?;
+        part.trim().trim_start_matches('+').split(' ').next()?.parse::<u64>().ok()
+    };
+    let mut times = [0.0; 3];
+    if let Some(line) = text.lines().find(|line| line.starts_with("rtt")) {
+        let values = line.split(" = ").nth(1)?.split('/');
+        for (time, value) in times.iter_mut().zip(values) {
+            *time = value.parse().ok()?;
+        }
+    }
+    Some(PingReport {
+        sent: number_before("transmitted")?,
+        received: number_before("received")?,
+        duplicates: number_before("duplicates").unwrap_or(0),
+        errors: number_before("errors").unwrap_or(0),
+        min_ms: times[0],
+        avg_ms: times[1],
+        max_ms: times[2],
+    })
+}
+
+fn tcp_report(text: &str) -> Result<TcpReport, Error> {
+    let json: Value =
+        serde_json::from_str(text).map_err(|error| Error::output("iperf3", format!("{error}: {text}")))?;
+    if let Some(error) = json["error"].as_str() {
+        return Err(Error::output("iperf3", error));
+    }
+    let intervals = json["intervals"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(TcpReport {
+        bits_per_second: json["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or(0.0),
+        retransmits: json["end"]["sum_sent"]["retransmits"].as_u64().unwrap_or(0),
+        seconds: intervals
+            .iter()
+            .filter_map(|interval| interval["sum"]["bits_per_second"].as_f64())
+            .collect(),
+    })
+}
+
+/// Starts a command with an empty log.
+fn start_fresh(mut command: Command, log: &Path) -> Result<Process, Error> {
+    let _ = std::fs::remove_file(log);
+    Process::start(&mut command, log)
+}
+
+/// Waits until a process's namespace has a socket bound to the port (`udp`) or listening on it (`tcp`).
+fn wait_listening(process: &Process, protocol: &str, port: u16) -> Result<(), Error> {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let tables = [protocol.to_owned(), format!("{protocol}6")]
+        .map(|table| PathBuf::from(format!("/proc/{}/net/{table}", process.id())));
+    let state = if protocol == "tcp" { "0A" } else { "07" };
+    let pattern = format!(":{port:04X}");
+    let bound = |table: &PathBuf| {
+        let text = std::fs::read_to_string(table).unwrap_or_default();
+        text.lines().any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            words.next().is_some_and(|local| local.ends_with(&pattern)) && words.nth(1) == Some(state)
+        })
+    };
+    while !tables.iter().any(bound) {
+        if Instant::now() > deadline {
+            return Err(Error::output("receiver", tail(process.log())));
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn last_line<T: for<'a> Deserialize<'a>>(log: &Path) -> Result<T, Error> {
+    let text = std::fs::read_to_string(log).map_err(|source| Error::file(log, source))?;
+    let line = text.lines().last().unwrap_or_default();
+    serde_json::from_str(line)
+        .map_err(|error| Error::output(log.display().to_string(), format!("{error}: {line}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ping_summaries_are_read() {
+        let text = "PING ...\n\n--- x ping statistics ---\n\
+            5 packets transmitted, 4 received, +1 duplicates, +2 errors, 20% packet loss, time 4005ms\n\
+            rtt min/avg/max/mdev = 0.030/0.041/0.052/0.009 ms, ipg/ewma 0.1/0.2 ms\n";
+        let report = ping_report(text).expect("a summary");
+        assert_eq!((report.sent, report.received, report.duplicates, report.errors), (5, 4, 1, 2));
+        assert_eq!((report.min_ms, report.avg_ms, report.max_ms), (0.030, 0.041, 0.052));
+        let silent =
+            ping_report("3 packets transmitted, 0 received, 100% packet loss, time 1ms").expect("a summary");
+        assert_eq!((silent.sent, silent.received), (3, 0));
+        assert_eq!(ping_report("ping: unknown host"), None);
+    }
+
+    #[test]
+    fn iperf3_errors_are_errors() {
+        assert!(tcp_report(r#"{"error": "unable to connect"}"#).is_err());
+        assert!(tcp_report("nonsense").is_err());
+    }
+}

@@ -1,0 +1,314 @@
+//! A stream of numbered datagrams at a steady rate: what gets lost, doubled, reordered and how late it comes.
+//!
+//! The sender (`sidestep lab udp-send`) never reads, the receiver (`sidestep lab udp-receive`) never writes: the
+//! stream is strictly one-way. The receiver prints a line of JSON per second and the report at its end.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// What every datagram begins with; others are not counted.
+const MAGIC: [u8; 4] = *b"SLAB";
+
+/// Magic, number (8), time of sending in nanoseconds of Unix time (8).
+const HEADER: usize = 20;
+
+/// Numbers beyond this are refused, so that a stray datagram cannot make the receiver allocate the world.
+const MOST: u64 = 1 << 32;
+
+/// Ranges of missing numbers that a report lists at most.
+const MOST_GAPS: usize = 200;
+
+/// What the receiver saw in one second.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Seconds since the receiver heard the first datagram.
+    pub second: u64,
+    /// Datagrams, duplicates included.
+    pub received: u64,
+    /// Bytes of UDP payload.
+    pub bytes: u64,
+    /// Numbers missing so far below the highest one seen.
+    pub missing: u64,
+    /// Duplicates so far.
+    pub duplicated: u64,
+    /// One-way latency in milliseconds.
+    pub latency_ms: Latency,
+}
+
+/// Latency in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// Half of the datagrams came faster.
+    pub p50: f64,
+    /// 99 of 100 came faster.
+    pub p99: f64,
+    /// 999 of 1,000 came faster.
+    pub p999: f64,
+    /// The slowest.
+    pub max: f64,
+}
+
+impl Latency {
+    /// Percentiles of these values, which get sorted.
+    fn of(values: &mut [f32]) -> Self {
+        values.sort_by(f32::total_cmp);
+        let at = |part: f64| {
+            let index = (values.len() as f64 * part) as usize;
+            values.get(index.min(values.len().saturating_sub(1))).copied().map_or(0.0, f64::from)
+        };
+        Self { p50: at(0.5), p99: at(0.99), p999: at(0.999), max: at(1.0) }
+    }
+}
+
+/// What the receiver saw in all.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Received {
+    /// Datagrams that came for the first time.
+    pub distinct: u64,
+    /// Datagrams that came again.
+    pub duplicated: u64,
+    /// Datagrams with a lower number than one before them.
+    pub reordered: u64,
+    /// The highest number seen, plus one.
+    pub expected: u64,
+    /// The missing numbers below `expected`, as ranges (first, last); at most 200 of them.
+    pub gaps: Vec<(u64, u64)>,
+    /// One-way latency of all.
+    pub latency_ms: Latency,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+}
+
+/// What the sender did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Datagrams that the kernel took.
+    pub sent: u64,
+    /// Datagrams that the kernel refused (no route, too big); they keep their number.
+    pub refused: u64,
+    /// When the first one left, in milliseconds of Unix time.
+    pub start_unix_ms: u64,
+}
+
+/// Sends datagrams of `size` bytes, `rate` per second, for so long.
+///
+/// # Errors
+/// When no socket can be had.
+pub fn send(
+    to: SocketAddr,
+    rate: u32,
+    size: usize,
+    duration: Duration,
+    stop: &Arc<AtomicBool>,
+) -> Result<Sent, Error> {
+    let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let socket = UdpSocket::bind(any).map_err(|source| Error::system("UDP socket", source))?;
+    let interval = Duration::from_secs(1) / rate.max(1);
+    let count = u64::try_from(duration.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX);
+    let mut datagram = filler(size.max(HEADER));
+    datagram[..4].copy_from_slice(&MAGIC);
+    let start = Instant::now();
+    let mut report = Sent { start_unix_ms: unix_nanos() / 1_000_000, ..Sent::default() };
+    for number in 0..count {
+        let due = interval.mul_f64(number as f64);
+        if let Some(early) = due.checked_sub(start.elapsed()) {
+            std::thread::sleep(early);
+        }
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        datagram[4..12].copy_from_slice(&number.to_be_bytes());
+        datagram[12..20].copy_from_slice(&unix_nanos().to_be_bytes());
+        match socket.send_to(&datagram, to) {
+            Ok(_) => report.sent += 1,
+            Err(_) => report.refused += 1,
+        }
+    }
+    Ok(report)
+}
+
+/// Receives until `stop` is set; prints a line of JSON per second to `output`.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn receive(at: SocketAddr, stop: &Arc<AtomicBool>, mut output: impl Write) -> Result<Received, Error> {
+    let socket =
+        UdpSocket::bind(at).map_err(|source| Error::system(format!("UDP socket at {at}"), source))?;
+    let what = "UDP socket options";
+    setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).map_err(|errno| Error::system(what, errno))?;
+    socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(|source| Error::system(what, source))?;
+    let mut tally = Tally::default();
+    let mut buffer = vec![0; 65_536];
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok(length) = socket.recv(&mut buffer)
+            && let Some((number, sent)) = parse(&buffer[..length])
+        {
+            tally.count(number, sent, unix_nanos(), length);
+        }
+        if let Some(second) = tally.finished_second() {
+            let line = serde_json::to_string(&second).unwrap_or_default();
+            // A reader that went away is no reason to stop measuring.
+            let _ = writeln!(output, "{line}");
+            let _ = output.flush();
+        }
+    }
+    Ok(tally.report())
+}
+
+/// Bytes that are easily recognised in a capture, should they ever show up in one.
+fn filler(size: usize) -> Vec<u8> {
+    b"plaintext of the lab ".iter().copied().cycle().take(size).collect()
+}
+
+/// The text that every datagram of a stream repeats behind its header.
+pub const PLAINTEXT: &[u8] = b"plaintext of the lab plaintext";
+
+fn parse(datagram: &[u8]) -> Option<(u64, u64)> {
+    let number = u64::from_be_bytes(datagram.get(4..12)?.try_into().ok()?);
+    let sent = u64::from_be_bytes(datagram.get(12..20)?.try_into().ok()?);
+    if datagram[..4] == MAGIC && number < MOST { Some((number, sent)) } else { None }
+}
+
+fn unix_nanos() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Counts datagrams by their numbers.
+#[derive(Debug, Default)]
+struct Tally {
+    seen: BTreeMap<u64, u64>,
+    report: Received,
+    current: Second,
+    current_latency: Vec<f32>,
+    latency: Vec<f32>,
+    start: Option<Instant>,
+}
+
+impl Tally {
+    fn count(&mut self, number: u64, sent: u64, now: u64, bytes: usize) {
+        self.start.get_or_insert_with(Instant::now);
+        self.current.received += 1;
+        self.current.bytes += bytes as u64;
+        let latency = (now.saturating_sub(sent)) as f32 / 1e6;
+        self.current_latency.push(latency);
+        self.latency.push(latency);
+        if self.note(number) {
+            self.report.distinct += 1;
+        } else {
+            self.report.duplicated += 1;
+            return;
+        }
+        if number < self.report.expected {
+            self.report.reordered += 1;
+        }
+        self.report.expected = self.report.expected.max(number + 1);
+    }
+
+    /// Remembers a number in a bit set of 64-bit words; false if it was there.
+    fn note(&mut self, number: u64) -> bool {
+        let word = self.seen.entry(number / 64).or_default();
+        let bit = 1u64 << (number % 64);
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    /// The second that has just ended, if one has.
+    fn finished_second(&mut self) -> Option<Second> {
+        let elapsed = self.start?.elapsed().as_secs();
+        if elapsed <= self.current.second {
+            return None;
+        }
+        self.current.missing = self.report.expected - self.report.distinct;
+        self.current.duplicated = self.report.duplicated;
+        self.current.latency_ms = Latency::of(&mut self.current_latency);
+        self.current_latency.clear();
+        let next = Second { second: self.current.second + 1, ..Second::default() };
+        let finished = std::mem::replace(&mut self.current, next);
+        self.report.seconds.push(finished.clone());
+        Some(finished)
+    }
+
+    fn report(mut self) -> Received {
+        self.report.latency_ms = Latency::of(&mut self.latency);
+        self.report.gaps = self.gaps();
+        self.report
+    }
+
+    fn gaps(&self) -> Vec<(u64, u64)> {
+        let mut gaps: Vec<(u64, u64)> = Vec::new();
+        if self.report.distinct == self.report.expected {
+            return gaps;
+        }
+        let missing =
+            |number: &u64| self.seen.get(&(number / 64)).is_none_or(|word| word & (1 << (number % 64)) == 0);
+        for number in (0..self.report.expected).filter(missing) {
+            let full = gaps.len() == MOST_GAPS;
+            match gaps.last_mut() {
+                Some((_, last)) if *last + 1 == number => *last = number,
+                _ if full => break,
+                _ => gaps.push((number, number)),
+            }
+        }
+        gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn lost_doubled_and_reordered_datagrams_are_told_apart() {
+        let mut tally = Tally::default();
+        for number in [0, 1, 3, 2, 2, 6, 7, 100] {
+            tally.count(number, 1_000_000, 3_000_000, 100);
+        }
+        let report = tally.report();
+        assert_eq!((report.distinct, report.duplicated, report.reordered, report.expected), (7, 1, 1, 101));
+        assert_eq!(report.gaps, [(4, 5), (8, 99)]);
+        assert!((report.latency_ms.p50 - 2.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn percentiles_of_few_and_of_no_values() {
+        assert_eq!(Latency::of(&mut []), Latency::default());
+        let mut values: Vec<f32> = (0..100).rev().map(|value| value as f32).collect();
+        let latency = Latency::of(&mut values);
+        assert_eq!((latency.p50, latency.p99, latency.max), (50.0, 99.0, 99.0));
+    }
+
+    #[test]
+    fn a_stream_over_loopback_arrives_whole() {
+        let at: SocketAddr = "127.0.0.1:47811".parse().expect("an address");
+        let stop = Arc::new(AtomicBool::new(false));
+        let receiver = {
+            let stop = Arc::clone(&stop);
+            std::thread::spawn(move || receive(at, &stop, std::io::sink()).expect("received"))
+        };
+        std::thread::sleep(Duration::from_millis(100));
+        let sent = send(at, 2_000, 200, Duration::from_millis(500), &Arc::default()).expect("sent");
+        std::thread::sleep(Duration::from_millis(100));
+        stop.store(true, Ordering::Relaxed);
+        let received = receiver.join().expect("a report");
+        assert_eq!((sent.sent, received.distinct, received.duplicated), (1_000, 1_000, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_datagrams_do_no_harm(datagram in proptest::collection::vec(any::<u8>(), 0..40)) {
+            let _ = parse(&datagram);
+        }
+    }
+}
