@@ -86,6 +86,7 @@ install: $(SIDESTEP_BIN) ## program, systemd unit, manual and completions under 
 	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
 	[ -e $(DESTDIR)$(SYSCONFDIR)/sidestep/mt6d0.toml ] || \
 		install -m 0600 packaging/mt6d0.toml.example $(DESTDIR)$(SYSCONFDIR)/sidestep/
+	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep
