@@ -1,4 +1,4 @@
-//! Big-endian integers at an offset. Callers have checked the length: the views do so once, when they are made.
+//! Big-endian integers at an offset. The callers have checked the length: views do so when made.
 
 pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> u16 {
     u16::from_be_bytes([bytes[offset], bytes[offset + 1]])

@@ -70,7 +70,8 @@ impl Sum {
         !self.0
     }
 
-    /// As [`checksum`](Self::checksum), for UDP: 0 would mean "none" and is sent as its equal, 0xffff (RFC 768).
+    /// As [`checksum`](Self::checksum), for UDP, where 0 means "none" and is sent as its equal, 0xffff
+    /// (RFC 768).
     pub const fn udp_checksum(self) -> u16 {
         if self.0 == 0xffff { 0xffff } else { !self.0 }
     }
@@ -170,7 +171,8 @@ mod tests {
         fn update_equals_recomputing(
             mut bytes in proptest::collection::vec(any::<u8>(), 2..100), at in 0usize..100, new: u16
         ) {
-            // A first word that is never zero: all-zero data is the one case where equation 3 gives 0xffff for 0.
+            // A first word that is never zero: all-zero data is the one case where equation 3 gives 0xffff
+            // for 0.
             bytes[0] = 1;
             let at = at % (bytes.len() / 2) * 2;
             if at == 0 { return Ok(()); }

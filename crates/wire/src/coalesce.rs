@@ -1,14 +1,15 @@
-//! Software receive offload: consecutive segments of a flow become one super-packet for one write to a TUN device.
+//! Software receive offload: consecutive segments of a flow become one super-packet, one write to a TUN device.
 //!
 //! The mirror of [`segment`](crate::segment). Received packets stay where they are, in one large buffer (the
-//! arena) of which ranges are kept; a merged packet is a new head, with its [`virtio_net`] header, and the list
-//! of payload pieces for one gathering write. Tables are reused from batch to batch, so nothing is allocated once
-//! they have grown to the largest batch.
+//! arena) of which ranges are kept; a merged packet is a new head, with its [`virtio_net`] header, and the
+//! list of payload pieces for one gathering write. Tables are reused from batch to batch, so nothing is
+//! allocated once they have grown to the largest batch.
 //!
 //! # Rules
 //!
-//! - Merged are segments of one flow that follow each other and differ in nothing but what the kernel recreates
-//!   when it cuts the super-packet again: lengths, checksums, sequence number, IPv4 identification and PSH.
+//! - Merged are segments of one flow that follow each other and differ in nothing but what the kernel
+//!   recreates when it cuts the super-packet again: lengths, checksums, sequence number, IPv4 identification
+//!   and PSH.
 //! - A transport checksum is verified before its segment may merge, as the merged packet gets a new one.
 //! - What cannot merge passes through byte for byte, with its own checksum.
 //! - Packets of one flow keep their order. Merged packets come out in the order of their first segments.
@@ -21,8 +22,8 @@ use crate::{flow, ipv4, ipv6, protocol, tcp, udp, virtio_net};
 
 /// Largest merged packet in bytes, IP header included.
 pub const MAX_PACKET: usize = 65_535;
-/// Most pieces of a merged packet: the kernel's limit for the datagrams of one UDP super-packet, and far below
-/// that for the parts of one gathering write.
+/// Most pieces of a merged packet: the kernel's limit for the datagrams of one UDP super-packet, and far
+/// below that for the parts of one gathering write.
 pub const MAX_PIECES: usize = 64;
 /// Flows that are watched for further segments at a time; the one begun first gives way.
 const MAX_OPEN: usize = 16;
@@ -90,11 +91,11 @@ impl Coalescer {
         Self { offloads, groups: Vec::new(), used: 0, open: Vec::with_capacity(MAX_OPEN) }
     }
 
-    /// Takes one packet: `ip_header` (IPv6: the 40 bytes of the fixed header; IPv4: the header with its options)
-    /// followed by `arena[rest]`.
+    /// Takes one packet: `ip_header` (IPv6: the 40 bytes of the fixed header; IPv4: the header with its
+    /// options) followed by `arena[rest]`.
     ///
-    /// All packets between two calls of [`clear`](Self::clear) lie in the same arena. A range outside of it is
-    /// the caller's fault; the packet is then dropped.
+    /// All packets between two calls of [`clear`](Self::clear) lie in the same arena. A range outside of it
+    /// is the caller's fault; the packet is then dropped.
     pub fn push(&mut self, arena: &[u8], ip_header: &[u8], rest: Range<usize>) {
         let Some(bytes) = arena.get(rest.clone()) else {
             debug_assert!(false, "range outside the arena");
@@ -296,8 +297,8 @@ impl<'a> IpHeader<'a> {
             // Version, traffic class and flow label; hop limit.
             return ours[..4] == theirs[..4] && ours[7] == theirs[7];
         }
-        // Type of service; flags; time to live. The identification means something only where the packet may be
-        // fragmented (RFC 6864), and counts up when the kernel cuts the packet.
+        // Type of service; flags; time to live. The identification means something only where the packet may
+        // be fragmented (RFC 6864), and counts up when the kernel cuts the packet.
         ours[1] == theirs[1]
             && ours[6..9] == theirs[6..9]
             && (u16_at(ours, 6) & ipv4::DONT_FRAGMENT != 0
@@ -376,3 +377,6 @@ impl<'a> Candidate<'a> {
         self.ip.protocol() == protocol::TCP && self.transport_header[13] & tcp::PSH != 0
     }
 }
+
+#[cfg(test)]
+mod tests;

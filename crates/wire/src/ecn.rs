@@ -76,7 +76,7 @@ pub const fn encapsulate_compatibility(_inner: Ecn) -> Ecn {
     Ecn::NotEct
 }
 
-/// The packet must be dropped: congestion was marked outside, and the transport inside cannot be told otherwise.
+/// The packet must be dropped: congestion was marked outside, and there is no other way to tell inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("congestion experienced outside, transport inside not ECN-capable")]
 pub struct CongestionDrop;

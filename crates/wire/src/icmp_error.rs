@@ -1,8 +1,8 @@
 //! Error packets: what a router tells the sender of a packet that it cannot deliver (RFC 4443, RFC 792,
 //! RFC 1812 §4.3.2), complete from the IP header on, quoting as much of that packet as allowed.
 //!
-//! The rules about when to stay silent are kept here; limiting the rate (RFC 4443 §2.4 f) is the caller's part,
-//! as it needs a clock.
+//! The rules about when to stay silent are kept here; limiting the rate (RFC 4443 §2.4 f) is the caller's
+//! part, as it needs a clock.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -89,16 +89,14 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
     if packet.destination().is_multicast() && !matches!(reason, Reason::PacketTooBig { .. }) {
         return Err(Refused::Destination);
     }
+    let quote = &invoking[..ipv6::HEADER_LEN + packet.payload().len()];
     let upper = packet.upper_layer()?;
     if upper.protocol == protocol::ICMPV6 {
-        let message_type = invoking[..ipv6::HEADER_LEN + packet.payload().len()].get(upper.offset);
-        match message_type {
-            Some(128..) if message_type == Some(&icmpv6::REDIRECT) => return Err(Refused::IcmpError),
-            Some(128..) if !upper.is_later_fragment() => {}
-            _ => return Err(Refused::IcmpError),
+        let is_informational = |message_type: &u8| *message_type >= 128 && *message_type != icmpv6::REDIRECT;
+        if upper.is_later_fragment() || !quote.get(upper.offset).is_some_and(is_informational) {
+            return Err(Refused::IcmpError);
         }
     }
-    let quote = &invoking[..ipv6::HEADER_LEN + packet.payload().len()];
     let (message_type, code, body) = match reason {
         Reason::PacketTooBig { mtu } => (icmpv6::PACKET_TOO_BIG, 0, mtu),
         Reason::NoRoute => (icmpv6::DESTINATION_UNREACHABLE, icmpv6::code::NO_ROUTE, 0),
@@ -126,8 +124,8 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
     out[..ipv6::HEADER_LEN].copy_from_slice(&header.to_bytes());
     let message = &mut out[ipv6::HEADER_LEN..length];
     write_message(message, message_type, code, body, quote);
-    let length_sum = message.len() as u32;
-    let sum = Sum::pseudo_ipv6(source, packet.source(), length_sum, protocol::ICMPV6) + Sum::of(message);
+    let message_len = message.len() as u32;
+    let sum = Sum::pseudo_ipv6(source, packet.source(), message_len, protocol::ICMPV6) + Sum::of(message);
     put_u16(message, icmpv6::CHECKSUM_OFFSET, sum.checksum());
     Ok(length)
 }
@@ -192,4 +190,172 @@ fn write_message(message: &mut [u8], message_type: u8, code: u8, body: u32, quot
     header[..4].copy_from_slice(&[message_type, code, 0, 0]);
     header[4..].copy_from_slice(&body.to_be_bytes());
     quoted.copy_from_slice(&quote[..quoted.len()]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::{Icmpv4Type, Icmpv6Type, IpHeaders, PacketBuilder, PacketHeaders, TransportHeader};
+    use proptest::prelude::*;
+
+    const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0xfe));
+    const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 254));
+    const TOO_BIG: Reason = Reason::PacketTooBig { mtu: 1464 };
+
+    fn udp6(payload: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let builder = PacketBuilder::ipv6([0x20; 16], [0x21; 16], 64).udp(1, 2);
+        builder.write(&mut bytes, &vec![7; payload]).unwrap();
+        bytes
+    }
+
+    fn udp4(payload: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let builder = PacketBuilder::ipv4([192, 0, 2, 1], [198, 51, 100, 1], 64).udp(1, 2);
+        builder.write(&mut bytes, &vec![7; payload]).unwrap();
+        bytes
+    }
+
+    fn refused(source: IpAddr, invoking: &[u8], reason: Reason) -> Refused {
+        build(reason, source, invoking, &mut [0; MAX_LEN]).unwrap_err()
+    }
+
+    #[test]
+    fn packet_too_big_quotes_what_fits_the_minimum_mtu() {
+        let invoking = udp6(1452);
+        let mut out = [0; 2000];
+        let length = build(TOO_BIG, V6, &invoking, &mut out).unwrap();
+        assert_eq!(length, 1280);
+        let headers = PacketHeaders::from_ip_slice(&out[..length]).unwrap();
+        let Some(TransportHeader::Icmpv6(icmp)) = headers.transport else { panic!("no ICMPv6") };
+        assert_eq!(icmp.icmp_type, Icmpv6Type::PacketTooBig { mtu: 1464 });
+        assert_eq!(headers.payload.slice(), &invoking[..1232]);
+        let message = icmpv6::Message::of_packet(&ipv6::Packet::parse(&out[..length]).unwrap()).unwrap();
+        assert_eq!(message.body(), 1464);
+        let Some(etherparse::NetHeaders::Ipv6(ip, _)) = headers.net else { panic!("no IPv6") };
+        assert_eq!((IpAddr::from(ip.source), ip.destination), (V6, [0x20; 16]));
+    }
+
+    #[test]
+    fn fragmentation_needed_quotes_what_fits_576() {
+        let invoking = udp4(1452);
+        let mut out = [0; MAX_LEN];
+        let length = build(TOO_BIG, V4, &invoking, &mut out).unwrap();
+        assert_eq!(length, 576);
+        let (ip, payload) = IpHeaders::from_ipv4_slice(&out[..length]).unwrap();
+        let ip = ip.ipv4().unwrap().0;
+        assert_eq!(ip.header_checksum, ip.calc_header_checksum());
+        let (icmp, quoted) = etherparse::Icmpv4Header::from_slice(payload.payload).unwrap();
+        assert_eq!(
+            icmp.icmp_type,
+            Icmpv4Type::DestinationUnreachable(
+                etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded { next_hop_mtu: 1464 }
+            )
+        );
+        assert_eq!(icmp.checksum, icmp.icmp_type.calc_checksum(quoted));
+        assert_eq!(quoted, &invoking[..548]);
+    }
+
+    #[test]
+    fn a_short_packet_is_quoted_whole_and_padding_is_not() {
+        for (source, mut invoking, headers) in [(V6, udp6(3), 48), (V4, udp4(3), 28)] {
+            let stated = invoking.len();
+            invoking.extend([0; 9]);
+            let mut out = [0; MAX_LEN];
+            let length = build(Reason::AddressUnreachable, source, &invoking, &mut out).unwrap();
+            assert_eq!(&out[headers..length], &invoking[..stated]);
+        }
+    }
+
+    #[test]
+    fn every_reason_has_its_type_and_code() {
+        let mut out = [0; MAX_LEN];
+        for (reason, in_ipv6, in_ipv4) in [
+            (TOO_BIG, [2, 0], [3, 4]),
+            (Reason::NoRoute, [1, 0], [3, 0]),
+            (Reason::AdministrativelyProhibited, [1, 1], [3, 13]),
+            (Reason::AddressUnreachable, [1, 3], [3, 1]),
+            (Reason::PortUnreachable, [1, 4], [3, 3]),
+            (Reason::HopLimitExceeded, [3, 0], [11, 0]),
+        ] {
+            build(reason, V6, &udp6(1), &mut out).unwrap();
+            assert_eq!(out[40..42], in_ipv6, "{reason:?}");
+            build(reason, V4, &udp4(1), &mut out).unwrap();
+            assert_eq!(out[20..22], in_ipv4, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn no_error_about_an_error() {
+        let mut out = [0; MAX_LEN];
+        for (source, invoking) in [(V6, udp6(9)), (V4, udp4(9))] {
+            let length = build(Reason::NoRoute, source, &invoking, &mut out).unwrap();
+            assert_eq!(refused(source, &out[..length], TOO_BIG), Refused::IcmpError);
+        }
+        let mut echo = Vec::new();
+        PacketBuilder::ipv6([0x20; 16], [0x21; 16], 64)
+            .icmpv6_echo_request(1, 2)
+            .write(&mut echo, &[])
+            .unwrap();
+        assert!(build(TOO_BIG, V6, &echo, &mut out).is_ok(), "an echo request is not an error");
+        echo[40] = icmpv6::REDIRECT;
+        assert_eq!(refused(V6, &echo, TOO_BIG), Refused::IcmpError);
+        // A later fragment of an ICMPv6 message may be of an error.
+        echo[6] = protocol::FRAGMENT;
+        echo[40..44].copy_from_slice(&[protocol::ICMPV6, 0, 0, 8]);
+        assert_eq!(refused(V6, &echo, TOO_BIG), Refused::IcmpError);
+    }
+
+    #[test]
+    fn no_error_to_or_about_many() {
+        let mut invoking = udp6(1);
+        invoking[24] = 0xff;
+        assert_eq!(refused(V6, &invoking, Reason::NoRoute), Refused::Destination);
+        assert!(
+            build(TOO_BIG, V6, &invoking, &mut [0; MAX_LEN]).is_ok(),
+            "path MTU discovery is the exception"
+        );
+        invoking[8] = 0xff;
+        assert_eq!(refused(V6, &invoking, TOO_BIG), Refused::Source);
+        invoking[8..24].fill(0);
+        assert_eq!(refused(V6, &invoking, TOO_BIG), Refused::Source);
+
+        for source in [[0, 0, 0, 0], [127, 0, 0, 1], [224, 0, 0, 1], [255; 4]] {
+            let mut invoking = udp4(1);
+            invoking[12..16].copy_from_slice(&source);
+            assert_eq!(refused(V4, &invoking, TOO_BIG), Refused::Source);
+        }
+        for destination in [[239, 1, 2, 3], [255; 4]] {
+            let mut invoking = udp4(1);
+            invoking[16..20].copy_from_slice(&destination);
+            assert_eq!(refused(V4, &invoking, TOO_BIG), Refused::Destination);
+        }
+    }
+
+    #[test]
+    fn no_error_about_what_cannot_be_answered() {
+        let mut fragment = udp4(1);
+        fragment[7] = 1;
+        assert_eq!(refused(V4, &fragment, TOO_BIG), Refused::Fragment);
+        assert_eq!(refused(V4, &udp6(1), TOO_BIG), Refused::AddressFamily);
+        assert_eq!(refused(V6, &[], TOO_BIG), Refused::Malformed(ParseError::Truncated));
+        assert_eq!(refused(V6, &udp6(1)[..48], TOO_BIG), Refused::Malformed(ParseError::Truncated));
+        assert_eq!(refused(V6, &[0x20; 60], TOO_BIG), Refused::Malformed(ParseError::Version));
+        assert_eq!(build(TOO_BIG, V6, &udp6(1), &mut [0; 87]), Err(Refused::NoSpace));
+        assert_eq!(build(TOO_BIG, V4, &udp4(1), &mut [0; 47]), Err(Refused::NoSpace));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(
+            mut invoking in proptest::collection::vec(any::<u8>(), 0..100),
+            first in prop::sample::select(vec![0x45u8, 0x46, 0x60]),
+            room in 0usize..120,
+        ) {
+            if let Some(byte) = invoking.first_mut() { *byte = first; }
+            for source in [V6, V4] {
+                let _ = build(TOO_BIG, source, &invoking, &mut vec![0; room]);
+            }
+        }
+    }
 }

@@ -65,8 +65,8 @@ impl<'a> Message<'a> {
     /// Finds the message in a packet, behind extension headers too, and verifies its checksum.
     ///
     /// # Errors
-    /// [`ParseError::Type`] when the packet carries something else or is a fragment, [`ParseError::Checksum`],
-    /// and those of the parsers involved.
+    /// [`ParseError::Type`] when the packet carries something else or is a fragment,
+    /// [`ParseError::Checksum`], and those of the parsers involved.
     pub fn of_packet(packet: &ipv6::Packet<'a>) -> Result<Self, ParseError> {
         let upper = packet.upper_layer()?;
         if upper.protocol != protocol::ICMPV6 || upper.fragment.is_some() {

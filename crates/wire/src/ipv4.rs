@@ -28,8 +28,8 @@ impl<'a> Packet<'a> {
     ///
     /// # Errors
     /// [`ParseError::Truncated`] when shorter than the header or than the header states,
-    /// [`ParseError::Version`] when it is not IPv4, [`ParseError::Length`] when the header length is below 20 or
-    /// the total length below the header's.
+    /// [`ParseError::Version`] when it is not IPv4, [`ParseError::Length`] when the header length is below 20
+    /// or the total length below the header's.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
         if bytes.len() < HEADER_LEN {
             return Err(ParseError::Truncated);

@@ -10,7 +10,8 @@ use crate::{ParseError, protocol};
 pub const HEADER_LEN: usize = 40;
 /// Every link carries packets of this size (RFC 8200 §5).
 pub const MIN_MTU: usize = 1280;
-/// Extension headers that [`upper_layer`] is ready to walk over. RFC 8200 §4.1 names at most seven in a packet.
+/// Extension headers that [`upper_layer`] is ready to walk over. RFC 8200 §4.1 names at most seven in a
+/// packet.
 pub const MAX_EXTENSION_HEADERS: usize = 8;
 
 /// A packet whose stated length is there. What lies behind it is not part of the view.
@@ -131,8 +132,8 @@ pub struct Fragment {
 /// Stops behind the Fragment header of a fragment other than the first: headers beyond it are elsewhere.
 ///
 /// # Errors
-/// [`ParseError::Truncated`] when a header leaves the payload, [`ParseError::ExtensionHeaders`] when there are
-/// more than [`MAX_EXTENSION_HEADERS`].
+/// [`ParseError::Truncated`] when a header leaves the payload, [`ParseError::ExtensionHeaders`] when there
+/// are more than [`MAX_EXTENSION_HEADERS`].
 pub fn upper_layer(next_header: u8, payload: &[u8]) -> Result<UpperLayer, ParseError> {
     let mut upper = UpperLayer { protocol: next_header, offset: 0, fragment: None };
     for _ in 0..=MAX_EXTENSION_HEADERS {

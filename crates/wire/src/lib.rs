@@ -4,15 +4,15 @@
 //! discovery, ICMP errors, and the two transformations that let packets cross the program in large pieces:
 //! cutting a super-packet into segments ([`segment`]) and merging received segments again ([`coalesce`]).
 //!
-//! What it does not do: no I/O, no clock, no randomness, no logging. It allocates nothing, with one exception:
-//! [`coalesce::Coalescer`] keeps its tables between batches, so that it stops allocating once it has seen its
-//! largest one.
+//! What it does not do: no I/O, no clock, no randomness, no logging. It allocates nothing, with one
+//! exception: [`coalesce::Coalescer`] keeps its tables between batches, so that it stops allocating once it
+//! has seen its largest one.
 //!
 //! # Shape
 //!
-//! One file per protocol, the same shape in each. A view (`Packet`, `Segment`, `Datagram`, `Message`, `Frame`)
-//! borrows the bytes and is made by `parse`, which checks once that every field that the accessors read is
-//! there; the accessors then cannot fail. Headers that we write are plain structs with `to_bytes`.
+//! One file per protocol, the same shape in each. A view (`Packet`, `Segment`, `Datagram`, `Message`,
+//! `Frame`) borrows the bytes and is made by `parse`, which checks once that every field that the accessors
+//! read is there; the accessors then cannot fail. Headers that we write are plain structs with `to_bytes`.
 //!
 //! # Invariants
 //!
@@ -20,8 +20,8 @@
 //! - Loops over input are bounded by the input's length, walks over extension headers by
 //!   [`ipv6::MAX_EXTENSION_HEADERS`].
 //! - A view ends where the packet's own length field says, never behind it: link padding is not payload.
-//! - Checksums are verified where a merge would otherwise hide damage, and left alone where bytes pass through
-//!   unchanged.
+//! - Checksums are verified where a merge would otherwise hide damage, and left alone where bytes pass
+//!   through unchanged.
 //!
 //! # Modules
 //!
@@ -58,6 +58,8 @@ pub mod mss;
 pub mod ndisc;
 pub mod segment;
 pub mod tcp;
+#[cfg(test)]
+mod test_stream;
 pub mod udp;
 pub mod virtio_net;
 
@@ -116,7 +118,7 @@ pub enum ParseError {
     /// Well-formed, but not of the protocol or message type that the view is for.
     #[error("another protocol or message type")]
     Type,
-    /// A value that the protocol requires receivers to refuse (such as a neighbor discovery hop limit below 255).
+    /// A value that receivers must refuse, such as a neighbor discovery hop limit below 255.
     #[error("a field has a value that must be refused")]
     Value,
 }

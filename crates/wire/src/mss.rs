@@ -1,5 +1,5 @@
-//! Clamping of the TCP maximum segment size (RFC 9293 §3.7.1): so that the two ends of a connection through the
-//! tunnel agree on segments that fit, without waiting for Packet Too Big.
+//! Clamping of the TCP maximum segment size (RFC 9293 §3.7.1): so that the two ends of a connection through
+//! the tunnel agree on segments that fit, without waiting for Packet Too Big.
 
 use crate::bytes::{put_u16, u16_at};
 use crate::checksum::{self, TransportChecksum};
@@ -17,9 +17,9 @@ pub const fn for_ipv4_mtu(mtu: u16) -> u16 {
 
 /// Lowers the maximum segment size that a SYN announces to `max_mss`, in place.
 ///
-/// `state` says what the packet's TCP checksum field holds: a complete checksum is corrected, a partial one does
-/// not cover the option and stays. Returns whether the packet was changed; anything but a SYN with a greater
-/// value is left alone.
+/// `state` says what the packet's TCP checksum field holds: a complete checksum is corrected, a partial one
+/// does not cover the option and stays. Returns whether the packet was changed; anything but a SYN with a
+/// greater value is left alone.
 pub fn clamp(packet: &mut [u8], max_mss: u16, state: TransportChecksum) -> bool {
     let Some(transport) = tcp_offset(packet) else { return false };
     let segment = &mut packet[transport..];

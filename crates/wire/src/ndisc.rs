@@ -131,9 +131,9 @@ impl<'a> RouterAdvertisement<'a> {
 /// Reads the neighbor discovery message in `packet` and checks all that RFC 4861 wants checked of it.
 ///
 /// # Errors
-/// [`ParseError::Type`] when it carries something else; [`ParseError::Value`] for a hop limit other than 255, a
-/// code other than 0, a multicast target, or addresses that do not fit the message; [`ParseError::Length`] for
-/// an option of length 0; [`ParseError::Checksum`]; [`ParseError::Truncated`].
+/// [`ParseError::Type`] when it carries something else; [`ParseError::Value`] for a hop limit other than 255,
+/// a code other than 0, a multicast target, or addresses that do not fit the message; [`ParseError::Length`]
+/// for an option of length 0; [`ParseError::Checksum`]; [`ParseError::Truncated`].
 pub fn parse<'a>(packet: &ipv6::Packet<'a>) -> Result<Message<'a>, ParseError> {
     if packet.next_header() != protocol::ICMPV6 {
         return Err(ParseError::Type);
@@ -289,8 +289,8 @@ impl NeighborSolicitation {
         )
     }
 
-    /// The Ethernet frame, from the sender's link-layer address; `destination` is where the frame goes when the
-    /// IPv6 destination is not multicast (then [`multicast_mac`] is used).
+    /// The Ethernet frame, from the sender's link-layer address; `destination` is where the frame goes when
+    /// the IPv6 destination is not multicast (then [`multicast_mac`] is used).
     pub fn to_frame(self, destination: MacAddress) -> [u8; FRAME_LEN] {
         frame(self.destination, destination, self.source_link_layer, self.to_packet())
     }
@@ -333,8 +333,8 @@ impl NeighborAdvertisement {
         )
     }
 
-    /// The Ethernet frame, from the target's link-layer address; `destination` is where the frame goes when the
-    /// IPv6 destination is not multicast (then [`multicast_mac`] is used).
+    /// The Ethernet frame, from the target's link-layer address; `destination` is where the frame goes when
+    /// the IPv6 destination is not multicast (then [`multicast_mac`] is used).
     pub fn to_frame(self, destination: MacAddress) -> [u8; FRAME_LEN] {
         frame(self.destination, destination, self.target_link_layer, self.to_packet())
     }
@@ -383,4 +383,188 @@ fn frame(
     frame[..ethernet::HEADER_LEN].copy_from_slice(&header.to_bytes());
     frame[ethernet::HEADER_LEN..].copy_from_slice(&packet);
     frame
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0xa, 0xb]);
+
+    fn solicitation() -> NeighborSolicitation {
+        let target = "2001:db8::5678".parse().unwrap();
+        NeighborSolicitation {
+            source: "2001:db8::1".parse().unwrap(),
+            destination: solicited_node(target),
+            target,
+            source_link_layer: MAC,
+        }
+    }
+
+    fn advertisement() -> NeighborAdvertisement {
+        NeighborAdvertisement {
+            source: "2001:db8::5678".parse().unwrap(),
+            destination: "2001:db8::1".parse().unwrap(),
+            target: "2001:db8::5678".parse().unwrap(),
+            target_link_layer: MAC,
+            router: false,
+            solicited: true,
+            r#override: true,
+        }
+    }
+
+    fn parse_bytes(bytes: &[u8]) -> Result<Message<'_>, ParseError> {
+        parse(&ipv6::Packet::parse(bytes).unwrap())
+    }
+
+    /// Corrects the checksum after a test has changed something.
+    fn seal(mut packet: Vec<u8>) -> Vec<u8> {
+        let length = (packet.len() - 40) as u16;
+        put_u16(&mut packet, 4, length);
+        put_u16(&mut packet, 42, 0);
+        let view = ipv6::Packet::parse(&packet).unwrap();
+        let sum = view.pseudo_header(u32::from(length), protocol::ICMPV6) + Sum::of(view.payload());
+        put_u16(&mut packet, 42, sum.checksum());
+        packet
+    }
+
+    #[test]
+    fn multicast_addresses() {
+        let address = "2001:db8::abcd:ef01:2345".parse().unwrap();
+        assert_eq!(solicited_node(address), "ff02::1:ff01:2345".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(multicast_mac(solicited_node(address)), MacAddress([0x33, 0x33, 0xff, 1, 0x23, 0x45]));
+        assert_eq!(multicast_mac(ALL_ROUTERS), MacAddress([0x33, 0x33, 0, 0, 0, 2]));
+    }
+
+    #[test]
+    fn a_solicitation_is_understood() {
+        let packet = solicitation().to_packet();
+        let Ok(Message::NeighborSolicitation { target, source_link_layer }) = parse_bytes(&packet) else {
+            panic!("not a solicitation");
+        };
+        assert_eq!((target, source_link_layer), (solicitation().target, Some(MAC)));
+        assert!(etherparse::SlicedPacket::from_ip(&packet).is_ok());
+    }
+
+    #[test]
+    fn an_advertisement_is_understood() {
+        let packet = advertisement().to_packet();
+        let Ok(Message::NeighborAdvertisement { target, router, solicited, r#override, target_link_layer }) =
+            parse_bytes(&packet)
+        else {
+            panic!("not an advertisement");
+        };
+        assert_eq!((target, target_link_layer), (advertisement().target, Some(MAC)));
+        assert_eq!((router, solicited, r#override), (false, true, true));
+    }
+
+    #[test]
+    fn frames_go_to_the_group_or_to_the_neighbor() {
+        let neighbor = MacAddress([2, 0, 0, 0, 0, 1]);
+        let bytes = solicitation().to_frame(neighbor);
+        let frame = ethernet::Frame::parse(&bytes).unwrap();
+        assert_eq!(frame.destination(), MacAddress([0x33, 0x33, 0xff, 0, 0x56, 0x78]));
+        assert_eq!((frame.source(), frame.ethertype()), (MAC, ethernet::ETHERTYPE_IPV6));
+        assert_eq!(frame.payload(), solicitation().to_packet());
+
+        let unicast = NeighborSolicitation { destination: solicitation().target, ..solicitation() };
+        let bytes = unicast.to_frame(neighbor);
+        assert_eq!(ethernet::Frame::parse(&bytes).unwrap().destination(), neighbor);
+        let bytes = advertisement().to_frame(neighbor);
+        assert_eq!(ethernet::Frame::parse(&bytes).unwrap().destination(), neighbor);
+    }
+
+    #[test]
+    fn duplicate_address_detection_is_understood() {
+        let mut packet = solicitation().to_packet().to_vec();
+        packet[8..24].fill(0);
+        packet.truncate(64);
+        let packet = seal(packet);
+        assert!(matches!(
+            parse_bytes(&packet),
+            Ok(Message::NeighborSolicitation { source_link_layer: None, .. })
+        ));
+    }
+
+    #[test]
+    fn what_the_rfc_wants_refused_is_refused() {
+        let packet = solicitation().to_packet().to_vec();
+        let changed = |offset: usize, value: u8| {
+            let mut packet = packet.clone();
+            packet[offset] = value;
+            packet
+        };
+        let error = |packet: Vec<u8>| parse_bytes(&packet).unwrap_err();
+        assert_eq!(error(changed(7, 254)), ParseError::Value, "from beyond the link");
+        assert_eq!(error(changed(41, 1)), ParseError::Value, "code");
+        assert_eq!(error(changed(60, 1)), ParseError::Checksum);
+        assert_eq!(error(changed(40, icmpv6::ECHO_REQUEST)), ParseError::Type);
+        assert_eq!(error(changed(6, protocol::UDP)), ParseError::Type);
+        assert_eq!(error(seal(changed(48, 0xff))), ParseError::Value, "multicast target");
+        assert_eq!(error(seal(changed(65, 0))), ParseError::Length, "option of length 0");
+        assert_eq!(error(seal(changed(65, 2))), ParseError::Truncated, "option that leaves the message");
+        assert_eq!(error(seal(packet[..60].to_vec())), ParseError::Truncated);
+        let mut from_nobody = packet.clone();
+        from_nobody[8..24].fill(0);
+        assert_eq!(error(seal(from_nobody)), ParseError::Value, "unspecified with a link-layer address");
+
+        let solicited = NeighborAdvertisement { destination: ALL_NODES, ..advertisement() };
+        assert_eq!(error(solicited.to_packet().to_vec()), ParseError::Value, "solicited by everybody");
+    }
+
+    #[test]
+    fn a_router_advertisement_is_understood() {
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_length: 0,
+            next_header: protocol::ICMPV6,
+            hop_limit: HOP_LIMIT,
+            source: "fe80::1".parse().unwrap(),
+            destination: ALL_NODES,
+        };
+        let mut packet = header.to_bytes().to_vec();
+        packet.extend([134, 0, 0, 0, 64, 0xc0, 0x07, 0x08, 0, 0, 0, 1, 0, 0, 0, 2]);
+        packet.extend([1, 1, 2, 0, 0, 0, 0xa, 0xb, 5, 1, 0, 0, 0, 0, 0x05, 0xdc]);
+        packet.extend([3, 4, 64, 0xc0, 0, 0, 0, 9, 0, 0, 0, 8, 0, 0, 0, 0]);
+        packet.extend("2001:db8:7::".parse::<Ipv6Addr>().unwrap().octets());
+        let packet = seal(packet);
+        let Ok(Message::RouterAdvertisement(advertisement)) = parse_bytes(&packet) else {
+            panic!("not a router advertisement");
+        };
+        assert_eq!((advertisement.hop_limit, advertisement.router_lifetime), (64, 1800));
+        assert!(advertisement.managed && advertisement.other_configuration);
+        assert_eq!((advertisement.reachable_time, advertisement.retransmission_timer), (1, 2));
+        assert_eq!((advertisement.source_link_layer, advertisement.mtu), (Some(MAC), Some(1500)));
+        let prefixes: Vec<_> = advertisement.prefixes().collect();
+        let expected = PrefixInformation {
+            prefix: "2001:db8:7::".parse().unwrap(),
+            prefix_length: 64,
+            on_link: true,
+            autonomous: true,
+            valid_lifetime: 9,
+            preferred_lifetime: 8,
+        };
+        assert_eq!(prefixes, [expected]);
+
+        let mut foreign = packet.clone();
+        foreign[8] = 0x20;
+        assert_eq!(parse_bytes(&seal(foreign)).unwrap_err(), ParseError::Value, "not link-local");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(kind in 133u8..137, body in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let mut packet = solicitation().to_packet()[..44].to_vec();
+            packet[40] = kind;
+            packet[41] = 0;
+            packet[8] = 0xfe;
+            packet[9] = 0x80;
+            packet.extend(body);
+            if let Ok(Message::RouterAdvertisement(advertisement)) = parse_bytes(&seal(packet)) {
+                prop_assert!(advertisement.prefixes().count() <= 4);
+            }
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! The kernel hands over up to 64 KB of TCP stream or of equal UDP datagrams under one set of headers
 //! ([`virtio_net`]). The headers are rewritten in place before each segment, and payloads are
-//! slices of the super-packet, so nothing is copied or allocated here: whoever seals a segment copies it anyway.
+//! slices of the super-packet, so nothing is copied or allocated: whoever seals a segment copies it anyway.
 
 use crate::bytes::{put_u16, put_u32, u16_at};
 use crate::checksum::{Sum, TransportChecksum};
@@ -46,7 +46,6 @@ impl Segment<'_> {
 }
 
 /// Cuts one super-packet; see the module's description.
-#[derive(Debug)]
 pub struct Segmenter<'a> {
     /// Headers, rewritten for each segment; of a packet that needs no cutting, all of it.
     head: &'a mut [u8],
@@ -55,7 +54,6 @@ pub struct Segmenter<'a> {
     state: State,
 }
 
-#[derive(Debug)]
 enum State {
     /// The one packet, not handed out yet.
     Whole,
@@ -63,7 +61,6 @@ enum State {
     Done,
 }
 
-#[derive(Debug)]
 struct Cutting {
     /// Payload bytes of each segment but the last.
     size: usize,
@@ -232,7 +229,7 @@ impl Cutting {
     }
 }
 
-/// Where things are in a packet to cut. Length fields are not looked at: a super-packet's may not hold its length.
+/// Where things are in a packet to cut. Length fields are not looked at: a super-packet may exceed them.
 struct Layout {
     ip: Ip,
     protocol: u8,
@@ -282,9 +279,203 @@ fn complete_checksum(header: &virtio_net::Header, packet: &mut [u8]) -> Result<(
     if covered.len() < offset + 2 {
         return Err(SegmentError::ChecksumPlace);
     }
-    // The field itself is the pseudo-header's part of the sum. A result of 0 becomes its equal 0xffff: UDP needs
-    // that, and other protocols do not mind.
+    // The field itself is the pseudo-header's part of the sum. A result of 0 becomes its equal 0xffff: UDP
+    // needs that, and other protocols do not mind.
     let checksum = Sum::of(covered).udp_checksum();
     put_u16(covered, offset, checksum);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_stream::{Stream, payload};
+    use crate::virtio_net::Header;
+    use proptest::prelude::*;
+
+    const DATA: u8 = tcp::ACK;
+
+    fn cut(header: &Header, packet: &mut [u8]) -> Vec<Vec<u8>> {
+        let mut segmenter = Segmenter::new(header, packet).unwrap();
+        let mut segments = Vec::new();
+        while let Some(segment) = segmenter.next() {
+            assert_eq!(segment.len(), segment.head.len() + segment.payload.len());
+            segments.push([segment.head, segment.payload].concat());
+        }
+        segments
+    }
+
+    fn error(header: &Header, packet: &[u8]) -> SegmentError {
+        let mut copy = packet.to_vec();
+        let error = Segmenter::new(header, &mut copy).err().unwrap();
+        assert_eq!(copy, packet, "refused, but changed");
+        error
+    }
+
+    #[test]
+    fn segments_are_what_the_host_would_have_sent() {
+        let payload = payload(3000);
+        for stream in Stream::ALL {
+            for flags in [DATA, DATA | tcp::PSH, DATA | tcp::PSH | tcp::FIN | tcp::CWR | tcp::ECE] {
+                let (header, mut packet) = stream.super_packet(&payload, 1400, flags);
+                assert_eq!(cut(&header, &mut packet), stream.segments(&payload, 1400, flags), "{stream:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_super_packet_is_cut() {
+        for stream in Stream::ALL {
+            let payload = payload(65_535 - stream.headers_len());
+            let (header, mut packet) = stream.super_packet(&payload, 1400, DATA);
+            assert_eq!(cut(&header, &mut packet), stream.segments(&payload, 1400, DATA));
+        }
+    }
+
+    #[test]
+    fn count_and_largest_are_known_before_and_during() {
+        let (header, mut packet) = Stream::TCP6.super_packet(&payload(2900), 1400, DATA);
+        let mut segmenter = Segmenter::new(&header, &mut packet).unwrap();
+        let mut seen = Vec::new();
+        loop {
+            seen.push((segmenter.segment_count(), segmenter.largest_segment()));
+            if segmenter.next().is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, [(3, 1472), (2, 1472), (1, 172), (0, 0)]);
+    }
+
+    #[test]
+    fn extension_headers_and_ipv4_options_are_repeated() {
+        let payload = payload(2000);
+        let (mut header, mut packet) = Stream::TCP6.super_packet(&payload, 1000, DATA);
+        packet[6] = protocol::DESTINATION_OPTIONS;
+        packet.splice(40..40, [protocol::TCP, 0, 1, 4, 0, 0, 0, 0]);
+        header.csum_start += 8;
+        let segments = cut(&header, &mut packet);
+        assert_eq!(segments.len(), 2);
+        for segment in &segments {
+            let view = ipv6::Packet::parse(segment).unwrap();
+            assert_eq!(view.upper_layer().unwrap().offset, 48);
+            let transport = &view.payload()[8..];
+            assert!(
+                (view.pseudo_header(transport.len() as u32, protocol::TCP) + Sum::of(transport)).is_valid()
+            );
+        }
+
+        let (mut header, mut packet) = Stream::UDP4.super_packet(&payload, 1000, DATA);
+        packet[0] = 0x46;
+        packet.splice(20..20, [1, 1, 1, 0]);
+        header.csum_start += 4;
+        for segment in &cut(&header, &mut packet) {
+            let view = ipv4::Packet::parse(segment).unwrap();
+            assert!(view.has_valid_checksum());
+            assert_eq!((view.header().len(), view.payload().len()), (24, 1008));
+        }
+    }
+
+    #[test]
+    fn a_single_packet_has_its_checksum_completed() {
+        for stream in Stream::ALL {
+            let (mut header, mut packet) = stream.super_packet(&payload(501), 0, DATA);
+            header.gso_type = virtio_net::GSO_NONE;
+            assert_eq!(cut(&header, &mut packet), [stream.packet(0, 0, &payload(501), DATA)]);
+        }
+    }
+
+    #[test]
+    fn a_udp_checksum_of_zero_becomes_its_equal() {
+        // The sum of all else is the last word's complement, so that the checksum would be 0.
+        let (mut header, packet) = Stream::UDP6.super_packet(&[0; 4], 0, 0);
+        header.gso_type = virtio_net::GSO_NONE;
+        let rest = Sum::of(&packet[40..]);
+        let mut single = packet.clone();
+        single[50..52].copy_from_slice(&rest.checksum().to_be_bytes());
+        let mut many = single.clone();
+        assert_eq!(cut(&header, &mut single)[0][46..48], [0xff, 0xff]);
+        header.gso_type = virtio_net::GSO_UDP_L4;
+        header.gso_size = 100;
+        assert_eq!(cut(&header, &mut many)[0][46..48], [0xff, 0xff]);
+    }
+
+    #[test]
+    fn a_finished_packet_passes_unchanged() {
+        let packet = Stream::UDP4.packet(0, 0, b"whatever", 0);
+        assert_eq!(cut(&Header::NONE, &mut packet.clone()), [packet]);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        let (header, packet) = Stream::TCP6.super_packet(&payload(2000), 1000, DATA);
+        assert_eq!(error(&Header { gso_size: 0, ..header }, &packet), SegmentError::SegmentSize(0));
+        assert_eq!(error(&Header { gso_type: 3, ..header }, &packet), SegmentError::GsoType(3));
+        for gso_type in [virtio_net::GSO_TCPV4, virtio_net::GSO_UDP_L4] {
+            assert_eq!(error(&Header { gso_type, ..header }, &packet), SegmentError::GsoMismatch);
+        }
+        assert_eq!(error(&Header { csum_start: 48, ..header }, &packet), SegmentError::ChecksumPlace);
+        assert_eq!(error(&Header { csum_offset: 6, ..header }, &packet), SegmentError::ChecksumPlace);
+        assert_eq!(error(&header, &packet[..60]), SegmentError::Malformed(ParseError::Truncated));
+        assert_eq!(error(&header, &[]), SegmentError::Malformed(ParseError::Truncated));
+
+        let single = Header { gso_type: 0, ..header };
+        assert_eq!(error(&Header { csum_start: 9999, ..single }, &packet), SegmentError::ChecksumPlace);
+        assert_eq!(error(&Header { csum_offset: 65535, ..single }, &packet), SegmentError::ChecksumPlace);
+        assert_eq!(error(&single, &[0; 40]), SegmentError::Malformed(ParseError::Version));
+
+        let (header, mut packet) = Stream::TCP4.super_packet(&payload(2000), 1000, DATA);
+        packet[6] |= 0x20;
+        assert_eq!(error(&header, &packet), SegmentError::GsoMismatch, "a fragment");
+    }
+
+    #[test]
+    fn a_segment_that_no_length_field_can_state_is_refused() {
+        for stream in [Stream::UDP4, Stream::UDP6] {
+            let (header, mut packet) = stream.super_packet(&payload(65_000), 65_530, 0);
+            packet.extend([0; 2000]);
+            assert_eq!(error(&header, &packet), SegmentError::SegmentSize(65_530));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn equals_etherparse(
+            which in 0usize..4, length in 1usize..6000, size in 1u16..2000, flags: u8, sequence: u32,
+            identification: u16, dont_fragment: bool,
+        ) {
+            let stream = Stream { sequence, identification, dont_fragment, ..Stream::ALL[which] };
+            let size = size.max((length / 100) as u16);
+            let flags = flags & !(tcp::SYN | tcp::RST | tcp::URG);
+            let payload = payload(length);
+            let (header, mut packet) = stream.super_packet(&payload, size, flags);
+            prop_assert_eq!(cut(&header, &mut packet), stream.segments(&payload, size, flags));
+        }
+
+        #[test]
+        fn never_panics(
+            header: [u8; virtio_net::LEN],
+            gso_type in prop::sample::select(vec![0u8, 1, 3, 4, 5, 0x84]),
+            first in prop::sample::select(vec![0x45u8, 0x46, 0x60]),
+            next in prop::sample::select(vec![6u8, 17, 60, 44]),
+            small: bool,
+            mut packet in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut header = Header::from_bytes(&header);
+            header.gso_type = gso_type;
+            if small { header.csum_start %= 80; header.csum_offset %= 20; header.gso_size %= 100; }
+            if packet.len() > 10 {
+                packet[0] = first;
+                packet[if first == 0x60 { 6 } else { 9 }] = next;
+            }
+            let total = packet.len();
+            if let Ok(mut segmenter) = Segmenter::new(&header, &mut packet) {
+                let (mut expected, largest) = (segmenter.segment_count(), segmenter.largest_segment());
+                while let Some(segment) = segmenter.next() {
+                    prop_assert!(segment.len() <= largest && segment.len() <= total);
+                    expected -= 1;
+                }
+                prop_assert_eq!(expected, 0);
+            }
+        }
+    }
 }
