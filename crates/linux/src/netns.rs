@@ -128,6 +128,21 @@ pub fn enter_new() -> Result<()> {
     Netlink::open()?.set_link_up(LOOPBACK, true)
 }
 
+/// Whether a test that needs namespaces can run. Not as another user than root: then it says so and is to return,
+/// except where `CI=true` is set, where a test that silently does not run would be a lie.
+///
+/// # Panics
+/// If `CI=true` is set and the user is not root.
+#[must_use]
+pub fn available_to_tests() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "tests in network namespaces need root");
+    eprintln!("skipped: needs root, for network namespaces");
+    false
+}
+
 fn path_of(name: &str) -> Result<PathBuf> {
     if name.is_empty() || name.starts_with('.') || name.contains('/') {
         return Err(Error::other(format!("network namespace {name:?}"), "not a name for a namespace"));

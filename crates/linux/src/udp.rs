@@ -645,6 +645,25 @@ mod tests {
     }
 
     #[test]
+    fn where_segmentation_is_refused_single_datagrams_go_and_it_is_not_tried_again() {
+        // The kernel refuses (EINVAL) to segment for a socket that wants no checksums.
+        const NO_CHECKSUM_OUT: i32 = 101;
+        const NO_CHECKSUM_IN: i32 = 102;
+        let options = Options::default();
+        let (a, b) = pair(&options);
+        sockopt::enable(a.as_fd(), libc::SOL_UDP, NO_CHECKSUM_OUT, "UDP_NO_CHECK6_TX").unwrap();
+        sockopt::enable(b.as_fd(), libc::SOL_UDP, NO_CHECKSUM_IN, "UDP_NO_CHECK6_RX").unwrap();
+        assert!(options.segmentation.is_on());
+        for _ in 0..2 {
+            assert_eq!(a.send(&[7; 2500], Some(1000), None, 0).unwrap(), SendOutcome::Sent);
+            assert!(!options.segmentation.is_on());
+            for len in [1000, 1000, 500] {
+                assert_eq!(b.recv(&mut [0; 2000]).unwrap().unwrap().len, len);
+            }
+        }
+    }
+
+    #[test]
     fn a_refusal_of_segmentation_is_forgotten_after_a_while() {
         let segmentation = Segmentation::new();
         assert!(segmentation.is_on());

@@ -27,6 +27,7 @@ pub struct Route {
 
 /// How a route gets to its destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Via {
     /// Every address of the destination is this host's own: `ip route add local PREFIX dev lo`.
     Local,

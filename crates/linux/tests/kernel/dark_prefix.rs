@@ -1,0 +1,166 @@
+use std::collections::BTreeSet;
+use std::net::{Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use linux::netlink::{Netlink, Route};
+use linux::netns;
+use linux::nft::{self, Reach};
+use linux::packet::{self, PacketSocket};
+use linux::udp::{EndpointSocket, Options, SendOutcome};
+
+use crate::network::{A, B, LINK, Node, Pair, endpoint, eventually, routed_pair};
+
+const TUNNEL: &str = "mt6d0";
+const ACTIVE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xb1, 0, 0, 0, 0, 0x77);
+const ROUTED: &str = "2001:db8:b1::/64";
+
+/// Asks `address` for an echo, for TCP and UDP at two ports, and tells what comes back: IPv6 next headers and
+/// first bytes of their content (for ICMPv6 the type). Neighbor and group discovery do not
+/// count.
+fn answers(node: &Node, address: Ipv6Addr) -> BTreeSet<(u8, u8)> {
+    let index = node.link().index;
+    let capture = node.run(|| PacketSocket::open(index, &packet::Options::default()).unwrap());
+    node.sh(&format!("ping -6 -c 1 -W 0.3 {address}"));
+    node.run(|| {
+        for port in [50_000, 50_001] {
+            let to = SocketAddr::new(address.into(), port);
+            let _ = TcpStream::connect_timeout(&to, Duration::from_millis(200));
+            UdpSocket::bind("[::]:0").unwrap().send_to(b"x", to).unwrap();
+        }
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let mut frame = [0; 2000];
+    let mut answers = BTreeSet::new();
+    while let Some(length) = capture.recv(&mut frame).unwrap() {
+        let (next_header, first) = (frame[20], frame[54]);
+        // Reports of group membership have a hop-by-hop header.
+        if length > 54 && next_header != 0 && !(next_header == 58 && (133..=136).contains(&first)) {
+            answers.insert((next_header, first));
+        }
+    }
+    answers
+}
+
+fn open(node: &Node, local: &str, remote: Option<&str>) -> EndpointSocket {
+    node.run(|| EndpointSocket::open(endpoint(local), remote.map(endpoint), &Options::default()).unwrap())
+}
+
+fn crosses(from: &EndpointSocket, to: &EndpointSocket) -> bool {
+    assert_eq!(from.send(b"hello", None, Some(to.local()), 0).unwrap(), SendOutcome::Sent);
+    std::thread::sleep(Duration::from_millis(100));
+    to.recv(&mut [0; 10]).unwrap().is_some()
+}
+
+#[test]
+fn a_routed_prefix_is_dark_but_for_the_exact_four_tuple() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = routed_pair();
+    // Without the table everything answers, so the probes do find something.
+    assert!(answers(&pair.a, ACTIVE).contains(&(58, 129)));
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    assert!(pair.b.must("nft list ruleset").contains("notrack"));
+
+    let at_b = open(&pair.b, "[2001:db8:b1::77]:50000", Some("[2001:db8:a1::1]:4000"));
+    let rendezvous = open(&pair.b, "[2001:db8:b1::78]:50000", None);
+    for address in ["2001:db8:b1::77", "2001:db8:b1::78", "2001:db8:b1::79"] {
+        assert_eq!(answers(&pair.a, address.parse().unwrap()), BTreeSet::new(), "{address}");
+    }
+    assert!(!crosses(&open(&pair.a, "[2001:db8:a1::1]:4001", None), &at_b), "another port");
+    assert!(!crosses(&open(&pair.a, "[2001:db8:a1::2]:4000", None), &at_b), "another address");
+    assert!(crosses(&open(&pair.a, "[2001:db8:a1::1]:4000", None), &at_b));
+    while rendezvous.recv(&mut [0; 10]).unwrap().is_some() {}
+    assert!(crosses(&open(&pair.a, "[2001:db8:a1::3]:1234", None), &rendezvous));
+
+    // What is not in the prefix goes on as ever.
+    pair.a.must(&format!("ping -6 -c 1 -W 1 {B}"));
+    assert!(pair.b.run(|| nft::remove(TUNNEL).unwrap()));
+    assert!(!pair.b.run(|| nft::remove(TUNNEL).unwrap()));
+    assert!(answers(&pair.a, ACTIVE).contains(&(58, 129)));
+}
+
+#[test]
+fn a_socket_on_every_address_does_not_make_the_prefix_light() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = routed_pair();
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    let wildcard = open(&pair.b, "[::]:50000", None);
+    let a = open(&pair.a, "[2001:db8:a1::1]:4000", None);
+    a.send(b"hello", None, Some(endpoint("[2001:db8:b1::77]:50000")), 0).unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(wildcard.recv(&mut [0; 10]).unwrap(), None);
+    a.send(b"hello", None, Some(endpoint("[2001:db8:1::b]:50000")), 0).unwrap();
+    eventually(|| wildcard.recv(&mut [0; 10]).unwrap());
+}
+
+#[test]
+fn a_packet_too_big_still_reaches_an_active_endpoint() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = routed_pair();
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    pair.a.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
+    pair.a
+        .must("ip link add far type veth peer name end && ip link set far mtu 1400 up && ip link set end up");
+    pair.a.must("ip route add 2001:db8:c1::/64 dev far");
+    pair.b.must(&format!("ip route add 2001:db8:c1::/64 via {A}"));
+    let socket = open(&pair.b, "[2001:db8:b1::77]:50000", Some("[2001:db8:c1::1]:9"));
+    assert_eq!(socket.send(&[0; 1452], None, None, 0).unwrap(), SendOutcome::Sent);
+    let error = eventually(|| socket.recv_error(&mut [0; 1500]).unwrap());
+    assert_eq!((error.icmp_type, error.info), (2, 1400));
+}
+
+#[test]
+fn on_a_shared_link_only_what_is_ours_is_dark() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let active = "2001:db8:1::77";
+    let prefix = "2001:db8:1::/64".parse().unwrap();
+    pair.b.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
+    pair.b.run(|| {
+        nft::darken(TUNNEL, prefix, Reach::OnLink(LINK), &[B]).unwrap();
+        Netlink::open().unwrap().add_route(&Route::local("2001:db8:1::77/128".parse().unwrap())).unwrap();
+    });
+    let mac = pair.b.link().mac.unwrap();
+    for address in [active, "2001:db8:1::78"] {
+        // As the responder would have it, and for the second as if its endpoint had just closed.
+        pair.a.must(&format!("ip neighbor replace {address} lladdr {mac} dev {LINK}"));
+    }
+    let at_b = open(&pair.b, "[2001:db8:1::77]:50000", Some("[2001:db8:1::a]:4000"));
+    assert_eq!(answers(&pair.a, active.parse().unwrap()), BTreeSet::new());
+    assert_eq!(answers(&pair.a, "2001:db8:1::78".parse().unwrap()), BTreeSet::new());
+    assert!(crosses(&open(&pair.a, "[2001:db8:1::a]:4000", None), &at_b));
+
+    // The real address answers until it is no longer named, and neighbor discovery always does.
+    pair.a.must(&format!("ping -6 -c 1 -W 1 {B}"));
+    pair.b.run(|| nft::set_own_addresses(TUNNEL, &[]).unwrap());
+    assert!(!pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {B}")).0);
+    pair.b.run(|| nft::set_own_addresses(TUNNEL, &[B]).unwrap());
+    pair.a.must(&format!("ip neighbor flush dev {LINK}; ping -6 -c 1 -W 1 {B}"));
+    pair.b.must(&format!("ip neighbor flush dev {LINK}; ping -6 -c 1 -W 1 {A}"));
+}
+
+#[test]
+fn the_table_is_replaced_and_tables_of_others_stay() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    node.must("nft add table ip6 foreign; nft add table inet sidestep-other");
+    node.run(|| {
+        for _ in 0..2 {
+            nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[B, A]).unwrap();
+        }
+        assert!(nft::is_dark(TUNNEL).unwrap());
+        assert!(nft::remove(TUNNEL).unwrap());
+        assert!(!nft::is_dark(TUNNEL).unwrap());
+    });
+    let left = node.must("nft list tables");
+    assert!(left.contains("foreign") && left.contains("sidestep-other"), "{left}");
+}

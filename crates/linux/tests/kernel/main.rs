@@ -1,0 +1,13 @@
+//! The crate against the running kernel. Every test makes network namespaces of its own; all need root.
+
+#![allow(missing_docs, reason = "a test's name says what it is about")]
+
+mod dark_prefix;
+mod neighbor;
+mod netlink;
+mod netns;
+mod network;
+mod packet;
+mod tun;
+mod udp;
+mod undo;

@@ -1,0 +1,177 @@
+use std::net::IpAddr;
+
+use linux::netlink::{Change, Monitor, NeighborState, Netlink, Route, Via};
+use linux::netns;
+use wire::ethernet::MacAddress;
+
+use crate::network::{A, B, LINK, Pair, eventually};
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn links_and_addresses_of_both_families() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let link = netlink.link_by_name(LINK).unwrap().unwrap();
+        assert!(link.up && link.running && link.mac.is_some() && link.mtu == 1500);
+        assert_eq!(netlink.link_by_index(link.index).unwrap().unwrap(), link);
+        assert_eq!(netlink.link_by_name("nothing").unwrap(), None);
+        assert_eq!(netlink.link_by_name("a-name-that-is-too-long").unwrap(), None);
+        assert_eq!(netlink.link_by_index(999).unwrap(), None);
+
+        for text in ["2001:db8:2::1/64", "192.0.2.1/24"] {
+            let address = text.parse().unwrap();
+            netlink.add_address(link.index, address, false).unwrap();
+            assert!(netlink.add_address(link.index, address, false).unwrap_err().already_exists());
+            let all = netlink.addresses(link.index).unwrap();
+            let found = all.iter().find(|found| found.address == address).unwrap();
+            assert!(found.global && !found.tentative && !found.duplicate && !found.deprecated);
+            assert!(netlink.delete_address(link.index, address).unwrap());
+            assert!(!netlink.delete_address(link.index, address).unwrap());
+        }
+        netlink.set_link_up(link.index, false).unwrap();
+        assert!(!netlink.link_by_index(link.index).unwrap().unwrap().up);
+    });
+}
+
+#[test]
+fn routes_are_made_found_and_removed() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        netlink.add_address(index, "192.0.2.1/24".parse().unwrap(), false).unwrap();
+        let through = |destination: &str, gateway: Option<IpAddr>, mtu| Route {
+            destination: destination.parse().unwrap(),
+            via: Via::Link { index, gateway, mtu, metric: None },
+        };
+        let routes = [
+            through("2001:db8:b::/48", None, Some(1400)),
+            through("2001:db8:c::/48", Some(B.into()), None),
+            through("198.51.100.0/24", None, None),
+            through("203.0.113.0/24", Some(ip("192.0.2.2")), Some(1300)),
+            Route::local("2001:db8:a1::/64".parse().unwrap()),
+            Route::local("2001:db8:1::77/128".parse().unwrap()),
+        ];
+        for route in &routes {
+            netlink.add_route(route).unwrap();
+            assert!(netlink.add_route(route).unwrap_err().already_exists(), "{route}");
+        }
+        let hop = netlink.route_to(ip("2001:db8:b::1")).unwrap().unwrap();
+        assert_eq!((hop.index, hop.gateway, hop.mtu, hop.local), (index, None, Some(1400), false));
+        assert_eq!(hop.source, Some(A.into()));
+        let hop = netlink.route_to(ip("203.0.113.9")).unwrap().unwrap();
+        assert_eq!((hop.gateway, hop.mtu), (Some(ip("192.0.2.2")), Some(1300)));
+        assert_eq!(netlink.route_to(ip("2001:db8:c::1")).unwrap().unwrap().gateway, Some(B.into()));
+        assert!(netlink.route_to(ip("2001:db8:a1::5")).unwrap().unwrap().local);
+        assert_eq!(netlink.route_to(ip("2001:db8:ffff::1")).unwrap(), None);
+
+        let mut route = routes[0].clone();
+        netlink.set_route_mtu(&mut route, Some(1350)).unwrap();
+        assert_eq!(netlink.route_to(ip("2001:db8:b::1")).unwrap().unwrap().mtu, Some(1350));
+
+        let own = netlink.own_routes().unwrap();
+        assert_eq!(own.len(), routes.len(), "{own:?}");
+        for route in &routes {
+            assert!(netlink.delete_route(route).unwrap(), "{route}");
+            assert!(!netlink.delete_route(route).unwrap(), "{route}");
+        }
+        assert_eq!(netlink.own_routes().unwrap(), []);
+    });
+}
+
+#[test]
+fn routes_of_others_are_neither_replaced_nor_removed() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.a.must(&format!(
+        "ip route add 2001:db8:b::/48 dev {LINK}; ip route add local 2001:db8:a1::/64 dev lo"
+    ));
+    pair.a.must(&format!("ip route add 198.51.100.0/24 dev {LINK}"));
+    let before = pair.a.must("ip -6 route show table all; ip -4 route show table all");
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        for route in [
+            Route::device("2001:db8:b::/48".parse().unwrap(), index),
+            Route::device("198.51.100.0/24".parse().unwrap(), index),
+            Route::local("2001:db8:a1::/64".parse().unwrap()),
+        ] {
+            assert!(netlink.add_route(&route).unwrap_err().already_exists(), "{route}");
+            assert!(!netlink.delete_route(&route).unwrap(), "{route}");
+        }
+    });
+    assert_eq!(pair.a.must("ip -6 route show table all; ip -4 route show table all"), before);
+}
+
+#[test]
+fn neighbor_entries_are_ours_or_left_alone() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let mac = MacAddress([2, 0, 0, 0, 0, 9]);
+    pair.a.must(&format!("ping -6 -c 1 -W 2 {B}"));
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        let learnt = netlink.neighbor(index, B.into()).unwrap().unwrap();
+        assert_eq!(learnt.mac, pair.b.link().mac);
+        assert!(learnt.usable && !learnt.own);
+        assert!(netlink.add_neighbor(index, B, mac, NeighborState::Permanent).unwrap_err().already_exists());
+        assert!(!netlink.delete_neighbor(index, B).unwrap());
+        assert_eq!(netlink.neighbor(index, B.into()).unwrap().unwrap().mac, learnt.mac);
+
+        let coming = "2001:db8:1::77".parse().unwrap();
+        assert_eq!(netlink.neighbor(index, IpAddr::V6(coming)).unwrap(), None);
+        for state in [NeighborState::Reachable, NeighborState::Permanent] {
+            netlink.add_neighbor(index, coming, mac, state).unwrap();
+            let entry = netlink.neighbor(index, coming.into()).unwrap().unwrap();
+            assert!(entry.usable && entry.own && entry.mac == Some(mac));
+            assert!(netlink.delete_neighbor(index, coming).unwrap());
+            assert!(!netlink.delete_neighbor(index, coming).unwrap());
+        }
+        assert!(!netlink.delete_neighbor(999, coming).unwrap());
+    });
+}
+
+#[test]
+fn changes_are_told() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.a.run(|| {
+        let monitor = Monitor::open().unwrap();
+        assert_eq!(monitor.read().unwrap(), []);
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        let address = "2001:db8:2::1/64".parse().unwrap();
+        let told = |wanted: fn(&Change) -> bool| {
+            eventually(|| monitor.read().unwrap().into_iter().find(wanted));
+        };
+        netlink.add_address(index, address, false).unwrap();
+        told(|change| matches!(change, Change::Address(_)));
+        netlink.delete_address(index, address).unwrap();
+        told(|change| matches!(change, Change::AddressGone(_)));
+        netlink.add_route(&Route::device("2001:db8:b::/48".parse().unwrap(), index)).unwrap();
+        told(|change| matches!(change, Change::Route));
+        netlink.set_link_mtu(index, 1400).unwrap();
+        told(|change| matches!(change, Change::Link(link) if link.mtu == 1400));
+        netlink.set_link_up(index, false).unwrap();
+        told(|change| matches!(change, Change::Link(link) if !link.up));
+        pair.a.must(&format!("ip link delete {LINK}"));
+        told(|change| matches!(change, Change::LinkGone(_)));
+    });
+}

@@ -1,0 +1,83 @@
+use std::io::IoSlice;
+use std::net::Ipv6Addr;
+
+use linux::netlink::Netlink;
+use linux::netns;
+use linux::tun::{self, Offloads, VNET_HEADER};
+
+use crate::network::{Node, eventually};
+
+/// An echo request from `source` to `destination`, with a correct checksum.
+fn echo_request(source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
+    let mut packet = vec![0x60, 0, 0, 0, 0, 8, 58, 64];
+    packet.extend(source.octets());
+    packet.extend(destination.octets());
+    packet.extend([128, 0, 0, 0, 0x12, 0x34, 0, 1]);
+    let sum =
+        wire::checksum::Sum::pseudo_ipv6(source, destination, 8, 58) + wire::checksum::Sum::of(&packet[40..]);
+    packet[42..44].copy_from_slice(&sum.checksum().to_be_bytes());
+    packet
+}
+
+#[test]
+fn a_packet_written_is_received_and_the_answer_read() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    node.run(|| {
+        let device = tun::create("t0", 1, Offloads::TcpAndUdp).unwrap();
+        let mut netlink = Netlink::open().unwrap();
+        assert_eq!(netlink.link_by_name("t0").unwrap().unwrap().index, device.index);
+        netlink.set_link_mtu(device.index, 1400).unwrap();
+        netlink.set_link_up(device.index, true).unwrap();
+        netlink.add_address(device.index, "2001:db8::1/64".parse().unwrap(), false).unwrap();
+        assert_eq!(netlink.link_by_index(device.index).unwrap().unwrap().mtu, 1400);
+
+        let queue = &device.queues[0];
+        let (us, them) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+        let request = echo_request(them, us);
+        let mut buffer = vec![0; tun::MAX_READ];
+        let length = eventually(|| {
+            // The kernel loses what it sends in the first moments of an interface.
+            queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&request)]).unwrap();
+            let length = queue.read(&mut buffer).unwrap()?;
+            (buffer[VNET_HEADER + 6] == 58 && buffer[VNET_HEADER + 40] == 129).then_some(length)
+        });
+        assert_eq!(length, VNET_HEADER + 48);
+        assert_eq!(buffer[VNET_HEADER + 8..][..16], us.octets());
+        // What the kernel sends of its own, such as router solicitations, may be there too.
+        while queue.read(&mut buffer).unwrap().is_some() {}
+    });
+}
+
+#[test]
+fn several_queues_are_one_device() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    node.run(|| {
+        let device = tun::create("t0", 3, Offloads::Tcp).unwrap();
+        assert_eq!((device.queues.len(), device.offloads), (3, Offloads::Tcp));
+        assert_eq!(Netlink::open().unwrap().links().unwrap().len(), 2);
+        drop(device);
+        assert_eq!(Netlink::open().unwrap().links().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_device_that_exists_is_not_taken_over() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    node.must("ip link add foreign type veth peer name other; ip tuntap add persistent mode tun");
+    node.run(|| {
+        let _mine = tun::create("t0", 1, Offloads::None).unwrap();
+        for name in ["t0", "foreign", "persistent"] {
+            let error = tun::create(name, 1, Offloads::None).unwrap_err().to_string();
+            assert!(error.contains(name) && error.contains("exists already"), "{error}");
+        }
+    });
+}

@@ -1,0 +1,139 @@
+use std::net::Ipv6Addr;
+use std::path::Path;
+
+use linux::netlink::{NeighborState, Netlink, Route};
+use linux::netns;
+use linux::nft::Reach;
+use linux::undo::Journal;
+use wire::ethernet::MacAddress;
+
+use crate::network::{LINK, Node, Pair};
+
+const TUNNEL: &str = "mt6d0";
+const COMING: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0x77);
+const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
+
+/// All that the program would find or leave in the kernel.
+fn state(node: &Node) -> String {
+    node.must("ip -6 route show table all; ip -4 route show table all; ip neighbor; nft list ruleset")
+}
+
+fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
+    let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+    let (mut journal, _) = Journal::open(path, netlink).unwrap();
+    let prefix = "2001:db8:a1::/64";
+    journal.add_route(netlink, Route::local(prefix.parse().unwrap())).unwrap();
+    journal.add_route(netlink, Route::device("2001:db8:b::/48".parse().unwrap(), index)).unwrap();
+    journal.add_route(netlink, Route::device("198.51.100.0/24".parse().unwrap(), index)).unwrap();
+    journal.add_neighbor(netlink, index, COMING, MAC, NeighborState::Permanent).unwrap();
+    journal.darken(TUNNEL, prefix.parse().unwrap(), Reach::Routed, &[]).unwrap();
+    journal
+}
+
+#[test]
+fn a_clean_end_leaves_the_kernel_as_it_was_and_no_file() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/mt6d0.undo");
+    let before = state(&pair.a);
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let mut journal = set_up(&mut netlink, &path);
+        assert_eq!(journal.done().len(), 5);
+        assert_ne!(state(&pair.a), before);
+        journal.delete_route(&mut netlink, &Route::local("2001:db8:a1::/64".parse().unwrap())).unwrap();
+        assert_eq!(journal.done().len(), 4);
+        journal.undo_all(&mut netlink).unwrap();
+    });
+    assert_eq!(state(&pair.a), before);
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_a_crash_leaves_is_taken_back_at_the_next_start() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mt6d0.undo");
+    let before = state(&pair.a);
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        std::mem::forget(set_up(&mut netlink, &path));
+        // Somebody cleaned up a part by hand meanwhile.
+        pair.a.must("ip route delete local 2001:db8:a1::/64 dev lo");
+        let (journal, left) = Journal::open(&path, &mut netlink).unwrap();
+        assert_eq!((left.len(), journal.done().len()), (5, 0));
+        assert_eq!(state(&pair.a), before);
+        assert_eq!(Journal::open(&path, &mut netlink).unwrap().1, []);
+    });
+}
+
+#[test]
+fn what_others_made_is_not_taken_back() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mt6d0.undo");
+    pair.a.must(&format!(
+        "ip route add local 2001:db8:a1::/64 dev lo; ip route add 2001:db8:b::/48 dev {LINK}; \
+         ip neighbor add {COMING} lladdr 02:00:00:00:00:05 dev {LINK}; nft add table ip6 foreign"
+    ));
+    let before = state(&pair.a);
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        let routes = [
+            Route::local("2001:db8:a1::/64".parse().unwrap()),
+            Route::device("2001:db8:b::/48".parse().unwrap(), index),
+        ];
+        let (mut journal, _) = Journal::open(&path, &mut netlink).unwrap();
+        for route in routes {
+            assert!(journal.add_route(&mut netlink, route).unwrap_err().already_exists());
+        }
+        let added = journal.add_neighbor(&mut netlink, index, COMING, MAC, NeighborState::Permanent);
+        assert!(added.unwrap_err().already_exists());
+        assert_eq!(journal.done(), []);
+        journal.undo_all(&mut netlink).unwrap();
+
+        // A journal that a crash left between writing a step down and finding that it is somebody else's.
+        std::fs::write(
+            &path,
+            "{\"did\":{\"route\":{\"destination\":\"2001:db8:a1::/64\",\"via\":\"local\"}}}\n\
+             {\"did\":{\"neighbor\":{\"index\":2,\"address\":\"2001:db8:1::77\"}}}\n",
+        )
+        .unwrap();
+        assert_eq!(Journal::open(&path, &mut netlink).unwrap().1.len(), 2);
+    });
+    assert_eq!(state(&pair.a), before);
+}
+
+#[test]
+fn a_long_life_does_not_make_a_long_file() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mt6d0.undo");
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let (mut journal, _) = Journal::open(&path, &mut netlink).unwrap();
+        journal.add_route(&mut netlink, Route::local("2001:db8:a1::/64".parse().unwrap())).unwrap();
+        let passing = Route::local("2001:db8:1::77/128".parse().unwrap());
+        for _ in 0..5_000 {
+            journal.add_route(&mut netlink, passing.clone()).unwrap();
+            journal.delete_route(&mut netlink, &passing).unwrap();
+        }
+        assert!(std::fs::read(&path).unwrap().split(|&byte| byte == b'\n').count() < 9_000);
+        drop(journal);
+        let (_, left) = Journal::open(&path, &mut netlink).unwrap();
+        assert_eq!(left.len(), 1);
+    });
+}
