@@ -8,6 +8,7 @@ mod netlink;
 mod netns;
 mod network;
 mod packet;
+mod process;
 mod tun;
 mod udp;
 mod undo;
