@@ -24,13 +24,16 @@ impl Sum {
             }
         }
         let mut sum = lanes.iter().sum::<u64>();
-        let (words, odd) = tail.as_chunks::<2>();
+        let (words, tail) = tail.as_chunks::<4>();
         for word in words {
-            sum += u64::from(u16::from_ne_bytes(*word));
+            sum += u64::from(u32::from_ne_bytes(*word));
         }
-        if let [last] = odd {
-            sum += u64::from(u16::from_ne_bytes([*last, 0]));
-        }
+        sum += match *tail {
+            [a, b, c] => u64::from(u16::from_ne_bytes([a, b])) + u64::from(u16::from_ne_bytes([c, 0])),
+            [a, b] => u64::from(u16::from_ne_bytes([a, b])),
+            [a] => u64::from(u16::from_ne_bytes([a, 0])),
+            _ => 0,
+        };
         Self(fold(sum).to_be())
     }
 

@@ -1,4 +1,5 @@
-//! Software receive offload: consecutive segments of a flow become one super-packet, one write to a TUN device.
+//! Software receive offload: consecutive segments of a flow become one super-packet, one write to a TUN
+//! device.
 //!
 //! The mirror of [`segment`](crate::segment). Received packets stay where they are, in one large buffer (the
 //! arena) of which ranges are kept; a merged packet is a new head, with its [`virtio_net`] header, and the
@@ -232,7 +233,7 @@ impl Group {
         let ip_len = self.ip().len();
         let transport_len = packet.transport_header.len() + self.payload_len;
         let is_ipv6 = self.ip().is_ipv6();
-        let pseudo_header = packet.ip.pseudo_header(transport_len as u16);
+        let pseudo_header = packet.flow_sum + Sum::word(transport_len as u16);
         let header_len = self.head.len() - virtio_net::LEN;
         let (virtio, ip) = self.head.split_at_mut(virtio_net::LEN);
         let (ip, transport) = ip.split_at_mut(ip_len);
@@ -286,10 +287,6 @@ impl<'a> IpHeader<'a> {
         if self.is_ipv6() { &self.0[8..40] } else { &self.0[12..20] }
     }
 
-    fn pseudo_header(self, length: u16) -> Sum {
-        Sum::of(self.addresses()) + Sum::word(u16::from(self.protocol())) + Sum::word(length)
-    }
-
     /// Whether `next`, of the same flow and `distance` segments later, differs in nothing that must be kept.
     fn is_continued_by(self, next: Self, distance: u16) -> bool {
         let (ours, theirs) = (self.0, next.0);
@@ -313,6 +310,8 @@ struct Candidate<'a> {
     transport_header: &'a [u8],
     payload_len: usize,
     flow_hash: u32,
+    /// Sum of addresses and protocol: the pseudo-header but for the length.
+    flow_sum: Sum,
     /// All behind the IP header.
     transport: &'a [u8],
 }
@@ -346,7 +345,8 @@ impl<'a> Candidate<'a> {
         };
         let flow_hash = flow::hash_parts(ip.addresses(), ip.protocol(), u32_at(transport_header, 0));
         let payload_len = transport.len() - transport_header.len();
-        Some(Self { ip, transport_header, payload_len, flow_hash, transport })
+        let flow_sum = Sum::of(ip.addresses()) + Sum::word(u16::from(ip.protocol()));
+        Some(Self { ip, transport_header, payload_len, flow_hash, flow_sum, transport })
     }
 
     /// Whether the packet may be part of a merged one, whatever its neighbors are.
@@ -368,7 +368,8 @@ impl<'a> Candidate<'a> {
 
     fn has_valid_checksums(&self) -> bool {
         // The length fits 16 bits: it was compared with a length field.
-        (self.ip.pseudo_header(self.transport.len() as u16) + Sum::of(self.transport)).is_valid()
+        let pseudo_header = self.flow_sum + Sum::word(self.transport.len() as u16);
+        (pseudo_header + Sum::of(self.transport)).is_valid()
             && (self.ip.is_ipv6() || Sum::of(self.ip.0).is_valid())
     }
 

@@ -88,7 +88,7 @@ fn finish(state: u64, protocol: u8, ports: u32) -> u32 {
 
 /// A wide multiplication folded onto itself: every input bit reaches every output bit.
 fn mix(state: u64, value: u64) -> u64 {
-    let product = u128::from(state ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let product = u128::from(state ^ value) * 0x9e37_79b9_7f4a_7c15;
     (product as u64) ^ (product >> 64) as u64
 }
 

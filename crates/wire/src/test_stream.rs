@@ -1,5 +1,5 @@
-//! Streams for the tests of [`segment`](crate::segment) and [`coalesce`](crate::coalesce): packets as hosts send
-//! them, built by etherparse, and super-packets as a kernel hands them over.
+//! Streams for the tests of [`segment`](crate::segment) and [`coalesce`](crate::coalesce): packets as hosts
+//! send them, built by etherparse, and super-packets as a kernel hands them over.
 
 use etherparse::{IpHeaders, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, TcpHeader};
 use etherparse::{IpNumber, TcpOptionElement};

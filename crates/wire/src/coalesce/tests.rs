@@ -259,7 +259,8 @@ fn reseal(packet: &[u8]) -> Vec<u8> {
     let ip = IpHeader(ip);
     let offset = if ip.protocol() == protocol::TCP { 16 } else { 6 };
     put_u16(transport, offset, 0);
-    let sum = ip.pseudo_header(transport.len() as u16) + Sum::of(transport);
+    let pseudo_header = Sum::of(ip.addresses()) + Sum::word(ip.protocol().into());
+    let sum = pseudo_header + Sum::word(transport.len() as u16) + Sum::of(transport);
     put_u16(transport, offset, sum.udp_checksum());
     packet
 }
