@@ -1,0 +1,175 @@
+//! What a node is told: its own identity and its peers. Values here are already valid one by one (keys are keys,
+//! prefixes prefixes); what concerns several of them is checked by [`NodeConfig::check`].
+
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv6Net};
+
+use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
+
+/// Shortest and longest rotation interval.
+pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
+/// Fewest and most lanes.
+pub const LANES: std::ops::RangeInclusive<u8> = 1..=16;
+/// Shortest and longest hopping prefix, in bits.
+pub const HOP_PREFIX_LENGTH: std::ops::RangeInclusive<u8> = 32..=112;
+
+/// How datagrams hide the size of what they carry. Of two peers' wishes the stronger (later) one holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Padding {
+    /// Data as it comes: no overhead, sizes show.
+    #[default]
+    None = 0,
+    /// Up to the next size of a fixed ladder: a few sizes show.
+    Buckets = 1,
+    /// Always the path MTU: no size shows, small packets cost as much as large ones.
+    Full = 2,
+}
+
+/// A node and its peers.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    /// The node's identity.
+    pub private_key: PrivateKey,
+    /// The prefix whose addresses are the node's to hop in, /32 to /112.
+    pub hop_prefix: Ipv6Net,
+    /// MTU of the link towards the peers, in bytes; bounds the path MTU.
+    pub link_mtu: u16,
+    /// Whether the processor has AES instructions; where both ends have, AES-256-GCM is chosen.
+    pub hardware_aes: bool,
+    /// Addresses of the tunnel device; ICMP errors to inner senders come from the first of their family,
+    /// otherwise from the address that the packet was for.
+    pub addresses: Vec<std::net::IpAddr>,
+    /// The peers.
+    pub peers: Vec<PeerConfig>,
+}
+
+/// One peer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PeerConfig {
+    /// A name for the user.
+    pub name: String,
+    /// The peer's identity.
+    pub public_key: PublicKey,
+    /// Mixed into all keys of the pair.
+    pub preshared_key: Option<PresharedKey>,
+    /// The prefix that the peer hops in.
+    pub hop_prefix: Ipv6Net,
+    /// Inner prefixes behind the peer: packets to these go to it, only packets from these are taken from it.
+    pub allowed_ips: Vec<IpNet>,
+    /// Rotation interval, 1 s to 1 h; of two wishes the longer holds.
+    pub rotation: Duration,
+    /// Endpoints in use at once, 1 to 16; of two wishes the fewer hold.
+    pub lanes: u8,
+    /// Padding policy; of two wishes the stronger holds.
+    pub padding: Padding,
+    /// Cover traffic, in datagrams per second that are sent on top of all others; 0 for none.
+    pub cover: u32,
+    /// Keep a session up, and the path's stateful firewalls open, without traffic: something is sent at least this
+    /// often. None: sessions are made when there is something to send, and end.
+    pub keepalive: Option<Duration>,
+    /// Accept and try the rendezvous tier of 32 days, for devices without a clock. Both ends must agree.
+    pub clockless: bool,
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A hopping prefix is too short or too long.
+    #[error("hop_prefix {0}: its length must be /32 to /112")]
+    HopPrefixLength(Ipv6Net),
+    /// A peer's key cannot be used.
+    #[error("peer {name:?}: {source}")]
+    Key {
+        /// The peer's name.
+        name: String,
+        /// What is wrong with the key.
+        source: KeyError,
+    },
+    /// Two peers have the same key.
+    #[error("peers {0:?} and {1:?} have the same public key")]
+    SameKey(String, String),
+    /// Two peers have the same name.
+    #[error("two peers are named {0:?}")]
+    SameName(String),
+    /// Two peers claim the same inner prefix.
+    #[error("peers {0:?} and {1:?} both have {2} in allowed_ips")]
+    SamePrefix(String, String, IpNet),
+    /// An inner prefix lies in a hopping prefix: its packets would go into the tunnel for ever.
+    #[error("peer {name:?}: allowed_ips {prefix} overlaps the hopping prefix {hop_prefix}")]
+    Loop {
+        /// The peer's name.
+        name: String,
+        /// The inner prefix.
+        prefix: IpNet,
+        /// The hopping prefix that it overlaps.
+        hop_prefix: Ipv6Net,
+    },
+    /// A hopping prefix is used twice.
+    #[error("hop_prefix {0} of {1} overlaps that of {2}")]
+    SameHopPrefix(Ipv6Net, String, String),
+    /// A value is out of its range.
+    #[error("peer {name:?}: {what}")]
+    Range {
+        /// The peer's name.
+        name: String,
+        /// Which value, and its range.
+        what: &'static str,
+    },
+}
+
+impl NodeConfig {
+    /// Checks what concerns several values at once.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        check_length(self.hop_prefix)?;
+        for (i, peer) in self.peers.iter().enumerate() {
+            let name = || peer.name.clone();
+            check_length(peer.hop_prefix)?;
+            let range = |what| Err(ConfigError::Range { name: name(), what });
+            if !ROTATION.contains(&peer.rotation) {
+                return range("rotation must be 1s to 1h");
+            }
+            if !LANES.contains(&peer.lanes) {
+                return range("lanes must be 1 to 16");
+            }
+            if overlap(self.hop_prefix, peer.hop_prefix) {
+                return Err(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));
+            }
+            crate::keys::PairKeys::derive(&self.private_key, &peer.public_key, peer.preshared_key.as_ref())
+                .map_err(|source| ConfigError::Key { name: name(), source })?;
+            for earlier in &self.peers[..i] {
+                if earlier.public_key == peer.public_key {
+                    return Err(ConfigError::SameKey(earlier.name.clone(), name()));
+                }
+                if earlier.name == peer.name {
+                    return Err(ConfigError::SameName(name()));
+                }
+                if let Some(prefix) = peer.allowed_ips.iter().find(|p| earlier.allowed_ips.contains(p)) {
+                    return Err(ConfigError::SamePrefix(earlier.name.clone(), name(), *prefix));
+                }
+            }
+            for prefix in &peer.allowed_ips {
+                let IpNet::V6(inner) = prefix else { continue };
+                // A default route may contain a hopping prefix: outer packets are the kernel's, and datagrams to
+                // hopping addresses that come to the tunnel all the same are dropped there.
+                let inside = |hop: Ipv6Net| hop.contains(inner);
+                if let Some(hop_prefix) = [self.hop_prefix, peer.hop_prefix].into_iter().find(|h| inside(*h)) {
+                    return Err(ConfigError::Loop { name: name(), prefix: *prefix, hop_prefix });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_length(prefix: Ipv6Net) -> Result<(), ConfigError> {
+    if HOP_PREFIX_LENGTH.contains(&prefix.prefix_len()) {
+        Ok(())
+    } else {
+        Err(ConfigError::HopPrefixLength(prefix))
+    }
+}
+
+fn overlap(a: Ipv6Net, b: Ipv6Net) -> bool {
+    a.contains(&b) || b.contains(&a)
+}

@@ -1,0 +1,243 @@
+//! First contact with a peer: where to listen for its first messages, and when to try with ours
+//! (docs/protocol.md, "Rendezvous").
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::SocketAddrV6;
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+use crate::envelope::Nonce;
+use crate::handshake::Pending;
+use crate::host::{EndpointId, Host, PeerIndex, Purpose};
+use crate::keys::PairKeys;
+use crate::rendezvous::{self, Rendezvous, Tier};
+use crate::time::{Now, Time};
+
+/// Tries in one tier before the next.
+const TRIES_IN_TIER: u32 = 3;
+/// When the copies of a first message leave, after the first.
+const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Duration::from_millis(2200)];
+/// How long a try lasts.
+const TRY: Duration = Duration::from_secs(3);
+/// Longest pause between two tries.
+const LONGEST_PAUSE: u64 = 60;
+/// First messages remembered for each rendezvous endpoint. Only the peer can make one, so there are few.
+const NONCES: usize = 4096;
+
+/// A rendezvous endpoint that is open or being opened.
+struct Listener {
+    id: EndpointId,
+    open: bool,
+    seen: HashSet<Nonce>,
+}
+
+/// The rendezvous endpoints of this node towards one peer.
+pub(crate) struct Listeners {
+    rendezvous: Rendezvous,
+    open: BTreeMap<(Tier, u64), Listener>,
+    tiers: &'static [Tier],
+}
+
+impl Listeners {
+    pub(crate) fn new(keys: &PairKeys, clockless: bool) -> Self {
+        let tiers = if clockless { &Tier::ALL[..] } else { &Tier::ALL[..2] };
+        Listeners { rendezvous: Rendezvous::new(keys), open: BTreeMap::new(), tiers }
+    }
+
+    /// Opens what the time asks for, closes the rest but `keep`. When to be called again.
+    pub(crate) fn poll(
+        &mut self,
+        now: Now,
+        peer: PeerIndex,
+        keys: &PairKeys,
+        prefix: Ipv6Net,
+        keep: Option<(Tier, u64)>,
+        host: &mut Host,
+    ) -> Time {
+        let windows: Vec<_> = self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, now.unix_ms))).collect();
+        self.open.retain(|at, listener| {
+            let wanted = keep == Some(*at) || windows.iter().any(|(t, w)| *t == at.0 && w.contains(&at.1));
+            if !wanted {
+                host.close(listener.id);
+            }
+            wanted
+        });
+        for (tier, window) in windows {
+            for epoch in window {
+                self.listen(tier, epoch, peer, keys, prefix, host);
+            }
+        }
+        let changes = self.tiers.iter().map(|t| self.rendezvous.window_changes(*t, now.unix_ms)).min();
+        now.boot + Duration::from_millis(changes.unwrap_or(u64::MAX).saturating_sub(now.unix_ms))
+    }
+
+    /// The endpoint of an epoch, asked for now if need be. Tries leave from it too: where both ends try at once, each
+    /// opens its stateful firewall for the other.
+    pub(crate) fn listen(
+        &mut self,
+        tier: Tier,
+        epoch: u64,
+        peer: PeerIndex,
+        keys: &PairKeys,
+        prefix: Ipv6Net,
+        host: &mut Host,
+    ) -> EndpointId {
+        let listener = self.open.entry((tier, epoch)).or_insert_with(|| {
+            let local = rendezvous::endpoint(keys, keys.role, prefix, tier, epoch);
+            let id = host.open(peer, Purpose::Rendezvous { tier, epoch }, local, None);
+            Listener { id, open: false, seen: HashSet::new() }
+        });
+        listener.id
+    }
+
+    /// Whether the endpoint of an epoch is open.
+    pub(crate) fn is_open(&self, tier: Tier, epoch: u64) -> bool {
+        self.open.get(&(tier, epoch)).is_some_and(|l| l.open)
+    }
+
+    /// An endpoint is open.
+    pub(crate) fn opened(&mut self, tier: Tier, epoch: u64) {
+        if let Some(listener) = self.open.get_mut(&(tier, epoch)) {
+            listener.open = true;
+        }
+    }
+
+    /// An endpoint could not be opened: without it there are others. It is not asked for again.
+    pub(crate) fn open_failed(&mut self, tier: Tier, epoch: u64, host: &mut Host) {
+        if let Some(listener) = self.open.get(&(tier, epoch)) {
+            host.close(listener.id);
+        }
+    }
+
+    /// Closes all.
+    pub(crate) fn close(&mut self, host: &mut Host) {
+        for listener in std::mem::take(&mut self.open).into_values() {
+            host.close(listener.id);
+        }
+    }
+
+    /// Remembers a first message. False if it came before.
+    pub(crate) fn first_time(&mut self, tier: Tier, epoch: u64, nonce: &Nonce) -> bool {
+        let Some(listener) = self.open.get_mut(&(tier, epoch)) else { return false };
+        listener.seen.len() < NONCES && listener.seen.insert(*nonce)
+    }
+
+    /// Whether epochs of a tier are within what is listened to now.
+    pub(crate) fn within(&self, tier: Tier, epoch: u64, unix_ms: u64) -> bool {
+        epoch <= *self.rendezvous.window(tier, unix_ms).end()
+    }
+
+    /// The tiers in use.
+    pub(crate) fn tiers(&self) -> &'static [Tier] {
+        self.tiers
+    }
+
+    /// The epoch of a tier at some time.
+    pub(crate) fn epoch(&self, tier: Tier, unix_ms: u64) -> u64 {
+        self.rendezvous.current(tier, unix_ms)
+    }
+}
+
+/// A try: one fresh handshake, its first message sent three times within one epoch.
+pub(crate) struct Try {
+    pub(crate) tier: Tier,
+    pub(crate) epoch: u64,
+    pub(crate) begun: Time,
+    pub(crate) nonce: Nonce,
+    pub(crate) datagram: Vec<u8>,
+    pub(crate) pending: Option<Pending>,
+    pub(crate) from: EndpointId,
+    pub(crate) to: SocketAddrV6,
+    /// When its first copy left; it waits for the endpoint until then.
+    pub(crate) left: Option<Time>,
+    copies: usize,
+}
+
+/// Tries, and the pauses between them.
+#[derive(Default)]
+pub(crate) struct Attempts {
+    pub(crate) current: Option<Try>,
+    /// Tries since there was reason to try.
+    count: u32,
+    /// When the next try may begin.
+    next: Option<Time>,
+}
+
+impl Attempts {
+    /// Whether there is reason to try already.
+    pub(crate) fn active(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// There is reason to try: at once, if there was none before.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.next.get_or_insert(now);
+    }
+
+    /// There is no reason any more.
+    pub(crate) fn stop(&mut self) {
+        *self = Attempts::default();
+    }
+
+    /// Whether all tiers were tried in vain.
+    pub(crate) fn fruitless(&self, tiers: &[Tier]) -> bool {
+        self.count > TRIES_IN_TIER * tiers.len() as u32
+    }
+
+    /// Whether the first tries of the quickest tier are over.
+    pub(crate) fn slow(&self) -> bool {
+        self.count > TRIES_IN_TIER
+    }
+
+    /// Whether a new try is to begin: its tier, and its place in the row of tries.
+    pub(crate) fn due(&mut self, now: Time, tiers: &[Tier], host: &mut Host) -> Option<(Tier, u32)> {
+        if self.next.is_none_or(|next| now < next) {
+            return None;
+        }
+        let number = self.count;
+        self.count += 1;
+        let pause = 1u64.checked_shl(number).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE) * 1000;
+        let pause = host.random(pause * 3 / 4..=pause * 5 / 4);
+        self.next = Some(now + TRY + Duration::from_millis(pause));
+        Some((tiers[(number / TRIES_IN_TIER) as usize % tiers.len()], number))
+    }
+
+    /// When there is something to do.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let copy = self.current.as_ref().and_then(Try::next_copy);
+        [copy, self.next].into_iter().flatten().min()
+    }
+}
+
+impl Try {
+    /// A try that begins now.
+    #[expect(clippy::too_many_arguments, reason = "the parts of a try, each from somewhere else")]
+    pub(crate) fn new(
+        tier: Tier,
+        epoch: u64,
+        nonce: Nonce,
+        datagram: Vec<u8>,
+        pending: Pending,
+        from: EndpointId,
+        to: SocketAddrV6,
+        now: Time,
+    ) -> Self {
+        Try { tier, epoch, begun: now, nonce, datagram, pending: Some(pending), from, to, left: None, copies: 0 }
+    }
+
+    /// Whether a copy is to leave now.
+    pub(crate) fn copy_due(&mut self, now: Time) -> bool {
+        if self.next_copy().is_none_or(|at| now < at) {
+            return false;
+        }
+        self.left.get_or_insert(now);
+        self.copies += 1;
+        true
+    }
+
+    fn next_copy(&self) -> Option<Time> {
+        let begun = self.left.unwrap_or(self.begun);
+        COPIES.get(self.copies).filter(|_| self.pending.is_some()).map(|after| begun + *after)
+    }
+}

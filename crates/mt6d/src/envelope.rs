@@ -1,0 +1,102 @@
+//! The random-looking envelope of rendezvous datagrams (docs/protocol.md, "Envelope").
+//!
+//! ```text
+//! datagram = nonce (24) ‖ XChaCha20-Poly1305(HSK, nonce, AAD, length (2) ‖ noise message ‖ padding)
+//! ```
+//! To who does not know the pair's keys it is a datagram of random bytes and random size. Opening it costs one AEAD,
+//! no Diffie-Hellman.
+
+use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
+
+use crate::keys::Role;
+use crate::rendezvous::Tier;
+
+/// Length of the envelope's nonce.
+pub(crate) const NONCE: usize = 24;
+const TAG: usize = 16;
+/// What the envelope adds to a Noise message, at least.
+pub(crate) const OVERHEAD: usize = NONCE + 2 + TAG;
+
+/// A nonce; also the identity of a first message.
+pub(crate) type Nonce = [u8; NONCE];
+
+/// What a datagram is, bound to it as associated data.
+pub(crate) enum Kind<'a> {
+    /// A first message to the endpoint of `receiver` in `tier` and `epoch`.
+    First { receiver: Role, tier: Tier, epoch: u64 },
+    /// The answer to the first message with this nonce.
+    Answer { first: &'a Nonce },
+}
+
+impl Kind<'_> {
+    fn associated_data(&self) -> Vec<u8> {
+        match self {
+            Kind::First { receiver, tier, epoch } => {
+                [b"1", receiver.letter(), &[tier.number()], &epoch.to_be_bytes()].concat()
+            }
+            Kind::Answer { first } => [b"2", first.as_slice()].concat(),
+        }
+    }
+}
+
+/// Wraps `message` into a datagram of `size` bytes (more if the message needs it).
+pub(crate) fn seal(key: &[u8; 32], kind: &Kind, nonce: &Nonce, message: &[u8], size: usize) -> Vec<u8> {
+    let mut datagram = vec![0; size.max(message.len() + OVERHEAD)];
+    let end = datagram.len() - TAG;
+    datagram[..NONCE].copy_from_slice(nonce);
+    let length = u16::try_from(message.len()).expect("a handshake message fits a datagram");
+    datagram[NONCE..NONCE + 2].copy_from_slice(&length.to_be_bytes());
+    datagram[NONCE + 2..NONCE + 2 + message.len()].copy_from_slice(message);
+    let tag = XChaCha20Poly1305::new(key.into())
+        .encrypt_in_place_detached(XNonce::from_slice(nonce), &kind.associated_data(), &mut datagram[NONCE..end])
+        .expect("a datagram is within the cipher's limits");
+    datagram[end..].copy_from_slice(&tag);
+    datagram
+}
+
+/// The nonce and the Noise message of a datagram, if it is of this kind and its sender has the pair's keys.
+pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<(Nonce, Vec<u8>)> {
+    if datagram.len() < OVERHEAD {
+        return None;
+    }
+    let (nonce, sealed) = datagram.split_first_chunk::<NONCE>()?;
+    let (body, tag) = sealed.split_at(sealed.len() - TAG);
+    let mut plain = body.to_vec();
+    XChaCha20Poly1305::new(key.into())
+        .decrypt_in_place_detached(
+            XNonce::from_slice(nonce),
+            &kind.associated_data(),
+            &mut plain,
+            Tag::from_slice(tag),
+        )
+        .ok()?;
+    let length = usize::from(u16::from_be_bytes([plain[0], plain[1]]));
+    let message = plain.get(2..2 + length)?.to_vec();
+    Some((*nonce, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const FIRST: Kind = Kind::First { receiver: Role::H, tier: Tier::Seconds, epoch: 7 };
+
+    #[test]
+    fn opens_what_it_sealed_and_only_as_what_it_was() {
+        let datagram = seal(&[1; 32], &FIRST, &[2; 24], b"noise", 200);
+        assert_eq!(datagram.len(), 200);
+        assert_eq!(open(&[1; 32], &FIRST, &datagram), Some(([2; 24], b"noise".to_vec())));
+        let other_epoch = Kind::First { receiver: Role::H, tier: Tier::Seconds, epoch: 8 };
+        assert_eq!(open(&[1; 32], &other_epoch, &datagram), None);
+        assert_eq!(open(&[1; 32], &Kind::Answer { first: &[2; 24] }, &datagram), None);
+        assert_eq!(open(&[3; 32], &FIRST, &datagram), None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_datagrams_do_not_open(datagram in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert_eq!(open(&[1; 32], &FIRST, &datagram), None);
+        }
+    }
+}

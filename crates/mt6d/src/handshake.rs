@@ -1,0 +1,189 @@
+//! The Noise handshake, `Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s` (docs/protocol.md, "Handshake").
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::Rng;
+use snow::{Builder, HandshakeState};
+use zeroize::Zeroizing;
+
+use crate::kdf::{Secret, expand, extract};
+use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
+use crate::offer::{Malformed, Offer};
+
+const PATTERN: &str = "Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s";
+/// Longest Noise message that fits the smallest datagram's envelope and a control message.
+const MESSAGE: usize = 512;
+
+/// What a handshake needs of a node and its peer.
+pub(crate) struct Parties<'a> {
+    pub(crate) own: &'a PrivateKey,
+    pub(crate) peer: &'a PublicKey,
+    pub(crate) psk: Option<&'a PresharedKey>,
+    pub(crate) pair: &'a PairKeys,
+}
+
+/// A handshake of ours that waits for its answer.
+pub(crate) struct Pending(HandshakeState);
+
+/// `EX`: what a finished handshake leaves; all session keys come from it.
+pub(crate) struct SessionSecret(hkdf::Hkdf<sha2::Sha256>);
+
+/// Why a handshake message was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandshakeError {
+    /// It does not decrypt, or is no message of this handshake.
+    Noise,
+    /// Its payload is not one.
+    Payload,
+}
+
+impl From<snow::Error> for HandshakeError {
+    fn from(_: snow::Error) -> Self {
+        HandshakeError::Noise
+    }
+}
+
+impl From<Malformed> for HandshakeError {
+    fn from(_: Malformed) -> Self {
+        HandshakeError::Payload
+    }
+}
+
+fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> HandshakeState {
+    let mut ephemeral = Zeroizing::new([0; 32]);
+    rng.fill_bytes(ephemeral.as_mut_slice());
+    let psk = parties.psk.map_or([0; 32], |p| *p.as_bytes());
+    let psk = Zeroizing::new(psk);
+    let prologue = [b"sidestep/2".as_slice(), &parties.pair.publics].concat();
+    // The name of snow's function warns of reuse: here each handshake takes a fresh key from the generator that the
+    // caller gave, which is what makes handshakes repeatable under test and lets the protocol crate do no I/O.
+    let builder = Builder::new(PATTERN.parse().expect("a pattern that snow knows"))
+        .prologue(&prologue)
+        .and_then(|b| b.local_private_key(parties.own.as_bytes()))
+        .and_then(|b| b.remote_public_key(parties.peer.as_bytes()))
+        .and_then(|b| b.psk(2, &psk))
+        .map(|b| b.fixed_ephemeral_key_for_testing_only(ephemeral.as_slice()));
+    builder
+        .and_then(|b| if initiator { b.build_initiator() } else { b.build_responder() })
+        .expect("keys of the right lengths, each given once")
+}
+
+/// Starts a handshake: the first message, and what its answer is read with.
+pub(crate) fn initiate(parties: &Parties, offer: &Offer, rng: &mut ChaCha20Rng) -> (Vec<u8>, Pending) {
+    let mut noise = state(parties, true, rng);
+    let mut message = vec![0; MESSAGE];
+    let length = noise.write_message(&offer.encode(), &mut message).expect("an offer fits a message");
+    message.truncate(length);
+    (message, Pending(noise))
+}
+
+impl Pending {
+    /// Reads the answer.
+    pub(crate) fn finish(mut self, answer: &[u8]) -> Result<(Offer, SessionSecret), HandshakeError> {
+        let offer = read(&mut self.0, answer)?;
+        Ok((offer, SessionSecret::of(&mut self.0)))
+    }
+}
+
+/// Reads a first message. The answer is written once it is known what to say.
+pub(crate) fn receive(
+    parties: &Parties,
+    first: &[u8],
+    rng: &mut ChaCha20Rng,
+) -> Result<(Offer, Answering), HandshakeError> {
+    let mut noise = state(parties, false, rng);
+    let offer = read(&mut noise, first)?;
+    Ok((offer, Answering(noise)))
+}
+
+/// A handshake of the peer's that waits for our answer.
+pub(crate) struct Answering(HandshakeState);
+
+impl Answering {
+    /// Writes the answer.
+    pub(crate) fn answer(mut self, offer: &Offer) -> (Vec<u8>, SessionSecret) {
+        let mut message = vec![0; MESSAGE];
+        let length = self.0.write_message(&offer.encode(), &mut message).expect("an offer fits a message");
+        message.truncate(length);
+        (message, SessionSecret::of(&mut self.0))
+    }
+}
+
+fn read(noise: &mut HandshakeState, message: &[u8]) -> Result<Offer, HandshakeError> {
+    let mut payload = vec![0; message.len()];
+    let length = noise.read_message(message, &mut payload)?;
+    Ok(Offer::decode(&payload[..length])?)
+}
+
+impl SessionSecret {
+    fn of(noise: &mut HandshakeState) -> Self {
+        let (k1, k2) = noise.dangerously_get_raw_split();
+        let (k1, k2) = (Zeroizing::new(k1), Zeroizing::new(k2));
+        let ikm = Zeroizing::new([k1.as_slice(), k2.as_slice(), noise.get_handshake_hash()].concat());
+        SessionSecret(extract(b"sidestep/2 session", &ikm))
+    }
+
+    /// The key that seals what `sender` sends on `lane`.
+    pub(crate) fn data(&self, sender: Role, lane: u8) -> Secret {
+        expand(&self.0, &[b"data", sender.sending(), &[lane]])
+    }
+
+    /// The key that hides the counters of what `sender` sends on `lane`.
+    pub(crate) fn header(&self, sender: Role, lane: u8) -> Secret {
+        expand(&self.0, &[b"header", sender.sending(), &[lane]])
+    }
+
+    /// The key of `role`'s endpoints.
+    pub(crate) fn address(&self, role: Role) -> Secret {
+        expand(&self.0, &[b"address", role.letter()])
+    }
+
+    /// The key of the session's schedule.
+    pub(crate) fn schedule(&self) -> Secret {
+        expand(&self.0, &[b"schedule"])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::rand_core::SeedableRng;
+    use std::time::Duration;
+
+    fn offer(switch: u64) -> Offer {
+        let mut offer = Offer::decode(&[]).unwrap();
+        offer.rotation = Duration::from_secs(5);
+        offer.switch = Some(switch);
+        offer
+    }
+
+    #[test]
+    fn both_ends_come_to_the_same_secret_and_a_wrong_psk_does_not() {
+        let (a, b) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
+        let psk = PresharedKey::from_bytes([3; 32]);
+        let (pa, pb) = (a.public(), b.public());
+        let at_a = PairKeys::derive(&a, &pb, Some(&psk)).unwrap();
+        let at_b = PairKeys::derive(&b, &pa, Some(&psk)).unwrap();
+        let parties_a = Parties { own: &a, peer: &pb, psk: Some(&psk), pair: &at_a };
+        let mut rng = ChaCha20Rng::from_seed([5; 32]);
+
+        let (first, pending) = initiate(&parties_a, &offer(1), &mut rng);
+        let parties_b = Parties { own: &b, peer: &pa, psk: Some(&psk), pair: &at_b };
+        let (got, answering) = receive(&parties_b, &first, &mut rng).unwrap();
+        assert_eq!(got, offer(1));
+        let (answer, secret_b) = answering.answer(&offer(2));
+        let (got, secret_a) = pending.finish(&answer).unwrap();
+        assert_eq!(got, offer(2));
+        assert_eq!(secret_a.data(Role::L, 3), secret_b.data(Role::L, 3));
+        assert_ne!(secret_a.data(Role::L, 3), secret_b.data(Role::H, 3));
+        assert_ne!(secret_a.data(Role::L, 3), secret_b.header(Role::L, 3));
+        assert_eq!(secret_a.address(Role::H), secret_b.address(Role::H));
+        assert_eq!(secret_a.schedule(), secret_b.schedule());
+
+        let (first, pending) = initiate(&parties_a, &offer(1), &mut rng);
+        let parties_b = Parties { own: &b, peer: &pa, psk: None, pair: &at_b };
+        let (_, answering) = receive(&parties_b, &first, &mut rng).unwrap();
+        let (answer, _) = answering.answer(&offer(2));
+        assert_eq!(pending.finish(&answer).err(), Some(HandshakeError::Noise));
+        assert_eq!(receive(&parties_b, &first[1..], &mut rng).err(), Some(HandshakeError::Noise));
+    }
+}

@@ -1,0 +1,148 @@
+//! What the protocol asks of its host: endpoints to open and close, and randomness that it was given.
+
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+use std::ops::RangeInclusive;
+
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use crate::rendezvous::Tier;
+
+/// Names an endpoint between the protocol and its host. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointId {
+    slot: u32,
+    serial: u32,
+}
+
+impl EndpointId {
+    /// The name as one number.
+    pub fn as_u64(self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.slot)
+    }
+
+    /// The endpoint's slot: a small number that no other open endpoint has, to index tables with.
+    pub fn slot(self) -> usize {
+        self.slot as usize
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test(slot: u32) -> Self {
+        EndpointId { slot, serial: 0 }
+    }
+}
+
+/// What the host is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Open a UDP socket on `local`; connected to `remote`, or unconnected for a rendezvous endpoint. To be answered
+    /// with [`Node::opened`](crate::Node::opened) or [`Node::open_failed`](crate::Node::open_failed).
+    Open {
+        /// The endpoint's name.
+        id: EndpointId,
+        /// Where it is.
+        local: SocketAddrV6,
+        /// Who alone it hears and speaks to.
+        remote: Option<SocketAddrV6>,
+    },
+    /// Close it. Not answered.
+    Close {
+        /// The endpoint's name.
+        id: EndpointId,
+    },
+}
+
+/// Which peer, by its place in the node's table.
+pub(crate) type PeerIndex = usize;
+/// Which session, unique within a node.
+pub(crate) type SessionId = u32;
+
+/// What an endpoint is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// First contact with a peer.
+    Rendezvous { tier: Tier, epoch: u64 },
+    /// A session's lane in an epoch, under the keys of one generation.
+    Data { session: SessionId, lane: u8, generation: u32, epoch: u64 },
+}
+
+struct Entry {
+    serial: u32,
+    used: Option<(PeerIndex, Purpose)>,
+}
+
+/// The endpoints in use, the actions that wait for the host, and the random generator.
+pub(crate) struct Host {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    actions: VecDeque<Action>,
+    next_session: SessionId,
+    pub(crate) rng: ChaCha20Rng,
+}
+
+impl Host {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
+        Host {
+            entries: Vec::new(),
+            free: Vec::new(),
+            actions: VecDeque::new(),
+            next_session: 0,
+            rng: ChaCha20Rng::from_seed(seed),
+        }
+    }
+
+    /// Asks for an endpoint.
+    pub(crate) fn open(
+        &mut self,
+        peer: PeerIndex,
+        purpose: Purpose,
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+    ) -> EndpointId {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry { serial: 0, used: None });
+            self.entries.len() as u32 - 1
+        });
+        let entry = &mut self.entries[slot as usize];
+        entry.used = Some((peer, purpose));
+        let id = EndpointId { slot, serial: entry.serial };
+        self.actions.push_back(Action::Open { id, local, remote });
+        id
+    }
+
+    /// Gives an endpoint back.
+    pub(crate) fn close(&mut self, id: EndpointId) {
+        let entry = &mut self.entries[id.slot()];
+        if entry.serial == id.serial && entry.used.take().is_some() {
+            entry.serial = entry.serial.wrapping_add(1);
+            self.free.push(id.slot);
+            self.actions.push_back(Action::Close { id });
+        }
+    }
+
+    /// What an endpoint is for, unless it was closed.
+    pub(crate) fn purpose(&self, id: EndpointId) -> Option<(PeerIndex, Purpose)> {
+        self.entries.get(id.slot()).filter(|e| e.serial == id.serial)?.used
+    }
+
+    /// How many endpoints are open or being opened.
+    pub(crate) fn count(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    pub(crate) fn next_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    pub(crate) fn new_session(&mut self) -> SessionId {
+        self.next_session = self.next_session.wrapping_add(1);
+        self.next_session
+    }
+
+    /// A number from a range, near enough to uniform for sizes and pauses.
+    pub(crate) fn random(&mut self, range: RangeInclusive<u64>) -> u64 {
+        let span = range.end() - range.start() + 1;
+        range.start() + self.rng.next_u64() % span
+    }
+}

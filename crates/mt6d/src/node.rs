@@ -1,0 +1,345 @@
+//! A node: all its peers, their timers, and the host's way to drive them.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::net::{IpAddr, SocketAddrV6};
+use std::ops::Range;
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+use wire::virtio_net;
+
+use crate::config::{ConfigError, NodeConfig, PeerConfig};
+use crate::deliver::Deliver;
+use crate::drops::{DropReason, Drops};
+use crate::host::{Action, EndpointId, Host, PeerIndex};
+use crate::keys::{PairKeys, PublicKey};
+use crate::outbox::Outbox;
+use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
+use crate::routes::Routes;
+use crate::session::may_be_destination;
+use crate::time::{Now, Time};
+
+/// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
+/// before learns of the restart, and stateful firewalls in front of both see each send.
+const REACH_AT_START: Duration = Duration::from_secs(60);
+/// A step of the wall clock by more than this changes where to listen at once.
+const CLOCK_STEP_MS: u64 = 500;
+/// How often the clocks are compared.
+const CLOCK_CHECK: Duration = Duration::from_secs(1);
+
+/// What drives the protocol: see the [crate] page for how a host uses it.
+pub struct Node {
+    own: Identity,
+    peers: Vec<Option<Peer>>,
+    routes: Routes,
+    timers: BinaryHeap<Reverse<(Time, PeerIndex)>>,
+    host: Host,
+    drops: Drops,
+    /// Wall clock minus boot clock when last looked at, in milliseconds.
+    wall: i64,
+    next_clock_check: Time,
+}
+
+impl Node {
+    /// A node that begins to reach its peers. `seed`: 32 bytes of the best randomness there is, all of the node's keys
+    /// come from it. `memory`: what [`Node::memory`] told in an earlier life.
+    pub fn new(
+        config: NodeConfig,
+        memory: &HashMap<PublicKey, PeerMemory>,
+        seed: [u8; 32],
+        now: Now,
+    ) -> Result<Self, ConfigError> {
+        config.check()?;
+        let own = Identity {
+            private_key: config.private_key,
+            hop_prefix: config.hop_prefix,
+            link_mtu: config.link_mtu,
+            hardware_aes: config.hardware_aes,
+            addresses: config.addresses,
+        };
+        let mut node = Node {
+            own,
+            peers: Vec::new(),
+            routes: Routes::default(),
+            timers: BinaryHeap::new(),
+            host: Host::new(seed),
+            drops: Drops::default(),
+            wall: wall(now),
+            next_clock_check: now.boot + CLOCK_CHECK,
+        };
+        for peer in config.peers {
+            node.add(peer, memory, now)?;
+        }
+        node.route();
+        Ok(node)
+    }
+
+    fn add(
+        &mut self,
+        config: PeerConfig,
+        memory: &HashMap<PublicKey, PeerMemory>,
+        now: Now,
+    ) -> Result<(), ConfigError> {
+        let keys =
+            PairKeys::derive(&self.own.private_key, &config.public_key, config.preshared_key.as_ref())
+                .map_err(|source| ConfigError::Key { name: config.name.clone(), source })?;
+        let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
+        let index = self.peers.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        let mut peer = Peer::new(index, config, keys, memory, now);
+        peer.reach(now.boot, REACH_AT_START);
+        self.timers.push(Reverse((peer.next, index)));
+        self.peers[index] = Some(peer);
+        Ok(())
+    }
+
+    fn route(&mut self) {
+        let peers = self.peers.iter().enumerate().filter_map(|(i, p)| Some((i, p.as_ref()?)));
+        self.routes = Routes::new(peers.map(|(i, p)| (i, p.config.allowed_ips.as_slice())));
+    }
+
+    /// Takes over another configuration. Peers that did not change, or only in what a session survives, keep their
+    /// sessions; a new hopping prefix is moved to. The private key must be the same.
+    pub fn reconfigure(&mut self, config: NodeConfig, now: Now, outbox: &mut Outbox) -> Result<(), ConfigError> {
+        config.check()?;
+        let moved = config.hop_prefix != self.own.hop_prefix;
+        self.own.hop_prefix = config.hop_prefix;
+        self.own.link_mtu = config.link_mtu;
+        self.own.addresses = config.addresses;
+        let mut coming: HashMap<PublicKey, PeerConfig> =
+            config.peers.iter().map(|p| (p.public_key, p.clone())).collect();
+        for index in 0..self.peers.len() {
+            let Some(peer) = &mut self.peers[index] else { continue };
+            match coming.get(&peer.config.public_key) {
+                Some(new) if survives(&peer.config, new) => {
+                    let new = coming.remove(&peer.config.public_key).expect("just seen");
+                    peer.reconfigure(new);
+                    if moved {
+                        peer.moved(now.boot, &mut self.host);
+                    }
+                    self.wake(index);
+                }
+                _ => {
+                    let mut peer = self.peers[index].take().expect("just seen");
+                    peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
+                }
+            }
+        }
+        // In the order of the file.
+        for peer in config.peers {
+            if coming.contains_key(&peer.public_key) {
+                self.add(peer, &HashMap::new(), now)?;
+            }
+        }
+        self.route();
+        Ok(())
+    }
+
+    /// The node is at another hopping prefix from now on, and of another link MTU.
+    pub fn move_to(&mut self, hop_prefix: Ipv6Net, link_mtu: u16, now: Now) {
+        self.own.hop_prefix = hop_prefix;
+        self.own.link_mtu = link_mtu;
+        for index in 0..self.peers.len() {
+            if let Some(peer) = &mut self.peers[index] {
+                peer.moved(now.boot, &mut self.host);
+                self.wake(index);
+            }
+        }
+    }
+
+    /// Ends all sessions, telling the peers, and closes all endpoints.
+    pub fn end(&mut self, now: Now, outbox: &mut Outbox) {
+        for peer in self.peers.iter_mut().flatten() {
+            peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
+        }
+        self.timers.clear();
+    }
+
+    /// What the host is to do next; to be asked until there is nothing.
+    pub fn next_action(&mut self) -> Option<Action> {
+        self.host.next_action()
+    }
+
+    /// When [`Node::handle_timeout`] wants to be called.
+    pub fn deadline(&self) -> Time {
+        self.timers.peek().map_or(self.next_clock_check, |Reverse((at, _))| (*at).min(self.next_clock_check))
+    }
+
+    /// Does what time asks for.
+    pub fn handle_timeout(&mut self, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
+        if now.boot >= self.next_clock_check {
+            self.next_clock_check = now.boot + CLOCK_CHECK;
+            let wall = wall(now);
+            if wall.abs_diff(self.wall) > CLOCK_STEP_MS {
+                for index in 0..self.peers.len() {
+                    if let Some(peer) = &mut self.peers[index] {
+                        peer.next = now.boot;
+                        self.wake(index);
+                    }
+                }
+            }
+            self.wall = wall;
+        }
+        while let Some(Reverse((at, index))) = self.timers.peek().copied()
+            && at <= now.boot
+        {
+            self.timers.pop();
+            let Some(peer) = self.peers[index].as_mut().filter(|p| p.next == at) else { continue };
+            peer.poll(&mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
+            self.wake(index);
+        }
+    }
+
+    /// An endpoint that was asked for is open.
+    pub fn opened(&mut self, id: EndpointId, now: Now) {
+        let Some((index, purpose)) = self.host.purpose(id) else { return };
+        if let Some(peer) = &mut self.peers[index] {
+            peer.opened(id, purpose, now.boot);
+            self.wake(index);
+        }
+    }
+
+    /// An endpoint could not be opened, for instance because another program holds its port.
+    pub fn open_failed(&mut self, id: EndpointId, now: Now) {
+        let Some((index, purpose)) = self.host.purpose(id) else { return };
+        if let Some(peer) = &mut self.peers[index] {
+            peer.open_failed(id, purpose, now.boot, &mut self.host);
+            self.wake(index);
+        }
+    }
+
+    /// Takes an inner packet or super-packet from the TUN device.
+    pub fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
+        let Ok((_, destination)) = wire::flow::addresses(packet) else {
+            return self.drops.count(DropReason::Malformed);
+        };
+        // The kernel says hello on every device (router solicitations, multicast listener reports): no news.
+        if !may_be_destination(destination) {
+            return;
+        }
+        let Some(index) = self.routes.peer(destination).filter(|_| !self.is_outer(destination)) else {
+            return self.drops.count(DropReason::NoPeer);
+        };
+        let Some(peer) = &mut self.peers[index] else { return };
+        let before = peer.next;
+        peer.send(header, packet, &mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
+        if peer.next != before {
+            self.wake(index);
+        }
+    }
+
+    /// Whether an address is one of our hopping addresses: such a packet would go round for ever.
+    fn is_outer(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V6(address) if self.own.hop_prefix.contains(&address))
+    }
+
+    /// Takes a datagram, at `at` in `arena`, that came from `source` to an endpoint, with the outer packet's ECN
+    /// codepoint. It is decrypted in place.
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
+    pub fn receive(
+        &mut self,
+        endpoint: EndpointId,
+        source: SocketAddrV6,
+        ecn: u8,
+        arena: &mut [u8],
+        at: Range<usize>,
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
+        let Some((index, purpose)) = self.host.purpose(endpoint) else {
+            return self.drops.count(DropReason::Stale);
+        };
+        let Some(peer) = &mut self.peers[index] else { return };
+        let before = peer.next;
+        let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
+        peer.receive(purpose, endpoint, source, ecn, arena, at, &self.routes, &mut env, deliver);
+        if peer.next != before {
+            self.wake(index);
+        }
+    }
+
+    /// The kernel did not take a datagram of an endpoint.
+    pub fn send_failed(&mut self, endpoint: EndpointId) {
+        match self.host.purpose(endpoint).and_then(|(index, _)| self.peers[index].as_mut()) {
+            Some(peer) => peer.count(DropReason::SendFailed),
+            None => self.drops.count(DropReason::SendFailed),
+        }
+    }
+
+    /// An ICMPv6 error came about a datagram of an endpoint. `quoted` is the beginning of its UDP payload; `too_big` the
+    /// MTU that a Packet Too Big states. Nothing is believed, but the path is looked at anew.
+    pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
+        let Some((index, purpose)) = self.host.purpose(endpoint) else { return };
+        if let Some(peer) = &mut self.peers[index] {
+            peer.path_error(purpose, quoted, too_big, now.boot);
+            self.wake(index);
+        }
+    }
+
+    /// Inner MTUs that have changed: the peer's allowed prefixes, and the largest packet that goes to them unsplit.
+    pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], u16)> {
+        self.peers.iter_mut().flatten().filter_map(|peer| {
+            let mtu = peer.new_route_mtu()?;
+            Some((peer.config.allowed_ips.as_slice(), mtu))
+        })
+    }
+
+    /// What to remember over a restart, of the peers for which that has changed.
+    pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicKey, PeerMemory)> {
+        self.peers.iter_mut().flatten().filter_map(move |p| Some((p.config.public_key, p.new_memory(now)?)))
+    }
+
+    /// All peers as they are.
+    pub fn status(&self, now: Now) -> impl Iterator<Item = PeerStatus> {
+        self.peers.iter().flatten().map(move |p| p.status(now))
+    }
+
+    /// What was dropped before it was known whose it is.
+    pub fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    /// The prefix that the node hops in.
+    pub fn hop_prefix(&self) -> Ipv6Net {
+        self.own.hop_prefix
+    }
+
+    /// How many endpoints are open or being opened.
+    pub fn endpoints(&self) -> usize {
+        self.host.count()
+    }
+
+    fn wake(&mut self, index: PeerIndex) {
+        if let Some(peer) = &self.peers[index] {
+            self.timers.push(Reverse((peer.next, index)));
+        }
+    }
+}
+
+/// Whether a pair's session outlives a change of configuration.
+fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
+    let changeable = PeerConfig {
+        name: old.name.clone(),
+        hop_prefix: old.hop_prefix,
+        allowed_ips: old.allowed_ips.clone(),
+        cover: old.cover,
+        keepalive: old.keepalive,
+        ..new.clone()
+    };
+    *old == changeable
+}
+
+fn wall(now: Now) -> i64 {
+    now.unix_ms as i64 - (now.boot.micros() / 1000) as i64
+}

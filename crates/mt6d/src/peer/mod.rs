@@ -1,0 +1,614 @@
+//! A peer: its sessions, the way to a new one, and the packets that wait for it.
+//!
+//! Invariants: packets leave on the youngest session that can carry them; an older one is kept until a younger one is
+//! confirmed by the other end; of two that were begun at once both ends keep the one that `L` began.
+
+mod rendezvous;
+mod status;
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddrV6};
+use std::ops::Range;
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv6Net};
+use wire::{icmp_error, virtio_net};
+
+use crate::config::PeerConfig;
+use crate::contact::{Attempts, Listeners};
+use crate::deliver::Deliver;
+use crate::drops::{DropReason, Drops};
+use crate::endpoint;
+use crate::handshake::Parties;
+use crate::host::{EndpointId, Host, PeerIndex, Purpose, SessionId};
+use crate::keys::{PairKeys, PrivateKey, Role};
+use crate::offer::Offer;
+use crate::outbox::Outbox;
+use crate::rendezvous::Tier;
+use crate::routes::Routes;
+use crate::session::{self, Health, Incoming, Phase, RekeyMessage, Session, Traffic};
+use crate::time::{Now, Time};
+
+pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
+
+/// Packets and bytes that wait for a session.
+const QUEUE: (usize, usize) = (64, 256 * 1024);
+/// How long a packet waits.
+const QUEUED_FOR: Duration = Duration::from_secs(10);
+/// Traffic keeps tries going for this long.
+const WANTED_FOR: Duration = Duration::from_secs(60);
+/// Two sessions begun within this time were begun at once.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// Sessions of the peer's making that nobody confirmed yet.
+const UNCONFIRMED: usize = 2;
+/// ICMP errors to inner senders: this many at once, and again after the pause.
+const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
+
+/// This node, as its peers' code sees it.
+pub(crate) struct Identity {
+    pub(crate) private_key: PrivateKey,
+    pub(crate) hop_prefix: Ipv6Net,
+    pub(crate) link_mtu: u16,
+    pub(crate) hardware_aes: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// What every call into a peer needs: who we are, when it is, who does the work, where datagrams go.
+pub(crate) struct Env<'a> {
+    pub(crate) own: &'a Identity,
+    pub(crate) now: Now,
+    pub(crate) host: &'a mut Host,
+    pub(crate) outbox: &'a mut Outbox,
+}
+
+/// What a node remembers of a peer over restarts, so that neither replays nor clocks that are off can hurt it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PeerMemory {
+    /// The newest rendezvous epoch of each tier in which a first message of the peer's was accepted.
+    pub accepted: [u64; Tier::ALL.len()],
+    /// The newest in which one was sent.
+    pub used: [u64; Tier::ALL.len()],
+    /// How far the peer's clock is ahead of ours, in milliseconds.
+    pub clock_offset_ms: Option<i64>,
+    /// The hopping prefix that it was last seen in.
+    pub hop_prefix: Option<Ipv6Net>,
+}
+
+/// An inner packet that waits for a session.
+struct Queued {
+    header: virtio_net::Header,
+    packet: Vec<u8>,
+    since: Time,
+}
+
+/// An answer that leaves once its session's endpoints are open.
+struct Answer {
+    session: SessionId,
+    from: EndpointId,
+    to: SocketAddrV6,
+    datagram: Vec<u8>,
+}
+
+pub(crate) struct Peer {
+    pub(crate) config: PeerConfig,
+    pub(crate) next: Time,
+    index: PeerIndex,
+    keys: PairKeys,
+    listeners: Listeners,
+    attempts: Attempts,
+    sessions: Vec<Session>,
+    answers: Vec<Answer>,
+    queue: VecDeque<Queued>,
+    /// Where the peer is thought to be.
+    remote_prefix: Ipv6Net,
+    /// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
+    clock: Option<i64>,
+    accepted: [u64; Tier::ALL.len()],
+    used: [u64; Tier::ALL.len()],
+    remembered: PeerMemory,
+    /// Tries go on until then.
+    wanted: Time,
+    /// The session in use does not answer.
+    silent: bool,
+    errors: (u32, Time),
+    /// The inner MTU that the host was last told.
+    route_mtu: Option<u16>,
+    drops: Drops,
+    /// Of sessions that are gone.
+    past: Traffic,
+    past_rotations: (u64, u64),
+    handshakes: u64,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        index: PeerIndex,
+        config: PeerConfig,
+        keys: PairKeys,
+        memory: PeerMemory,
+        now: Now,
+    ) -> Self {
+        let own_ms = now.unix_ms as i64 - (now.boot.micros() / 1000) as i64;
+        Peer {
+            next: now.boot,
+            index,
+            listeners: Listeners::new(&keys, config.clockless),
+            keys,
+            attempts: Attempts::default(),
+            sessions: Vec::new(),
+            answers: Vec::new(),
+            queue: VecDeque::new(),
+            remote_prefix: memory.hop_prefix.unwrap_or(config.hop_prefix),
+            clock: memory.clock_offset_ms.map(|offset| own_ms.saturating_add(offset)),
+            accepted: memory.accepted,
+            used: memory.used,
+            remembered: memory,
+            wanted: now.boot,
+            silent: false,
+            errors: (ERRORS.0, now.boot),
+            route_mtu: None,
+            drops: Drops::default(),
+            past: Traffic::default(),
+            past_rotations: (0, 0),
+            handshakes: 0,
+            config,
+        }
+    }
+
+    /// Tries to reach the peer at once, and goes on for `long`.
+    pub(crate) fn reach(&mut self, now: Time, long: Duration) {
+        self.wanted = self.wanted.max(now + long);
+        self.attempts.begin(now);
+        self.next = now;
+    }
+
+    /// Takes over a new configuration that the pair's session survives.
+    pub(crate) fn reconfigure(&mut self, config: PeerConfig) {
+        if config.hop_prefix != self.config.hop_prefix {
+            self.remote_prefix = config.hop_prefix;
+        }
+        for session in &mut self.sessions {
+            session.reconfigure(config.keepalive, config.cover);
+        }
+        self.config = config;
+    }
+
+    /// This node moved to another hopping prefix: listen there, and tell the peer by a handshake from there.
+    pub(crate) fn moved(&mut self, now: Time, host: &mut Host) {
+        self.listeners.close(host);
+        self.attempts.stop();
+        if self.kept() || !self.sessions.is_empty() {
+            self.reach(now, WANTED_FOR);
+        }
+        self.next = now;
+    }
+
+    /// Ends all sessions, telling the peer, and closes all endpoints.
+    pub(crate) fn end(&mut self, env: &mut Env) {
+        if let Some(session) = self.sending() {
+            session.close(env.now.boot, env.host, env.outbox);
+        }
+        for mut session in std::mem::take(&mut self.sessions) {
+            session.dismantle(env.host);
+        }
+        self.listeners.close(env.host);
+    }
+
+    pub(crate) fn count(&mut self, reason: DropReason) {
+        self.drops.count(reason);
+    }
+
+    fn kept(&self) -> bool {
+        self.config.keepalive.is_some() || self.config.cover > 0
+    }
+
+    fn parties<'a>(&'a self, own: &'a Identity) -> Parties<'a> {
+        Parties {
+            own: &own.private_key,
+            peer: &self.config.public_key,
+            psk: self.config.preshared_key.as_ref(),
+            pair: &self.keys,
+        }
+    }
+
+    fn session(&mut self, id: SessionId) -> Option<&mut Session> {
+        self.sessions.iter_mut().find(|s| s.id == id)
+    }
+
+    /// The session that carries what we send: the youngest that can.
+    fn sending(&mut self) -> Option<&mut Session> {
+        self.sessions.iter_mut().filter(|s| s.may_send()).max_by_key(|s| (s.begun, s.id))
+    }
+
+    /// The inner MTU towards the peer, if it is known and has changed since it was last asked for.
+    pub(crate) fn new_route_mtu(&mut self) -> Option<u16> {
+        let session = self.sessions.iter().filter(|s| s.phase == Phase::Up).max_by_key(|s| (s.begun, s.id))?;
+        let mtu = session.path_mtu.settled().then(|| session.route_mtu())?;
+        (self.route_mtu.replace(mtu) != Some(mtu)).then_some(mtu)
+    }
+
+    /// Takes an inner packet for the peer.
+    pub(crate) fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        env: &mut Env,
+        deliver: &mut dyn Deliver,
+    ) {
+        let now = env.now.boot;
+        let gone = self.silent && self.attempts.slow();
+        let Some(session) = self.sending() else {
+            return self.wait(header, packet, env, deliver);
+        };
+        match session.send(header, packet, now, env.host, env.outbox) {
+            Ok(()) if gone => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
+            Ok(()) => {}
+            Err(session::Refusal::TooBig(mtu)) => {
+                self.drops.count(DropReason::TooBig);
+                self.error(icmp_error::Reason::PacketTooBig { mtu: mtu.into() }, packet, env, deliver);
+            }
+            Err(session::Refusal::Drop(reason)) => {
+                self.drops.count(reason);
+                if reason == DropReason::KeyExhausted {
+                    self.reach(now, WANTED_FOR);
+                }
+            }
+        }
+    }
+
+    /// Keeps a packet until there is a session, and sees that there will be.
+    #[cold]
+    fn wait(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &[u8],
+        env: &mut Env,
+        deliver: &mut dyn Deliver,
+    ) {
+        let now = env.now.boot;
+        self.wanted = self.wanted.max(now + WANTED_FOR);
+        if !self.attempts.active() && self.sessions.iter().all(|s| !matches!(s.phase, Phase::Confirming)) {
+            self.reach(now, WANTED_FOR);
+        }
+        if self.attempts.slow() {
+            self.drops.count(DropReason::NoSession);
+            return self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver);
+        }
+        while self.queue.len() >= QUEUE.0
+            || self.queue.iter().map(|q| q.packet.len()).sum::<usize>() + packet.len() > QUEUE.1
+        {
+            if self.queue.pop_front().is_none() {
+                break;
+            }
+            self.drops.count(DropReason::NoSession);
+        }
+        self.queue.push_back(Queued { header: *header, packet: packet.to_vec(), since: now });
+    }
+
+    fn flush(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
+        while self.sending().is_some()
+            && let Some(mut queued) = self.queue.pop_front()
+        {
+            if env.now.boot.since(queued.since) < QUEUED_FOR {
+                self.send(&queued.header, &mut queued.packet, env, deliver);
+            } else {
+                self.drops.count(DropReason::NoSession);
+            }
+        }
+    }
+
+    /// Tells an inner sender, at a limited rate (RFC 4443 section 2.4 f).
+    #[cold]
+    fn error(
+        &mut self,
+        reason: icmp_error::Reason,
+        invoking: &[u8],
+        env: &mut Env,
+        deliver: &mut dyn Deliver,
+    ) {
+        let (tokens, filled) = &mut self.errors;
+        let earned = (env.now.boot.since(*filled).as_micros() / ERRORS.1.as_micros()) as u32;
+        if earned > 0 {
+            (*tokens, *filled) = (tokens.saturating_add(earned).min(ERRORS.0), env.now.boot);
+        }
+        let Some(left) = tokens.checked_sub(1) else { return };
+        *tokens = left;
+        let Ok((_, destination)) = wire::flow::addresses(invoking) else { return };
+        let same_family = |a: &&IpAddr| a.is_ipv6() == destination.is_ipv6();
+        let source = env.own.addresses.iter().find(same_family).copied().unwrap_or(destination);
+        let mut out = [0; icmp_error::MAX_LEN];
+        if let Ok(length) = icmp_error::build(reason, source, invoking, &mut out) {
+            deliver.own(&out[..length]);
+        }
+    }
+
+    /// Takes a datagram that came to an endpoint of the peer's.
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
+    pub(crate) fn receive(
+        &mut self,
+        purpose: Purpose,
+        via: EndpointId,
+        source: SocketAddrV6,
+        ecn: u8,
+        arena: &mut [u8],
+        at: Range<usize>,
+        routes: &Routes,
+        env: &mut Env,
+        deliver: &mut dyn Deliver,
+    ) {
+        let outcome = match purpose {
+            Purpose::Rendezvous { tier, epoch } => self.contacted(tier, epoch, via, source, &arena[at], env),
+            Purpose::Data { session, lane, generation, .. } => {
+                let datagram = session::Datagram { arena, at, lane, generation, ecn };
+                self.receive_data(session, datagram, routes, env, deliver)
+            }
+        };
+        if let Err(reason) = outcome {
+            self.drops.count(reason);
+        }
+    }
+
+    fn receive_data(
+        &mut self,
+        id: SessionId,
+        datagram: session::Datagram,
+        routes: &Routes,
+        env: &mut Env,
+        deliver: &mut dyn Deliver,
+    ) -> Result<(), DropReason> {
+        let (index, own, now) = (self.index, env.own.hop_prefix, env.now.boot);
+        let remote = self.remote_prefix;
+        let admission = |source: IpAddr, destination: IpAddr| {
+            if routes.peer(source) != Some(index) {
+                return Err(DropReason::SourceNotAllowed);
+            }
+            let outer = |a: IpAddr| [own, remote].into_iter().any(|p| IpNet::V6(p).contains(&a));
+            if outer(destination) || !session::may_be_destination(destination) {
+                return Err(DropReason::DestinationNotAllowed);
+            }
+            Ok(())
+        };
+        let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else { return Err(DropReason::Stale) };
+        let incoming = session.receive(datagram, &admission, now, env.host, env.outbox, deliver)?;
+        let current = session.phase == Phase::Up;
+        self.silent &= !current;
+        match incoming {
+            Incoming::Done => return Ok(()),
+            Incoming::Established => self.settle(id, now),
+            Incoming::Closed => session.retire(now),
+            Incoming::Rekey(rekey, message) => self.rekey(id, rekey, &message, env)?,
+        }
+        self.next = now;
+        Ok(())
+    }
+
+    fn rekey(
+        &mut self,
+        id: SessionId,
+        rekey: u32,
+        message: &RekeyMessage,
+        env: &mut Env,
+    ) -> Result<(), DropReason> {
+        let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return Err(DropReason::Stale) };
+        let offer = self.offer(env);
+        let mut session = self.sessions.swap_remove(at);
+        let now = env.now.boot;
+        let parties = self.parties(env.own);
+        let good = session.rekey_message(rekey, message, &parties, offer, now, env.host, env.outbox);
+        self.sessions.push(session);
+        if good { Ok(()) } else { Err(DropReason::HandshakeFailed) }
+    }
+
+    /// A session is confirmed: others make way, unless it was begun at the same time as one that `L` began.
+    fn settle(&mut self, id: SessionId, now: Time) {
+        let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return };
+        let new = self.sessions.swap_remove(at);
+        let at_once = |s: &Session| {
+            let (a, b) = (new.begun, s.begun);
+            a.since(b).max(b.since(a)) < AT_ONCE
+        };
+        let preferred = |s: &Session| s.initiated_by == Role::L && new.initiated_by == Role::H && at_once(s);
+        let yields = self.sessions.iter().any(|s| s.phase == Phase::Up && preferred(s));
+        for session in &mut self.sessions {
+            let waits = matches!(session.phase, Phase::Confirming) && preferred(session);
+            let unborn = matches!(session.phase, Phase::Answering | Phase::Unconfirmed { .. });
+            if !(yields || waits || unborn) {
+                session.retire(now);
+            }
+        }
+        let prefix = new.terms.remote_prefix;
+        self.sessions.push(new);
+        if yields {
+            self.sessions.last_mut().expect("just pushed").retire(now);
+        } else {
+            self.remote_prefix = prefix;
+        }
+        self.attempts.stop();
+        self.silent = false;
+    }
+
+    /// An endpoint is open.
+    pub(crate) fn opened(&mut self, id: EndpointId, purpose: Purpose, now: Time) {
+        match purpose {
+            Purpose::Rendezvous { tier, epoch } => self.listeners.opened(tier, epoch),
+            Purpose::Data { session, lane, .. } => {
+                if let Some(session) = self.session(session) {
+                    session.opened(id, lane, now);
+                }
+            }
+        }
+        self.next = now;
+    }
+
+    /// An endpoint could not be opened.
+    pub(crate) fn open_failed(&mut self, id: EndpointId, purpose: Purpose, now: Time, host: &mut Host) {
+        match purpose {
+            Purpose::Rendezvous { tier, epoch } => self.listeners.open_failed(tier, epoch, host),
+            Purpose::Data { session: id_of, lane, .. } => {
+                let Some(session) = self.session(id_of) else { return };
+                if !session.open_failed(id, lane, now, host) {
+                    // Its first endpoint: a fresh handshake has others.
+                    let ours = session.phase == Phase::Confirming;
+                    self.remove(id_of, host);
+                    if ours {
+                        self.attempts.stop();
+                        self.reach(now, WANTED_FOR);
+                    }
+                }
+            }
+        }
+        self.next = now;
+    }
+
+    fn remove(&mut self, id: SessionId, host: &mut Host) {
+        let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return };
+        let mut session = self.sessions.swap_remove(at);
+        session.dismantle(host);
+        let (rotations, skips) = session.rotations();
+        self.past_rotations = (self.past_rotations.0 + rotations, self.past_rotations.1 + skips);
+        status::add(&mut self.past, &session.traffic);
+        for (reason, count) in session.drops.nonzero() {
+            self.drops.add(reason, count);
+        }
+        self.answers.retain(|a| a.session != id);
+    }
+
+    /// Does what is due, and sets when to be called again.
+    pub(crate) fn poll(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
+        let now = env.now.boot;
+        let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| (t.tier, t.epoch));
+        let prefix = env.own.hop_prefix;
+        let mut next = self.listeners.poll(env.now, self.index, &self.keys, prefix, keep, env.host);
+        next = next.min(self.poll_sessions(env));
+        self.send_answers(env);
+        self.poll_attempts(env);
+        self.flush(env, deliver);
+        if let Some(attempt) = self.attempts.deadline() {
+            next = next.min(attempt);
+        }
+        self.next = next.max(now + Duration::from_micros(100));
+        deliver.mtu_changed();
+    }
+
+    fn poll_sessions(&mut self, env: &mut Env) -> Time {
+        let now = env.now.boot;
+        let mut next = now + Duration::from_secs(3600);
+        let offer = (!self.sessions.is_empty()).then(|| self.offer(env));
+        let mut over = Vec::new();
+        let mut sessions = std::mem::take(&mut self.sessions);
+        for session in &mut sessions {
+            if session.phase == Phase::Up
+                && let Some(offer) = &offer
+            {
+                session.rekey_if_due(&self.parties(env.own), offer.clone(), now, env.host);
+            }
+            let (health, at) = session.poll(now, env.host, env.outbox);
+            match health {
+                Health::Over => over.push(session.id),
+                Health::Silent => self.silent = true,
+                Health::Good => {}
+            }
+            next = next.min(at);
+        }
+        self.sessions = sessions;
+        if self.silent && !self.attempts.active() {
+            self.reach(now, WANTED_FOR);
+        }
+        if self.silent && self.attempts.fruitless(self.listeners.tiers()) {
+            over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
+            self.silent = false;
+        }
+        for id in over {
+            if let Some(session) = self.session(id).filter(|s| s.phase == Phase::Up) {
+                session.close(now, env.host, env.outbox);
+            }
+            self.remove(id, env.host);
+        }
+        next
+    }
+
+    fn send_answers(&mut self, env: &mut Env) {
+        for at in (0..self.answers.len()).rev() {
+            let id = self.answers[at].session;
+            let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else { continue };
+            if session.ready() {
+                session.answered(env.now.boot);
+                let answer = self.answers.swap_remove(at);
+                if env.host.purpose(answer.from).is_some() {
+                    let size = answer.datagram.len();
+                    env.outbox
+                        .datagram(answer.from, Some(answer.to), 0, size)
+                        .copy_from_slice(&answer.datagram);
+                }
+                self.next = env.now.boot;
+            }
+        }
+    }
+
+    /// The sender's side of an offer to the peer.
+    fn offer(&self, env: &Env) -> Offer {
+        let mut hosts = self.config.allowed_ips.iter();
+        let stream = match (hosts.next(), hosts.next()) {
+            (Some(IpNet::V6(only)), None) if only.prefix_len() == 128 => Some(only.addr()),
+            _ => None,
+        };
+        Offer {
+            unix_ms: env.now.unix_ms,
+            aes: env.own.hardware_aes,
+            rotation: self.config.rotation,
+            lanes: self.config.lanes,
+            padding: self.config.padding,
+            hop_prefix: Some(env.own.hop_prefix),
+            receive_mtu: env.own.link_mtu,
+            stream,
+            contexts: session::CONTEXTS_KEPT,
+            observed: None,
+            switch: None,
+        }
+    }
+
+    /// What the node should remember over a restart, if that has changed since it was last asked.
+    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
+        let memory = PeerMemory {
+            accepted: self.accepted,
+            used: self.used,
+            clock_offset_ms: self.clock_offset(now),
+            hop_prefix: (self.remote_prefix != self.config.hop_prefix).then_some(self.remote_prefix),
+        };
+        let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => (a - b).abs() < 1_000,
+            (a, b) => a == b,
+        };
+        let known = PeerMemory { clock_offset_ms: memory.clock_offset_ms, ..self.remembered.clone() };
+        if known == memory && close(memory.clock_offset_ms, self.remembered.clock_offset_ms) {
+            return None;
+        }
+        self.remembered = memory.clone();
+        Some(memory)
+    }
+
+    fn clock_offset(&self, now: Now) -> Option<i64> {
+        self.clock.map(|clock| clock + (now.boot.micros() / 1000) as i64 - now.unix_ms as i64)
+    }
+
+    /// Whether a datagram that an ICMPv6 error quotes was one of ours, lately; then the path is looked at anew.
+    pub(crate) fn path_error(
+        &mut self,
+        purpose: Purpose,
+        quoted: &[u8],
+        too_big: Option<u32>,
+        now: Time,
+    ) {
+        let Purpose::Data { session, lane, generation, .. } = purpose else { return };
+        let Some(session) = self.session(session) else { return };
+        if too_big.is_some_and(|mtu| mtu >= 1280) && session.sent_recently(lane, generation, quoted) {
+            session.path_mtu.doubt(now);
+            self.next = now;
+        }
+    }
+}
+
+/// The prefix that a peer moves in, from an address it was seen at.
+fn seen_in(address: SocketAddrV6, plen: u8) -> Ipv6Net {
+    endpoint::prefix_of(*address.ip(), plen)
+}

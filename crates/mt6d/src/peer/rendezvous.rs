@@ -1,0 +1,224 @@
+//! A peer's rendezvous: our tries, the peer's first messages, and what both agree on.
+
+use std::net::SocketAddrV6;
+use std::time::Duration;
+
+use super::{Answer, Env, Peer, UNCONFIRMED, seen_in};
+use crate::contact::Try;
+use crate::drops::DropReason;
+use crate::endpoint::rebase;
+use crate::envelope::{self, Kind, Nonce};
+use crate::handshake::{self, HandshakeError, SessionSecret};
+use crate::host::EndpointId;
+use crate::keys::Role;
+use crate::offer::{Cipher, Offer};
+use crate::rendezvous::{Tier, endpoint};
+use crate::session::{ANSWER_WITHIN, Beginning, Phase, Session, Terms};
+use crate::time::Now;
+use rand_chacha::rand_core::Rng;
+
+/// Sizes of first messages, in bytes: the smallest leaves room for an answer with all items.
+const SIZES: std::ops::RangeInclusive<u64> = 200..=1200;
+
+impl Peer {
+    /// Begins tries that are due and sends the copies of the one under way.
+    pub(super) fn poll_attempts(&mut self, env: &mut Env) {
+        let now = env.now.boot;
+        if self.attempts.active() && !self.kept() && now >= self.wanted && self.queue.is_empty() {
+            self.attempts.stop();
+        }
+        if !self.attempts.active() && self.kept() && self.sending().is_none() {
+            self.attempts.begin(now);
+        }
+        if let Some((tier, number)) = self.attempts.due(now, self.listeners.tiers(), env.host) {
+            self.begin_try(tier, number, env);
+        }
+        let Some(current) = &mut self.attempts.current else { return };
+        if self.listeners.is_open(current.tier, current.epoch) && current.copy_due(now) {
+            let size = current.datagram.len();
+            env.outbox.datagram(current.from, Some(current.to), 0, size).copy_from_slice(&current.datagram);
+        }
+    }
+
+    fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
+        let epoch = self.epoch_to_try(tier, number, env.now);
+        self.used[tier as usize] = epoch;
+        let prefix = env.own.hop_prefix;
+        let from = self.listeners.listen(tier, epoch, self.index, &self.keys, prefix, env.host);
+        let to = endpoint(&self.keys, self.keys.role.other(), self.remote_prefix, tier, epoch);
+        let offer = self.offer(env);
+        let mut nonce = Nonce::default();
+        env.host.rng.fill_bytes(&mut nonce);
+        let (message, pending) = handshake::initiate(&self.parties(env.own), &offer, &mut env.host.rng);
+        let kind = Kind::First { receiver: self.keys.role.other(), tier, epoch };
+        let size = env.host.random(SIZES) as usize;
+        let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
+        self.attempts.current =
+            Some(Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot));
+    }
+
+    /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
+    /// one before the last used, which the peer would refuse, unless our knowledge has changed by more.
+    fn epoch_to_try(&self, tier: Tier, number: u32, now: Now) -> u64 {
+        let boot_ms = (now.boot.micros() / 1000) as i64;
+        let round = number as usize / (3 * self.listeners.tiers().len());
+        let theirs = self.clock.filter(|_| round.is_multiple_of(2));
+        let unix_ms = theirs.and_then(|clock| u64::try_from(clock + boot_ms).ok()).unwrap_or(now.unix_ms);
+        let estimate = self.listeners.epoch(tier, unix_ms);
+        let used = self.used[tier as usize];
+        if (estimate..=estimate + 2).contains(&used) { used } else { estimate }
+    }
+
+    /// Takes a datagram that came to a rendezvous endpoint.
+    pub(super) fn contacted(
+        &mut self,
+        tier: Tier,
+        epoch: u64,
+        via: EndpointId,
+        source: SocketAddrV6,
+        datagram: &[u8],
+        env: &mut Env,
+    ) -> Result<(), DropReason> {
+        if datagram.len() < envelope::OVERHEAD {
+            return Err(DropReason::TooShort);
+        }
+        if let Some(current) = self.attempts.current.as_ref().filter(|t| t.from == via && t.pending.is_some()) {
+            let kind = Kind::Answer { first: &current.nonce };
+            if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
+                return self.answered(&message, env);
+            }
+        }
+        let kind = Kind::First { receiver: self.keys.role, tier, epoch };
+        let Some((nonce, message)) = envelope::open(&self.keys.handshake, &kind, datagram) else {
+            return Err(DropReason::NotForUs);
+        };
+        let newest = self.accepted[tier as usize];
+        if epoch < newest && self.listeners.within(tier, newest, env.now.unix_ms) {
+            return Err(DropReason::HandshakeOld);
+        }
+        if !self.listeners.first_time(tier, epoch, &nonce) {
+            return Err(DropReason::HandshakeRepeated);
+        }
+        self.first_message(tier, epoch, via, source, &nonce, &message, datagram.len(), env)
+    }
+
+    /// The peer begins a handshake: make a session, and answer once its endpoints are open.
+    #[expect(clippy::too_many_arguments, reason = "a first message comes with where, from whom and when")]
+    fn first_message(
+        &mut self,
+        tier: Tier,
+        epoch: u64,
+        via: EndpointId,
+        source: SocketAddrV6,
+        nonce: &Nonce,
+        message: &[u8],
+        size: usize,
+        env: &mut Env,
+    ) -> Result<(), DropReason> {
+        let parties = self.parties(env.own);
+        let (theirs, answering) = handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
+        let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
+        let seen = seen_in(source, plen);
+        let expected = endpoint(&self.keys, self.keys.role.other(), seen, tier, epoch);
+        if rebase(*expected.ip(), seen) != *source.ip() || expected.port() != source.port() {
+            return Err(DropReason::SourceRewritten);
+        }
+        self.accepted[tier as usize] = epoch;
+        self.learn_clock(&theirs, env.now);
+
+        let mut ours = self.offer(env);
+        let terms = self.terms(&ours, &theirs, seen, env);
+        ours.aes = terms.cipher == Cipher::Aes256Gcm;
+        (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, terms.lanes, terms.padding);
+        ours.observed = Some(seen);
+        let (answer, secret) = answering.answer(&ours);
+        let mut answer_nonce = Nonce::default();
+        env.host.rng.fill_bytes(&mut answer_nonce);
+        let least = (answer.len() + envelope::OVERHEAD) as u64;
+        let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
+        let kind = Kind::Answer { first: nonce };
+        let datagram = envelope::seal(&self.keys.handshake, &kind, &answer_nonce, &answer, size);
+
+        let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Answering | Phase::Unconfirmed { .. });
+        if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
+            let oldest = self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
+            self.remove(oldest.expect("there are some"), env.host);
+        }
+        let session = self.begin(self.keys.role.other(), &secret, terms, None, env);
+        self.answers.push(Answer { session, from: via, to: source, datagram });
+        self.next = env.now.boot;
+        Ok(())
+    }
+
+    /// The peer answered our try.
+    fn answered(&mut self, message: &[u8], env: &mut Env) -> Result<(), DropReason> {
+        let now = env.now.boot;
+        let current = self.attempts.current.as_mut().expect("the caller has looked");
+        let (pending, to) = (current.pending.take().expect("the caller has looked"), current.to);
+        let took = now.since(current.left.unwrap_or(now));
+        if took > ANSWER_WITHIN {
+            return Err(DropReason::HandshakeLate);
+        }
+        let (theirs, secret) = pending.finish(message).map_err(failure)?;
+        self.learn_clock(&theirs, env.now);
+        let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
+        let terms = self.terms(&self.offer(env), &theirs, seen_in(to, plen), env);
+        self.begin(self.keys.role, &secret, terms, Some(took), env);
+        self.attempts.stop();
+        self.next = now;
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        initiated_by: Role,
+        secret: &SessionSecret,
+        terms: Terms,
+        round_trip: Option<Duration>,
+        env: &mut Env,
+    ) -> u32 {
+        let beginning = Beginning {
+            peer: self.index,
+            role: self.keys.role,
+            initiated_by,
+            secret,
+            terms,
+            round_trip,
+            keepalive: self.config.keepalive,
+            cover: self.config.cover,
+        };
+        let session = Session::begin(beginning, env.now.boot, env.host);
+        let id = session.id;
+        self.sessions.push(session);
+        self.handshakes += 1;
+        id
+    }
+
+    /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
+    fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: ipnet::Ipv6Net, env: &Env) -> Terms {
+        let aes = ours.aes && theirs.aes;
+        Terms {
+            cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
+            rotation: ours.rotation.max(theirs.rotation),
+            lanes: ours.lanes.min(theirs.lanes),
+            padding: ours.padding.max(theirs.padding),
+            local_prefix: env.own.hop_prefix,
+            remote_prefix,
+            mtu: ours.receive_mtu.min(theirs.receive_mtu),
+            contexts: theirs.contexts,
+            stream: theirs.stream.zip(ours.stream),
+        }
+    }
+
+    fn learn_clock(&mut self, theirs: &Offer, now: Now) {
+        if let Ok(unix_ms) = i64::try_from(theirs.unix_ms) {
+            self.clock = Some(unix_ms.saturating_sub((now.boot.micros() / 1000) as i64));
+        }
+    }
+}
+
+fn failure(error: HandshakeError) -> DropReason {
+    match error {
+        HandshakeError::Noise | HandshakeError::Payload => DropReason::HandshakeFailed,
+    }
+}

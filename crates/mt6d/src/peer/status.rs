@@ -1,0 +1,143 @@
+//! What there is to know about a peer, for the user.
+
+use std::net::SocketAddrV6;
+use std::time::Duration;
+
+use super::Peer;
+use crate::drops::Drops;
+use crate::session::{Phase, Session, Traffic};
+use crate::time::Now;
+
+/// Whether there is a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// No session, and no reason to have one.
+    Idle,
+    /// On the way to one.
+    Handshake,
+    /// There is one.
+    Established,
+}
+
+/// A session, as the status shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionStatus {
+    /// Since its handshake.
+    pub age: Duration,
+    /// How often its keys were renewed.
+    pub rekeys: u64,
+    /// The name of its cipher.
+    pub cipher: &'static str,
+}
+
+/// A lane's endpoints in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneStatus {
+    /// The lane's number.
+    pub lane: u8,
+    /// Its epoch.
+    pub epoch: u64,
+    /// Ours.
+    pub local: SocketAddrV6,
+    /// The peer's.
+    pub remote: SocketAddrV6,
+}
+
+/// A peer, as the status shows it.
+#[derive(Debug, Clone)]
+pub struct PeerStatus {
+    /// The configured name.
+    pub name: String,
+    /// The peer's identity.
+    pub public_key: crate::keys::PublicKey,
+    /// Whether there is a session.
+    pub state: PeerState,
+    /// The session in use.
+    pub session: Option<SessionStatus>,
+    /// Its lanes.
+    pub lanes: Vec<LaneStatus>,
+    /// Until a lane moves next.
+    pub next_rotation: Option<Duration>,
+    /// Moves of all lanes of all sessions.
+    pub rotations: u64,
+    /// Epochs in which both stayed where they were.
+    pub skips: u64,
+    /// Inner packets sent.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Inner packets received.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
+    /// What was dropped, by reason.
+    pub drops: Drops,
+    /// Round-trip time to the peer.
+    pub rtt: Option<Duration>,
+    /// How far the peer's clock is ahead of ours, in milliseconds.
+    pub clock_offset_ms: Option<i64>,
+    /// The largest outer packet that is known to arrive, in bytes.
+    pub path_mtu: Option<u16>,
+    /// Handshakes that led to a session.
+    pub handshakes: u64,
+    /// The prefix that the peer hops in, as far as we know.
+    pub hop_prefix: ipnet::Ipv6Net,
+}
+
+pub(super) fn add(sum: &mut Traffic, more: &Traffic) {
+    sum.tx_packets += more.tx_packets;
+    sum.tx_bytes += more.tx_bytes;
+    sum.rx_packets += more.rx_packets;
+    sum.rx_bytes += more.rx_bytes;
+}
+
+impl Peer {
+    /// The peer as it is.
+    pub(crate) fn status(&self, now: Now) -> PeerStatus {
+        let usable = |s: &&Session| s.may_send();
+        let session = self.sessions.iter().filter(usable).max_by_key(|s| (s.begun, s.id));
+        let (mut traffic, mut drops) = (self.past, self.drops.clone());
+        let (mut rotations, mut skips) = self.past_rotations;
+        for session in &self.sessions {
+            add(&mut traffic, &session.traffic);
+            for (reason, count) in session.drops.nonzero() {
+                drops.add(reason, count);
+            }
+            let (more, skipped) = session.rotations();
+            (rotations, skips) = (rotations + more, skips + skipped);
+        }
+        let state = match session {
+            Some(session) if session.phase == Phase::Up => PeerState::Established,
+            Some(_) => PeerState::Handshake,
+            None if self.attempts.active() || !self.sessions.is_empty() => PeerState::Handshake,
+            None => PeerState::Idle,
+        };
+        PeerStatus {
+            name: self.config.name.clone(),
+            public_key: self.config.public_key,
+            state,
+            session: session.map(|s| SessionStatus {
+                age: now.boot.since(s.begun),
+                rekeys: s.rekeys,
+                cipher: s.terms.cipher.name(),
+            }),
+            lanes: session.map_or_else(Vec::new, |s| {
+                let lane = |(lane, epoch, local, remote)| LaneStatus { lane, epoch, local, remote };
+                s.endpoints().map(lane).collect()
+            }),
+            next_rotation: session.map(|s| s.next_rotation(now.boot)),
+            rotations,
+            skips,
+            tx_packets: traffic.tx_packets,
+            tx_bytes: traffic.tx_bytes,
+            rx_packets: traffic.rx_packets,
+            rx_bytes: traffic.rx_bytes,
+            drops,
+            rtt: session.and_then(|s| s.round_trip.measured()),
+            clock_offset_ms: self.clock_offset(now),
+            path_mtu: session.map(|s| s.path_mtu.get()),
+            handshakes: self.handshakes,
+            hop_prefix: self.remote_prefix,
+        }
+    }
+}

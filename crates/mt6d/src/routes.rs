@@ -1,0 +1,60 @@
+//! Which peer an inner address is behind: the longest of all peers' allowed prefixes that contains it.
+
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use prefix_trie::PrefixMap;
+
+use crate::host::PeerIndex;
+
+/// The allowed prefixes of all peers.
+#[derive(Default)]
+pub(crate) struct Routes {
+    v4: PrefixMap<Ipv4Net, PeerIndex>,
+    v6: PrefixMap<Ipv6Net, PeerIndex>,
+}
+
+impl Routes {
+    /// From each peer's prefixes.
+    pub(crate) fn new<'a>(peers: impl IntoIterator<Item = (PeerIndex, &'a [IpNet])>) -> Self {
+        let mut routes = Routes::default();
+        for (peer, prefixes) in peers {
+            for prefix in prefixes {
+                match prefix {
+                    IpNet::V4(prefix) => routes.v4.insert(prefix.trunc(), peer),
+                    IpNet::V6(prefix) => routes.v6.insert(prefix.trunc(), peer),
+                };
+            }
+        }
+        routes
+    }
+
+    /// The peer that `address` is behind.
+    pub(crate) fn peer(&self, address: IpAddr) -> Option<PeerIndex> {
+        match address {
+            IpAddr::V4(address) => self.v4.get_lpm(&Ipv4Net::from(address)).map(|(_, peer)| *peer),
+            IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).map(|(_, peer)| *peer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_prefix_counts() {
+        let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
+        let (a, b) = (nets(&["::/0", "10.0.0.0/8"]), nets(&["2001:db8:b::/64", "10.1.0.0/16"]));
+        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())]);
+        for (address, peer) in [
+            ("2001:db8:b::1", Some(5)),
+            ("2001:db8:c::1", Some(3)),
+            ("10.1.2.3", Some(5)),
+            ("10.2.2.3", Some(3)),
+            ("192.0.2.1", None),
+        ] {
+            assert_eq!(routes.peer(address.parse().unwrap()), peer, "{address}");
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! A lane: the row of endpoints that one flow of a session moves along, opened early and closed late
+//! (docs/protocol.md, "Endpoints and epochs").
+//!
+//! Invariants: an endpoint is asked for before its epoch begins and closed after the next one has begun; epochs only
+//! ever go forward; a lane is never without an endpoint once its first is open.
+
+use std::collections::VecDeque;
+use std::net::SocketAddrV6;
+
+use crate::host::{EndpointId, Host};
+use crate::schedule::Schedule;
+
+/// How long before its epoch and after its end an endpoint is open, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Overlap {
+    pub(crate) before: i64,
+    pub(crate) after: i64,
+}
+
+impl Overlap {
+    /// For a rotation interval and a round-trip time, both in milliseconds.
+    ///
+    /// A second before and three after outlast any scheduler stall; ten seconds before are enough for openers, skips
+    /// and rekeys whatever the interval.
+    pub(crate) fn new(interval: i64, rtt: i64) -> Self {
+        Overlap { before: interval.clamp(1_000, 10_000).max(rtt), after: (2 * rtt).max(3_000) }
+    }
+}
+
+/// An endpoint of the lane.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) epoch: u64,
+    /// When its epoch begins, session clock in milliseconds.
+    pub(crate) start: i64,
+    pub(crate) generation: u32,
+    pub(crate) local: SocketAddrV6,
+    pub(crate) remote: SocketAddrV6,
+    pub(crate) state: State,
+    /// When to send an opener from it, session clock; none when sent or not wanted.
+    pub(crate) opener: Option<i64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Asked for.
+    Opening(EndpointId),
+    /// There.
+    Open(EndpointId),
+    /// One of the ends could not open it: both stay where they are.
+    Skipped,
+}
+
+/// The endpoints of a lane, oldest first.
+pub(crate) struct Lane {
+    pub(crate) number: u8,
+    slots: VecDeque<Slot>,
+    /// Index of the slot that datagrams leave from.
+    current: Option<usize>,
+    next_epoch: u64,
+    next_start: i64,
+    /// Epochs that the peer skips and whose slot does not exist yet.
+    skips_ahead: Vec<u64>,
+    /// How often the lane has moved to another endpoint.
+    pub(crate) rotations: u64,
+    /// How many epochs were skipped.
+    pub(crate) skips: u64,
+}
+
+impl Lane {
+    /// A lane whose first slot will be of `epoch`.
+    pub(crate) fn new(number: u8, schedule: &Schedule, epoch: u64) -> Self {
+        Lane {
+            number,
+            slots: VecDeque::new(),
+            current: None,
+            next_epoch: epoch,
+            next_start: schedule.start(epoch, number),
+            skips_ahead: Vec::new(),
+            rotations: 0,
+            skips: 0,
+        }
+    }
+
+    /// The slot that datagrams leave from.
+    pub(crate) fn current(&self) -> Option<(&Slot, EndpointId)> {
+        let slot = &self.slots[self.current?];
+        match slot.state {
+            State::Open(id) => Some((slot, id)),
+            _ => None,
+        }
+    }
+
+    /// The first epoch that has no slot yet.
+    pub(crate) fn next_epoch(&self) -> u64 {
+        self.next_epoch
+    }
+
+    /// When the next epoch begins that has not begun at `now`.
+    pub(crate) fn next_start(&self, now: i64) -> i64 {
+        self.slots.iter().map(|s| s.start).find(|s| *s > now).unwrap_or(self.next_start)
+    }
+
+    /// The oldest generation that a slot still uses.
+    pub(crate) fn oldest_generation(&self) -> Option<u32> {
+        self.slots.iter().map(|s| s.generation).min()
+    }
+
+    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.slots.iter_mut()
+    }
+
+    /// Whether its first endpoint is open.
+    pub(crate) fn ready(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Opens what is due, moves on, closes what is over. `make` asks for the slot of an epoch.
+    pub(crate) fn poll(
+        &mut self,
+        now: i64,
+        overlap: Overlap,
+        schedule: &Schedule,
+        host: &mut Host,
+        mut make: impl FnMut(&mut Host, u64, i64) -> Slot,
+    ) {
+        while self.next_start.saturating_sub(overlap.before) <= now {
+            let mut slot = make(host, self.next_epoch, self.next_start);
+            if let Some(at) = self.skips_ahead.iter().position(|e| *e == self.next_epoch) {
+                self.skips_ahead.swap_remove(at);
+                self.skips += 1;
+                close(&mut slot, host);
+            }
+            self.slots.push_back(slot);
+            self.next_epoch += 1;
+            self.next_start = schedule.start(self.next_epoch, self.number);
+        }
+        self.advance(now);
+        self.collect(now, overlap, host);
+    }
+
+    /// When [`Lane::poll`] has something to do next, on the session clock.
+    pub(crate) fn deadline(&self, now: i64, overlap: Overlap) -> i64 {
+        let opens = self.next_start.saturating_sub(overlap.before);
+        let starts = self.slots.iter().map(|s| s.start).find(|s| *s > now);
+        let closes = self.successor_of_oldest().map(|s| s.saturating_add(overlap.after));
+        let opener = self.slots.iter().filter_map(|s| s.opener).min();
+        [starts, closes, opener].into_iter().flatten().fold(opens, i64::min)
+    }
+
+    /// An endpoint that was asked for is there. False if it is none of this lane's.
+    pub(crate) fn opened(&mut self, id: EndpointId, now: i64) -> bool {
+        let Some(slot) = self.slots.iter_mut().find(|s| s.state == State::Opening(id)) else { return false };
+        slot.state = State::Open(id);
+        self.advance(now);
+        true
+    }
+
+    /// An endpoint could not be opened: its epoch, if it is one of this lane's.
+    pub(crate) fn open_failed(&mut self, id: EndpointId, now: i64, host: &mut Host) -> Option<u64> {
+        let slot = self.slots.iter_mut().find(|s| s.state == State::Opening(id))?;
+        close(slot, host);
+        let epoch = slot.epoch;
+        self.skips += 1;
+        self.advance(now);
+        Some(epoch)
+    }
+
+    /// The peer could not open its endpoint of `epoch`.
+    pub(crate) fn skip(&mut self, epoch: u64, now: i64, host: &mut Host) {
+        if let Some(slot) = self.slots.iter_mut().find(|s| s.epoch == epoch) {
+            if slot.state != State::Skipped {
+                self.skips += 1;
+                close(slot, host);
+            }
+            self.advance(now);
+        } else if (self.next_epoch..self.next_epoch + 4).contains(&epoch) && !self.skips_ahead.contains(&epoch) {
+            self.skips_ahead.push(epoch);
+        }
+    }
+
+    /// Closes all.
+    pub(crate) fn close(&mut self, host: &mut Host) {
+        for slot in &mut self.slots {
+            close(slot, host);
+        }
+        self.slots.clear();
+        self.current = None;
+    }
+
+    fn advance(&mut self, now: i64) {
+        let usable = |s: &Slot| s.start <= now && matches!(s.state, State::Open(_));
+        let newest = self.slots.iter().rposition(usable);
+        if newest != self.current && self.current.is_some() && newest.is_some() {
+            self.rotations += 1;
+        }
+        self.current = newest;
+    }
+
+    /// Drops slots from the front that nothing can come to any more.
+    fn collect(&mut self, now: i64, overlap: Overlap, host: &mut Host) {
+        while let Some(start) = self.successor_of_oldest()
+            && start.saturating_add(overlap.after) <= now
+        {
+            let mut oldest = self.slots.pop_front().expect("it has a successor");
+            close(&mut oldest, host);
+            self.current = self.current.and_then(|c| c.checked_sub(1));
+        }
+    }
+
+    /// When the slot began that took over from the oldest. A skipped slot takes nothing over.
+    fn successor_of_oldest(&self) -> Option<i64> {
+        let mut later = self.slots.iter().skip(1);
+        match self.slots.front()?.state {
+            State::Skipped => later.next().map(|s| s.start),
+            _ => later.find(|s| s.state != State::Skipped).map(|s| s.start),
+        }
+    }
+}
+
+fn close(slot: &mut Slot, host: &mut Host) {
+    if let State::Opening(id) | State::Open(id) = slot.state {
+        host.close(id);
+    }
+    slot.state = State::Skipped;
+    slot.opener = None;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::{Action, Purpose};
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+    use std::net::Ipv6Addr;
+
+    const OVERLAP: Overlap = Overlap { before: 1_000, after: 3_000 };
+
+    fn slot(host: &mut Host, epoch: u64, start: i64) -> Slot {
+        let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch)), 1024, 0, 0);
+        let purpose = Purpose::Data { session: 1, lane: 0, generation: 0, epoch };
+        let id = host.open(0, purpose, at(0), Some(at(1 << 32)));
+        Slot { epoch, start, generation: 0, local: at(0), remote: at(1 << 32), state: State::Opening(id), opener: None }
+    }
+
+    /// Runs a lane for `seconds`; of the epochs in `busy` the endpoint cannot be opened. At each step every endpoint
+    /// that a peer with a clock up to `skew` off could use must be open.
+    fn run(key: [u8; 32], seconds: i64, busy: &[u64], skew: i64) -> Lane {
+        let schedule = Schedule::new(key, 1_000, 1);
+        let mut host = Host::new([0; 32]);
+        let mut lane = Lane::new(0, &schedule, 0);
+        let mut open = HashMap::new();
+        let mut now = 0;
+        while now < seconds * 1000 {
+            lane.poll(now, OVERLAP, &schedule, &mut host, slot);
+            while let Some(action) = host.next_action() {
+                match action {
+                    Action::Open { id, local, .. } => {
+                        let epoch = u128::from(*local.ip()) as u64;
+                        if busy.contains(&epoch) {
+                            assert_eq!(lane.open_failed(id, now, &mut host), Some(epoch));
+                        } else {
+                            open.insert(id, epoch);
+                            assert!(lane.opened(id, now));
+                        }
+                    }
+                    Action::Close { id } => {
+                        open.remove(&id);
+                    }
+                }
+            }
+            let usable = |at: i64| (0..=schedule.current(0, at)).rev().find(|e| !busy.contains(e));
+            for at in [now - skew, now, now + skew] {
+                let epoch = usable(at).expect("epoch 0 is never busy");
+                assert!(open.values().any(|e| *e == epoch), "{now}: {epoch} is not open");
+            }
+            assert_eq!(lane.current().unwrap().0.epoch, usable(now).unwrap());
+            assert!(open.len() <= 6 + busy.len(), "{now}: {} are open", open.len());
+            now = lane.deadline(now, OVERLAP).max(now + 1);
+        }
+        lane
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn the_endpoint_in_use_is_open_at_both_ends(key: [u8; 32], busy in proptest::collection::vec(1u64..60, 0..12)) {
+            let lane = run(key, 60, &busy, 900);
+            prop_assert!(lane.rotations + lane.skips >= 58);
+        }
+    }
+
+    #[test]
+    fn the_peers_skips_count_before_and_after_the_slot_exists() {
+        let schedule = Schedule::new([1; 32], 1_000, 1);
+        let mut host = Host::new([0; 32]);
+        let mut lane = Lane::new(0, &schedule, 0);
+        lane.skip(3, 0, &mut host);
+        for now in 0..6_000 {
+            lane.poll(now, OVERLAP, &schedule, &mut host, slot);
+            while let Some(action) = host.next_action() {
+                if let Action::Open { id, .. } = action {
+                    lane.opened(id, now);
+                }
+            }
+            let expected = match schedule.current(0, now) {
+                3 => 2,
+                epoch => epoch,
+            };
+            assert_eq!(lane.current().unwrap().0.epoch, expected);
+        }
+        assert_eq!(lane.skips, 1);
+    }
+}

@@ -1,0 +1,580 @@
+//! A session: what two nodes have once a handshake is done (docs/protocol.md, "Session").
+//!
+//! It owns the session clock and schedule, a [`lane::Lane`] of endpoints for each lane, the keys of the current and
+//! (around a rekey) the next generation, and everything learned about the path. It is driven by [`Session::poll`]
+//! (time), [`Session::send`] (inner packets), [`Session::receive`] (datagrams) and the host's word on endpoints.
+
+mod clock;
+mod contexts;
+mod lane;
+mod path_mtu;
+mod reassembly;
+mod receive;
+mod rekey;
+mod replay;
+mod seal;
+mod send;
+
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+use crate::config::Padding;
+use crate::control::Control;
+use crate::drops::Drops;
+use crate::endpoint;
+use crate::handshake::SessionSecret;
+use crate::host::{EndpointId, Host, PeerIndex, Purpose, SessionId};
+use crate::kdf::Secret;
+use crate::keys::Role;
+use crate::offer::Cipher;
+use crate::outbox::Outbox;
+use crate::schedule::Schedule;
+use crate::time::Time;
+
+use clock::{RoundTrip, SessionClock};
+use contexts::{ReceiveContexts, SendContexts};
+pub(crate) use contexts::KEPT as CONTEXTS_KEPT;
+use lane::{Lane, Overlap, Slot, State};
+use path_mtu::PathMtu;
+use reassembly::Reassembly;
+pub(crate) use receive::{Datagram, Incoming, may_be_destination};
+pub(crate) use rekey::RekeyMessage;
+use seal::{OpeningKey, SealingKey};
+pub(crate) use send::Refusal;
+
+/// An answer that took longer is refused.
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// A session that nobody confirms is given up.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
+/// Data received and nothing sent for this long: padding is sent, so that the peer knows that we live.
+const ANSWER_TRAFFIC_AFTER: Duration = Duration::from_secs(10);
+/// Data sent and nothing received for this long: the peer may be gone.
+const DEAD_AFTER: Duration = Duration::from_secs(15);
+/// A session without inner traffic for this long ends.
+const IDLE_AFTER: Duration = Duration::from_secs(180);
+/// Traffic within this time keeps openers and probes going.
+const BUSY_FOR: Duration = Duration::from_secs(60);
+/// A stateful firewall forgets a flow after 30 s at the least.
+const OPENER_AGAIN: Duration = Duration::from_secs(25);
+/// How often the round trip is measured.
+const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
+/// How often liveness is looked at.
+const TICK: Duration = Duration::from_secs(1);
+/// Openers that a responder sends before it is confirmed.
+const OPENERS_UNCONFIRMED: u8 = 3;
+
+/// What the two ends agreed on, seen from this one.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) cipher: Cipher,
+    pub(crate) rotation: Duration,
+    pub(crate) lanes: u8,
+    pub(crate) padding: Padding,
+    pub(crate) local_prefix: Ipv6Net,
+    pub(crate) remote_prefix: Ipv6Net,
+    /// The largest outer packet that the links of both ends take.
+    pub(crate) mtu: u16,
+    /// How many contexts the peer keeps for us.
+    pub(crate) contexts: u16,
+    /// The two protected hosts, ours first, where each end has but one.
+    pub(crate) stream: Option<(Ipv6Addr, Ipv6Addr)>,
+}
+
+/// Where a session stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Responder: endpoints are being opened; then the answer goes out.
+    Answering,
+    /// Responder: the answer is out, nothing was received yet.
+    Unconfirmed { openers: u8 },
+    /// Initiator: confirming; data may be sent.
+    Confirming,
+    /// Both have the keys.
+    Up,
+    /// Replaced or closed: receives what is still on its way.
+    Retiring { until: Time },
+}
+
+/// What [`Session::poll`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Health {
+    /// Nothing to worry about.
+    Good,
+    /// The peer does not answer: try to reach it anew, the session stays meanwhile.
+    Silent,
+    /// The session is over; to be removed.
+    Over,
+}
+
+/// The keys of one handshake, in use from `from_epoch` on.
+struct Generation {
+    number: u32,
+    from_epoch: u64,
+    lanes: Vec<(SealingKey, OpeningKey)>,
+    local_address: Secret,
+    remote_address: Secret,
+}
+
+impl Generation {
+    fn new(number: u32, from_epoch: u64, secret: &SessionSecret, role: Role, cipher: Cipher, lanes: u8) -> Self {
+        let peer = role.other();
+        let lanes = (0..lanes).map(|lane| {
+            let sealing = SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
+            let opening = OpeningKey::new(cipher, &secret.data(peer, lane), &secret.header(peer, lane));
+            (sealing, opening)
+        });
+        Generation {
+            number,
+            from_epoch,
+            lanes: lanes.collect(),
+            local_address: secret.address(role),
+            remote_address: secret.address(peer),
+        }
+    }
+}
+
+/// A control message that is sent until it is answered.
+struct Reliable {
+    id: u32,
+    message: ReliableMessage,
+    next: Time,
+    pause: Duration,
+    until: Time,
+}
+
+enum ReliableMessage {
+    Confirm,
+    RekeyFirst(Vec<u8>),
+    Skip { lane: u8, epoch: u64 },
+}
+
+/// Packets and bytes that crossed, inner.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traffic {
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+}
+
+/// A session with a peer.
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    pub(crate) initiated_by: Role,
+    pub(crate) phase: Phase,
+    pub(crate) terms: Terms,
+    pub(crate) begun: Time,
+    pub(crate) traffic: Traffic,
+    pub(crate) drops: Drops,
+    pub(crate) round_trip: RoundTrip,
+    pub(crate) path_mtu: PathMtu,
+    pub(crate) rekeys: u64,
+    peer: PeerIndex,
+    role: Role,
+    clock: SessionClock,
+    schedule: Schedule,
+    lanes: Vec<Lane>,
+    generations: Vec<Generation>,
+    next_generation: u32,
+    send_contexts: SendContexts,
+    receive_contexts: ReceiveContexts,
+    reassembly: Reassembly,
+    admitted: Option<contexts::Pair>,
+    rekey: rekey::Rekey,
+    keyed: Time,
+    reliable: Vec<Reliable>,
+    next_id: u32,
+    mtu_probe_id: u32,
+    keepalive: Option<Duration>,
+    cover: Option<Duration>,
+    next_cover: Time,
+    next_tick: Time,
+    next_round_trip: Time,
+    last_inner: Time,
+    last_sent: Time,
+    last_received: Time,
+    lane_sent: Vec<Time>,
+    unanswered: Option<Time>,
+}
+
+/// What a new session begins with.
+pub(crate) struct Beginning<'a> {
+    pub(crate) peer: PeerIndex,
+    pub(crate) role: Role,
+    pub(crate) initiated_by: Role,
+    pub(crate) secret: &'a SessionSecret,
+    pub(crate) terms: Terms,
+    pub(crate) round_trip: Option<Duration>,
+    pub(crate) keepalive: Option<Duration>,
+    /// Cover traffic, datagrams per second.
+    pub(crate) cover: u32,
+}
+
+impl Session {
+    /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
+    /// the responder sent its answer.
+    pub(crate) fn begin(beginning: Beginning, now: Time, host: &mut Host) -> Self {
+        let Beginning { peer, role, initiated_by, secret, terms, round_trip, keepalive, cover } = beginning;
+        let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
+        let schedule = Schedule::new(*secret.schedule(), interval, terms.lanes);
+        let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
+        let ours = terms.stream.map(|(own, peer)| contexts::pair(own, peer));
+        let theirs = terms.stream.map(|(own, peer)| contexts::pair(peer, own));
+        let mut session = Session {
+            id: host.new_session(),
+            initiated_by,
+            phase: if initiated_by == role { Phase::Confirming } else { Phase::Answering },
+            begun: now,
+            traffic: Traffic::default(),
+            drops: Drops::default(),
+            round_trip: RoundTrip::new(round_trip),
+            path_mtu: PathMtu::new(terms.mtu, now),
+            rekeys: 0,
+            peer,
+            role,
+            clock,
+            lanes: (0..terms.lanes).map(|number| Lane::new(number, &schedule, 0)).collect(),
+            schedule,
+            generations: vec![Generation::new(0, 0, secret, role, terms.cipher, terms.lanes)],
+            next_generation: 1,
+            send_contexts: SendContexts::new(terms.contexts, ours),
+            receive_contexts: ReceiveContexts::new(theirs),
+            reassembly: Reassembly::default(),
+            admitted: None,
+            rekey: rekey::Rekey::Idle,
+            keyed: now,
+            reliable: Vec::new(),
+            next_id: 1,
+            mtu_probe_id: 0,
+            keepalive,
+            cover: (cover > 0).then(|| Duration::from_secs(1) / cover.max(1)),
+            next_cover: now,
+            next_tick: now + TICK,
+            next_round_trip: now + TICK,
+            last_inner: now,
+            last_sent: now,
+            last_received: now,
+            lane_sent: vec![now; terms.lanes.into()],
+            unanswered: None,
+            terms,
+        };
+        if session.phase == Phase::Confirming {
+            session.send_reliably(0, ReliableMessage::Confirm, now, Duration::from_millis(250), now + CONFIRM_WITHIN);
+        }
+        session.poll_lanes(now, host);
+        session
+    }
+
+    /// Whether it may carry what we send.
+    pub(crate) fn may_send(&self) -> bool {
+        matches!(self.phase, Phase::Up | Phase::Confirming) && self.lanes.iter().any(Lane::ready)
+    }
+
+    /// Whether all first endpoints are open.
+    pub(crate) fn ready(&self) -> bool {
+        self.lanes.iter().all(Lane::ready)
+    }
+
+    /// The answer goes out now: the session clock begins.
+    pub(crate) fn answered(&mut self, now: Time) {
+        self.phase = Phase::Unconfirmed { openers: 0 };
+        self.clock = SessionClock::starting(now);
+        self.begun = now;
+    }
+
+    /// Takes over what may change without a new session.
+    pub(crate) fn reconfigure(&mut self, keepalive: Option<Duration>, cover: u32) {
+        self.keepalive = keepalive;
+        self.cover = (cover > 0).then(|| Duration::from_secs(1) / cover.max(1));
+        self.admitted = None;
+    }
+
+    /// Sends no more; receives until what is on its way has come.
+    pub(crate) fn retire(&mut self, now: Time) {
+        if !matches!(self.phase, Phase::Retiring { .. }) {
+            let after = u64::try_from(self.overlap().after).expect("positive");
+            self.phase = Phase::Retiring { until: now + Duration::from_millis(after) };
+            self.reliable.clear();
+        }
+    }
+
+    /// Tells the peer that the session is over.
+    pub(crate) fn close(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+        if self.may_send() {
+            self.send_control(0, &Control::Close, now, host, outbox);
+        }
+    }
+
+    /// Closes all endpoints. The session must not be used any more.
+    pub(crate) fn dismantle(&mut self, host: &mut Host) {
+        for lane in &mut self.lanes {
+            lane.close(host);
+        }
+    }
+
+    /// An endpoint is open.
+    pub(crate) fn opened(&mut self, id: EndpointId, lane: u8, now: Time) {
+        let now_ms = self.clock.at(now);
+        self.lanes[usize::from(lane)].opened(id, now_ms);
+    }
+
+    /// An endpoint could not be opened. False if the session cannot go on: it is its first.
+    #[must_use]
+    pub(crate) fn open_failed(&mut self, id: EndpointId, lane: u8, now: Time, host: &mut Host) -> bool {
+        let now_ms = self.clock.at(now);
+        let Some(epoch) = self.lanes[usize::from(lane)].open_failed(id, now_ms, host) else { return true };
+        if !self.lanes[usize::from(lane)].ready() {
+            return false;
+        }
+        let message = ReliableMessage::Skip { lane, epoch };
+        let id = self.new_id();
+        self.send_reliably(id, message, now, Duration::from_millis(200), now + self.terms.rotation * 2 + DEAD_AFTER);
+        true
+    }
+
+    /// Does what is due. The outcome, and when to be called again.
+    pub(crate) fn poll(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) -> (Health, Time) {
+        let over = match self.phase {
+            Phase::Retiring { until } => now >= until,
+            Phase::Answering | Phase::Unconfirmed { .. } | Phase::Confirming => now.since(self.begun) >= CONFIRM_WITHIN,
+            Phase::Up => {
+                !self.kept() && now.since(self.last_inner) >= IDLE_AFTER
+                    || now.since(self.keyed) >= rekey::hard_limit(self.terms.rotation)
+            }
+        };
+        if over {
+            return (Health::Over, now);
+        }
+        self.poll_lanes(now, host);
+        self.send_openers(now, host, outbox);
+        if matches!(self.phase, Phase::Up | Phase::Confirming) {
+            self.send_due(now, host, outbox);
+        }
+        let mut health = Health::Good;
+        if now >= self.next_tick {
+            self.next_tick = now + TICK;
+            if self.phase == Phase::Up {
+                self.keep_alive(now, host, outbox);
+                if self.unanswered.is_some_and(|since| now.since(since) >= DEAD_AFTER) {
+                    health = Health::Silent;
+                }
+            }
+        }
+        self.forget_old_keys();
+        (health, self.deadline(now))
+    }
+
+    /// Whether the session goes on without traffic.
+    fn kept(&self) -> bool {
+        self.keepalive.is_some() || self.cover.is_some()
+    }
+
+    fn busy(&self, now: Time) -> bool {
+        self.keepalive.is_some() || now.since(self.last_inner) < BUSY_FOR
+    }
+
+    fn overlap(&self) -> Overlap {
+        let rtt = self.round_trip.smoothed().as_millis() as i64;
+        Overlap::new(self.schedule.interval_ms(), rtt)
+    }
+
+    fn deadline(&self, now: Time) -> Time {
+        let now_ms = self.clock.at(now);
+        let overlap = self.overlap();
+        let lanes = self.lanes.iter().map(|l| self.clock.time_of(l.deadline(now_ms, overlap)));
+        let reliable = self.reliable.iter().map(|r| r.next);
+        let phase = match self.phase {
+            Phase::Retiring { until } => until,
+            Phase::Up => self.path_mtu.deadline(),
+            _ => self.begun + CONFIRM_WITHIN,
+        };
+        let cover = self.cover.map(|_| self.next_cover);
+        lanes.chain(reliable).chain(cover).fold(self.next_tick.min(phase), Time::min).max(now)
+    }
+
+    fn poll_lanes(&mut self, now: Time, host: &mut Host) {
+        let now_ms = self.clock.at(now);
+        let overlap = self.overlap();
+        let retiring = matches!(self.phase, Phase::Retiring { .. });
+        let Session { lanes, generations, terms, schedule, peer, id: session, .. } = self;
+        for lane in lanes {
+            let number = lane.number;
+            lane.poll(now_ms, overlap, schedule, host, |host, epoch, start| {
+                let generation =
+                    generations.iter().rfind(|g| g.from_epoch <= epoch).expect("the first holds from epoch 0");
+                let at = |key: &Secret, prefix| endpoint::derive(key, prefix, epoch, number);
+                let local = at(&generation.local_address, terms.local_prefix);
+                let remote = at(&generation.remote_address, terms.remote_prefix);
+                let purpose = Purpose::Data { session: *session, lane: number, generation: generation.number, epoch };
+                let opener = if epoch == 0 {
+                    now_ms
+                } else {
+                    now_ms + host.random(0..=overlap.before as u64 / 2) as i64
+                };
+                Slot {
+                    epoch,
+                    start,
+                    generation: generation.number,
+                    local,
+                    remote,
+                    state: State::Opening(host.open(*peer, purpose, local, Some(remote))),
+                    opener: (!retiring).then_some(opener),
+                }
+            });
+        }
+    }
+
+    /// Sends the openers that are due from endpoints whose epoch is yet to come, so that the path's stateful
+    /// firewalls see the inside send first.
+    fn send_openers(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+        let now_ms = self.clock.at(now);
+        let wanted = self.busy(now);
+        let mut due = Vec::new();
+        for lane in &mut self.lanes {
+            let number = lane.number;
+            for slot in lane.slots_mut().filter(|s| s.opener.is_some_and(|at| at <= now_ms)) {
+                let State::Open(id) = slot.state else {
+                    slot.opener = Some(now_ms + 10);
+                    continue;
+                };
+                slot.opener = None;
+                match &mut self.phase {
+                    Phase::Unconfirmed { openers } if *openers < OPENERS_UNCONFIRMED => {
+                        *openers += 1;
+                        slot.opener = Some(now_ms + 300 * i64::from(*openers));
+                    }
+                    Phase::Up | Phase::Confirming if wanted => {}
+                    Phase::Answering => {
+                        slot.opener = Some(now_ms + 10);
+                        continue;
+                    }
+                    _ => continue,
+                }
+                due.push((id, slot.generation, number));
+            }
+        }
+        for (id, generation, lane) in due {
+            self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
+        }
+    }
+
+    /// Repeats what was not answered, measures the path, rekeys, sends cover traffic.
+    fn send_due(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+        self.reliable.retain(|r| now < r.until);
+        for index in 0..self.reliable.len() {
+            if self.reliable[index].next > now || !self.may_send() {
+                continue;
+            }
+            let clock = self.clock.at(now);
+            let reliable = &mut self.reliable[index];
+            reliable.next = now + reliable.pause;
+            reliable.pause = (reliable.pause * 3).min(Duration::from_secs(1)).max(reliable.pause);
+            let id = reliable.id;
+            // Taken out while it is sent: sending needs the whole session.
+            let message = std::mem::replace(&mut reliable.message, ReliableMessage::Confirm);
+            let control = match &message {
+                ReliableMessage::Confirm => Control::Confirm { clock },
+                ReliableMessage::RekeyFirst(noise) => Control::RekeyFirst(noise),
+                ReliableMessage::Skip { lane, epoch } => Control::Skip { lane: *lane, epoch: *epoch },
+            };
+            if matches!(message, ReliableMessage::Confirm) {
+                self.round_trip.asked(clock, now);
+            }
+            self.send_control(id, &control, now, host, outbox);
+            self.reliable[index].message = message;
+        }
+        if self.phase == Phase::Up {
+            self.probe_path(now, host, outbox);
+        }
+        while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
+            let pause = self.cover.expect("checked");
+            self.next_cover = if now.since(self.next_cover) > TICK { now + pause } else { self.next_cover + pause };
+            let size = self.cover_size(host);
+            self.send_control_sized(0, &Control::Padding, size, now, host, outbox);
+        }
+    }
+
+    fn probe_path(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+        let mut sizes = Vec::new();
+        let busy = now.since(self.last_inner) < BUSY_FOR;
+        self.path_mtu.poll(now, self.round_trip.smoothed(), busy, |size| sizes.push(size));
+        for size in sizes {
+            self.mtu_probe_id = self.new_id();
+            self.send_control_sized(self.mtu_probe_id, &Control::MtuProbe { size }, size, now, host, outbox);
+        }
+    }
+
+    /// What liveness asks for, once a second.
+    fn keep_alive(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+        let owed = self.last_received > self.last_sent && now.since(self.last_sent) >= ANSWER_TRAFFIC_AFTER;
+        let due = self.keepalive.is_some_and(|every| now.since(self.last_sent) >= every);
+        if owed || due {
+            self.send_control(0, &Control::Padding, now, host, outbox);
+        }
+        if now >= self.next_round_trip && self.busy(now) {
+            self.next_round_trip = now + ROUND_TRIP_EVERY;
+            let id = self.new_id();
+            let clock = self.clock.at(now);
+            self.round_trip.asked(clock, now);
+            self.send_control(id, &Control::RoundTrip { clock }, now, host, outbox);
+        }
+        if self.busy(now) {
+            for index in 0..self.lanes.len() {
+                if now.since(self.lane_sent[index]) < OPENER_AGAIN {
+                    continue;
+                }
+                if let Some((slot, id)) = self.lanes[index].current() {
+                    let (generation, lane) = (slot.generation, index as u8);
+                    self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
+                    self.lane_sent[index] = now;
+                }
+            }
+        }
+    }
+
+    fn forget_old_keys(&mut self) {
+        let oldest = self.lanes.iter().filter_map(Lane::oldest_generation).min().unwrap_or(0);
+        self.generations.retain(|g| g.number >= oldest);
+    }
+
+    fn generation(&mut self, number: u32) -> Option<&mut Generation> {
+        self.generations.iter_mut().find(|g| g.number == number)
+    }
+
+    fn new_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id = self.next_id.wrapping_add(1).max(1);
+        id
+    }
+
+    fn send_reliably(&mut self, id: u32, message: ReliableMessage, now: Time, pause: Duration, until: Time) {
+        self.reliable.push(Reliable { id, message, next: now, pause, until });
+    }
+
+    fn answered_reliable(&mut self, id: u32, is: impl Fn(&ReliableMessage) -> bool) -> bool {
+        let before = self.reliable.len();
+        self.reliable.retain(|r| !(r.id == id && is(&r.message)));
+        self.reliable.len() < before
+    }
+
+    /// The lanes as the status shows them: number, epoch, local and remote endpoint in use.
+    pub(crate) fn endpoints(
+        &self,
+    ) -> impl Iterator<Item = (u8, u64, std::net::SocketAddrV6, std::net::SocketAddrV6)> + '_ {
+        self.lanes.iter().filter_map(|l| l.current().map(|(s, _)| (l.number, s.epoch, s.local, s.remote)))
+    }
+
+    /// Until a lane moves next.
+    pub(crate) fn next_rotation(&self, now: Time) -> Duration {
+        let now_ms = self.clock.at(now);
+        let next = self.lanes.iter().map(|l| l.next_start(now_ms)).min().unwrap_or(now_ms);
+        self.clock.time_of(next).since(now)
+    }
+
+    /// Moves of all lanes, and epochs that were skipped.
+    pub(crate) fn rotations(&self) -> (u64, u64) {
+        (self.lanes.iter().map(|l| l.rotations).sum(), self.lanes.iter().map(|l| l.skips).sum())
+    }
+}

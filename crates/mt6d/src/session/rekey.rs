@@ -1,0 +1,200 @@
+//! New keys inside a session: the handshake's messages travel as control messages, and each lane changes to the new
+//! keys at an epoch whose endpoints are not open yet (docs/protocol.md, "Rekey").
+
+use std::time::Duration;
+
+use super::{Generation, Reliable, ReliableMessage, Session, seal};
+use crate::control::Control;
+use crate::handshake::{self, Parties, Pending, SessionSecret};
+use crate::host::Host;
+use crate::keys::Role;
+use crate::offer::Offer;
+use crate::outbox::Outbox;
+use crate::time::Time;
+
+/// Keys are renewed after this time, or after an interval if that is longer.
+const AFTER: Duration = Duration::from_secs(120);
+/// `H` begins a rekey if none of `L`'s came for this long.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// From the first message to the first endpoint under the new keys: time for retransmissions.
+const LEAD: Duration = Duration::from_secs(10);
+/// A first message is repeated this often.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// When keys are due for renewal.
+fn due_after(rotation: Duration) -> Duration {
+    AFTER.max(rotation)
+}
+
+/// When a session without new keys ends: two chances after the first are enough.
+pub(super) fn hard_limit(rotation: Duration) -> Duration {
+    due_after(rotation) * 3
+}
+
+/// Where a rekey stands.
+#[expect(clippy::large_enum_variant, reason = "one for each session, and a handshake in most of its rekeys")]
+pub(super) enum Rekey {
+    Idle,
+    /// Our first message waits for its answer.
+    Asked { id: u32, pending: Option<Pending>, switch: u64, until: Time },
+    /// Our answer waits for its confirmation.
+    Answered { id: u32, answer: Vec<u8>, generation: Option<Generation>, until: Time },
+    /// The peer has confirmed; it may not know yet that we know.
+    Agreed { id: u32 },
+}
+
+/// A handshake message of a rekey.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RekeyMessage {
+    First(Vec<u8>),
+    Answer(Vec<u8>),
+}
+
+impl Session {
+    /// Begins a rekey if one is due.
+    pub(crate) fn rekey_if_due(&mut self, parties: &Parties, mut offer: Offer, now: Time, host: &mut Host) {
+        match &self.rekey {
+            Rekey::Asked { until, .. } | Rekey::Answered { until, .. } if now < *until => return,
+            _ => {}
+        }
+        let patience = if self.role == Role::L { Duration::ZERO } else { PATIENCE };
+        let old = now.since(self.keyed) >= due_after(self.terms.rotation) + patience;
+        let margin = if self.role == Role::L { 0 } else { seal::SOFT_LIMIT / 8 };
+        let newest = self.generations.last().expect("there is always a generation");
+        let used = newest.lanes.iter().any(|(sealing, _)| sealing.used() >= seal::SOFT_LIMIT + margin);
+        if !(old || used) {
+            return;
+        }
+        let switch = self.switch_epoch(now);
+        offer.switch = Some(switch);
+        let (message, pending) = handshake::initiate(parties, &offer, &mut host.rng);
+        let id = self.new_id();
+        let until = now + LEAD;
+        self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
+        self.reliable.push(Reliable {
+            id,
+            message: ReliableMessage::RekeyFirst(message),
+            next: now,
+            pause: REPEAT,
+            until,
+        });
+        self.rekey = Rekey::Asked { id, pending: Some(pending), switch, until };
+    }
+
+    /// Takes a handshake message of a rekey. False if it is not one that fits.
+    #[must_use]
+    pub(crate) fn rekey_message(
+        &mut self,
+        id: u32,
+        message: &RekeyMessage,
+        parties: &Parties,
+        offer: Offer,
+        now: Time,
+        host: &mut Host,
+        outbox: &mut Outbox,
+    ) -> bool {
+        match message {
+            RekeyMessage::First(noise) => self.rekey_first(id, noise, parties, offer, now, host, outbox),
+            RekeyMessage::Answer(noise) => self.rekey_answer(id, noise, now),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a handshake needs both parties, the clock and the host")]
+    fn rekey_first(
+        &mut self,
+        id: u32,
+        noise: &[u8],
+        parties: &Parties,
+        offer: Offer,
+        now: Time,
+        host: &mut Host,
+        outbox: &mut Outbox,
+    ) -> bool {
+        match &self.rekey {
+            Rekey::Answered { id: known, answer, .. } if *known == id => {
+                let answer = answer.clone();
+                self.send_control(id, &Control::RekeyAnswer(&answer), now, host, outbox);
+                return true;
+            }
+            Rekey::Agreed { id: known } if *known == id => return true,
+            // Both began: the one that L began goes on.
+            Rekey::Asked { until, .. } if now < *until && self.role == Role::L => return true,
+            _ => {}
+        }
+        let Ok((theirs, answering)) = handshake::receive(parties, noise, &mut host.rng) else { return false };
+        let Some(switch) = theirs.switch.filter(|epoch| self.not_opened(*epoch, now + LEAD / 5)) else {
+            return true;
+        };
+        let (answer, secret) = answering.answer(&offer);
+        self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
+        self.send_control(id, &Control::RekeyAnswer(&answer), now, host, outbox);
+        let generation = Some(self.next_keys(switch, &secret));
+        self.rekey = Rekey::Answered { id, answer, generation, until: now + LEAD };
+        true
+    }
+
+    fn rekey_answer(&mut self, id: u32, noise: &[u8], now: Time) -> bool {
+        let Rekey::Asked { id: asked, pending, switch, .. } = &mut self.rekey else { return true };
+        if *asked != id {
+            return true;
+        }
+        let switch = *switch;
+        let Some(Ok((_, secret))) = pending.take().map(|p| p.finish(noise)) else { return false };
+        self.answered_reliable(id, |m| matches!(m, ReliableMessage::RekeyFirst(_)));
+        self.rekey = Rekey::Idle;
+        // Too late, and its endpoints are open under the old keys: try anew.
+        if self.not_opened(switch, now) {
+            let generation = self.next_keys(switch, &secret);
+            self.change_keys(generation, now);
+            self.send_reliably(id, ReliableMessage::Confirm, now, Duration::from_millis(250), now + LEAD);
+        }
+        true
+    }
+
+    /// The peer has the keys of rekey `id`; true if we have them too.
+    pub(super) fn rekey_confirmed(&mut self, id: u32, now: Time) -> bool {
+        match &mut self.rekey {
+            Rekey::Answered { id: known, generation, .. } if *known == id => {
+                let generation = generation.take().expect("taken once, below");
+                if !self.not_opened(generation.from_epoch, now) {
+                    self.rekey = Rekey::Idle;
+                    return false;
+                }
+                self.change_keys(generation, now);
+                self.rekey = Rekey::Agreed { id };
+                true
+            }
+            Rekey::Agreed { id: known } => *known == id,
+            _ => false,
+        }
+    }
+
+    fn next_keys(&mut self, switch: u64, secret: &SessionSecret) -> Generation {
+        let number = self.next_generation;
+        self.next_generation = self.next_generation.wrapping_add(1);
+        Generation::new(number, switch, secret, self.role, self.terms.cipher, self.terms.lanes)
+    }
+
+    fn change_keys(&mut self, generation: Generation, now: Time) {
+        self.generations.push(generation);
+        self.keyed = now;
+        self.rekeys += 1;
+    }
+
+    /// The first epoch whose endpoints will not be open, on any lane, before there was time for a handshake.
+    fn switch_epoch(&self, now: Time) -> u64 {
+        let mut epoch = self.lanes.iter().map(super::Lane::next_epoch).max().unwrap_or(1);
+        while !self.not_opened(epoch, now + LEAD + self.round_trip.smoothed() * 2) {
+            epoch += 1;
+        }
+        epoch
+    }
+
+    /// Whether no lane opens its endpoint of `epoch` before `then`.
+    fn not_opened(&self, epoch: u64, then: Time) -> bool {
+        let (then, before) = (self.clock.at(then), self.overlap().before);
+        self.lanes.iter().all(|lane| {
+            epoch >= lane.next_epoch() && self.schedule.start(epoch, lane.number).saturating_sub(before) > then
+        })
+    }
+}
