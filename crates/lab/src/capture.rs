@@ -3,23 +3,73 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::net::Ipv6Addr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use wire::ethernet::{ETHERTYPE_IPV6, Frame};
-use wire::{ipv6, udp};
+use wire::{ipv6, tcp, udp};
 
 use crate::Error;
+use crate::lab::Lab;
 use crate::port::{MAXIMUM_FRAME, Port, wait};
+use crate::process::{Process, tail};
+use crate::topology::Node;
 
 /// The nanosecond form of the pcap file format.
 const MAGIC: u32 = 0xa1b2_3c4d;
 const LINKTYPE_ETHERNET: u32 = 1;
 const FILE_HEADER: usize = 24;
 const RECORD_HEADER: usize = 16;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
+
+/// A capture that runs as a process on a machine of a lab.
+#[derive(Debug)]
+pub struct Recording {
+    process: Process,
+    file: PathBuf,
+}
+
+impl Recording {
+    /// Starts it on an interface of a machine; every packet from here on is in it.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub fn start(lab: &Lab, node: Node, interface: &str) -> Result<Self, Error> {
+        let name = format!("{}-{interface}", node.suffix());
+        let file = lab.directory().join(format!("{name}.pcap"));
+        let _ = std::fs::remove_file(&file);
+        let path = file.to_string_lossy().into_owned();
+        let log = lab.directory().join(format!("capture-{name}.log"));
+        let mut process = Process::start(&mut lab.own_command(node, &["capture", interface, &path]), &log)?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while std::fs::metadata(&file).map_or(0, |file| file.len()) < FILE_HEADER as u64 {
+            if process.ended().is_some() || Instant::now() > deadline {
+                process.kill();
+                return Err(Error::output("capture", tail(&log)));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(Self { process, file })
+    }
+
+    /// The pcap file, which other tools read too.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Ends it and reads what it captured.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn finish(self) -> Result<Vec<Packet>, Error> {
+        // What is in the socket's buffer is written before the process ends.
+        self.process.stop(Duration::from_secs(5));
+        read(&self.file)
+    }
+}
 
 /// Writes what passes an interface, in both directions, into a pcap file until `stop` is set.
 ///
@@ -34,7 +84,9 @@ pub fn record(interface: &str, path: &Path, stop: &Arc<AtomicBool>) -> Result<()
     // The file with its header is the sign that the capture has begun.
     file.flush().map_err(failed)?;
     let mut buffer = vec![0; MAXIMUM_FRAME];
-    while !stop.load(Ordering::Relaxed) {
+    let mut running = true;
+    while running {
+        running = !stop.load(Ordering::Relaxed);
         wait([&port, &port], Duration::from_millis(100))?;
         while let Some((frame, time)) = port.receive_stamped(&mut buffer)? {
             file.write_all(&record_header(time, frame.len())).map_err(failed)?;
@@ -76,7 +128,7 @@ pub struct Packet {
     /// The next-header field of the IPv6 header: 17 is UDP, 58 ICMPv6; anything else but 6 would be an
     /// extension header.
     pub next_header: u8,
-    /// UDP ports, source and destination; zero if it is not UDP.
+    /// Ports, source and destination; zero if it is neither UDP nor TCP.
     pub ports: (u16, u16),
     /// Length of the IPv6 packet in bytes.
     pub length: usize,
@@ -93,16 +145,19 @@ impl Packet {
     fn parse(time: Duration, frame: &[u8]) -> Option<Self> {
         let frame = Frame::parse(frame).ok().filter(|frame| frame.ethertype() == ETHERTYPE_IPV6)?;
         let packet = ipv6::Packet::parse(frame.payload()).ok()?;
-        let datagram =
-            if packet.next_header() == UDP { udp::Datagram::parse(packet.payload()).ok() } else { None };
+        let datagram = udp::Datagram::parse(packet.payload()).ok().filter(|_| packet.next_header() == UDP);
+        let segment = tcp::Segment::parse(packet.payload()).ok().filter(|_| packet.next_header() == TCP);
+        let ports = match (&datagram, &segment) {
+            (Some(datagram), _) => (datagram.source_port(), datagram.destination_port()),
+            (_, Some(segment)) => (segment.source_port(), segment.destination_port()),
+            _ => (0, 0),
+        };
         Some(Self {
             time,
             source: packet.source(),
             destination: packet.destination(),
             next_header: packet.next_header(),
-            ports: datagram
-                .as_ref()
-                .map_or((0, 0), |datagram| (datagram.source_port(), datagram.destination_port())),
+            ports,
             length: ipv6::HEADER_LEN + packet.payload().len(),
             payload: datagram.as_ref().map_or(packet.payload(), |datagram| datagram.payload()).to_vec(),
         })

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{capture, relay, sixin4, status, udp_stream};
+use crate::{capture, demo, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -50,6 +50,29 @@ pub enum LabCommand {
         /// The command and its arguments
         #[arg(last = true, required = true)]
         command: Vec<String>,
+    },
+    /// Half a minute of traffic with a live view; leaves a report with plots
+    #[command(after_help = "Examples:\n  sidestep lab demo\n  \
+                            sidestep lab demo --topology switched --rotation 1s --seconds 60 --report /tmp/report")]
+    Demo {
+        /// Which lab
+        #[command(flatten)]
+        name: Name,
+        /// How the gateways are connected
+        #[arg(long, value_enum, default_value_t)]
+        topology: Topology,
+        /// Rotation interval
+        #[arg(long, default_value = "2s")]
+        rotation: String,
+        /// Seconds of traffic
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=3600))]
+        seconds: u32,
+        /// Directory of the report
+        #[arg(long, default_value = "report")]
+        report: PathBuf,
+        /// No tunnel: the baseline
+        #[arg(long)]
+        no_tunnel: bool,
     },
     /// Carry frames between two interfaces and impair them
     #[command(hide = true)]
@@ -216,6 +239,11 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Exec { name, node, command } => exec(&Lab::attach(&name.prefix)?, node, &command),
+        LabCommand::Demo { name, topology, rotation, seconds, report, no_tunnel } => {
+            let tunnel = !no_tunnel;
+            let options = demo::Options { prefix: name.prefix, topology, rotation, seconds, report, tunnel };
+            demo::run(&options, program, &stop_flag()?)
+        }
         LabCommand::Relay { left, right, impair, impair_back } => {
             relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }

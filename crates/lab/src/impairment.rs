@@ -76,10 +76,8 @@ impl FromStr for Impairment {
                 "duplicate" => impairment.duplicate = parse_probability(value)?,
                 "rate" => impairment.rate = parse_rate(value)?,
                 "replay" => impairment.replay = Some(parse_duration(value)?),
-                "mtu" => impairment.mtu = value.parse().map_err(|_| format!("`{value}`: expected bytes"))?,
-                "seed" => {
-                    impairment.seed = value.parse().map_err(|_| format!("`{value}`: expected a number"))?
-                }
+                "mtu" => impairment.mtu = parse_count(value)?,
+                "seed" => impairment.seed = parse_count(value)?,
                 _ => {
                     return Err(format!(
                         "`{name}`: expected delay, jitter, loss, reorder, reorder-by, duplicate, rate, replay, mtu or seed"
@@ -266,6 +264,10 @@ fn parse_rate(text: &str) -> Result<u64, String> {
     } else {
         Err(format!("`{text}`: expected a rate such as 10mbit"))
     }
+}
+
+fn parse_count<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}`: expected a whole number"))
 }
 
 fn split_unit(text: &str, units: &[(&str, f64)], default: f64) -> Result<(f64, f64), String> {

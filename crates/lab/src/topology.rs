@@ -443,17 +443,24 @@ fn filters(options: &Builder, node: Node) -> Option<String> {
     if options.firewall {
         let _ = writeln!(
             ruleset,
-            "table inet lab_firewall {{ chain forward {{ type filter hook forward priority 0; policy drop;
-                ct state established,related accept
-                iifname \"{inside}\" accept
-            }} }}"
+            "table inet lab_firewall {{
+                chain forward {{
+                    type filter hook forward priority 0; policy drop;
+                    ct state established,related accept
+                    iifname \"{inside}\" accept
+                }}
+            }}"
         );
     }
     if options.filter_too_big {
         ruleset.push_str(
-            "table inet lab_too_big { chain output { type filter hook output priority 0;
-                icmpv6 type packet-too-big drop
-            } }",
+            "table inet lab_too_big {
+                chain output {
+                    type filter hook output priority 0;
+                    icmpv6 type packet-too-big drop
+                }
+            }
+            ",
         );
     }
     if ruleset.is_empty() { None } else { Some(ruleset) }
