@@ -27,7 +27,7 @@ const COMPACT_AFTER: usize = 4_096;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// A route of ours.
+    /// A route of ours, without its MTU, which may change.
     Route(Route),
     /// A neighbor entry of ours.
     Neighbor {
@@ -85,13 +85,13 @@ impl Journal {
     /// Adds a route. If the very same one is there already, whosever it is, it stays, and the error
     /// [already exists](crate::Error::already_exists).
     pub fn add_route(&mut self, netlink: &mut Netlink, route: Route) -> Result<()> {
-        let step = Step::Route(route.clone());
+        let step = Step::Route(route.without_mtu());
         self.take(step, || netlink.add_route(&route))
     }
 
-    /// Removes a route that was added through this journal.
+    /// Removes a route that was added through this journal, whatever its MTU is by now.
     pub fn delete_route(&mut self, netlink: &mut Netlink, route: &Route) -> Result<()> {
-        self.undo(netlink, &Step::Route(route.clone()))
+        self.undo(netlink, &Step::Route(route.without_mtu()))
     }
 
     /// Adds a neighbor entry. If the kernel has one for the address, it stays, and the error

@@ -71,6 +71,15 @@ impl Route {
     pub fn device(destination: IpNet, index: u32) -> Self {
         Self { destination, via: Via::Link { index, gateway: None, mtu: None, metric: None } }
     }
+
+    /// The same route, whatever its MTU: what it takes to find it.
+    pub(crate) fn without_mtu(&self) -> Self {
+        let mut route = self.clone();
+        if let Via::Link { mtu, .. } = &mut route.via {
+            *mtu = None;
+        }
+        route
+    }
 }
 
 impl std::fmt::Display for Route {
@@ -100,8 +109,9 @@ impl Netlink {
 
     /// Removes a route if it is there and ours. Returns whether it was.
     pub fn delete_route(&mut self, route: &Route) -> Result<bool> {
-        // The kernel compares rtm_protocol, so a route of somebody else's is not found.
-        let message = route_message(route);
+        // The kernel compares rtm_protocol, so a route of somebody else's is not found. For IPv4 it compares the MTU
+        // too, if there is one in the request; but that may have changed since.
+        let message = route_message(&route.without_mtu());
         match self.change(RouteNetlinkMessage::DelRoute(message), 0, || format!("delete route {route}")) {
             Ok(()) => Ok(true),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT)) => {

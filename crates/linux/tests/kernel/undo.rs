@@ -1,7 +1,7 @@
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use linux::netlink::{NeighborState, Netlink, Route};
+use linux::netlink::{NeighborState, Netlink, Route, Via};
 use linux::netns;
 use linux::nft::Reach;
 use linux::undo::Journal;
@@ -110,6 +110,34 @@ fn what_others_made_is_not_taken_back() {
         )
         .unwrap();
         assert_eq!(Journal::open(&path, &mut netlink).unwrap().1.len(), 2);
+    });
+    assert_eq!(state(&pair.a), before);
+}
+
+#[test]
+fn a_route_is_found_again_after_its_mtu_has_changed() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mt6d0.undo");
+    let before = state(&pair.a);
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        let (mut journal, _) = Journal::open(&path, &mut netlink).unwrap();
+        for destination in ["198.51.100.0/24", "203.0.113.0/24", "2001:db8:b::/48", "2001:db8:c::/48"] {
+            let via = Via::Link { index, gateway: None, mtu: Some(1400), metric: None };
+            let mut route = Route { destination: destination.parse().unwrap(), via };
+            journal.add_route(&mut netlink, route.clone()).unwrap();
+            netlink.set_route_mtu(&mut route, Some(1300)).unwrap();
+            if destination.starts_with("198") || destination.ends_with("b::/48") {
+                journal.delete_route(&mut netlink, &route).unwrap();
+            }
+        }
+        assert_eq!(netlink.own_routes().unwrap().len(), 2);
+        journal.undo_all(&mut netlink).unwrap();
     });
     assert_eq!(state(&pair.a), before);
 }
