@@ -36,7 +36,7 @@ demo: build ## two gateways and a router between them in a lab, watched live; le
 .PHONY: test
 test: build ## every test: unit, property, simulation, and on this kernel (as root)
 	@scripts/setup lab test
-	SIDESTEP_REQUIRE_KERNEL=1 cargo test --workspace $(LOCKED) \
+	cargo test --workspace $(LOCKED) \
 		--config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
 
 .PHONY: test-stock-kernel
@@ -53,7 +53,9 @@ bench: build ## throughput and latency, beside wireguard-go in the same lab
 lint: ## formatting, clippy, licences and sources of dependencies, shell scripts
 	@scripts/setup build lint
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets $(LOCKED) -- --deny warnings
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) $(LOCKED) -- --deny warnings
 	cargo deny $(LOCKED) check licenses bans sources
 	@scripts/advisories
 	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts)
