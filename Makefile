@@ -84,12 +84,13 @@ install: $(SIDESTEP_BIN) ## program, systemd unit, manual and completions under 
 	$(SIDESTEP_BIN) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
 	$(SIDESTEP_BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
 	$(SIDESTEP_BIN) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
-	@# Configurations hold private keys; one that is there is never overwritten.
+	@# Configurations hold private keys. Where there is one, no example is needed.
 	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
-	[ -e $(DESTDIR)$(SYSCONFDIR)/sidestep/mt6d0.toml ] || \
-		install -m 0600 packaging/mt6d0.toml.example $(DESTDIR)$(SYSCONFDIR)/sidestep/
+	compgen -G '$(DESTDIR)$(SYSCONFDIR)/sidestep/*.toml' > /dev/null || \
+		install -m 0600 examples/site-a.toml $(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
+EXAMPLE         := mt6d0.toml.example
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep
 ZSH_COMPLETION  := zsh/site-functions/_sidestep
@@ -100,4 +101,4 @@ GENERATED       := $(MANUAL) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLET
 uninstall: ## removes what install put there; configurations stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service \
 		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
-		$(DESTDIR)$(SYSCONFDIR)/sidestep/mt6d0.toml.example
+		$(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)
