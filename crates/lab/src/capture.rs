@@ -43,7 +43,7 @@ impl Recording {
         let _ = std::fs::remove_file(&file);
         let path = file.to_string_lossy().into_owned();
         let log = lab.directory().join(format!("capture-{name}.log"));
-        let mut process = Process::start(&mut lab.own_command(node, &["capture", interface, &path]), &log)?;
+        let mut process = Process::start(&mut lab.own_command(node, &["capture", interface, &path])?, &log)?;
         let deadline = Instant::now() + Duration::from_secs(5);
         while std::fs::metadata(&file).map_or(0, |file| file.len()) < FILE_HEADER as u64 {
             if process.ended().is_some() || Instant::now() > deadline {
@@ -76,7 +76,7 @@ impl Recording {
 /// # Errors
 /// When the interface does not exist or the file cannot be written.
 pub fn record(interface: &str, path: &Path, stop: &Arc<AtomicBool>) -> Result<(), Error> {
-    let port = Port::open(interface)?;
+    let port = Port::open(interface, true)?;
     port.stamp()?;
     let failed = |source| Error::file(path, source);
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);

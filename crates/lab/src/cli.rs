@@ -10,11 +10,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use wire::ethernet::MacAddress;
+
 use crate::Error;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{capture, demo, relay, sixin4, status, udp_stream};
+use crate::{bench, capture, demo, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -73,6 +75,32 @@ pub enum LabCommand {
         /// No tunnel: the baseline
         #[arg(long)]
         no_tunnel: bool,
+    },
+    /// Compare TCP throughput and latency: no tunnel, Sidestep, and wireguard-go where it is installed
+    #[command(
+        after_help = "Examples:\n  sidestep lab bench\n  sidestep lab bench --seconds 10 --repetitions 5 \
+                            --json bench.json\n\nwireguard-go is looked for on the path; without it, that line is left out.\n\
+                            To install it: go install golang.zx2c4.com/wireguard@latest"
+    )]
+    Bench {
+        /// Which labs: PREFIX0, PREFIX1, …
+        #[command(flatten)]
+        name: Name,
+        /// Rotation interval
+        #[arg(long, default_value = "10s")]
+        rotation: String,
+        /// Seconds of TCP per measurement
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
+        seconds: u32,
+        /// Measurements of each
+        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+        repetitions: u32,
+        /// The wireguard-go program, if it is not on the path
+        #[arg(long)]
+        wireguard_go: Option<PathBuf>,
+        /// Write the measurements to this file
+        #[arg(long)]
+        json: Option<PathBuf>,
     },
     /// Carry frames between two interfaces and impair them
     #[command(hide = true)]
@@ -211,13 +239,13 @@ pub struct Sixin4 {
     inner: String,
     /// Ethernet address of the kernel's end of it
     #[arg(long, value_parser = mac_address)]
-    inner_mac: [u8; 6],
+    inner_mac: MacAddress,
     /// Interface of the IPv4 network
     #[arg(long)]
     outer: String,
     /// Ethernet address of the peer
     #[arg(long, value_parser = mac_address)]
-    outer_mac: [u8; 6],
+    outer_mac: MacAddress,
     /// Own IPv4 address
     #[arg(long)]
     local: Ipv4Addr,
@@ -243,6 +271,11 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             let tunnel = !no_tunnel;
             let options = demo::Options { prefix: name.prefix, topology, rotation, seconds, report, tunnel };
             demo::run(&options, program, &stop_flag()?)
+        }
+        LabCommand::Bench { name, rotation, seconds, repetitions, wireguard_go, json } => {
+            let prefix = name.prefix;
+            let options = bench::Options { prefix, rotation, seconds, repetitions, wireguard_go, json };
+            bench::run(&options, program, &stop_flag()?)
         }
         LabCommand::Relay { left, right, impair, impair_back } => {
             relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)
@@ -293,7 +326,7 @@ fn exec(lab: &Lab, node: Node, words: &[String]) -> Result<ExitCode, Error> {
     let Some((program, arguments)) = words.split_first() else {
         return Err(Error::Usage("no command given".into()));
     };
-    let mut command = lab.command(node, program);
+    let mut command = lab.command(node, program)?;
     let status = command.args(arguments).status().map_err(|source| Error::system("ip netns exec", source))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok(ExitCode::from(code))
@@ -315,9 +348,8 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     Ok(flag)
 }
 
-fn mac_address(text: &str) -> Result<[u8; 6], String> {
+fn mac_address(text: &str) -> Result<MacAddress, String> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
-    bytes
-        .and_then(|bytes| bytes.try_into().ok())
-        .ok_or_else(|| format!("`{text}`: expected an Ethernet address"))
+    let bytes: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
+    bytes.map(MacAddress).ok_or_else(|| format!("`{text}`: expected an Ethernet address"))
 }

@@ -298,6 +298,8 @@ impl Watch {
 
 /// Bytes that a host has received on its only link.
 fn received_bytes(lab: &Lab, site: Site) -> u64 {
-    let output = lab.exec(site.host_node(), ["cat", "/sys/class/net/eth/statistics/rx_bytes"]);
-    output.ok().and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok()).unwrap_or(0)
+    let Ok(output) = lab.exec(site.host_node(), ["cat", "/proc/net/dev"]) else { return 0 };
+    let text = String::from_utf8_lossy(&output.stdout);
+    let link = text.lines().find_map(|line| line.trim().strip_prefix("eth:"));
+    link.and_then(|counters| counters.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 pub enum Error {
     /// A program that the lab needs could not be started.
     #[error(
-        "cannot start `{program}`: {source}. Is its package installed (iproute2, nftables, ethtool, procps, iperf3, iputils-ping)?"
+        "cannot start `{program}`: {source}. Is its package installed (iproute2, nftables, ethtool, iperf3, iputils-ping)?"
     )]
     Start {
         /// The program as it was called.
@@ -41,6 +41,9 @@ pub enum Error {
         /// What the kernel said.
         source: std::io::Error,
     },
+    /// The kernel refused something.
+    #[error(transparent)]
+    Kernel(#[from] linux::Error),
     /// A program's output was not what was expected.
     #[error("{what}: cannot read its output: {detail}")]
     Output {

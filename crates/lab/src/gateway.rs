@@ -109,7 +109,7 @@ impl Gateway {
         if self.process.is_some() {
             return Ok(());
         }
-        let mut command = self.namespace.command(&self.program);
+        let mut command = self.namespace.command(&self.program)?;
         command.arg("up").arg(&self.configuration);
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut process = Process::start(&mut command, &self.log)?;

@@ -337,7 +337,10 @@ impl Lab {
     }
 
     /// A command that will run on a machine of the lab.
-    pub fn command(&self, node: Node, program: impl AsRef<OsStr>) -> Command {
+    ///
+    /// # Errors
+    /// When the lab has no such machine.
+    pub fn command(&self, node: Node, program: impl AsRef<OsStr>) -> Result<Command, Error> {
         self.namespace(node).command(program)
     }
 
@@ -367,10 +370,10 @@ impl Lab {
     }
 
     /// A command of our own program (`sidestep lab …`) on a machine.
-    pub(crate) fn own_command(&self, node: Node, words: &[&str]) -> Command {
-        let mut command = self.command(node, &self.options.program);
+    pub(crate) fn own_command(&self, node: Node, words: &[&str]) -> Result<Command, Error> {
+        let mut command = self.command(node, &self.options.program)?;
         command.arg("lab").args(words);
-        command
+        Ok(command)
     }
 
     /// The address of a site's host that a measurement goes to.
@@ -385,7 +388,7 @@ impl Lab {
     ) -> Result<Command, Error> {
         let mut words = words.into_iter();
         let program = words.next().ok_or_else(|| Error::Usage("no command given".into()))?;
-        let mut command = self.command(node, program);
+        let mut command = self.command(node, program)?;
         command.args(words);
         Ok(command)
     }
@@ -411,7 +414,7 @@ impl Lab {
 
     fn start_helper(&mut self, node: Node, name: &str, words: &[&str]) -> Result<(), Error> {
         let log = self.directory().join(format!("{name}.log"));
-        let mut process = Process::start(&mut self.own_command(node, words), &log)?;
+        let mut process = Process::start(&mut self.own_command(node, words)?, &log)?;
         // A wrong argument or a missing program shows at once; a running one carries frames from here on.
         if let Some(status) = process.wait(Duration::from_millis(100)) {
             return Err(Error::Usage(format!("{name} ended at once ({status}): {}", tail(&log))));

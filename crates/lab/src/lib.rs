@@ -1,6 +1,7 @@
 //! Sidestep's laboratory.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod capture;
 mod chart;
 pub mod cli;
@@ -22,6 +23,7 @@ pub mod status;
 pub mod topology;
 pub mod traffic;
 pub mod udp_stream;
+mod wireguard;
 
 pub use error::Error;
 pub use gateway::Gateway;

@@ -1,10 +1,12 @@
-//! Network namespaces: made, entered and removed through iproute2.
+//! Network namespaces with what a lab does in them: addresses and routes (iproute2), kernel parameters, packet
+//! filters (nft), offloads (ethtool), processes.
 
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use linux::netns;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -41,24 +43,24 @@ impl Namespace {
     /// # Errors
     /// When it exists already, or without the right to make one.
     pub fn create(&self) -> Result<(), Error> {
-        check(Command::new("ip").args(["netns", "add", &self.name]))?;
+        netns::Namespace::create(&self.name)?;
         self.sysctl(&[
-            "net.ipv6.conf.all.accept_dad=0",
-            "net.ipv6.conf.default.accept_dad=0",
-            "net.ipv6.conf.default.dad_transmits=0",
-            "net.ipv6.conf.all.accept_ra=0",
-            "net.ipv6.conf.default.accept_ra=0",
-            "net.ipv6.conf.default.router_solicitations=0",
-        ])?;
-        self.ip("link set dev lo up\n")
+            ("ipv6/conf/all/accept_dad", 0),
+            ("ipv6/conf/default/accept_dad", 0),
+            ("ipv6/conf/default/dad_transmits", 0),
+            ("ipv6/conf/all/accept_ra", 0),
+            ("ipv6/conf/default/accept_ra", 0),
+            ("ipv6/conf/default/router_solicitations", 0),
+        ])
     }
 
     /// A command that will run inside; the process that it starts is the program itself, not a wrapper,
     /// so that its id can be signalled.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name]).arg(program);
-        command
+    ///
+    /// # Errors
+    /// When there is no such namespace.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Result<Command, Error> {
+        Ok(netns::Namespace::open(&self.name)?.command(program)?)
     }
 
     /// Runs `ip -batch` inside with these lines.
@@ -70,13 +72,17 @@ impl Namespace {
         Ok(())
     }
 
-    /// Sets kernel parameters (`name=value`) inside.
+    /// Sets kernel parameters inside: names below `/proc/sys/net`, with their values.
     ///
     /// # Errors
     /// When one does not exist.
-    pub fn sysctl(&self, settings: &[&str]) -> Result<(), Error> {
-        check(self.command("sysctl").arg("-qw").args(settings))?;
-        Ok(())
+    pub fn sysctl(&self, settings: &[(&str, u32)]) -> Result<(), Error> {
+        netns::Namespace::open(&self.name)?.run(|| {
+            settings.iter().try_for_each(|(name, value)| {
+                let path = Path::new("/proc/sys/net").join(name);
+                std::fs::write(&path, value.to_string()).map_err(|source| Error::file(path, source))
+            })
+        })?
     }
 
     /// Loads an nftables ruleset inside.
@@ -84,7 +90,7 @@ impl Namespace {
     /// # Errors
     /// When nft refuses it.
     pub fn nft(&self, ruleset: &str) -> Result<(), Error> {
-        check_with_input(self.command("nft").args(["-f", "-"]), ruleset)?;
+        check_with_input(self.command("nft")?.args(["-f", "-"]), ruleset)?;
         Ok(())
     }
 
@@ -96,7 +102,7 @@ impl Namespace {
     pub fn offloads_off(&self, interface: &str) -> Result<(), Error> {
         let features = ["tso", "gso", "gro", "tx-udp-segmentation", "tx"];
         let settings = features.iter().flat_map(|feature| [*feature, "off"]);
-        check(self.command("ethtool").args(["-K", interface]).args(settings))?;
+        check(self.command("ethtool")?.args(["-K", interface]).args(settings))?;
         Ok(())
     }
 
@@ -117,7 +123,7 @@ impl Namespace {
             return Ok(());
         }
         self.end_processes();
-        check(Command::new("ip").args(["netns", "del", &self.name]))?;
+        netns::delete(&self.name)?;
         Ok(())
     }
 

@@ -1,60 +1,56 @@
 //! Raw Ethernet frames of one interface (packet(7) sockets).
 
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
+use linux::netlink::Netlink;
+use linux::packet::{Options, PacketSocket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrLike,
-    bind, recv, recvmsg, send, setsockopt, socket, sockopt,
-};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
+use wire::ethernet::MacAddress;
 
 use crate::Error;
 
 /// The largest frame that an interface hands over: a 64 KiB super-packet and its Ethernet header.
 pub(crate) const MAXIMUM_FRAME: usize = 65_535 + 14;
 
-/// A packet socket on one interface, which sees all its frames, in both directions but for its own.
+/// A packet socket on one interface, which sees all its frames but for those that it sends itself.
 #[derive(Debug)]
 pub(crate) struct Port {
-    socket: OwnedFd,
-    address: [u8; 6],
+    socket: PacketSocket,
+    address: MacAddress,
 }
 
 impl Port {
-    /// Opens the interface of this name in the caller's network namespace.
-    pub(crate) fn open(interface: &str) -> Result<Self, Error> {
-        let what = || format!("packet socket on {interface}");
-        let link = link_address(interface)?;
-        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, SockProtocol::EthAll)
-            .map_err(|errno| Error::system(what(), errno))?;
-        bind(socket.as_raw_fd(), &link).map_err(|errno| Error::system(what(), errno))?;
+    /// Opens the interface of this name in the caller's network namespace; `outgoing` frames are those that the
+    /// kernel sends there.
+    pub(crate) fn open(interface: &str, outgoing: bool) -> Result<Self, Error> {
+        let link = Netlink::open()?.link_by_name(interface)?;
+        let link = link.ok_or_else(|| Error::Usage(format!("no interface `{interface}` here")))?;
+        let socket =
+            PacketSocket::open(link.index, &Options { promiscuous: true, outgoing, ..Options::default() })?;
         // A burst must wait in the buffer rather than be lost in our own tool.
         for result in [
             setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20)),
             setsockopt(&socket, sockopt::SndBufForce, &(8 << 20)),
         ] {
-            result.map_err(|errno| Error::system(what(), errno))?;
+            result.map_err(|errno| Error::system(format!("socket buffer on {interface}"), errno))?;
         }
-        Ok(Self { socket, address: link.addr().unwrap_or_default() })
+        Ok(Self { socket, address: link.mac.unwrap_or(MacAddress([0; 6])) })
     }
 
     /// The interface's own Ethernet address.
-    pub(crate) fn address(&self) -> [u8; 6] {
+    pub(crate) fn address(&self) -> MacAddress {
         self.address
     }
 
     /// The next frame, if one waits.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, Error> {
-        match recv(self.socket.as_raw_fd(), buffer, MsgFlags::empty()) {
-            Ok(length) => Ok(Some(&buffer[..length])),
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENETDOWN) => Ok(None),
-            Err(errno) => Err(Error::system("receive a frame", errno)),
-        }
+        let length = self.socket.recv(buffer)?;
+        Ok(length.map(|length| &buffer[..length]))
     }
 
     /// Has the kernel note the time of each frame, for [`Self::receive_stamped`].
@@ -72,7 +68,7 @@ impl Port {
         let mut vectors = [IoSliceMut::new(buffer)];
         let flags = MsgFlags::empty();
         let (length, time) =
-            match recvmsg::<()>(self.socket.as_raw_fd(), &mut vectors, Some(&mut control), flags) {
+            match recvmsg::<()>(self.socket.as_fd().as_raw_fd(), &mut vectors, Some(&mut control), flags) {
                 Ok(message) => {
                     let mut messages =
                         message.cmsgs().map_err(|errno| Error::system("frame timestamps", errno))?;
@@ -90,7 +86,7 @@ impl Port {
 
     /// Sends a frame; one that the interface cannot take now (too long, queue full, down) is lost, as on a cable.
     pub(crate) fn send(&self, frame: &[u8]) {
-        let _ = send(self.socket.as_raw_fd(), frame, MsgFlags::empty());
+        let _ = self.socket.send(frame);
     }
 }
 
@@ -107,15 +103,4 @@ pub(crate) fn wait(ports: [&Port; 2], limit: Duration) -> Result<(), Error> {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(errno) => Err(Error::system("wait for frames", errno)),
     }
-}
-
-/// The link-layer socket address of an interface: what a packet socket is bound to.
-fn link_address(interface: &str) -> Result<LinkAddr, Error> {
-    nix::ifaddrs::getifaddrs()
-        .map_err(|errno| Error::system("list interfaces", errno))?
-        .filter(|entry| entry.interface_name == interface)
-        .filter_map(|entry| entry.address)
-        .filter(|address| address.family() == Some(AddressFamily::Packet))
-        .find_map(|address| address.as_link_addr().copied())
-        .ok_or_else(|| Error::Usage(format!("no interface `{interface}` here")))
 }

@@ -26,7 +26,7 @@ pub fn run(
     to_left: Impairment,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Error> {
-    let ports = [Port::open(left)?, Port::open(right)?];
+    let ports = [Port::open(left, false)?, Port::open(right, false)?];
     let mut links = [Impairer::new(to_right), Impairer::new(to_left)];
     let start = Instant::now();
     let mut buffer = vec![0; MAXIMUM_FRAME];

@@ -24,11 +24,11 @@ pub struct Endpoint {
     /// The interface on which the kernel's IPv6 packets arrive.
     pub inner: String,
     /// Ethernet address of the kernel's end of that link.
-    pub inner_mac: [u8; 6],
+    pub inner_mac: MacAddress,
     /// The interface of the IPv4 network.
     pub outer: String,
     /// Ethernet address of the peer on it.
-    pub outer_mac: [u8; 6],
+    pub outer_mac: MacAddress,
     /// Our IPv4 address.
     pub local: Ipv4Addr,
     /// The peer's.
@@ -40,8 +40,8 @@ pub struct Endpoint {
 /// # Errors
 /// When an interface does not exist or a socket fails.
 pub fn run(endpoint: &Endpoint, stop: &Arc<AtomicBool>) -> Result<(), Error> {
-    let inner = Port::open(&endpoint.inner)?;
-    let outer = Port::open(&endpoint.outer)?;
+    let inner = Port::open(&endpoint.inner, false)?;
+    let outer = Port::open(&endpoint.outer, false)?;
     let mut buffer = vec![0; MAXIMUM_FRAME];
     let mut frame = Vec::with_capacity(MAXIMUM_FRAME + ipv4::HEADER_LEN);
     while !stop.load(Ordering::Relaxed) {
@@ -76,7 +76,7 @@ fn whole_ipv6(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// Puts an IPv6 packet into an IPv4 one. Fragmentation is not needed: the tunnel's MTU is the link's less 20.
-fn encapsulate(endpoint: &Endpoint, source: [u8; 6], packet: &[u8], frame: &mut Vec<u8>) {
+fn encapsulate(endpoint: &Endpoint, source: MacAddress, packet: &[u8], frame: &mut Vec<u8>) {
     let header = ipv4::Header {
         type_of_service: 0,
         total_length: u16::try_from(ipv4::HEADER_LEN + packet.len()).unwrap_or(u16::MAX),
@@ -105,8 +105,8 @@ fn decapsulate<'a>(endpoint: &Endpoint, frame: &'a [u8]) -> Option<&'a [u8]> {
     if ours { whole_ipv6(packet.payload()) } else { None }
 }
 
-fn ethernet(frame: &mut Vec<u8>, destination: [u8; 6], source: [u8; 6], ethertype: u16) {
-    let header = Header { destination: MacAddress(destination), source: MacAddress(source), ethertype };
+fn ethernet(frame: &mut Vec<u8>, destination: MacAddress, source: MacAddress, ethertype: u16) {
+    let header = Header { destination, source, ethertype };
     frame.clear();
     frame.extend_from_slice(&header.to_bytes());
 }
@@ -119,9 +119,9 @@ mod tests {
     fn endpoint(local: [u8; 4], remote: [u8; 4]) -> Endpoint {
         Endpoint {
             inner: "t".into(),
-            inner_mac: [2; 6],
+            inner_mac: MacAddress([2; 6]),
             outer: "mid".into(),
-            outer_mac: [4; 6],
+            outer_mac: MacAddress([4; 6]),
             local: local.into(),
             remote: remote.into(),
         }
@@ -135,7 +135,7 @@ mod tests {
         packet[0] = 0x60;
         packet[5] = 20;
         let mut frame = Vec::new();
-        encapsulate(&here, [6; 6], &packet, &mut frame);
+        encapsulate(&here, MacAddress([6; 6]), &packet, &mut frame);
         assert!(ipv4::Packet::parse(&frame[14..]).expect("an IPv4 packet").has_valid_checksum());
         assert_eq!(decapsulate(&there, &frame), Some(&packet[..]));
         assert_eq!(decapsulate(&here, &frame), None, "a packet to somebody else");

@@ -259,7 +259,7 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
     }
     if shape.relay {
         // Nothing but the frames that the relay carries may leave this namespace.
-        let quiet = ["net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"];
+        let quiet = [("ipv6/conf/all/disable_ipv6", 1), ("ipv6/conf/default/disable_ipv6", 1)];
         options.namespace(Node::Relay).sysctl(&quiet)?;
     }
     check_with_input(Command::new("ip").args(["-batch", "-"]), &links(options, shape))?;
@@ -267,9 +267,9 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
         let namespace = options.namespace(node);
         namespace.ip(&configuration(options, shape, node))?;
         if !matches!(node, Node::HostA | Node::HostB | Node::Relay) {
-            namespace.sysctl(&["net.ipv6.conf.all.forwarding=1"])?;
+            namespace.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
             if matches!(node, Node::GatewayA | Node::GatewayB) || !options.tunnel {
-                namespace.sysctl(&["net.ipv4.ip_forward=1"])?;
+                namespace.sysctl(&[("ipv4/ip_forward", 1)])?;
             }
         }
         if let Some(ruleset) = filters(options, node) {

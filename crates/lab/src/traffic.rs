@@ -75,14 +75,14 @@ impl UdpStream {
         let target = SocketAddr::new(address, options.port).to_string();
         let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
         let receiver = start_fresh(
-            lab.own_command(to.host_node(), &["udp-receive", "--listen", &target]),
+            lab.own_command(to.host_node(), &["udp-receive", "--listen", &target])?,
             &log("receiver"),
         )?;
         wait_listening(&receiver, "udp", options.port)?;
         let (rate, size) = (options.rate.to_string(), options.size.to_string());
         let seconds = options.duration.as_secs_f64().to_string();
         let words = ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", &seconds];
-        let sender = start_fresh(lab.own_command(options.from.host_node(), &words), &log("sender"))?;
+        let sender = start_fresh(lab.own_command(options.from.host_node(), &words)?, &log("sender"))?;
         Ok(Self { sender, receiver, limit: options.duration + Duration::from_secs(10) })
     }
 
@@ -162,11 +162,11 @@ impl TcpTransfer {
         let address = if options.ipv4 { to.host_v4() } else { to.host() }.to_string();
         let port = options.port.to_string();
         let log = |role: &str| lab.directory().join(format!("tcp-{port}-{role}.log"));
-        let mut server = lab.command(to.host_node(), "iperf3");
+        let mut server = lab.command(to.host_node(), "iperf3")?;
         server.args(["-s", "-1", "-J", "-B", &address, "-p", &port]);
         let server = start_fresh(server, &log("server"))?;
         wait_listening(&server, "tcp", options.port)?;
-        let mut client = lab.command(options.from.host_node(), "iperf3");
+        let mut client = lab.command(options.from.host_node(), "iperf3")?;
         client.args(["-J", "-c", &address, "-p", &port, "-t", &options.seconds.to_string()]);
         client.args(["-P", &options.parallel.to_string()]);
         if options.rate > 0 {
@@ -246,7 +246,7 @@ pub struct PingReport {
 /// # Errors
 /// When ping cannot be started or its summary is not understood. Lost replies are no error.
 pub fn ping(lab: &Lab, options: PingOptions) -> Result<PingReport, Error> {
-    let output = run(&mut ping_command(lab, options))?;
+    let output = run(&mut ping_command(lab, options)?)?;
     ping_report(&text(&output)).ok_or_else(|| {
         let detail = format!("{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
         Error::output("ping", detail)
@@ -264,7 +264,7 @@ impl Pings {
     /// When ping cannot be started.
     pub fn start(lab: &Lab, options: PingOptions) -> Result<Self, Error> {
         let log = lab.directory().join(format!("ping-{}.log", options.from.letter()));
-        start_fresh(ping_command(lab, options), &log).map(Self)
+        start_fresh(ping_command(lab, options)?, &log).map(Self)
     }
 
     /// Waits for the last one.
@@ -284,10 +284,10 @@ impl Pings {
     }
 }
 
-fn ping_command(lab: &Lab, options: PingOptions) -> Command {
+fn ping_command(lab: &Lab, options: PingOptions) -> Result<Command, Error> {
     let to = options.from.other();
     let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (to.host(), "-6") };
-    let mut command = lab.command(options.from.host_node(), "ping");
+    let mut command = lab.command(options.from.host_node(), "ping")?;
     command.args([family, "-n", "-q", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
     match options.interval {
         Some(interval) => command.args(["-i", &interval.as_secs_f64().to_string()]),
@@ -295,7 +295,7 @@ fn ping_command(lab: &Lab, options: PingOptions) -> Command {
     };
     // The last reply may be late on a slow path; one second is not enough for 600 ms each way.
     command.args(["-W", "3", &address.to_string()]);
-    command
+    Ok(command)
 }
 
 /// Reads ping's summary: `5 packets transmitted, 4 received, +1 duplicates, 20% packet loss, time 4ms` and
