@@ -1,4 +1,46 @@
-//! Sidestep's laboratory.
+//! Sidestep's laboratory: two gateways, two hosts and the network between them on one machine, in network
+//! namespaces; traffic between the hosts and an account of what became of it; an observer between the gateways;
+//! the demonstration and the benchmarks.
+//!
+//! A lab is built from options and is taken down when the value is dropped:
+//!
+//! ```no_run
+//! use lab::{Lab, Node, Topology, traffic};
+//!
+//! # fn main() -> Result<(), lab::Error> {
+//! let mut lab = Lab::builder("/usr/bin/sidestep")
+//!     .prefix("t1")
+//!     .topology(Topology::Routed)
+//!     .rotation("1s")
+//!     .impairment("delay=20ms,loss=2%".parse().map_err(lab::Error::Usage)?)
+//!     .build()?;
+//! lab.start()?;
+//! let pings = traffic::ping(&lab, traffic::PingOptions::default())?;
+//! lab.gateway_a().restart()?;
+//! let output = lab.exec(Node::Router, ["ip", "-6", "route"])?;
+//! # let _ = (pings, output);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`topology`] | the three networks: machines, links, addresses, routes, filters |
+//! | [`namespaces`], [`process`] | what they are made of |
+//! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
+//! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
+//! | [`gateway`] | configuration and process of a gateway |
+//! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
+//! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
+//! | [`demo`], [`report`], [`bench`] | what `sidestep lab demo` and `sidestep lab bench` do |
+//! | [`cli`] | the command line |
+//!
+//! Invariants:
+//! - A lab touches only namespaces that carry its prefix, and the directory `/run/sidestep-lab/PREFIX`. It ends
+//!   only processes that it started or that run inside these namespaces.
+//! - Helpers (relay, tunnel ends, senders, receivers, captures) are the `sidestep` program itself, started as
+//!   `sidestep lab …`, so that a lab can outlive the command that built it.
+//! - A measurement never repairs anything: streams have no retransmission and receivers never answer.
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -195,10 +195,11 @@ fn staircase(outcome: &Outcome, site: Site) -> String {
     let class = if site == Site::A { "a" } else { "b" };
     let sightings = &outcome.observation.endpoints[site as usize];
     let rows = sightings.len() as f64;
-    let height = (60.0 + 13.0 * rows).clamp(150.0, 420.0);
+    let height = (60.0 + 13.0 * rows).clamp(150.0, 300.0);
     let thickness = ((height - 50.0) / rows.max(1.0) - 2.0).clamp(2.0, 9.0);
     // The first one on top, as one reads.
-    let mut chart = Chart::new(height, span(outcome), (0.5, rows + 0.5)).axes("seconds", "endpoint", 0);
+    let mut chart =
+        Chart::new(height, span(outcome), (0.5, rows + 0.5)).axes("seconds", "in order of first sight", 0);
     for (row, sighting) in sightings.iter().enumerate() {
         for run in runs(sighting) {
             let endpoint = sighting.endpoint;
@@ -308,7 +309,7 @@ fn losses(outcome: &Outcome) -> String {
     }
     let most = lost.iter().copied().max().unwrap_or(0);
     let mut chart = Chart::new(120.0, span(outcome), (0.0, ceiling((most as f64).max(1.0))))
-        .axes("seconds", "lost", 2)
+        .axes("seconds", "lost", 1)
         .moments(moves(outcome));
     for (second, count) in lost.iter().enumerate().filter(|(_, count)| **count > 0) {
         let hint = format!("{count} lost in second {second}");
@@ -371,7 +372,99 @@ fn thousands(value: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+    use std::time::Duration;
+
     use super::*;
+    use crate::capture::Packet;
+    use crate::demo::Finding;
+    use crate::observer::Observation;
+    use crate::topology::Topology;
+    use crate::traffic::{PingReport, TcpReport, UdpReport};
+    use crate::udp_stream::{Received, Second, Sent};
+
+    /// Half a minute with an epoch every two seconds, a packet each way every 20 ms.
+    fn observation() -> Observation {
+        let packet = |millis: u64, from: Site, epoch: u16| {
+            let a = Ipv6Addr::new(0x2001, 0xdb8, 0xa1, 0, 7, 7, epoch, 1);
+            let b = Ipv6Addr::new(0x2001, 0xdb8, 0xb1, 0, 7, 7, epoch, 1);
+            let (source, destination) = if from == Site::A { (a, b) } else { (b, a) };
+            let time = Duration::from_millis(millis);
+            let length = 536 + usize::from(from == Site::B) * 900;
+            let ports = (2_000 + epoch, 3_000 + epoch);
+            let ports = if from == Site::A { ports } else { (ports.1, ports.0) };
+            Packet { time, source, destination, next_header: 17, ports, length, payload: vec![0; 40] }
+        };
+        let packets = (0..1_500).map(|step| step * 20).flat_map(|millis| {
+            let epoch = (millis / 2_000) as u16;
+            let opener = [Site::A, Site::B].map(|from| packet(millis, from, epoch + 1));
+            let data = [Site::A, Site::B].map(|from| packet(millis, from, epoch));
+            data.into_iter().chain(opener.into_iter().filter(move |_| millis % 2_000 == 1_000))
+        });
+        let packets: Vec<Packet> = packets.collect();
+        Observation::of(&packets, Duration::ZERO, |address| {
+            [Site::A, Site::B].into_iter().find(|site| site.hops_at(address))
+        })
+    }
+
+    fn outcome(lost: u64) -> Outcome {
+        let latency_ms = crate::udp_stream::Latency { p50: 0.2, p99: 0.6, p999: 1.0, max: 2.0 };
+        let second =
+            |second| Second { second, received: 1_000, bytes: 500_000, latency_ms, ..Second::default() };
+        let gaps = if lost == 0 { Vec::new() } else { vec![(5_000, 5_000 + lost - 1)] };
+        let seconds = (0..30).map(second).collect();
+        let received = Received {
+            distinct: 30_000 - lost,
+            expected: 30_000,
+            gaps,
+            latency_ms,
+            seconds,
+            ..Received::default()
+        };
+        let sent = Sent { sent: 30_000, ..Sent::default() };
+        let moment = |time: u32| crate::live::Moment {
+            time: f64::from(time),
+            endpoints: ["[2001:db8:a1::1]:1".into(), "[2001:db8:b1::1]:2".into()],
+            rotations: u64::from(time / 2),
+            next_rotation_ms: None,
+            bits_per_second: [20e6, 4.4e6],
+            latency_ms,
+            missing: 0,
+            duplicated: 0,
+        };
+        Outcome {
+            topology: Topology::Routed,
+            rotation: Some("2s".into()),
+            seconds: 30,
+            version: "<0>".into(),
+            udp: UdpReport { sent, received, lost },
+            tcp: TcpReport { bits_per_second: 20e6, retransmits: 0, seconds: Vec::new() },
+            ping: PingReport { sent: 300, received: 300, ..PingReport::default() },
+            moments: (1..=30).map(moment).collect(),
+            observation: observation(),
+            plaintext_packets: 0,
+            findings: vec![Finding { good: lost == 0, text: format!("{lost} lost") }],
+        }
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else_and_shows_every_endpoint() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let page = write(&outcome(0), directory.path()).expect("a report");
+        let html = std::fs::read_to_string(page).expect("a page");
+        assert!(
+            ["http:", "https:", "src=", "<script", "@import"].iter().all(|outside| !html.contains(outside))
+        );
+        assert!(html.contains("[2001:db8:a1:0:7:7:e:1]:2014") && html.contains("All was well."));
+        assert!(html.contains("none of 30,000") && html.contains("&lt;0&gt;"));
+        assert!(directory.path().join("data.json").is_file());
+    }
+
+    #[test]
+    fn losses_are_not_hidden() {
+        let html = page(&outcome(40));
+        assert!(html.contains("Not all was well.") && html.contains("40 lost in second 5"));
+    }
 
     #[test]
     fn large_numbers_are_grouped() {
