@@ -285,15 +285,16 @@ impl Peer {
         self.queue.push_back(Queued { header: *header, packet: packet.to_vec(), since: now });
     }
 
+    /// Sends what waited, if there is a session, and gives up what waited too long.
     fn flush(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
+        while self.queue.front().is_some_and(|q| env.now.boot.since(q.since) >= QUEUED_FOR) {
+            self.queue.pop_front();
+            self.drops.count(DropReason::NoSession);
+        }
         while self.sending().is_some()
             && let Some(mut queued) = self.queue.pop_front()
         {
-            if env.now.boot.since(queued.since) < QUEUED_FOR {
-                self.send(&queued.header, &mut queued.packet, env, deliver);
-            } else {
-                self.drops.count(DropReason::NoSession);
-            }
+            self.send(&queued.header, &mut queued.packet, env, deliver);
         }
     }
 
@@ -611,4 +612,66 @@ impl Peer {
 /// The prefix that a peer moves in, from an address it was seen at.
 fn seen_in(address: SocketAddrV6, plen: u8) -> Ipv6Net {
     endpoint::prefix_of(*address.ip(), plen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::ops::Range;
+
+    use wire::virtio_net;
+
+    use super::{PeerState, QUEUED_FOR};
+    use crate::config::{NodeConfig, Padding, PeerConfig};
+    use crate::keys::PrivateKey;
+    use crate::{Deliver, Node, Now, Outbox, Time};
+
+    struct Nothing;
+
+    impl Deliver for Nothing {
+        fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
+        fn own(&mut self, _: &[u8]) {}
+    }
+
+    #[test]
+    fn a_packet_for_a_peer_that_never_answers_does_not_keep_tries_going_for_ever() {
+        let peer = PeerConfig {
+            name: "away".into(),
+            public_key: PrivateKey::from_bytes([2; 32]).public(),
+            preshared_key: None,
+            hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
+            allowed_ips: vec!["2001:db8:b::/64".parse().unwrap()],
+            rotation: std::time::Duration::from_secs(10),
+            lanes: 1,
+            padding: Padding::None,
+            cover: 0,
+            keepalive: None,
+            clockless: false,
+        };
+        let config = NodeConfig {
+            private_key: PrivateKey::from_bytes([1; 32]),
+            hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
+            link_mtu: 1500,
+            hardware_aes: false,
+            addresses: Vec::new(),
+            peers: vec![peer],
+        };
+        let at = |boot| Now { boot, unix_ms: 1_800_000_000_000 + boot.micros() / 1000 };
+        let (mut now, mut outbox) = (at(Time::default()), Outbox::new());
+        let mut node = Node::new(config, &HashMap::new(), [0; 32], now).unwrap();
+        let mut packet = hex::decode("6000000000003b4020010db8000a00000000000000000001").unwrap();
+        packet.extend(hex::decode("20010db8000b00000000000000000001").unwrap());
+        node.send(&virtio_net::Header::NONE, &mut packet, now, &mut outbox, &mut Nothing);
+        while now.boot < Time::default() + QUEUED_FOR * 20 {
+            while let Some(action) = node.next_action() {
+                if let crate::Action::Open { id, .. } = action {
+                    node.opened(id, now);
+                }
+            }
+            outbox.clear();
+            now = at(node.deadline().max(now.boot));
+            node.handle_timeout(now, &mut outbox, &mut Nothing);
+        }
+        assert_eq!(node.status(now).next().unwrap().state, PeerState::Idle);
+    }
 }
