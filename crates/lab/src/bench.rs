@@ -64,9 +64,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     let mut contenders = vec![plain(options, program)?, sidestep(options, program)?];
     match WireGuard::find(options.wireguard_go.as_deref()) {
         Some(found) => contenders.push(wireguard(options, program, &found)?),
-        None => {
-            println!("wireguard-go is not installed: left out (go install golang.zx2c4.com/wireguard@latest)")
-        }
+        None => println!("wireguard-go is not installed: left out (see --help)"),
     }
     for repetition in 1..=options.repetitions {
         for contender in &mut contenders {

@@ -57,9 +57,9 @@ pub enum LabCommand {
     #[command(after_help = "Examples:\n  sidestep lab demo\n  \
                             sidestep lab demo --topology switched --rotation 1s --seconds 60 --report /tmp/report")]
     Demo {
-        /// Which lab
-        #[command(flatten)]
-        name: Name,
+        /// What the names of the lab's namespaces begin with
+        #[arg(long, default_value = "sidestep-demo")]
+        prefix: String,
         /// How the gateways are connected
         #[arg(long, value_enum, default_value_t)]
         topology: Topology,
@@ -83,9 +83,9 @@ pub enum LabCommand {
                             To install it: go install golang.zx2c4.com/wireguard@latest"
     )]
     Bench {
-        /// Which labs: PREFIX0, PREFIX1, …
-        #[command(flatten)]
-        name: Name,
+        /// What the names of the labs' namespaces begin with, before a digit for each lab
+        #[arg(long, default_value = "bench")]
+        prefix: String,
         /// Rotation interval
         #[arg(long, default_value = "10s")]
         rotation: String,
@@ -267,13 +267,12 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             Ok(ExitCode::SUCCESS)
         }
         LabCommand::Exec { name, node, command } => exec(&Lab::attach(&name.prefix)?, node, &command),
-        LabCommand::Demo { name, topology, rotation, seconds, report, no_tunnel } => {
+        LabCommand::Demo { prefix, topology, rotation, seconds, report, no_tunnel } => {
             let tunnel = !no_tunnel;
-            let options = demo::Options { prefix: name.prefix, topology, rotation, seconds, report, tunnel };
+            let options = demo::Options { prefix, topology, rotation, seconds, report, tunnel };
             demo::run(&options, program, &stop_flag()?)
         }
-        LabCommand::Bench { name, rotation, seconds, repetitions, wireguard_go, json } => {
-            let prefix = name.prefix;
+        LabCommand::Bench { prefix, rotation, seconds, repetitions, wireguard_go, json } => {
             let options = bench::Options { prefix, rotation, seconds, repetitions, wireguard_go, json };
             bench::run(&options, program, &stop_flag()?)
         }
