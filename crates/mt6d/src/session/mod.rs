@@ -372,7 +372,7 @@ impl Session {
     }
 
     fn busy(&self, now: Time) -> bool {
-        self.keepalive.is_some() || now.since(self.last_inner) < BUSY_FOR
+        self.kept() || now.since(self.last_inner) < BUSY_FOR
     }
 
     fn overlap(&self) -> Overlap {
@@ -384,14 +384,15 @@ impl Session {
         let now_ms = self.clock.at(now);
         let overlap = self.overlap();
         let lanes = self.lanes.iter().map(|l| self.clock.time_of(l.deadline(now_ms, overlap)));
-        let reliable = self.reliable.iter().map(|r| r.next);
         let phase = match self.phase {
             Phase::Retiring { until } => until,
             Phase::Up => self.path_mtu.deadline(),
             _ => self.begun + CONFIRM_WITHIN,
         };
-        let cover = self.cover.map(|_| self.next_cover);
-        lanes.chain(reliable).chain(cover).fold(self.next_tick.min(phase), Time::min).max(now)
+        // What waits for the session to be one that may send is not due before.
+        let due = self.reliable.iter().map(|r| r.next).chain(self.cover.map(|_| self.next_cover));
+        let due = due.filter(|_| self.may_send());
+        lanes.chain(due).fold(self.next_tick.min(phase), Time::min).max(now)
     }
 
     fn poll_lanes(&mut self, now: Time, host: &mut Host) {

@@ -1,0 +1,4 @@
+//! Stories of the protocol, told on a simulated network in virtual time.
+
+mod network;
+mod steady;
