@@ -138,16 +138,20 @@ impl Node {
         Ok(())
     }
 
-    /// The node is at another hopping prefix from now on, and of another link MTU.
-    pub fn move_to(&mut self, hop_prefix: Ipv6Net, link_mtu: u16, now: Now) {
+    /// The node is at another hopping prefix from now on.
+    pub fn move_to(&mut self, hop_prefix: Ipv6Net, now: Now) {
         self.own.hop_prefix = hop_prefix;
-        self.own.link_mtu = link_mtu;
         for index in 0..self.peers.len() {
             if let Some(peer) = &mut self.peers[index] {
                 peer.moved(now.boot, &mut self.host);
                 self.wake(index);
             }
         }
+    }
+
+    /// The link towards the peers has another MTU: it bounds the path MTU of sessions that begin from now on.
+    pub fn set_link_mtu(&mut self, link_mtu: u16) {
+        self.own.link_mtu = link_mtu;
     }
 
     /// Ends all sessions, telling the peers, and closes all endpoints.

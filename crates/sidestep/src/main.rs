@@ -1,1 +1,8 @@
-fn main() {}
+//! The program `sidestep`; everything is in the library, but the exit.
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    sidestep::cli::main()
+}

@@ -1,0 +1,332 @@
+//! The command line: each command and option is declared here once, and help, manual and completions come from it.
+
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::config::{self, Config};
+use crate::control::{self, Request};
+use crate::{daemon, keys, manual, plan, rendezvous, show};
+
+/// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
+///
+/// Two gateways protect two networks; hosts talk through an encrypted tunnel whose addresses and ports change at both
+/// ends at the same instant, without a message and without losing a packet.
+#[derive(Debug, Parser)]
+#[command(name = "sidestep", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Examples:
+  umask 077; sidestep genkey > /etc/sidestep/node.key     make a key
+  sidestep pubkey < /etc/sidestep/node.key                what the peer needs of it
+  sidestep check /etc/sidestep/mt6d0.toml                 is the configuration right?
+  sidestep up /etc/sidestep/mt6d0.toml                    run, in the foreground
+  sidestep show --watch                                   look at it
+
+`sidestep COMMAND --help` has more about each command, `sidestep man | man -l -` is the manual.")]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make a private key, and write it to standard output in base64
+    #[command(after_help = "Examples:\n  umask 077; sidestep genkey > /etc/sidestep/node.key")]
+    Genkey,
+    /// Read a private key from standard input, and write its public key
+    #[command(after_help = "Examples:\n  sidestep pubkey < /etc/sidestep/node.key")]
+    Pubkey,
+    /// Make a pre-shared key, to be given to both ends of a pair
+    #[command(after_help = "Examples:\n  umask 077; sidestep genpsk > /etc/sidestep/site-b.psk")]
+    Genpsk,
+    /// Validate a configuration, and say what it would do
+    #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n\n\
+                            Exit status: 0 if it is right, 1 if not.")]
+    Check {
+        /// The configuration
+        file: PathBuf,
+    },
+    /// Bring the tunnel up and run it, in the foreground
+    ///
+    /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
+    /// SIGTERM and SIGINT end it, and everything that it set up in the kernel is removed.
+    #[command(after_help = "Examples:\n  sidestep up /etc/sidestep/mt6d0.toml\n  \
+                            systemctl enable --now sidestep@mt6d0      the same, as a service")]
+    Up(UpOptions),
+    /// Have the running daemon read its configuration again
+    #[command(after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n\n\
+                            A configuration with an error is refused, and the one in use stays.")]
+    Reload(Daemon),
+    /// Show the tunnel and its peers
+    #[command(after_help = "Examples:\n  sidestep show\n  sidestep show mt6d0 --watch\n  \
+                            sidestep show --json | jq '.peers[] | {name, state, rtt_ms}'")]
+    Show {
+        #[command(flatten)]
+        daemon: Daemon,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+        /// Refresh every second; q ends it
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Print where both ends of a pair listen for each other before they have a session
+    ///
+    /// Rendezvous endpoints follow from the keys and the time. With this a first contact that fails can be looked
+    /// for in a capture.
+    #[command(after_help = "Examples:
+  sidestep endpoints mt6d0.toml --peer site-b --at $(date +%s000)
+  sidestep endpoints mt6d0.toml --peer site-b --at 1700000000000 --count 10 --json")]
+    Endpoints {
+        /// The configuration of one end
+        file: PathBuf,
+        /// Name of the peer
+        #[arg(long)]
+        peer: String,
+        /// Time of the first epoch, in milliseconds since 1970
+        #[arg(long, value_name = "UNIX_MS")]
+        at: u64,
+        /// How many epochs of each tier
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+        count: u16,
+        /// Write JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Write a script that completes this command line
+    #[command(after_help = "Examples:
+  sidestep completions bash > /usr/share/bash-completion/completions/sidestep
+  sidestep completions zsh > /usr/share/zsh/vendor-completions/_sidestep
+  sidestep completions fish > ~/.config/fish/completions/sidestep.fish")]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual, for man(1)
+    #[command(after_help = "Examples:\n  sidestep man | man -l -\n  \
+                            sidestep man > /usr/local/share/man/man1/sidestep.1")]
+    Man,
+}
+
+/// Which daemon is asked.
+#[derive(Debug, Args)]
+struct Daemon {
+    /// Name of its tunnel; not needed if only one is up
+    #[arg(value_name = "NAME", conflicts_with = "socket")]
+    tunnel: Option<String>,
+    /// Its control socket, by default /run/sidestep/NAME.sock
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl Daemon {
+    fn path(self) -> Result<PathBuf, control::Error> {
+        match (self.socket, self.tunnel) {
+            (Some(path), _) => Ok(path),
+            (None, Some(tunnel)) => Ok(control::socket_of(&tunnel)),
+            (None, None) => control::find(control::FOLDER.as_ref()),
+        }
+    }
+}
+
+/// Options of `up`.
+#[derive(Debug, Clone, Args)]
+pub struct UpOptions {
+    /// The configuration
+    pub file: PathBuf,
+    /// The control socket, by default /run/sidestep/NAME.sock with the tunnel's name
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Folder for what is remembered from one run to the next
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sidestep")]
+    pub state_dir: PathBuf,
+    /// Add this to the wall clock, and let the control socket change it (for tests)
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = signed_duration, allow_hyphen_values = true)]
+    pub test_clock_offset: Option<ClockOffset>,
+    /// Do without these kernel features (for tests)
+    #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
+    pub test_without: Vec<Feature>,
+}
+
+/// What a wall clock is wrong by, in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockOffset(pub i64);
+
+/// Features of the kernel that a test can do without.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Feature {
+    /// Segmentation offload of UDP sockets.
+    UdpSegment,
+    /// Receive offload of UDP sockets.
+    UdpGro,
+    /// Offloads of the TUN device.
+    TunOffload,
+}
+
+fn signed_duration(text: &str) -> Result<ClockOffset, String> {
+    let (sign, amount) = match text.strip_prefix('-') {
+        Some(amount) => (-1, amount),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let amount: Duration = config::parse_duration(amount)?;
+    let milliseconds = i64::try_from(amount.as_millis()).map_err(|_| "too long".to_owned())?;
+    Ok(ClockOffset(sign * milliseconds))
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// To be told to the user.
+    Message(String),
+    /// A configuration is wrong: its report, and a closing line.
+    Report(config::Report, String),
+    /// Nobody reads our output any more; no failure of ours.
+    ClosedOutput,
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure::Message(error.to_string())
+    }
+}
+
+/// Output of a command. Unlike other errors, a closed pipe ends the program quietly.
+pub(crate) fn output(result: io::Result<()>) -> Result<(), Failure> {
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
+        _ => Failure::Message(format!("cannot write: {error}")),
+    })
+}
+
+/// Writes `text` to standard output.
+pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    output(write!(stdout, "{text}").and_then(|()| stdout.flush()))
+}
+
+/// The program: parses the command line, does what it says, tells what went wrong. Exit status 1 for a failure, 2 for
+/// wrong usage.
+pub fn main() -> ExitCode {
+    let failure = match Cli::try_parse() {
+        Ok(cli) => match run(cli.command) {
+            Ok(code) => return code,
+            Err(failure) => failure,
+        },
+        Err(usage) => {
+            // Help and version come this way, too. A closed pipe is no news.
+            let _ = usage.print();
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(2));
+        }
+    };
+    let message = match failure {
+        Failure::ClosedOutput => return ExitCode::SUCCESS,
+        Failure::Message(message) => message,
+        Failure::Report(report, message) => {
+            complain(&report);
+            message
+        }
+    };
+    let _ = writeln!(io::stderr(), "sidestep: {message}");
+    ExitCode::FAILURE
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Genkey => keys::generate_private()?,
+        Command::Pubkey => keys::public_of_stdin()?,
+        Command::Genpsk => keys::generate_preshared()?,
+        Command::Check { file } => {
+            let config = load(&file)?;
+            let system = plan::System::of_this_machine(&config);
+            print(plan::describe(&file, &config, &system))?;
+        }
+        Command::Up(options) => {
+            let config = load(&options.file)?;
+            daemon::run(&options, config)?;
+        }
+        Command::Reload(daemon) => {
+            let path = daemon.path()?;
+            control::ask(&path, &Request::Reload)?;
+            print(format_args!("{}: reloaded\n", path.display()))?;
+        }
+        Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
+        Command::Endpoints { file, peer, at, count, json } => {
+            rendezvous::print_endpoints(&load(&file)?, &peer, at, count, json)?;
+        }
+        Command::Completions { shell } => print(manual::completions(Cli::command(), shell))?,
+        Command::Man => print(manual::page(Cli::command())?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Loads a configuration; warnings go to standard error.
+pub fn load(file: &std::path::Path) -> Result<Config, Failure> {
+    match config::load(file) {
+        Ok(config) => {
+            complain(&config.warnings);
+            Ok(config)
+        }
+        Err(config::Error::Invalid(report)) => {
+            let count = report.errors();
+            let errors = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
+            Err(Failure::Report(report, format!("{}: {errors}", file.display())))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Writes a report to standard error, with colours on a terminal whose user did not refuse them.
+fn complain(report: &config::Report) {
+    if !report.is_empty() {
+        let styled =
+            io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let _ = writeln!(io::stderr(), "{}\n", report.render(styled));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_examples_in_its_help() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("Examples:\n  "), "{}", command.get_name());
+        }
+    }
+
+    #[test]
+    fn test_options_of_up() {
+        let parse = |arguments: &[&str]| {
+            let Command::Up(options) = Cli::try_parse_from(arguments).unwrap().command else {
+                panic!("not up")
+            };
+            options
+        };
+        let options = parse(&[
+            "sidestep",
+            "up",
+            "a.toml",
+            "--test-clock-offset",
+            "-1h",
+            "--test-without",
+            "udp-gro,tun-offload",
+        ]);
+        assert_eq!(options.test_clock_offset, Some(ClockOffset(-3_600_000)));
+        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload]);
+        let plain = parse(&["sidestep", "up", "a.toml"]);
+        assert_eq!((plain.test_clock_offset, plain.test_without.len()), (None, 0));
+        assert_eq!(signed_duration("+30s"), Ok(ClockOffset(30_000)));
+        assert!(signed_duration("--30s").is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! What concerns several values of a configuration.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
+use std::path::Path;
+
+use ipnet::Ipv6Net;
+use mt6d::config::{ConfigError, NodeConfig, PeerConfig};
+use mt6d::keys::{KeyError, PrivateKey};
+use toml::Spanned;
+
+use super::convert::Converted;
+use super::document::{Document, Peer};
+use super::report::{Finding, Report};
+use super::{Config, Node, Tunnel};
+
+/// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
+const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
+
+/// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
+/// could be.
+pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Config> {
+    let Converted { node, tunnel, peers } = converted;
+    if let Some(node) = &node {
+        check_node(document, node, tunnel.as_ref(), report);
+    }
+    check_names(document, report);
+    check_pairs(document, node.as_ref(), &peers, report);
+    if document.peer.is_empty() {
+        report.add(Finding::warning(
+            0..0,
+            "there is no peer",
+            "",
+            "add a [[peer]] table with name, public_key, hop_prefix and allowed_ips",
+        ));
+    }
+    let peers = peers.into_iter().map(|(_, peer)| peer).collect();
+    Some(Config { node: node?, tunnel: tunnel?, peers, warnings: Report::new(Path::new(""), "") })
+}
+
+fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {
+    let Some(table) = document.node.as_ref().map(Spanned::get_ref) else { return };
+    let prefix_span = span(table.hop_prefix.as_ref());
+    if node.on_link && node.hop_prefix.prefix_len() > 64 {
+        report.add(Finding::error(
+            prefix_span.clone(),
+            "an on-link hopping prefix is too long",
+            "longer than a /64",
+            "with on_link = true give the /64 of the link, or have a prefix routed to this gateway",
+        ));
+    }
+    let Some(tunnel) = tunnel else { return };
+    if tunnel.name == node.external {
+        report.add(
+            Finding::error(
+                span(document.tunnel.name.as_ref()),
+                "the tunnel has the name of the external interface",
+                "",
+                "give the tunnel a name of its own, like \"mt6d0\"",
+            )
+            .related(span(table.external.as_ref()), "the external interface"),
+        );
+    }
+    for (address, text) in tunnel.addresses.iter().zip(&document.tunnel.addresses) {
+        if matches!(address.addr(), IpAddr::V6(a) if node.hop_prefix.contains(&a)) {
+            report.add(
+                Finding::error(
+                    text.span(),
+                    "an address of the tunnel lies in the hopping prefix",
+                    "nobody could reach it there",
+                    "give the tunnel an address of the network that it serves",
+                )
+                .related(prefix_span.clone(), "the hopping prefix"),
+            );
+        }
+    }
+}
+
+/// Names must differ before they can tell peers apart in what follows.
+fn check_names(document: &Document, report: &mut Report) {
+    for (index, peer) in document.peer.iter().enumerate() {
+        let Some(name) = &peer.get_ref().name else { continue };
+        let mut earlier = document.peer[..index].iter().filter_map(|p| p.get_ref().name.as_ref());
+        if let Some(first) = earlier.find(|first| first.get_ref() == name.get_ref()) {
+            let title = format!("two peers are named {:?}", name.get_ref());
+            report.add(
+                Finding::error(name.span(), title, "the second", "give each peer a name of its own")
+                    .related(first.span(), "the first"),
+            );
+        }
+    }
+}
+
+/// Has the protocol check the pairs. It stops at the first error, so the peer concerned is left out and the rest
+/// checked again.
+fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerConfig)], report: &mut Report) {
+    let mut distinct: Vec<&(usize, PeerConfig)> = Vec::new();
+    for peer in peers {
+        if !distinct.iter().any(|(_, earlier)| earlier.name == peer.1.name) {
+            distinct.push(peer);
+        }
+    }
+    // Without this node's own values the peers can still be checked against each other.
+    let (private_key, hop_prefix) = match node {
+        Some(node) => (node.private_key.clone(), node.hop_prefix),
+        None => (PrivateKey::from_bytes([0; 32]), STAND_IN),
+    };
+    let mut config = NodeConfig {
+        private_key,
+        hop_prefix,
+        link_mtu: 1500,
+        hardware_aes: false,
+        addresses: Vec::new(),
+        peers: distinct.iter().map(|(_, peer)| peer.clone()).collect(),
+    };
+    while let Err(error) = config.check() {
+        let table = |name: &str| {
+            let (index, _) = distinct.iter().find(|(_, peer)| peer.name == name)?;
+            document.peer.get(*index).map(Spanned::get_ref)
+        };
+        let Some(concerned) = concerned(&error) else {
+            // The node's own prefix: its length was checked with its text.
+            return;
+        };
+        report.add(finding(&error, document, &table));
+        config.peers.retain(|peer| peer.name != concerned);
+    }
+}
+
+/// The peer to leave out.
+fn concerned(error: &ConfigError) -> Option<String> {
+    match error {
+        ConfigError::HopPrefixLength(_) => None,
+        ConfigError::Key { name, .. } | ConfigError::Loop { name, .. } | ConfigError::Range { name, .. } => {
+            Some(name.clone())
+        }
+        ConfigError::SameKey(_, second) | ConfigError::SamePrefix(_, second, _) => Some(second.clone()),
+        ConfigError::SameName(name) | ConfigError::SameHopPrefix(_, name, _) => Some(name.clone()),
+    }
+}
+
+/// What the protocol found, at its place in the file. `table` gives the table of a peer.
+fn finding<'d>(
+    error: &ConfigError,
+    document: &'d Document,
+    table: &dyn Fn(&str) -> Option<&'d Peer>,
+) -> Finding {
+    let key = |name: &str| span(table(name).and_then(|peer| peer.public_key.as_ref()));
+    let hop_prefix = |name: &str| span(table(name).and_then(|peer| peer.hop_prefix.as_ref()));
+    let own_prefix = || span(document.node.as_ref().and_then(|node| node.get_ref().hop_prefix.as_ref()));
+    let inner = |name: &str, prefix: &ipnet::IpNet| {
+        let prefixes = table(name).and_then(|peer| peer.allowed_ips.as_ref());
+        let mut prefixes = prefixes.into_iter().flat_map(Spanned::get_ref);
+        span(prefixes.find(|text| text.get_ref().parse() == Ok(*prefix)))
+    };
+    let title = error.to_string();
+    match error {
+        ConfigError::HopPrefixLength(_) => Finding::error(own_prefix(), title, "", ""),
+        ConfigError::Key { name, source } => {
+            let help = match source {
+                KeyError::Own => "give the peer's public key here, and this node's own to the peer",
+                KeyError::SmallOrder | KeyError::Malformed => {
+                    "ask the peer for what `sidestep pubkey` prints there"
+                }
+            };
+            Finding::error(key(name), title, "", help)
+        }
+        ConfigError::SameKey(first, second) => Finding::error(
+            key(second),
+            title,
+            "the second",
+            "each peer has a key of its own; is one there twice?",
+        )
+        .related(key(first), "the first"),
+        ConfigError::SamePrefix(first, second, prefix) => Finding::error(
+            inner(second, prefix),
+            title,
+            "the second",
+            "a prefix is behind one peer; a part of it, with a longer prefix, may be behind another",
+        )
+        .related(inner(first, prefix), "the first"),
+        ConfigError::Loop { name, prefix, hop_prefix: hopping } => {
+            let own = document.node.as_ref().and_then(|node| node.get_ref().hop_prefix.as_ref());
+            let is_own = own.is_some_and(|text| text.get_ref().parse() == Ok(*hopping));
+            Finding::error(
+                inner(name, prefix),
+                title,
+                "would go into the tunnel for ever",
+                "hop in a prefix of its own, outside of the networks that the tunnel connects",
+            )
+            .related(if is_own { own_prefix() } else { hop_prefix(name) }, "the hopping prefix")
+        }
+        ConfigError::SameHopPrefix(_, name, _) => {
+            Finding::error(hop_prefix(name), title, "", "each gateway hops in a prefix of its own")
+                .related(own_prefix(), "this gateway's")
+        }
+        ConfigError::Range { name, .. } => {
+            Finding::error(span(table(name).and_then(|peer| peer.name.as_ref())), title, "this peer", "")
+        }
+        ConfigError::SameName(name) => {
+            Finding::error(span(table(name).and_then(|peer| peer.name.as_ref())), title, "", "")
+        }
+    }
+}
+
+fn span<T>(value: Option<&Spanned<T>>) -> Range<usize> {
+    value.map_or(0..0, Spanned::span)
+}
+
+/// Warns if a file that others can read holds secrets.
+pub(super) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
+    let Ok(document) = toml::from_str::<Document>(text) else { return };
+    let private = document.node.as_ref().and_then(|node| node.get_ref().private_key.as_ref());
+    let mut preshared = document.peer.iter().filter_map(|peer| peer.get_ref().preshared_key.as_ref());
+    if let Some(secret) = private.or_else(|| preshared.next()) {
+        warnings.add(Finding::warning(
+            secret.span(),
+            "others can read this file, and it holds a secret",
+            "",
+            format!("chmod 600 {}", path.display()),
+        ));
+    }
+}

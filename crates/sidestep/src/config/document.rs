@@ -1,0 +1,105 @@
+//! The shape of the file: which tables and keys there are, and the TOML type of each. Values are text here, with
+//! their place in the file.
+
+use serde::Deserialize;
+use toml::Spanned;
+use zeroize::Zeroizing;
+
+use super::report::{Finding, Report, blank_keys};
+
+pub(super) type Text = Option<Spanned<String>>;
+type Secret = Option<Spanned<Zeroizing<String>>>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Document {
+    pub node: Option<Spanned<Node>>,
+    #[serde(default)]
+    pub tunnel: Tunnel,
+    #[serde(default)]
+    pub peer: Vec<Spanned<Peer>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Node {
+    pub private_key: Secret,
+    pub private_key_file: Text,
+    pub external: Text,
+    pub hop_prefix: Text,
+    #[serde(default)]
+    pub on_link: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tunnel {
+    pub name: Text,
+    pub mtu: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub addresses: Vec<Spanned<String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Peer {
+    pub name: Text,
+    pub public_key: Text,
+    pub preshared_key: Secret,
+    pub preshared_key_file: Text,
+    pub hop_prefix: Text,
+    pub allowed_ips: Option<Spanned<Vec<Spanned<String>>>>,
+    pub rotation: Text,
+    pub lanes: Option<Spanned<i64>>,
+    pub padding: Text,
+    pub cover: Option<Spanned<Cover>>,
+    pub keepalive: Text,
+    #[serde(default)]
+    pub clockless: bool,
+}
+
+/// Datagrams per second, as `"50"` or `50`.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "expected a number of datagrams per second, like \"50\"")]
+pub(super) enum Cover {
+    Text(String),
+    Number(i64),
+}
+
+/// Reads the document, or reports why it is none.
+pub(super) fn read(text: &str, report: &mut Report) -> Option<Document> {
+    match toml::from_str(text) {
+        Ok(document) => Some(document),
+        Err(error) => {
+            report.add(finding(&error));
+            None
+        }
+    }
+}
+
+fn finding(error: &toml::de::Error) -> Finding {
+    let span = error.span().unwrap_or(0..0);
+    // A message may quote a value.
+    let message = blank_keys(error.message());
+    let message = message
+        .replace("expected a sequence", "expected a list")
+        .replace("expected a map", "expected a table");
+    if let Some((name, known)) = unknown_key(&message) {
+        let help = format!("known here: {}", known.replace('`', "").replace(" or ", ", "));
+        return Finding::error(span, format!("unknown key `{name}`"), "not known here", help);
+    }
+    let help = if message.starts_with("invalid type") {
+        "text stands in quotes, numbers and true or false do not, lists stand in brackets"
+    } else if message.starts_with("duplicate") {
+        "remove one of them; each peer has a [[peer]] header of its own"
+    } else {
+        "`sidestep man` shows a complete configuration"
+    };
+    Finding::error(span, message, "", help)
+}
+
+/// Name and known names of serde's "unknown field `a`, expected one of `b`, `c`".
+fn unknown_key(message: &str) -> Option<(&str, &str)> {
+    let (name, known) = message.strip_prefix("unknown field `")?.split_once("`, expected ")?;
+    Some((name, known.strip_prefix("one of ").unwrap_or(known)))
+}

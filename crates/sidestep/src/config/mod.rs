@@ -1,0 +1,147 @@
+//! The configuration file: TOML in, values that cannot be wrong out.
+//!
+//! [`load`] reads a file and the key files that it names; [`parse`] is the same without touching the file system.
+//! The way of a configuration is: [`document`] (its shape, as serde sees it) → [`convert`] (each value by itself) →
+//! [`cross`] (what concerns several values). Each step reports everything that it finds, so that a user mends a file
+//! in one round. What is found is a [`Report`]: where, what, and what to do about it. Secrets are never part of it.
+
+mod convert;
+mod cross;
+mod document;
+mod report;
+mod value;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use ipnet::{IpNet, Ipv6Net};
+use mt6d::config::{NodeConfig, PeerConfig};
+use mt6d::keys::PrivateKey;
+use zeroize::Zeroizing;
+
+pub use report::Report;
+pub use value::parse_duration;
+
+/// A gateway as its configuration file describes it.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Table `[node]`.
+    pub node: Node,
+    /// Table `[tunnel]`.
+    pub tunnel: Tunnel,
+    /// Tables `[[peer]]`, in the order of the file.
+    pub peers: Vec<PeerConfig>,
+    /// What works, but deserves a second look.
+    pub warnings: Report,
+}
+
+/// This gateway itself.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its identity.
+    pub private_key: PrivateKey,
+    /// Name of the interface that faces the public network. Whether it exists is not known here.
+    pub external: String,
+    /// The prefix that it hops in.
+    pub hop_prefix: Ipv6Net,
+    /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
+    /// answered for open endpoints.
+    pub on_link: bool,
+}
+
+/// The TUN device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Name of the device, `mt6d0` unless given.
+    pub name: String,
+    /// MTU in bytes, 1280 to 65535; it follows the path where none is given.
+    pub mtu: Option<u16>,
+    /// Addresses of the device, with the prefix length of their network.
+    pub addresses: Vec<IpNet>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file says something that cannot be.
+    #[error("{0}")]
+    Invalid(Report),
+}
+
+/// Why a key file cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyFileError {
+    /// It is not there.
+    Missing,
+    /// It cannot be read, or others than its owner can use it; with the remedy.
+    Unusable(String),
+}
+
+/// What reads a key file.
+pub type ReadKey = dyn Fn(&Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError>;
+
+impl Config {
+    /// What the protocol needs of it. `link_mtu` is the MTU of the external interface; `hardware_aes` tells whether
+    /// the processor has AES instructions.
+    pub fn to_node_config(&self, link_mtu: u16, hardware_aes: bool) -> NodeConfig {
+        NodeConfig {
+            private_key: self.node.private_key.clone(),
+            hop_prefix: self.node.hop_prefix,
+            link_mtu,
+            hardware_aes,
+            addresses: self.tunnel.addresses.iter().map(IpNet::addr).collect::<Vec<IpAddr>>(),
+            peers: self.peers.clone(),
+        }
+    }
+
+    /// The peer of this name.
+    pub fn peer(&self, name: &str) -> Option<&PeerConfig> {
+        self.peers.iter().find(|peer| peer.name == name)
+    }
+}
+
+/// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
+pub fn load(path: &Path) -> Result<Config, Error> {
+    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
+    let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
+    if mode & 0o044 != 0 {
+        cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
+    }
+    Ok(config)
+}
+
+/// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
+/// are had from `read_key`. Never panics, whatever `text` is.
+pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Config, Report> {
+    let mut report = Report::new(path, text);
+    let config = document::read(text, &mut report).and_then(|document| {
+        let converted = convert::convert(&document, path, read_key, &mut report);
+        cross::check(&document, converted, &mut report)
+    });
+    match config {
+        Some(mut config) if !report.has_errors() => {
+            config.warnings = report;
+            Ok(config)
+        }
+        _ => Err(report),
+    }
+}
+
+fn read_key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    linux::process::read_private_file(path).map(Zeroizing::new).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => KeyFileError::Missing,
+        _ => KeyFileError::Unusable(error.source.to_string()),
+    })
+}

@@ -1,0 +1,241 @@
+//! What is to be said about a configuration file: where it is, what is wrong, what to do about it.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// Errors and warnings about one configuration file, with its text to show them in. Secrets are blanked out of the
+/// text before it is kept.
+#[derive(Debug, Clone)]
+pub struct Report {
+    path: PathBuf,
+    /// The file with its secrets blanked out; as long, in bytes, as the file.
+    text: String,
+    findings: Vec<Finding>,
+}
+
+/// One error or warning.
+#[derive(Debug, Clone)]
+pub(super) struct Finding {
+    severity: Severity,
+    title: String,
+    /// Byte range of the offending text.
+    span: Range<usize>,
+    label: String,
+    related: Vec<(Range<usize>, String)>,
+    help: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Severity {
+    Warning,
+    Error,
+}
+
+impl Finding {
+    /// An error: `title` says what is wrong, `label` is written at the offending text, `help` says what to do.
+    pub(super) fn error(
+        span: Range<usize>,
+        title: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        let (title, label, help) = (title.into(), label.into(), help.into());
+        Finding { severity: Severity::Error, title, span, label, related: Vec::new(), help }
+    }
+
+    /// A warning, otherwise the same.
+    pub(super) fn warning(
+        span: Range<usize>,
+        title: impl Into<String>,
+        label: impl Into<String>,
+        help: impl Into<String>,
+    ) -> Self {
+        Finding { severity: Severity::Warning, ..Finding::error(span, title, label, help) }
+    }
+
+    /// With a note at another place of the file.
+    pub(super) fn related(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+        self.related.push((span, label.into()));
+        self
+    }
+}
+
+impl Report {
+    pub(super) fn new(path: &Path, text: &str) -> Self {
+        Report { path: path.to_owned(), text: without_secrets(text), findings: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    pub(super) fn has_errors(&self) -> bool {
+        self.errors() > 0
+    }
+
+    /// How many errors it holds.
+    pub fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == Severity::Error).count()
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_empty(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// The report as text, with colours if `styled`; ends without a newline.
+    pub fn render(&self, styled: bool) -> String {
+        let renderer = if styled { Renderer::styled() } else { Renderer::plain() };
+        let path = self.path.to_string_lossy();
+        let shown: Vec<String> =
+            self.findings.iter().map(|finding| renderer.render(&[self.group(finding, &path)])).collect();
+        shown.join("\n\n")
+    }
+
+    fn group<'a>(&'a self, finding: &'a Finding, path: &'a str) -> Group<'a> {
+        let level = match finding.severity {
+            Severity::Warning => Level::WARNING,
+            Severity::Error => Level::ERROR,
+        };
+        let related = finding
+            .related
+            .iter()
+            .map(|(span, label)| AnnotationKind::Context.span(self.within(span)).label(label.as_str()));
+        let snippet = Snippet::source(self.text.as_str())
+            .path(path)
+            .annotation(
+                AnnotationKind::Primary.span(self.within(&finding.span)).label(finding.label.as_str()),
+            )
+            .annotations(related);
+        let group = level.primary_title(finding.title.as_str()).element(snippet);
+        if finding.help.is_empty() {
+            group
+        } else {
+            group.element(Level::HELP.message(finding.help.as_str()))
+        }
+    }
+
+    /// `span` inside the text, on character boundaries and within one line: a span of several lines (a table, an
+    /// array) is shown by its first.
+    fn within(&self, span: &Range<usize>) -> Range<usize> {
+        let start = self.text.floor_char_boundary(span.start.min(self.text.len()));
+        let line_end = self.text[start..].find(['\n', '\r']).map_or(self.text.len(), |at| start + at);
+        let end = self.text.floor_char_boundary(span.end.clamp(start, line_end));
+        start..end
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.render(false))
+    }
+}
+
+/// Shortest run of base64 characters that is taken for a key.
+const KEY_LIKE: usize = 40;
+
+/// `text` with everything blanked that may be a secret: what follows `private_key` and `preshared_key`, and whatever
+/// looks like a key on a line that does not speak of a public one (a misspelt name must not give a key away).
+pub(super) fn without_secrets(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut inside: Option<&str> = None;
+    for line in text.split_inclusive('\n') {
+        if let Some(quotes) = inside {
+            shown.push_str(&blank(line));
+            if line.contains(quotes) {
+                inside = None;
+            }
+        } else if let Some(at) = secret_value(line) {
+            shown.push_str(&line[..at]);
+            shown.push_str(&blank(&line[at..]));
+            inside = ["\"\"\"", "'''"].into_iter().find(|quotes| line[at..].matches(quotes).count() == 1);
+        } else if line.contains("public") {
+            shown.push_str(line);
+        } else {
+            shown.push_str(&blank_keys(line));
+        }
+    }
+    shown
+}
+
+/// Where the value of a secret begins in a line that gives one.
+fn secret_value(line: &str) -> Option<usize> {
+    let name_end = ["private_key", "preshared_key"]
+        .into_iter()
+        .filter_map(|name| {
+            line.match_indices(name)
+                .map(|(at, _)| at + name.len())
+                .find(|&end| !line[end..].starts_with("_file"))
+        })
+        .min()?;
+    line[name_end..].find('=').map(|at| name_end + at + 1)
+}
+
+fn blank(text: &str) -> String {
+    text.chars().map(|c| if c.is_ascii_graphic() && !matches!(c, '"' | '\'') { '*' } else { c }).collect()
+}
+
+/// Whatever looks like a key blanked out of `text`.
+pub(super) fn blank_keys(text: &str) -> String {
+    let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let run = rest.find(|c| !is_key(c)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(run);
+        if word.len() >= KEY_LIKE {
+            shown.push_str(&blank(word));
+        } else {
+            shown.push_str(word);
+        }
+        let other = after.find(is_key).unwrap_or(after.len());
+        shown.push_str(&after[..other]);
+        rest = &after[other..];
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: &str = "yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+
+    #[test]
+    fn secrets_are_blanked_wherever_they_stand() {
+        for line in [
+            format!("private_key = \"{KEY}\""),
+            format!("node.private_key=\"{KEY}\" # a comment"),
+            format!("node = {{ private_key_file = 'a', private_key = '{KEY}' }}"),
+            format!("privat_key = \"{KEY}\""),
+            format!("\"{KEY}\""),
+            format!("preshared_key = \"\"\"\n{KEY}\n\"\"\""),
+            "private_key = \"too short\"".to_owned(),
+            format!("private_key = \"{KEY}"),
+        ] {
+            let shown = without_secrets(&line);
+            assert!(!shown.contains(&KEY[..8]) && !shown.contains("short"), "{shown}");
+            assert_eq!(shown.len(), line.len());
+        }
+    }
+
+    #[test]
+    fn public_keys_and_file_names_are_shown() {
+        for line in [format!("public_key = \"{KEY}\""), "private_key_file = \"site-a.key\"".to_owned()] {
+            assert_eq!(without_secrets(&line), line);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn blanking_keeps_every_offset(text in "(private_key ?= ?\"|'''|[a-zé=\\n\"]|[A-Za-z0-9+/]{44}){0,20}") {
+            let shown = without_secrets(&text);
+            prop_assert_eq!(shown.len(), text.len());
+            prop_assert!(text.char_indices().all(|(at, _)| shown.is_char_boundary(at)));
+        }
+    }
+}

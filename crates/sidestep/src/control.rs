@@ -1,0 +1,49 @@
+//! The control socket of a running daemon, `/run/sidestep/<tunnel name>.sock`.
+//!
+//! A client sends one line of JSON, [`Request`], and gets one JSON document, [`Reply`], to the end of the stream.
+//! The socket has mode 0600; its folder is the operator's to protect further. One client is served at a time, each
+//! within bounded time and memory, so that a stuck one holds up nobody for long, and the daemon never.
+
+mod client;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+pub use client::{Error, ask, find};
+pub use server::{Call, Server};
+
+/// Where the sockets are.
+pub const FOLDER: &str = "/run/sidestep";
+
+/// What a client can ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The status.
+    Show,
+    /// Read the configuration again.
+    Reload,
+    /// Set the test offset of the wall clock; refused unless the daemon was started for tests.
+    TestClockOffset {
+        /// Milliseconds that are added to the wall clock.
+        ms: i64,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    /// What was asked for.
+    Ok(Value),
+    /// Why it was refused.
+    Error(String),
+}
+
+/// The socket of the tunnel of this name.
+pub fn socket_of(tunnel: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{tunnel}.sock"))
+}

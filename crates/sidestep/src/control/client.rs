@@ -1,0 +1,116 @@
+//! Asking a daemon.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{Reply, Request};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing listens on the socket.
+    #[error("no sidestep answers on {}: {source}; is it running (`sidestep up FILE`)?", path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The user may not use the socket.
+    #[error("{} is for its owner alone: try again with sudo", .0.display())]
+    Denied(PathBuf),
+    /// There is no socket to be found.
+    #[error("no sidestep is running: there is no socket in {}", .0.display())]
+    NoSocket(PathBuf),
+    /// There are several.
+    #[error("several tunnels are up: give the name of one: {}", .0.join(", "))]
+    Several(Vec<String>),
+    /// The connection failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The socket.
+        path: PathBuf,
+        /// What failed.
+        source: io::Error,
+    },
+    /// The answer is none.
+    #[error("{}: the answer is not understood: {source}; is the running version another one?", path.display())]
+    Malformed {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// The daemon refused.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Sends `request` to the daemon that listens at `path` and waits for its answer.
+pub fn ask(path: &Path, request: &Request) -> Result<Value, Error> {
+    let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => Error::Denied(path.to_owned()),
+        _ => Error::NotRunning { path: path.to_owned(), source },
+    })?;
+    let answer =
+        exchange(&mut stream, request).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    match serde_json::from_slice(&answer) {
+        Ok(Reply::Ok(value)) => Ok(value),
+        Ok(Reply::Error(message)) => Err(Error::Refused(message)),
+        Err(source) => Err(Error::Malformed { path: path.to_owned(), source }),
+    }
+}
+
+fn exchange(stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"),
+        _ => error,
+    })?;
+    Ok(answer)
+}
+
+/// The only socket in `folder`, or the only one that something listens on.
+pub fn find(folder: &Path) -> Result<PathBuf, Error> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NoSocket(folder.to_owned()));
+        }
+        Err(source) => return Err(Error::Io { path: folder.to_owned(), source }),
+    };
+    let mut sockets: Vec<PathBuf> = entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+        .collect();
+    if sockets.len() > 1 {
+        // Those of daemons that have died are no choice.
+        sockets.retain(|path| UnixStream::connect(path).is_ok());
+    }
+    sockets.sort();
+    match sockets.as_slice() {
+        [] => Err(Error::NoSocket(folder.to_owned())),
+        [_] => Ok(sockets.remove(0)),
+        _ => {
+            let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            Err(Error::Several(sockets.iter().map(name).collect()))
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! Answering clients.
+
+use std::fs::{DirBuilder, Permissions};
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::{Reply, Request};
+
+/// The longest request, in bytes.
+const LONGEST_REQUEST: usize = 4096;
+/// How long a client may take to send its request.
+const REQUEST_TIME: Duration = Duration::from_secs(1);
+/// How long the daemon may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long a client may take to read its answer.
+const REPLY_TIME: Duration = Duration::from_secs(2);
+
+/// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is ending.
+#[derive(Debug)]
+pub struct Call {
+    /// What is asked for.
+    pub request: Request,
+    answer: SyncSender<Reply>,
+}
+
+impl Call {
+    /// Answers. Never blocks; a client that has gone does not matter.
+    pub fn answer(self, reply: Reply) {
+        let _ = self.answer.try_send(reply);
+    }
+}
+
+/// The listening socket, served by a thread of its own. Dropping it ends the thread and removes the socket.
+#[derive(Debug)]
+pub struct Server {
+    path: PathBuf,
+    /// Device and inode of the socket file, to remove no other.
+    identity: (u64, u64),
+    /// The listening socket once more: shutting it down wakes the thread from `accept`.
+    listener: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `path`, whose folder is made if need be. The file of a daemon that has died is replaced; where one
+    /// answers, or something else than a socket is, this fails with a message that names the path.
+    ///
+    /// `deliver` is called on the server's thread for each request: it hands the call to the daemon's thread
+    /// (a channel and whatever wakes it) and returns at once.
+    pub fn start(path: &Path, deliver: impl FnMut(Call) + Send + 'static) -> io::Result<Server> {
+        let about_path =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about_path)?;
+        }
+        make_way(path)?;
+        let listener = UnixListener::bind(path).map_err(about_path)?;
+        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
+        let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
+        let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
+        let thread =
+            std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener, deliver))?;
+        Ok(Server {
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+            listener: waker,
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
+        if ours {
+            // In a folder that the daemon may no longer write to, the file stays; the next start replaces it.
+            let _ = std::fs::remove_file(&self.path);
+        }
+        if self.listener.shutdown(Shutdown::Both).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Removes the socket of a daemon that has died.
+fn make_way(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    let shown = path.display();
+    let taken = |what: String| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
+    if !metadata.file_type().is_socket() {
+        return taken(format!("{shown} exists and is no socket: remove it, or choose another with --socket"));
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => {
+            taken(format!("another sidestep answers on {shown}: end it, or choose another with --socket"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) => Err(io::Error::new(error.kind(), format!("{shown}: {error}"))),
+    }
+}
+
+fn serve(listener: &UnixListener, mut deliver: impl FnMut(Call)) {
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                // A client that fails is its own affair.
+                let _ = serve_one(&stream, &mut deliver);
+            }
+            // Shut down.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
+            // No descriptor or memory left: some may come free.
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+    }
+}
+
+fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<()> {
+    let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
+        Ok(line) => match serde_json::from_slice(&line) {
+            Ok(request) => {
+                let (answer, answered) = sync_channel(1);
+                deliver(Call { request, answer });
+                wait(&answered)
+            }
+            Err(error) => Reply::Error(format!("not a request: {error}")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Reply::Error(error.to_string()),
+        Err(error) => return Err(error),
+    };
+    let mut document = serde_json::to_vec(&reply)?;
+    document.push(b'\n');
+    Timed::new(stream, REPLY_TIME).write_all(&document)
+}
+
+fn wait(answered: &Receiver<Reply>) -> Reply {
+    answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
+        Reply::Error(match error {
+            RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
+            RecvTimeoutError::Disconnected => "the daemon is ending".to_owned(),
+        })
+    })
+}
+
+/// One line, or all that comes until the client stops sending.
+fn read_request(mut stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    let mut buffer = [0; 512];
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if let Some(end) = buffer[..count].iter().position(|&byte| byte == b'\n') {
+            line.extend_from_slice(&buffer[..end]);
+            return Ok(line);
+        }
+        line.extend_from_slice(&buffer[..count]);
+        if line.len() > LONGEST_REQUEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the request is too long"));
+        }
+        if count == 0 {
+            return Ok(line);
+        }
+    }
+}
+
+/// A stream with a deadline for all that is read from it or written to it.
+struct Timed<'a> {
+    stream: &'a UnixStream,
+    deadline: Instant,
+}
+
+impl<'a> Timed<'a> {
+    fn new(stream: &'a UnixStream, time: Duration) -> Self {
+        Timed { stream, deadline: Instant::now() + time }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for Timed<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Error, ask, find};
+    use super::*;
+    use serde_json::json;
+    use std::sync::mpsc::channel;
+
+    /// A daemon that echoes requests, in a folder of its own.
+    fn daemon(folder: &Path) -> (Server, PathBuf) {
+        let path = folder.join("run/mt6d0.sock");
+        let (calls, received) = channel::<Call>();
+        let server = Server::start(&path, move |call| drop(calls.send(call))).unwrap();
+        std::thread::spawn(move || {
+            for call in received {
+                let reply = match call.request {
+                    Request::Show => Reply::Ok(json!({"version": "0"})),
+                    Request::Reload => Reply::Error("the file is wrong".into()),
+                    Request::TestClockOffset { .. } => continue,
+                };
+                call.answer(reply);
+            }
+        });
+        (server, path)
+    }
+
+    #[test]
+    fn requests_are_answered_until_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, path) = daemon(folder.path());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(find(&folder.path().join("run")).unwrap(), path);
+        for _ in 0..3 {
+            assert_eq!(ask(&path, &Request::Show).unwrap(), json!({"version": "0"}));
+        }
+        let refused = ask(&path, &Request::Reload).unwrap_err();
+        assert_eq!(refused.to_string(), "the file is wrong");
+        let dropped = ask(&path, &Request::TestClockOffset { ms: -5 }).unwrap_err();
+        assert_eq!(dropped.to_string(), "the daemon is ending");
+        drop(server);
+        assert!(!path.exists());
+        assert!(matches!(ask(&path, &Request::Show), Err(Error::NotRunning { .. })));
+    }
+
+    #[test]
+    fn a_second_daemon_is_refused_and_a_dead_one_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, path) = daemon(folder.path());
+        let second = Server::start(&path, drop).unwrap_err();
+        assert!(second.to_string().contains("another sidestep answers"), "{second}");
+        assert!(ask(&path, &Request::Show).is_ok());
+        drop(server);
+
+        drop(UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        let (_server, path) = daemon(folder.path());
+        assert!(ask(&path, &Request::Show).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_socket_is_left_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mt6d0.sock");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(Server::start(&path, drop).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[test]
+    fn a_stuck_client_and_nonsense_hold_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let (_server, path) = daemon(folder.path());
+        let _stuck = UnixStream::connect(&path).unwrap();
+        let mut long = UnixStream::connect(&path).unwrap();
+        long.write_all(&[b'x'; 2 * LONGEST_REQUEST]).unwrap();
+        let mut nonsense = UnixStream::connect(&path).unwrap();
+        nonsense.write_all(b"{\"command\":\"shoe\"}\n").unwrap();
+        assert!(ask(&path, &Request::Show).is_ok());
+        let mut answer = String::new();
+        nonsense.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("{\"error\":\"not a request"), "{answer}");
+    }
+
+    #[test]
+    fn several_sockets_are_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(find(folder.path()), Err(Error::NoSocket(_))));
+        let _sockets =
+            ["one.sock", "two.sock"].map(|name| UnixListener::bind(folder.path().join(name)).unwrap());
+        assert_eq!(
+            find(folder.path()).unwrap_err().to_string(),
+            "several tunnels are up: give the name of one: one, two"
+        );
+    }
+
+    #[test]
+    fn requests_as_they_are_written_by_hand() {
+        let parse = |text| serde_json::from_str::<Request>(text).unwrap();
+        assert_eq!(parse(r#"{"command":"show"}"#), Request::Show);
+        assert_eq!(parse(r#"{"command":"reload"}"#), Request::Reload);
+        assert_eq!(
+            parse(r#"{"command":"test-clock-offset","ms":-30000}"#),
+            Request::TestClockOffset { ms: -30_000 }
+        );
+    }
+}

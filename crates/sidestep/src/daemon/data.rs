@@ -1,0 +1,248 @@
+//! The packet path: TUN device, endpoint sockets, and the protocol between them.
+//!
+//! Outwards, super-packets of several TUN reads gather in the outbox and leave with one call for each run of equal
+//! datagrams of an endpoint. Inwards, the datagrams of several receives are opened where they lie in the arena, merged
+//! across receives, and written to the TUN device with one call for each merged packet. Nothing waits for a batch to
+//! fill: a turn handles what is there.
+
+use std::io::IoSlice;
+use std::ops::Range;
+
+use linux::event::{Interest, Poller};
+use linux::tun;
+use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome};
+use mt6d::{Deliver, EndpointId, Node, Now, Outbox};
+use tracing::debug;
+use wire::coalesce::{Coalescer, Offloads};
+use wire::virtio_net;
+
+/// TUN reads in one turn.
+const READS: usize = 8;
+/// Receives in one turn, all sockets together, before what came is written.
+const RECEIVES: usize = 16;
+/// Receives from one socket before the next has its turn.
+const RECEIVES_OF_ONE: usize = 8;
+/// ICMPv6 type of Packet Too Big.
+const PACKET_TOO_BIG: u8 = 2;
+
+/// A socket in use, or what it takes to know that it is wanted.
+enum Slot {
+    Opening(EndpointId),
+    Open(EndpointId, EndpointSocket),
+}
+
+pub(super) struct DataPath {
+    pub(super) outbox: Outbox,
+    tun: tun::Queue,
+    sockets: Vec<Option<Slot>>,
+    read_buffer: Vec<u8>,
+    arena: Vec<u8>,
+    /// Receives that lie in the arena.
+    received: usize,
+    sink: Sink,
+}
+
+/// Takes what comes out of the tunnel.
+struct Sink {
+    coalescer: Coalescer,
+    own: Vec<Vec<u8>>,
+    mtu_changed: bool,
+}
+
+impl Deliver for Sink {
+    fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
+        self.coalescer.push(arena, header, rest);
+    }
+
+    fn own(&mut self, packet: &[u8]) {
+        self.own.push(packet.to_vec());
+    }
+
+    fn mtu_changed(&mut self) {
+        self.mtu_changed = true;
+    }
+}
+
+impl DataPath {
+    pub(super) fn new(device: tun::Device) -> Result<Self, linux::Error> {
+        let tcp = device.offloads >= tun::Offloads::Tcp;
+        let udp = device.offloads >= tun::Offloads::TcpAndUdp;
+        let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
+        let tun = device.queues.into_iter().next().expect("one queue was asked for");
+        Ok(DataPath {
+            outbox: Outbox::new(),
+            tun,
+            sockets: Vec::new(),
+            read_buffer: vec![0; tun::MAX_READ],
+            arena: vec![0; RECEIVES * MAX_RECEIVE],
+            received: 0,
+            sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
+        })
+    }
+
+    pub(super) fn tun(&self) -> &tun::Queue {
+        &self.tun
+    }
+
+    /// Whether the protocol knows a path better than before, since it was last asked.
+    pub(super) fn mtu_changed(&mut self) -> bool {
+        std::mem::take(&mut self.sink.mtu_changed)
+    }
+
+    /// A socket was asked for.
+    pub(super) fn opening(&mut self, id: EndpointId) {
+        if self.sockets.len() <= id.slot() {
+            self.sockets.resize_with(id.slot() + 1, || None);
+        }
+        self.sockets[id.slot()] = Some(Slot::Opening(id));
+    }
+
+    /// A socket is here; given back if it is not wanted any more.
+    pub(super) fn opened(&mut self, id: EndpointId, socket: EndpointSocket, poller: &Poller) -> Option<EndpointSocket> {
+        let wanted = |slot: &&mut Option<Slot>| matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id);
+        let Some(slot) = self.sockets.get_mut(id.slot()).filter(wanted) else { return Some(socket) };
+        if let Err(error) = poller.add(&socket, id.as_u64(), Interest::Readable) {
+            debug!("{error}");
+        }
+        *slot = Some(Slot::Open(id, socket));
+        None
+    }
+
+    /// A socket could not be opened.
+    pub(super) fn not_opened(&mut self, id: EndpointId) {
+        if let Some(slot) = self.sockets.get_mut(id.slot())
+            && matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id)
+        {
+            *slot = None;
+        }
+    }
+
+    /// A socket is wanted no more; given back if it was open.
+    pub(super) fn close(&mut self, id: EndpointId, poller: &Poller) -> Option<EndpointSocket> {
+        let slot = self.sockets.get_mut(id.slot())?;
+        match slot.take() {
+            Some(Slot::Open(open, socket)) if open == id => {
+                if let Err(error) = poller.remove(&socket) {
+                    debug!("{error}");
+                }
+                Some(socket)
+            }
+            Some(Slot::Opening(opening)) if opening == id => None,
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Time for the protocol.
+    pub(super) fn timeout(&mut self, node: &mut Node, now: Now) {
+        node.handle_timeout(now, &mut self.outbox, &mut self.sink);
+    }
+
+    /// Reads packets from the TUN device and sends them.
+    pub(super) fn from_tun(&mut self, node: &mut Node, now: Now) {
+        for _ in 0..READS {
+            let length = match self.tun.read(&mut self.read_buffer) {
+                Ok(Some(length)) if length > virtio_net::LEN => length,
+                Ok(Some(_)) => continue,
+                Ok(None) => break,
+                Err(error) => {
+                    debug!("{error}");
+                    break;
+                }
+            };
+            let (header, packet) = self.read_buffer[..length].split_at_mut(virtio_net::LEN);
+            let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
+            node.send(&header, packet, now, &mut self.outbox, &mut self.sink);
+        }
+        self.send_outbox(node);
+    }
+
+    /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
+    pub(super) fn from_endpoint(&mut self, token: u64, error: bool, node: &mut Node, now: Now) {
+        // The token's low half is the endpoint's slot.
+        let slot = token as u32 as usize;
+        if error && let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) {
+            let mut quoted = [0; 256];
+            while let Ok(Some(queued)) = socket.recv_error(&mut quoted) {
+                let too_big = (queued.icmp_type == PACKET_TOO_BIG).then_some(queued.info);
+                node.path_error(*id, &quoted[..queued.len.min(quoted.len())], too_big, now);
+            }
+        }
+        for _ in 0..RECEIVES_OF_ONE {
+            if self.received == RECEIVES {
+                self.write_tun();
+            }
+            let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) else { return };
+            if id.as_u64() != token {
+                return;
+            }
+            let start = self.received * MAX_RECEIVE;
+            let received = match socket.recv(&mut self.arena[start..start + MAX_RECEIVE]) {
+                Ok(Some(received)) => received,
+                Ok(None) => return,
+                Err(error) => {
+                    debug!("{error}");
+                    return;
+                }
+            };
+            self.received += 1;
+            let id = *id;
+            let end = start + received.len;
+            for at in (start..end).step_by(received.segment_size) {
+                let at = at..(at + received.segment_size).min(end);
+                let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
+                node.receive(id, received.source, received.ecn, arena, at, now, outbox, sink);
+            }
+        }
+    }
+
+    /// Sends and writes all that has gathered.
+    pub(super) fn flush(&mut self, node: &mut Node) {
+        self.write_tun();
+        self.send_outbox(node);
+    }
+
+    fn write_tun(&mut self) {
+        for packet in self.sink.coalescer.packets() {
+            let mut pieces = [IoSlice::new(&[]); wire::coalesce::MAX_PIECES + 1];
+            pieces[0] = IoSlice::new(packet.head);
+            for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
+                *slot = IoSlice::new(&self.arena[piece.clone()]);
+            }
+            if let Err(error) = self.tun.write(&pieces[..=packet.pieces.len()]) {
+                debug!("{error}");
+            }
+        }
+        self.sink.coalescer.clear();
+        self.received = 0;
+        let header = virtio_net::Header::NONE.to_bytes();
+        for packet in self.sink.own.drain(..) {
+            if let Err(error) = self.tun.write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
+                debug!("{error}");
+            }
+        }
+    }
+
+    fn send_outbox(&mut self, node: &mut Node) {
+        for (batch, bytes) in self.outbox.batches() {
+            let sent = match self.sockets.get(batch.endpoint.slot()) {
+                Some(Some(Slot::Open(id, socket))) if *id == batch.endpoint => {
+                    let segment = (bytes.len() > batch.segment).then_some(batch.segment as u16);
+                    socket.send(bytes, segment, batch.to, batch.ecn)
+                }
+                _ => Ok(SendOutcome::Dropped),
+            };
+            match sent {
+                Ok(SendOutcome::Sent) => {}
+                Ok(_) => node.send_failed(batch.endpoint),
+                Err(error) => {
+                    debug!("{error}");
+                    node.send_failed(batch.endpoint);
+                }
+            }
+        }
+        self.outbox.clear();
+    }
+}

@@ -1,0 +1,400 @@
+//! What is set up in the kernel: addresses and routes of the TUN device, the hopping prefix's local route and dark
+//! table, neighbor discovery for on-link prefixes, and the endpoint sockets.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use ipnet::{IpNet, Ipv6Net};
+use linux::event::{Events, Interest, Poller, Waker};
+use linux::neighbor::Responder;
+use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
+use linux::udp::{EndpointSocket, Options};
+use linux::undo::Journal;
+use linux::nft;
+use mt6d::EndpointId;
+use tracing::{debug, info, warn};
+
+use super::Error;
+use crate::config::Config;
+
+/// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
+const OVERHEAD: u16 = 39;
+/// Bytes that it adds to an IPv4 packet beyond that: its addresses are not left out.
+const OVERHEAD_IPV4: u16 = 32;
+
+/// What the kernel thread is told.
+pub(super) enum Command {
+    Open { id: EndpointId, local: SocketAddrV6, remote: Option<SocketAddrV6> },
+    Close(EndpointSocket),
+    /// The largest inner IPv6 packet that goes to these prefixes unsplit.
+    Mtu { prefixes: Vec<IpNet>, mtu: u16 },
+    Apply { config: Box<Config>, answer: mpsc::Sender<Result<(), Error>> },
+    End,
+}
+
+/// What it tells.
+pub(super) enum Outcome {
+    Opened { id: EndpointId, socket: linux::Result<EndpointSocket> },
+    LinkMtu(u16),
+}
+
+/// What is set up. Starts empty; [`Kernel::apply`] leads from one state to the next.
+#[derive(Clone, Default)]
+struct State {
+    hop: Option<(Ipv6Net, bool)>,
+    addresses: Vec<IpNet>,
+    routes: HashSet<IpNet>,
+    mtu: Option<u16>,
+}
+
+impl State {
+    fn of(config: &Config) -> Self {
+        State {
+            hop: Some((config.node.hop_prefix, config.node.on_link)),
+            addresses: config.tunnel.addresses.clone(),
+            routes: config.peers.iter().flat_map(|p| p.allowed_ips.iter().copied()).collect(),
+            mtu: config.tunnel.mtu,
+        }
+    }
+}
+
+/// On-link hopping: who answers for it, and for what.
+struct OnLink {
+    responder: Responder,
+    active: HashSet<Ipv6Addr>,
+    /// Where a peer was last, by the network it hops in: its next endpoint has the same hardware address.
+    last_seen: HashMap<Ipv6Net, Ipv6Addr>,
+    own: Vec<Ipv6Addr>,
+}
+
+pub(super) struct Kernel {
+    tunnel: String,
+    tun_index: u32,
+    link: Link,
+    netlink: Netlink,
+    journal: Journal,
+    sockets: Options,
+    state: State,
+    on_link: Option<OnLink>,
+    route_mtus: HashMap<IpNet, u16>,
+}
+
+impl Kernel {
+    /// Looks at the interfaces, and takes back what an earlier run left behind.
+    pub(super) fn open(config: &Config, tun_index: u32, sockets: Options, journal: &Path) -> Result<Self, Error> {
+        let mut netlink = Netlink::open()?;
+        let external = &config.node.external;
+        let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
+        let (journal, left) = Journal::open(journal, &mut netlink)?;
+        if !left.is_empty() {
+            info!("an earlier run did not end cleanly: {} things that it left in the kernel are removed", left.len());
+        }
+        Ok(Kernel {
+            tunnel: config.tunnel.name.clone(),
+            tun_index,
+            link,
+            netlink,
+            journal,
+            sockets,
+            state: State::default(),
+            on_link: None,
+            route_mtus: HashMap::new(),
+        })
+    }
+
+    /// MTU of the external interface.
+    pub(super) fn link_mtu(&self) -> u16 {
+        self.link.mtu.clamp(1280, u16::MAX.into()) as u16
+    }
+
+    /// Leads to what the configuration asks for; if that fails, back to what was.
+    pub(super) fn apply(&mut self, config: &Config) -> Result<(), Error> {
+        let (old, new) = (self.state.clone(), State::of(config));
+        let result = self.change(new);
+        if result.is_err()
+            && let Err(error) = self.change(old)
+        {
+            warn!("could not go back to what was before: {error}");
+        }
+        result
+    }
+
+    fn change(&mut self, new: State) -> Result<(), Error> {
+        if new.hop != self.state.hop {
+            self.change_prefix(new.hop)?;
+        }
+        let mtu = new.mtu.unwrap_or_else(|| (self.link_mtu() - OVERHEAD).max(1280));
+        self.netlink.set_link_mtu(self.tun_index, mtu.into())?;
+        self.state.mtu = new.mtu;
+        for address in new.addresses.iter().filter(|a| !self.state.addresses.contains(a)).copied().collect::<Vec<_>>() {
+            self.netlink.add_address(self.tun_index, address, false)?;
+            self.state.addresses.push(address);
+        }
+        for address in self.state.addresses.iter().filter(|a| !new.addresses.contains(a)).copied().collect::<Vec<_>>() {
+            self.netlink.delete_address(self.tun_index, address)?;
+            self.state.addresses.retain(|a| *a != address);
+        }
+        self.netlink.set_link_up(self.tun_index, true)?;
+        for prefix in new.routes.difference(&self.state.routes).copied().collect::<Vec<_>>() {
+            self.netlink.add_route(&Route::device(prefix, self.tun_index))?;
+            self.state.routes.insert(prefix);
+        }
+        for prefix in self.state.routes.difference(&new.routes).copied().collect::<Vec<_>>() {
+            self.netlink.delete_route(&Route::device(prefix, self.tun_index))?;
+            self.state.routes.remove(&prefix);
+            self.route_mtus.remove(&prefix);
+        }
+        Ok(())
+    }
+
+    fn change_prefix(&mut self, new: Option<(Ipv6Net, bool)>) -> Result<(), Error> {
+        if let Some((prefix, on_link)) = new {
+            if on_link {
+                let own = self.own_addresses(prefix)?;
+                self.journal.darken(&self.tunnel, prefix, nft::Reach::OnLink(&self.link.name), &own)?;
+                let mac = self.link.mac.ok_or_else(|| {
+                    Error::Limit(format!("[node] on_link: {} has no hardware address to answer with", self.link.name))
+                })?;
+                self.on_link = Some(OnLink {
+                    responder: Responder::open(self.link.index, mac)?,
+                    active: HashSet::new(),
+                    last_seen: HashMap::new(),
+                    own,
+                });
+            } else {
+                self.journal.darken(&self.tunnel, prefix, nft::Reach::Routed, &[])?;
+                self.on_link = None;
+                self.add_local(IpNet::V6(prefix))?;
+            }
+        }
+        if let Some((old, false)) = self.state.hop {
+            self.journal.delete_route(&mut self.netlink, &Route::local(IpNet::V6(old)))?;
+        }
+        self.state.hop = new;
+        Ok(())
+    }
+
+    /// Makes addresses local. Where somebody did already, theirs serves, and stays.
+    fn add_local(&mut self, prefix: IpNet) -> Result<(), linux::Error> {
+        match self.journal.add_route(&mut self.netlink, Route::local(prefix)) {
+            Err(error) if error.already_exists() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let addresses = self.netlink.addresses(self.link.index)?;
+        let inside = addresses.iter().filter_map(|a| match a.address.addr() {
+            IpAddr::V6(address) if prefix.contains(&address) => Some(address),
+            _ => None,
+        });
+        Ok(inside.collect())
+    }
+
+    /// Removes all that was set up.
+    pub(super) fn close(mut self) {
+        if let Err(error) = self.journal.undo_all(&mut self.netlink) {
+            warn!("not all could be removed from the kernel, the next start tries again: {error}");
+        }
+    }
+
+    /// Starts the thread.
+    #[expect(clippy::type_complexity, reason = "the ends of a channel, a waker and a thread")]
+    pub(super) fn start(
+        mut self,
+        tell: impl Fn(Outcome) + Send + 'static,
+    ) -> Result<(mpsc::Sender<Command>, Waker, JoinHandle<Kernel>), Error> {
+        let (commands, received) = mpsc::channel();
+        let waker = Waker::new()?;
+        let poller = Poller::new()?;
+        let monitor = Monitor::open()?;
+        let woken = waker.clone();
+        let run = move || {
+            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &tell) {
+                warn!("the kernel thread ends: {error}");
+            }
+            self
+        };
+        let thread = std::thread::Builder::new().name("kernel".into()).spawn(run)?;
+        Ok((commands, waker, thread))
+    }
+
+    fn run(
+        &mut self,
+        commands: &mpsc::Receiver<Command>,
+        waker: &Waker,
+        poller: &Poller,
+        monitor: &Monitor,
+        tell: &dyn Fn(Outcome),
+    ) -> Result<(), Error> {
+        const WAKER: u64 = 0;
+        const MONITOR: u64 = 1;
+        const RESPONDER: u64 = 2;
+        poller.add(waker, WAKER, Interest::Readable)?;
+        poller.add(monitor, MONITOR, Interest::Readable)?;
+        if let Some(on_link) = &self.on_link {
+            poller.add(&on_link.responder, RESPONDER, Interest::Readable)?;
+        }
+        let mut events = Events::with_capacity(4);
+        loop {
+            poller.wait(&mut events, None)?;
+            for event in events.iter() {
+                match event.token {
+                    WAKER => waker.drain(),
+                    MONITOR => self.changed(monitor, tell),
+                    _ => self.answer_solicitations(),
+                }
+            }
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Open { id, local, remote } => {
+                        let socket = self.open_endpoint(local, remote);
+                        tell(Outcome::Opened { id, socket });
+                    }
+                    Command::Close(socket) => self.close_endpoint(socket),
+                    Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
+                    Command::Apply { config, answer } => {
+                        let result = self.apply(&config);
+                        if let Some(on_link) = &self.on_link {
+                            // A responder that is new; the old one left the poller when it was closed.
+                            let _ = poller.add(&on_link.responder, RESPONDER, Interest::Readable);
+                        }
+                        let _ = answer.send(result);
+                    }
+                    Command::End => return Ok(()),
+                }
+            }
+        }
+    }
+
+    fn open_endpoint(&mut self, local: SocketAddrV6, remote: Option<SocketAddrV6>) -> linux::Result<EndpointSocket> {
+        if self.on_link.is_some() {
+            self.add_local(IpNet::from(IpAddr::V6(*local.ip())))?;
+            if let Some(remote) = remote {
+                self.warm(*local.ip(), *remote.ip());
+            }
+        }
+        match EndpointSocket::open(local, remote, &self.sockets) {
+            Ok(socket) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.active.insert(*local.ip());
+                }
+                Ok(socket)
+            }
+            Err(error) => {
+                self.forget(*local.ip(), remote.map(|r| *r.ip()));
+                Err(error)
+            }
+        }
+    }
+
+    fn close_endpoint(&mut self, socket: EndpointSocket) {
+        let (local, remote) = (*socket.local().ip(), socket.remote().map(|r| *r.ip()));
+        drop(socket);
+        self.forget(local, remote);
+    }
+
+    /// Takes back what an on-link endpoint needed.
+    fn forget(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
+        let Some(on_link) = &mut self.on_link else { return };
+        on_link.active.remove(&local);
+        let route = Route::local(IpNet::from(IpAddr::V6(local)));
+        if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
+            debug!("{error}");
+        }
+        if let Some(remote) = remote
+            && let Err(error) = self.journal.delete_neighbor(&mut self.netlink, self.link.index, remote)
+        {
+            debug!("{error}");
+        }
+    }
+
+    /// Sees that neither end of an on-link endpoint waits for address resolution when its epoch begins: a router
+    /// learns our address, and a peer on the link is entered with the hardware address that it has now.
+    fn warm(&mut self, local: Ipv6Addr, remote: Ipv6Addr) {
+        let Ok(Some(hop)) = self.netlink.route_to(IpAddr::V6(remote)) else { return };
+        let Some(on_link) = self.on_link.as_mut().filter(|_| hop.index == self.link.index) else { return };
+        let mut mac_of = |address: Ipv6Addr| {
+            let entry = self.netlink.neighbor(self.link.index, IpAddr::V6(address)).ok().flatten()?;
+            entry.mac.filter(|_| entry.usable)
+        };
+        match hop.gateway {
+            Some(IpAddr::V6(router)) => {
+                if let Some(mac) = mac_of(router)
+                    && let Err(error) = on_link.responder.introduce(local, router, mac)
+                {
+                    debug!("{error}");
+                }
+            }
+            Some(IpAddr::V4(_)) => {}
+            None => {
+                let network = Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc();
+                let mac = on_link.last_seen.get(&network).copied().and_then(&mut mac_of);
+                on_link.last_seen.insert(network, remote);
+                if let Some(mac) = mac
+                    && let Err(error) =
+                        self.journal.add_neighbor(&mut self.netlink, self.link.index, remote, mac, NeighborState::Reachable)
+                {
+                    debug!("{error}");
+                }
+            }
+        }
+    }
+
+    fn answer_solicitations(&mut self) {
+        if let Some(on_link) = &mut self.on_link
+            && let Err(error) = on_link.responder.handle(|address| on_link.active.contains(&address))
+        {
+            debug!("{error}");
+        }
+    }
+
+    fn set_mtu(&mut self, prefixes: &[IpNet], mtu: u16) {
+        let fits = self.state.mtu.unwrap_or(u16::MAX).min(mtu);
+        for prefix in prefixes.iter().filter(|p| self.state.routes.contains(p)) {
+            let fits = if prefix.addr().is_ipv4() { fits - OVERHEAD_IPV4 } else { fits };
+            let mut route = Route::device(*prefix, self.tun_index);
+            if self.route_mtus.insert(*prefix, fits) == Some(fits) {
+                continue;
+            }
+            if let Err(error) = self.netlink.set_route_mtu(&mut route, Some(fits.into())) {
+                debug!("{error}");
+            }
+        }
+    }
+
+    fn changed(&mut self, monitor: &Monitor, tell: &dyn Fn(Outcome)) {
+        let changes = monitor.read().unwrap_or_else(|error| {
+            debug!("{error}");
+            Vec::new()
+        });
+        let index = self.link.index;
+        for change in changes {
+            match change {
+                Change::Link(link) if link.index == index => {
+                    if link.up != self.link.up {
+                        info!("{} is {}", link.name, if link.up { "up" } else { "down" });
+                    }
+                    self.link = link;
+                    tell(Outcome::LinkMtu(self.link_mtu()));
+                }
+                Change::Address(_) | Change::AddressGone(_) | Change::Missed => self.refresh_own(),
+                _ => {}
+            }
+        }
+    }
+
+    /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
+    fn refresh_own(&mut self) {
+        let Some((prefix, true)) = self.state.hop else { return };
+        let Ok(own) = self.own_addresses(prefix) else { return };
+        let Some(on_link) = self.on_link.as_mut().filter(|o| o.own != own) else { return };
+        match nft::set_own_addresses(&self.tunnel, &own) {
+            Ok(()) => on_link.own = own,
+            Err(error) => warn!("{error}"),
+        }
+    }
+}

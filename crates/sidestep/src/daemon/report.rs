@@ -1,0 +1,61 @@
+//! The protocol's status as the document of `sidestep show --json`.
+
+use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
+
+use crate::config::Config;
+use crate::status::{Endpoint, Peer, Session, State, Status};
+
+/// The daemon as it is now.
+pub(super) fn status(config: &Config, node: &Node, now: Now, started: Time) -> Status {
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        tunnel: config.tunnel.name.clone(),
+        public_key: config.node.private_key.public().to_string(),
+        external: config.node.external.clone(),
+        hop_prefix: node.hop_prefix(),
+        uptime_s: now.boot.since(started).as_secs(),
+        drops: drops(node.drops()),
+        peers: node.status(now).map(peer).collect(),
+    }
+}
+
+fn peer(status: PeerStatus) -> Peer {
+    let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
+        let endpoint = |l: &LaneStatus| Endpoint { lane: l.lane, address: *pick(l).ip(), port: pick(l).port() };
+        status.lanes.iter().map(endpoint).collect()
+    };
+    Peer {
+        public_key: status.public_key.to_string(),
+        hop_prefix: status.hop_prefix,
+        state: match status.state {
+            PeerState::Idle => State::Idle,
+            PeerState::Handshake => State::Handshake,
+            PeerState::Established => State::Established,
+        },
+        session: status.session.map(|s| Session {
+            age_s: s.age.as_secs(),
+            rekeys: s.rekeys,
+            cipher: s.cipher.to_owned(),
+        }),
+        epoch: status.lanes.first().map(|l| l.epoch),
+        rotations: status.rotations,
+        skips: status.skips,
+        local: end(|l| l.local),
+        remote: end(|l| l.remote),
+        next_rotation_ms: status.next_rotation.map(|d| d.as_millis() as u64),
+        tx_packets: status.tx_packets,
+        tx_bytes: status.tx_bytes,
+        rx_packets: status.rx_packets,
+        rx_bytes: status.rx_bytes,
+        drops: drops(&status.drops),
+        rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
+        clock_offset_ms: status.clock_offset_ms,
+        path_mtu: status.path_mtu.unwrap_or(0),
+        handshakes: status.handshakes,
+        name: status.name,
+    }
+}
+
+fn drops(drops: &Drops) -> std::collections::BTreeMap<String, u64> {
+    drops.nonzero().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+}

@@ -1,0 +1,53 @@
+//! `genkey`, `pubkey`, `genpsk`.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+
+use mt6d::keys::{PresharedKey, PrivateKey};
+use zeroize::Zeroizing;
+
+use crate::cli::{Failure, print};
+
+/// More than a key and its newline are not read from standard input.
+const LONGEST: u64 = 4096;
+
+pub(crate) fn generate_private() -> Result<(), Failure> {
+    let key = PrivateKey::from_bytes(*random()?);
+    print_secret(&key.to_base64())
+}
+
+pub(crate) fn generate_preshared() -> Result<(), Failure> {
+    let key = PresharedKey::from_bytes(*random()?);
+    print_secret(&key.to_base64())
+}
+
+pub(crate) fn public_of_stdin() -> Result<(), Failure> {
+    let mut text = Zeroizing::new(String::new());
+    let read = io::stdin().lock().take(LONGEST).read_to_string(&mut text);
+    read.map_err(|error| Failure::Message(format!("cannot read standard input: {error}")))?;
+    let key: PrivateKey =
+        text.parse().map_err(|error| Failure::Message(format!("standard input is {error}")))?;
+    print(format_args!("{}\n", key.public()))
+}
+
+fn random() -> Result<Zeroizing<[u8; 32]>, Failure> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    getrandom::fill(bytes.as_mut_slice())
+        .map_err(|error| Failure::Message(format!("the kernel gives no randomness: {error}")))?;
+    Ok(bytes)
+}
+
+/// Prints a secret, and warns if it goes to a file that others can read.
+fn print_secret(key: &str) -> Result<(), Failure> {
+    let metadata = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
+    if metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o077 != 0) {
+        let _ = writeln!(
+            io::stderr(),
+            "sidestep: warning: others can read the file that this key is written to: \
+             chmod 600 it, and next time `umask 077` before"
+        );
+    }
+    print(format_args!("{key}\n"))
+}

@@ -1,0 +1,48 @@
+//! `show`: the status as text, JSON, and a screen that follows it.
+
+mod screen;
+mod text;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::cli::{Failure, print};
+use crate::control::{self, Request};
+use crate::status::Status;
+
+pub use text::describe;
+
+/// How often `--watch` asks.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
+pub fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
+    if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return screen::follow(socket);
+    }
+    loop {
+        if json {
+            let value = control::ask(socket, &Request::Show)?;
+            // On one line each where there are many.
+            let text =
+                if watch { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
+            print(format_args!("{text}\n"))?;
+        } else {
+            print(describe(&ask(socket)?))?;
+        }
+        if !watch {
+            return Ok(());
+        }
+        std::thread::sleep(INTERVAL);
+        if !json {
+            print("\n")?;
+        }
+    }
+}
+
+fn ask(socket: &Path) -> Result<Status, control::Error> {
+    let value = control::ask(socket, &Request::Show)?;
+    serde_json::from_value(value)
+        .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
+}

@@ -1,0 +1,187 @@
+//! The status as text, in the manner of `wg show`.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+
+use crate::status::{Endpoint, Peer, State, Status};
+
+/// The status as text for a terminal.
+pub fn describe(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_status(&mut text, status);
+    text
+}
+
+fn write_status(text: &mut String, status: &Status) -> fmt::Result {
+    writeln!(text, "tunnel: {}", status.tunnel)?;
+    writeln!(text, "  public key: {}", status.public_key)?;
+    writeln!(text, "  hopping prefix: {} on {}", status.hop_prefix, status.external)?;
+    writeln!(text, "  running for: {}, version {}", duration(status.uptime_s), status.version)?;
+    write_drops(text, &status.drops)?;
+    for peer in &status.peers {
+        write_peer(text, peer)?;
+    }
+    Ok(())
+}
+
+fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
+    writeln!(text, "\npeer: {}", peer.name)?;
+    writeln!(text, "  public key: {}", peer.public_key)?;
+    writeln!(text, "  hopping prefix: {}", peer.hop_prefix)?;
+    write!(text, "  session: {}", state(peer.state))?;
+    if let Some(session) = &peer.session {
+        write!(
+            text,
+            " for {}, {}, keys changed {}",
+            duration(session.age_s),
+            session.cipher,
+            times(session.rekeys)
+        )?;
+    }
+    writeln!(text)?;
+    for local in &peer.local {
+        let remote = peer.remote.iter().find(|remote| remote.lane == local.lane);
+        let remote = remote.map_or("?".to_owned(), endpoint);
+        writeln!(text, "  lane {}: {} <-> {remote}", local.lane, endpoint(local))?;
+    }
+    if let Some(next) = peer.next_rotation_ms {
+        write!(text, "  rotations: {}, next in {}", peer.rotations, milliseconds(next as f64))?;
+        if peer.skips > 0 {
+            write!(text, ", {} skipped", peer.skips)?;
+        }
+        writeln!(text)?;
+    }
+    if let Some(rtt) = peer.rtt_ms {
+        write!(text, "  path: round trip {}, MTU {}", milliseconds(rtt), peer.path_mtu)?;
+        if let Some(offset) = peer.clock_offset_ms {
+            write!(text, ", clock off by {}", milliseconds(offset as f64))?;
+        }
+        writeln!(text)?;
+    }
+    if peer.tx_packets + peer.rx_packets > 0 {
+        let (received, sent) = (bytes(peer.rx_bytes as f64), bytes(peer.tx_bytes as f64));
+        let (rx_packets, tx_packets) = (peer.rx_packets, peer.tx_packets);
+        writeln!(
+            text,
+            "  transfer: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
+        )?;
+    }
+    writeln!(text, "  handshakes: {}", peer.handshakes)?;
+    write_drops(text, &peer.drops)
+}
+
+fn write_drops(text: &mut String, counts: &BTreeMap<String, u64>) -> fmt::Result {
+    let counts = drops(counts);
+    if counts.is_empty() { Ok(()) } else { writeln!(text, "  dropped: {counts}") }
+}
+
+/// Counts of dropped packets by reason, without those that are zero.
+pub(super) fn drops(counts: &BTreeMap<String, u64>) -> String {
+    let counts = counts.iter().filter(|(_, count)| **count > 0);
+    counts.map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn state(state: State) -> &'static str {
+    match state {
+        State::Idle => "idle",
+        State::Handshake => "being made",
+        State::Established => "established",
+    }
+}
+
+pub(super) fn endpoint(endpoint: &Endpoint) -> String {
+    format!("[{}]:{}", endpoint.address, endpoint.port)
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}
+
+/// Seconds as `1 d 2 h`, `3 h 4 min`, `5 min 6 s`, `7 s`.
+pub(super) fn duration(seconds: u64) -> String {
+    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
+    match (days, hours, minutes) {
+        (0, 0, 0) => format!("{seconds} s"),
+        (0, 0, _) => format!("{minutes} min {} s", seconds % 60),
+        (0, _, _) => format!("{hours} h {minutes} min"),
+        _ => format!("{days} d {hours} h"),
+    }
+}
+
+/// Milliseconds as `1.25 ms` or `4.2 s`.
+pub(super) fn milliseconds(ms: f64) -> String {
+    if ms.abs() < 1000.0 {
+        let digits = if ms.fract() == 0.0 { 0 } else { 2 };
+        format!("{ms:.digits$} ms")
+    } else {
+        format!("{:.1} s", ms / 1000.0)
+    }
+}
+
+/// Bytes with a binary unit.
+pub(super) fn bytes(count: f64) -> String {
+    scaled(count, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+}
+
+/// Bits per second.
+pub(super) fn rate(bits: f64) -> String {
+    scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+fn scaled(mut count: f64, step: f64, units: &[&str]) -> String {
+    let mut unit = 0;
+    while count >= step && unit + 1 < units.len() {
+        count /= step;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0);
+    format!("{count:.digits$} {}", units[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_an_established_and_an_idle_peer() {
+        let expected = "\
+tunnel: mt6d0
+  public key: mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=
+  hopping prefix: 2001:db8:a1::/64 on eth0
+  running for: 1 d 1 h, version 0.1.0
+  dropped: 2 no route
+
+peer: site-b
+  public key: 7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=
+  hopping prefix: 2001:db8:b1::/64
+  session: established for 1 h 2 min, AES-256-GCM, keys changed 31 times
+  lane 0: [2001:db8:a1::1234]:4321 <-> [2001:db8:b1::abcd]:1234
+  rotations: 372, next in 4.2 s, 1 skipped
+  path: round trip 1.25 ms, MTU 1500, clock off by -40 ms
+  transfer: 38.1 MiB received (500000 packets), 1.4 GiB sent (1000000 packets)
+  handshakes: 1
+  dropped: 3 replay
+
+peer: site-c
+  public key: 7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=
+  hopping prefix: 2001:db8:c1::/64
+  session: idle
+  handshakes: 0
+";
+        assert_eq!(describe(&crate::status::tests::example()), expected);
+    }
+
+    #[test]
+    fn quantities() {
+        assert_eq!(
+            (bytes(0.0), bytes(1023.0), bytes(1024.0)),
+            ("0 B".into(), "1023 B".into(), "1.0 KiB".into())
+        );
+        assert_eq!((rate(999.0), rate(4.0e9)), ("999 bit/s".into(), "4.0 Gbit/s".into()));
+        assert_eq!(
+            (duration(59), duration(61), duration(3600)),
+            ("59 s".into(), "1 min 1 s".into(), "1 h 0 min".into())
+        );
+    }
+}

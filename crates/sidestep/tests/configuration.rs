@@ -1,0 +1,126 @@
+//! Whatever stands in a configuration file: no panic, and every report can be shown.
+
+use std::path::Path;
+
+use proptest::prelude::*;
+use sidestep::config::{self, KeyFileError};
+use zeroize::Zeroizing;
+
+const EXAMPLE: &str = include_str!("../../../examples/site-a.toml");
+const KEY: &[u8] = b"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+
+fn parse(text: &str) -> Result<config::Config, config::Report> {
+    let key = |path: &Path| {
+        if path.ends_with("site-a.key") {
+            Ok(Zeroizing::new(KEY.to_vec()))
+        } else {
+            Err(KeyFileError::Missing)
+        }
+    };
+    config::parse(text, Path::new("/etc/sidestep/a.toml"), &key)
+}
+
+/// Parses, and shows what there is to show.
+fn survives(text: &str) {
+    let report = match parse(text) {
+        Ok(config) => config.warnings,
+        Err(report) => {
+            assert!(report.errors() > 0);
+            report
+        }
+    };
+    for styled in [false, true] {
+        let _ = report.render(styled);
+    }
+}
+
+#[test]
+fn the_example_is_what_it_says() {
+    let config = parse(EXAMPLE).unwrap();
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+    assert_eq!(config.tunnel.name, "mt6d0");
+    assert_eq!(config.tunnel.mtu, None);
+    assert_eq!(config.node.external, "eth0");
+    let peer = config.peer("site-b").unwrap();
+    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.cover), (10, 1, 0));
+    let node = config.to_node_config(1500, true);
+    assert_eq!(node.check(), Ok(()));
+    assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[test]
+fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
+    let text = EXAMPLE
+        .replace("hop_prefix = \"2001:db8:a1::/64\"", "hop_prefix = \"2001:db8:a1::1/64\"")
+        .replace("rotation = \"10s\"", "rotation = \"10\"")
+        .replace("lanes = 1", "lanes = 17");
+    let report = parse(&text).unwrap_err();
+    assert_eq!(report.errors(), 3, "{report}");
+}
+
+#[test]
+fn a_secret_is_in_no_report() {
+    let secret = std::str::from_utf8(KEY).unwrap();
+    let with = |line: &str| EXAMPLE.replace("private_key_file = \"site-a.key\"", line);
+    for line in [
+        format!("private_key = \"{secret}x\""),
+        format!("private_key = \"{secret}\""),
+        format!("private_key = [\"{secret}\"]"),
+        format!("private_key = {secret}"),
+        format!("privat_key = \"{secret}\""),
+        format!("private_key = \"{secret}\"\nlanes = \"{secret}\""),
+        format!("private_key = \"{secret}\"\non_link = \"{secret}\""),
+    ] {
+        if let Err(report) = parse(&with(&line)) {
+            let text = report.render(false);
+            assert!(!text.contains(&secret[..16]), "{text}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn arbitrary_text(text in "\\PC{0,200}") {
+        survives(&text);
+    }
+
+    /// Bytes of the example changed, removed, inserted.
+    #[test]
+    fn mutated_examples(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any::<u8>()), 1..12)
+    ) {
+        let mut bytes = EXAMPLE.as_bytes().to_vec();
+        for (index, edit, byte) in edits {
+            let at = index.index(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    /// Lines of the example in another order, some of them more than once.
+    #[test]
+    fn shuffled_examples(lines in prop::collection::vec(any::<prop::sample::Index>(), 0..40)) {
+        let all: Vec<&str> = EXAMPLE.lines().filter(|line| !line.starts_with('#')).collect();
+        let lines: Vec<&str> = lines.iter().map(|index| all[index.index(all.len())]).collect();
+        survives(&lines.join("\n"));
+    }
+
+    /// Any value for any key.
+    #[test]
+    fn any_value(key in "[a-z_]{1,12}", value in "(-?[0-9]{1,20}|\"\\PC{0,30}\"|\\[\"[0-9a-f:./]{0,20}\"\\]|true)") {
+        let line = format!("{key} = {value}");
+        survives(&format!("{EXAMPLE}\n{line}"));
+        for known in ["hop_prefix", "rotation", "lanes", "cover", "allowed_ips", "public_key", "keepalive", "mtu", "name"] {
+            survives(&EXAMPLE.replace(known, &format!("{known} = {value} #")));
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The program as a user meets it: commands, exit status, messages.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn sidestep(arguments: &[&str]) -> Output {
+    sidestep_in(Path::new("."), arguments, "")
+}
+
+fn sidestep_in(folder: &Path, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidestep"))
+        .args(arguments)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // A program that does not read its input may be gone before it is written.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", stderr(output));
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A folder with the configurations of the examples, and keys for them.
+fn examples() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for site in ["site-a", "site-b"] {
+        fs::copy(source.join(format!("{site}.toml")), folder.path().join(format!("{site}.toml"))).unwrap();
+        write_secret(&folder.path().join(format!("{site}.key")), &stdout(&sidestep(&["genkey"])));
+    }
+    folder
+}
+
+fn write_secret(path: &Path, secret: &str) {
+    fs::write(path, secret).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn keys_are_those_of_wireguard() {
+    let private = stdout(&sidestep(&["genkey"]));
+    assert_eq!(private.len(), 45);
+    assert_ne!(private, stdout(&sidestep(&["genkey"])));
+    assert_eq!(stdout(&sidestep(&["genpsk"])).len(), 45);
+    // RFC 7748 section 6.1: Alice's pair, in base64.
+    let alice = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo=\n";
+    let public = stdout(&sidestep_in(Path::new("."), &["pubkey"], alice));
+    assert_eq!(public, "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo=\n");
+    let wrong = sidestep_in(Path::new("."), &["pubkey"], "nonsense\n");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).starts_with("sidestep: standard input is not a key"), "{}", stderr(&wrong));
+}
+
+#[test]
+fn usage_errors_have_status_2_and_help_has_examples() {
+    assert_eq!(sidestep(&["shoe"]).status.code(), Some(2));
+    assert_eq!(sidestep(&["show", "--josn"]).status.code(), Some(2));
+    assert!(stdout(&sidestep(&["--version"])).starts_with("sidestep "));
+    for command in
+        ["genkey", "pubkey", "genpsk", "check", "up", "reload", "show", "endpoints", "completions", "man"]
+    {
+        let help = stdout(&sidestep(&[command, "--help"]));
+        assert!(help.contains("Examples:"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn the_examples_are_right() {
+    let folder = examples();
+    for site in ["site-a", "site-b"] {
+        let file = format!("{site}.toml");
+        let plan = stdout(&sidestep_in(folder.path(), &["check", &file], ""));
+        assert!(plan.starts_with(&format!("{file} is right")) && plan.contains("mt6d0"), "{plan}");
+    }
+}
+
+#[test]
+fn a_missing_or_open_key_file_is_told_with_the_remedy() {
+    let folder = examples();
+    let key = folder.path().join("site-a.key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let open = sidestep_in(folder.path(), &["check", "site-a.toml"], "");
+    assert_eq!(open.status.code(), Some(1));
+    assert!(stderr(&open).contains("chmod 600 site-a.key"), "{}", stderr(&open));
+    fs::remove_file(&key).unwrap();
+    let missing = sidestep_in(folder.path(), &["check", "site-a.toml"], "");
+    assert!(stderr(&missing).contains("sidestep genkey > site-a.key"), "{}", stderr(&missing));
+}
+
+#[test]
+fn secrets_in_a_file_that_others_can_read_are_warned_of() {
+    let folder = examples();
+    let file = folder.path().join("inline.toml");
+    let secret = stdout(&sidestep(&["genkey"]));
+    let text = fs::read_to_string(folder.path().join("site-a.toml")).unwrap();
+    let inline =
+        text.replace("private_key_file = \"site-a.key\"", &format!("private_key = \"{}\"", secret.trim()));
+    fs::write(&file, inline).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    let warned = sidestep_in(folder.path(), &["check", "inline.toml"], "");
+    assert!(warned.status.success());
+    assert!(stderr(&warned).contains("chmod 600 inline.toml"), "{}", stderr(&warned));
+    assert!(!stderr(&warned).contains(secret.trim()));
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(stderr(&sidestep_in(folder.path(), &["check", "inline.toml"], "")), "");
+}
+
+#[test]
+fn both_ends_agree_on_their_rendezvous_endpoints() {
+    let folder = examples();
+    for (site, other) in [("site-a", "site-b"), ("site-b", "site-a")] {
+        let key = fs::read_to_string(folder.path().join(format!("{other}.key"))).unwrap();
+        let public = stdout(&sidestep_in(Path::new("."), &["pubkey"], &key));
+        let file = folder.path().join(format!("{site}.toml"));
+        let text = fs::read_to_string(&file).unwrap();
+        let is_key = |line: &str| line.starts_with("public_key = ");
+        let lines = text.lines().map(|line| {
+            if is_key(line) { format!("public_key = \"{}\"\n", public.trim()) } else { format!("{line}\n") }
+        });
+        fs::write(&file, lines.collect::<String>()).unwrap();
+    }
+    let ask = |site: &str, other: &str| -> serde_json::Value {
+        let file = format!("{site}.toml");
+        let arguments =
+            ["endpoints", &file, "--peer", other, "--at", "1700000000000", "--count", "3", "--json"];
+        serde_json::from_str(&stdout(&sidestep_in(folder.path(), &arguments, ""))).unwrap()
+    };
+    let (a, b) = (ask("site-a", "site-b"), ask("site-b", "site-a"));
+    let (a, b) = (a.as_array().unwrap(), b.as_array().unwrap());
+    assert_eq!((a.len(), b.len()), (6, 6));
+    for (at_a, at_b) in a.iter().zip(b) {
+        assert_eq!(at_a["local"], at_b["remote"]);
+        assert_eq!(at_a["remote"], at_b["local"]);
+        assert_eq!(at_a["from_unix_ms"], at_b["from_unix_ms"]);
+        assert!(at_a["local"]["address"].as_str().unwrap().starts_with("2001:db8:a1:"));
+    }
+    let nobody = sidestep_in(folder.path(), &["endpoints", "site-a.toml", "--peer", "x", "--at", "0"], "");
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(stderr(&nobody).contains("there are: site-b"), "{}", stderr(&nobody));
+}
+
+#[test]
+fn without_a_daemon_show_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock");
+    for command in ["show", "reload"] {
+        let output = sidestep(&[command, "--socket", socket.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(stderr(&output).contains("is it running"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidestep"))
+        .arg("man")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(0), ""));
+}
+
+#[test]
+fn completions_and_the_manual_are_written() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = stdout(&sidestep(&["completions", shell]));
+        assert!(script.contains("endpoints"), "{shell}");
+    }
+    let manual = stdout(&sidestep(&["man"]));
+    assert!(manual.contains(".TH") && manual.contains("CONFIGURATION"));
+}
+
+/// Each `tests/wrong/NAME.toml` has its message in `NAME.stderr`. To accept new messages, run with UPDATE_MESSAGES=1
+/// and read the difference.
+#[test]
+fn every_wrong_configuration_gets_its_message() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/wrong");
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    assert!(files.len() >= 20);
+    let mut different = Vec::new();
+    for file in files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let output = sidestep_in(&folder, &["check", name], "");
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{name}: {said}");
+        assert!(said.contains(&format!("{name}:")), "{name}: no place: {said}");
+        let expected = file.with_extension("stderr");
+        if std::env::var_os("UPDATE_MESSAGES").is_some() {
+            fs::write(expected, said).unwrap();
+        } else if fs::read_to_string(&expected).ok().as_deref() != Some(said.as_str()) {
+            different.push(format!("{name} says:\n{said}"));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
