@@ -97,6 +97,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    #[command(subcommand)]
+    Lab(Box<lab::cli::LabCommand>),
     /// Write a script that completes this command line
     #[command(after_help = "Examples:
   sidestep completions bash > /usr/share/bash-completion/completions/sidestep
@@ -256,6 +258,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load(&file)?, &peer, at, count, json)?;
+        }
+        Command::Lab(command) => {
+            let program = std::env::current_exe()
+                .map_err(|error| Failure::Message(format!("cannot find this program: {error}")))?;
+            return Ok(lab::cli::run(*command, &program)?);
         }
         Command::Completions { shell } => print(manual::completions(Cli::command(), shell))?,
         Command::Man => print(manual::page(Cli::command())?)?,
