@@ -56,6 +56,8 @@ mod routes;
 pub mod schedule;
 mod session;
 mod time;
+#[cfg(test)]
+mod vectors;
 
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};

@@ -87,14 +87,14 @@ impl Offer {
         put(item::ROTATION, &(self.rotation.as_millis() as u32).to_be_bytes());
         put(item::LANES, &[self.lanes]);
         put(item::PADDING, &[self.padding as u8]);
-        put(item::RECEIVE_MTU, &self.receive_mtu.to_be_bytes());
-        put(item::CONTEXTS, &self.contexts.to_be_bytes());
         if let Some(hop_prefix) = self.hop_prefix {
             put(item::HOP_PREFIX, &prefix(hop_prefix));
         }
+        put(item::RECEIVE_MTU, &self.receive_mtu.to_be_bytes());
         if let Some(stream) = self.stream {
             put(item::STREAM, &stream.octets());
         }
+        put(item::CONTEXTS, &self.contexts.to_be_bytes());
         if let Some(observed) = self.observed {
             put(item::OBSERVED, &prefix(observed));
         }

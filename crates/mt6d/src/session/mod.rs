@@ -12,7 +12,7 @@ mod reassembly;
 mod receive;
 mod rekey;
 mod replay;
-mod seal;
+pub(crate) mod seal;
 mod send;
 
 use std::net::Ipv6Addr;

@@ -106,7 +106,10 @@ impl Session {
                 let context = u16::from_be_bytes([context[0], context[1]]);
                 (self.rebuild(inner, 3, context, &mut rebuilt)?, 3 + 8)
             }
-            1 => (inner.get_mut(3..3 + IPV6_HEADER).ok_or(DropReason::Malformed)?, 3 + IPV6_HEADER),
+            1 => {
+                let header = inner.get_mut(3..3 + IPV6_HEADER).filter(|h| h[0] >> 4 == 6);
+                (header.ok_or(DropReason::Malformed)?, 3 + IPV6_HEADER)
+            }
             4 => {
                 let length = usize::from(inner[0] & 15) * 4;
                 if length < IPV4_HEADER {

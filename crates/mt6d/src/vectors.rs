@@ -1,0 +1,481 @@
+//! The test vectors beside docs/protocol.md (docs/protocol-vectors.json), checked against this implementation.
+//!
+//! `UPDATE_VECTORS=1 cargo test -p mt6d vectors` writes the file anew. A change of a value that stands there is a change
+//! of the protocol.
+
+mod datagrams;
+mod live;
+
+use std::time::Duration;
+
+use hkdf::Hkdf;
+use ipnet::Ipv6Net;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use snow::Builder;
+use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
+
+use crate::config::Padding;
+use crate::drops::DropReason;
+use crate::endpoint;
+use crate::envelope::{self, Kind};
+use crate::handshake::{self, Parties, SessionSecret};
+use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
+use crate::offer::Offer;
+use crate::rendezvous::{self, Rendezvous, Tier};
+use crate::schedule::Schedule;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-vectors.json");
+const DOCUMENT: &str = include_str!("../../../docs/protocol.md");
+
+#[test]
+fn the_published_vectors_are_what_the_implementation_does() {
+    let vectors = json!({
+        "about": "Test vectors of docs/protocol.md, described there. Bytes are in hexadecimal, times in milliseconds.",
+        "pair": pairs(),
+        "endpoint": endpoints(),
+        "epoch": epochs(),
+        "current": currents(),
+        "rendezvous": meetings(),
+        "offer": offers(),
+        "handshake": handshakes(),
+        "session": sessions(),
+        "path": paths(),
+        "control": datagrams::controls(),
+        "inner": datagrams::inners(),
+        "data": datagrams::sealed(),
+    });
+    if std::env::var_os("UPDATE_VECTORS").is_some() {
+        let text = serde_json::to_string_pretty(&vectors).unwrap();
+        std::fs::write(FILE, text + "\n").unwrap();
+    }
+    let published: Value = serde_json::from_str(&std::fs::read_to_string(FILE).unwrap()).unwrap();
+    for (section, cases) in vectors.as_object().unwrap() {
+        assert_eq!(&published[section], cases, "section {section}");
+    }
+    assert_eq!(published.as_object().unwrap().len(), vectors.as_object().unwrap().len());
+}
+
+/// `reference/vectors.py` computes all of it anew from the document alone, in another language.
+#[test]
+fn an_independent_implementation_agrees() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../reference/vectors.py");
+    let run = match std::process::Command::new("python3").arg("-B").arg(script).output() {
+        Ok(run) => run,
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs python3: {error}");
+            eprintln!("skipped: needs python3: {error}");
+            return;
+        }
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&[run.stdout, run.stderr].concat()));
+}
+
+#[test]
+fn the_document_explains_every_drop_reason() {
+    for reason in DropReason::ALL {
+        assert!(DOCUMENT.contains(&format!("| `{}` |", reason.name())), "{}", reason.name());
+    }
+}
+
+/// What is put in, and what comes out.
+fn case(given: Value, then: Value) -> Value {
+    json!({ "given": given, "then": then })
+}
+
+/// 32 recognisable bytes.
+fn counting(from: u8) -> [u8; 32] {
+    std::array::from_fn(|i| from + i as u8)
+}
+
+fn net(text: &str) -> Ipv6Net {
+    text.parse().unwrap()
+}
+
+/// The pair of nodes of all vectors; `b` has the smaller public key.
+struct Pair {
+    a: PrivateKey,
+    b: PrivateKey,
+    psk: Option<PresharedKey>,
+}
+
+impl Pair {
+    fn new(psk: bool) -> Self {
+        Pair {
+            a: PrivateKey::from_bytes(counting(0x00)),
+            b: PrivateKey::from_bytes(counting(0x20)),
+            psk: psk.then(|| PresharedKey::from_bytes(counting(0x40))),
+        }
+    }
+
+    fn given(&self) -> Value {
+        json!({
+            "private_a": hex::encode(self.a.as_bytes()),
+            "private_b": hex::encode(self.b.as_bytes()),
+            "psk": self.psk.as_ref().map(|p| hex::encode(p.as_bytes())),
+        })
+    }
+
+    /// What a node, and what its peer derives.
+    fn keys(&self) -> (PairKeys, PairKeys) {
+        let derive =
+            |own: &PrivateKey, peer: &PrivateKey| PairKeys::derive(own, &peer.public(), self.psk.as_ref());
+        (derive(&self.a, &self.b).unwrap(), derive(&self.b, &self.a).unwrap())
+    }
+}
+
+fn pairs() -> Vec<Value> {
+    [true, false]
+        .map(|psk| {
+            let pair = Pair::new(psk);
+            let (keys, at_b) = pair.keys();
+            assert_eq!(keys.handshake, at_b.handshake);
+            let dh = StaticSecret::from(*pair.a.as_bytes())
+                .diffie_hellman(&X25519Public::from(*pair.b.public().as_bytes()));
+            let psk = pair.psk.as_ref().map_or([0; 32], |p| *p.as_bytes());
+            let (ps, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/2 pair"), &[dh.to_bytes(), psk].concat());
+            let tiers = Tier::ALL.map(|tier| {
+                json!({
+                    "tier": tier.number(),
+                    "address_key_l": hex::encode(keys.rendezvous(tier, Role::L)),
+                    "address_key_h": hex::encode(keys.rendezvous(tier, Role::H)),
+                    "schedule_key": hex::encode(keys.rendezvous_schedule(tier)),
+                })
+            });
+            let then = json!({
+                "public_a": hex::encode(pair.a.public().as_bytes()),
+                "public_b": hex::encode(pair.b.public().as_bytes()),
+                "role_a": format!("{:?}", keys.role),
+                "dh": hex::encode(dh.to_bytes()),
+                "ps": hex::encode(ps),
+                "hsk": hex::encode(*keys.handshake),
+                "rendezvous": tiers,
+            });
+            case(pair.given(), then)
+        })
+        .into()
+}
+
+fn endpoints() -> Vec<Value> {
+    let key = counting(0x60);
+    [
+        ("2001:db8::/32", 1, 0),
+        ("2001:db8:a1::/48", 2, 0),
+        ("2001:db8:a1:b2::/64", 3, 0),
+        ("2001:db8:a1:b2::/64", 3, 15),
+        ("2001:db8:a1:b2::/64", 4_294_967_297, 1),
+        ("2001:db8:a1:b2:c3::/80", 5, 0),
+        ("2001:db8:a1:b2:c3:d4:e5::/112", 6, 0),
+        // Half of this prefix's last 256 addresses are reserved (RFC 2526): some epochs take a second try.
+        ("2001:db8:a1:b2:fdff:ffff:ffff::/112", EPOCH_OF_A_RETRY, 0),
+    ]
+    .map(|(prefix, epoch, lane)| {
+        let at = endpoint::derive(&key, net(prefix), epoch, lane);
+        let given =
+            json!({ "address_key": hex::encode(key), "prefix": prefix, "epoch": epoch, "lane": lane });
+        case(given, place(at))
+    })
+    .into()
+}
+
+/// An epoch whose first host part is reserved in the last prefix of [`endpoints`].
+const EPOCH_OF_A_RETRY: u64 = 122;
+
+#[test]
+fn one_endpoint_takes_a_second_try() {
+    let first = crate::kdf::prf(&counting(0x60), &[b"endpoint", &EPOCH_OF_A_RETRY.to_be_bytes(), &[0], &[0]]);
+    assert!(u16::from_be_bytes([first[14], first[15]]) >= 0xff80);
+}
+
+fn place(at: std::net::SocketAddrV6) -> Value {
+    json!({ "address": at.ip().to_string(), "port": at.port() })
+}
+
+fn epochs() -> Vec<Value> {
+    let key = counting(0x80);
+    let mut cases = Vec::new();
+    for (interval, lanes) in [(1_000, 1), (10_000, 3), (3_599_999, 16)] {
+        let schedule = Schedule::new(key, interval, lanes);
+        for (lane, epoch) in [(0, 1), (0, 2), (lanes - 1, 1), (lanes - 1, 1_000_000)] {
+            let given = json!({
+                "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "epoch": epoch,
+            });
+            let then =
+                json!({ "jitter": schedule.jitter(epoch, lane), "start": schedule.start(epoch, lane) });
+            cases.push(case(given, then));
+        }
+    }
+    cases
+}
+
+fn currents() -> Vec<Value> {
+    let key = counting(0x80);
+    let (interval, lanes, lane) = (10_000, 4, 3);
+    let schedule = Schedule::new(key, interval, lanes);
+    let start = schedule.start(7, lane);
+    [-1, 0, start - 1, start, start + 5_000, 1_000_000_000]
+        .map(|now| {
+            let given = json!({
+                "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "now": now,
+            });
+            case(given, json!({ "epoch": schedule.current(lane, now) }))
+        })
+        .into()
+}
+
+const UNIX_MS: u64 = 1_800_000_000_000;
+
+fn meetings() -> Vec<Value> {
+    let mut cases = Vec::new();
+    let prefixes =
+        ["2001:db8::/32", "2001:db8:a1::/48", "2001:db8:a1:b2::/64", "2001:db8:a1:b2:c3:d4:e5::/112"];
+    for tier in Tier::ALL {
+        for (unix_ms, prefix_l) in (UNIX_MS..).step_by(12_345_678).zip(prefixes) {
+            let pair = Pair::new(true);
+            let (keys, _) = pair.keys();
+            let rendezvous = Rendezvous::new(&keys);
+            let (epoch, window) = (rendezvous.current(tier, unix_ms), rendezvous.window(tier, unix_ms));
+            let prefix_h = "2001:db8:f1::/64";
+            let at = |role, prefix| place(rendezvous::endpoint(&keys, role, net(prefix), tier, epoch));
+            let mut given = pair.given();
+            given["tier"] = json!(tier.number());
+            given["unix_ms"] = json!(unix_ms);
+            given["prefix_l"] = json!(prefix_l);
+            given["prefix_h"] = json!(prefix_h);
+            let then = json!({
+                "epoch": epoch,
+                "start": rendezvous.start(tier, epoch),
+                "window": [window.start(), window.end()],
+                "endpoint_l": at(Role::L, prefix_l),
+                "endpoint_h": at(Role::H, prefix_h),
+            });
+            cases.push(case(given, then));
+        }
+    }
+    cases
+}
+
+fn smallest_offer() -> Offer {
+    Offer {
+        unix_ms: UNIX_MS,
+        aes: false,
+        rotation: Duration::from_secs(1),
+        lanes: 1,
+        padding: Padding::None,
+        hop_prefix: None,
+        receive_mtu: 1500,
+        stream: None,
+        contexts: 1024,
+        observed: None,
+        switch: None,
+    }
+}
+
+fn first_offer() -> Offer {
+    Offer {
+        aes: true,
+        rotation: Duration::from_secs(10),
+        lanes: 4,
+        padding: Padding::Buckets,
+        hop_prefix: Some(net("2001:db8:a1::/64")),
+        stream: Some("2001:db8:b::1".parse().unwrap()),
+        ..smallest_offer()
+    }
+}
+
+fn answering_offer() -> Offer {
+    Offer {
+        unix_ms: UNIX_MS + 1_234,
+        lanes: 2,
+        hop_prefix: Some(net("2001:db8:f1::/48")),
+        receive_mtu: 1492,
+        stream: Some("2001:db8:a::1".parse().unwrap()),
+        observed: Some(net("2001:db8:a1::/64")),
+        ..first_offer()
+    }
+}
+
+fn offers() -> Vec<Value> {
+    [smallest_offer(), first_offer(), answering_offer(), Offer { switch: Some(77), ..first_offer() }]
+        .map(|offer| {
+            assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
+            case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
+        })
+        .into()
+}
+
+fn stated(offer: &Offer) -> Value {
+    json!({
+        "unix_ms": offer.unix_ms,
+        "ciphers": if offer.aes { vec![1, 2] } else { vec![2] },
+        "rotation": offer.rotation.as_millis() as u64,
+        "lanes": offer.lanes,
+        "padding": offer.padding as u8,
+        "hop_prefix": offer.hop_prefix,
+        "receive_mtu": offer.receive_mtu,
+        "stream": offer.stream,
+        "contexts": offer.contexts,
+        "observed": offer.observed,
+        "switch": offer.switch,
+    })
+}
+
+/// A generator, and the ephemeral key that a handshake takes from it.
+fn ephemeral(seed: u8) -> (ChaCha20Rng, [u8; 32]) {
+    let mut key = [0; 32];
+    ChaCha20Rng::from_seed([seed; 32]).fill_bytes(&mut key);
+    (ChaCha20Rng::from_seed([seed; 32]), key)
+}
+
+/// A handshake that `L` or `H` began: its vector, and the secret that it leaves.
+fn handshake(initiator: Role) -> (Value, SessionSecret) {
+    let pair = Pair::new(initiator == Role::L);
+    let (at_a, at_b) = pair.keys();
+    let (publics_a, publics_b) = (pair.a.public(), pair.b.public());
+    let parties = |role: Role| {
+        let (own, peer, keys): (&PrivateKey, &PublicKey, &PairKeys) =
+            if role == at_a.role { (&pair.a, &publics_b, &at_a) } else { (&pair.b, &publics_a, &at_b) };
+        Parties { own, peer, psk: pair.psk.as_ref(), pair: keys }
+    };
+    let (tier, epoch) = (Tier::Hours, 500_000);
+    let (first_nonce, answer_nonce): ([u8; 24], [u8; 24]) = ([0xa1; 24], [0xa2; 24]);
+    let (first_size, answer_size) = (240, 233);
+    let (mut first_rng, first_ephemeral) = ephemeral(1);
+    let (mut answer_rng, answer_ephemeral) = ephemeral(2);
+
+    let (first, pending) = handshake::initiate(&parties(initiator), &first_offer(), &mut first_rng);
+    let (offer, answering) =
+        handshake::receive(&parties(initiator.other()), &first, &mut answer_rng).unwrap();
+    assert_eq!(offer, first_offer());
+    let (answer, secret) = answering.answer(&answering_offer());
+    let (offer, _) = pending.finish(&answer).unwrap();
+    assert_eq!(offer, answering_offer());
+
+    let seal = |kind: Kind, nonce, message: &[u8], size| {
+        let datagram = envelope::seal(&at_a.handshake, &kind, nonce, message, size);
+        assert_eq!(envelope::open(&at_b.handshake, &kind, &datagram), Some((*nonce, message.to_vec())));
+        datagram
+    };
+    let first_datagram =
+        seal(Kind::First { receiver: initiator.other(), tier, epoch }, &first_nonce, &first, first_size);
+    let answer_datagram = seal(Kind::Answer { first: &first_nonce }, &answer_nonce, &answer, answer_size);
+    let (k1, k2, hash) =
+        split(&parties(initiator), &parties(initiator.other()), &first_ephemeral, &answer_ephemeral);
+
+    let mut given = pair.given();
+    given["initiator"] = json!(format!("{initiator:?}"));
+    given["tier"] = json!(tier.number());
+    given["epoch"] = json!(epoch);
+    given["first_ephemeral"] = json!(hex::encode(first_ephemeral));
+    given["first_payload"] = json!(hex::encode(first_offer().encode()));
+    given["first_nonce"] = json!(hex::encode(first_nonce));
+    given["first_size"] = json!(first_size);
+    given["answer_ephemeral"] = json!(hex::encode(answer_ephemeral));
+    given["answer_payload"] = json!(hex::encode(answering_offer().encode()));
+    given["answer_nonce"] = json!(hex::encode(answer_nonce));
+    given["answer_size"] = json!(answer_size);
+    let then = json!({
+        "first_message": hex::encode(&first),
+        "first_datagram": hex::encode(first_datagram),
+        "answer_message": hex::encode(&answer),
+        "answer_datagram": hex::encode(answer_datagram),
+        "k1": hex::encode(k1),
+        "k2": hex::encode(k2),
+        "h": hex::encode(hash),
+    });
+    (case(given, then), secret)
+}
+
+/// The same handshake with nothing but `snow`: the two keys and the hash that sessions are derived from.
+fn split(first: &Parties, second: &Parties, one: &[u8], two: &[u8]) -> ([u8; 32], [u8; 32], Vec<u8>) {
+    fn builder<'a>(
+        parties: &'a Parties,
+        ephemeral: &'a [u8],
+        prologue: &'a [u8],
+        psk: &'a [u8; 32],
+    ) -> Builder<'a> {
+        Builder::new("Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s".parse().unwrap())
+            .prologue(prologue)
+            .and_then(|b| b.local_private_key(parties.own.as_bytes()))
+            .and_then(|b| b.remote_public_key(parties.peer.as_bytes()))
+            .and_then(|b| b.psk(2, psk))
+            .map(|b| b.fixed_ephemeral_key_for_testing_only(ephemeral))
+            .unwrap()
+    }
+    let prologue = [b"sidestep/2".as_slice(), &first.pair.publics].concat();
+    let psk = first.psk.map_or([0; 32], |p| *p.as_bytes());
+    let mut initiator = builder(first, one, &prologue, &psk).build_initiator().unwrap();
+    let mut responder = builder(second, two, &prologue, &psk).build_responder().unwrap();
+    let (mut message, mut payload) = ([0; 512], [0; 512]);
+    let length = initiator.write_message(&first_offer().encode(), &mut message).unwrap();
+    responder.read_message(&message[..length], &mut payload).unwrap();
+    let length = responder.write_message(&answering_offer().encode(), &mut message).unwrap();
+    initiator.read_message(&message[..length], &mut payload).unwrap();
+    let (k1, k2) = initiator.dangerously_get_raw_split();
+    (k1, k2, initiator.get_handshake_hash().to_vec())
+}
+
+fn handshakes() -> Vec<Value> {
+    [Role::L, Role::H].map(|initiator| handshake(initiator).0).into()
+}
+
+fn sessions() -> Vec<Value> {
+    [Role::L, Role::H]
+        .map(|initiator| {
+            let (handshake, secret) = handshake(initiator);
+            let part = |name: &str| handshake["then"][name].as_str().unwrap().to_owned();
+            let ikm = hex::decode(part("k1") + &part("k2") + &part("h")).unwrap();
+            let (ex, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/2 session"), &ikm);
+            let lanes = [0, 1, 15].map(|lane| {
+                json!({
+                    "lane": lane,
+                    "data_lh": hex::encode(*secret.data(Role::L, lane)),
+                    "data_hl": hex::encode(*secret.data(Role::H, lane)),
+                    "header_lh": hex::encode(*secret.header(Role::L, lane)),
+                    "header_hl": hex::encode(*secret.header(Role::H, lane)),
+                })
+            });
+            let given = json!({ "k1": part("k1"), "k2": part("k2"), "h": part("h") });
+            let then = json!({
+                "ex": hex::encode(ex),
+                "address_key_l": hex::encode(*secret.address(Role::L)),
+                "address_key_h": hex::encode(*secret.address(Role::H)),
+                "schedule_key": hex::encode(*secret.schedule()),
+                "lanes": lanes,
+            });
+            case(given, then)
+        })
+        .into()
+}
+
+/// Where the two ends of a session are, epoch by epoch.
+fn paths() -> Vec<Value> {
+    let (_, secret) = handshake(Role::L);
+    let (prefix_l, prefix_h, interval, lanes) = ("2001:db8:a1::/64", "2001:db8:f1::/48", 10_000, 2);
+    let schedule = Schedule::new(*secret.schedule(), interval, lanes);
+    let steps: Vec<Value> = (0..lanes)
+        .flat_map(|lane| (0..4).map(move |epoch| (lane, epoch)))
+        .map(|(lane, epoch)| {
+            let at = |role, prefix| place(endpoint::derive(&secret.address(role), net(prefix), epoch, lane));
+            json!({
+                "lane": lane,
+                "epoch": epoch,
+                "start": (epoch > 0).then(|| schedule.start(epoch, lane)),
+                "endpoint_l": at(Role::L, prefix_l),
+                "endpoint_h": at(Role::H, prefix_h),
+            })
+        })
+        .collect();
+    let given = json!({
+        "address_key_l": hex::encode(*secret.address(Role::L)),
+        "address_key_h": hex::encode(*secret.address(Role::H)),
+        "schedule_key": hex::encode(*secret.schedule()),
+        "prefix_l": prefix_l,
+        "prefix_h": prefix_h,
+        "interval": interval,
+        "lanes": lanes,
+    });
+    vec![case(given, json!({ "epochs": steps }))]
+}

@@ -1,0 +1,172 @@
+//! Sessions of this implementation send and take the datagrams of the vectors.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use wire::virtio_net;
+
+use super::datagrams::{self, CONTEXT, DELIVERED, ELIDED, FULL, IPV4, LANE};
+use super::{handshake, net};
+use crate::config::Padding;
+use crate::control::Control;
+use crate::deliver::Deliver;
+use crate::drops::DropReason;
+use crate::host::{Action, Host};
+use crate::keys::Role;
+use crate::offer::Cipher;
+use crate::outbox::Outbox;
+use crate::session::seal::{COUNTER, OpeningKey, SealingKey, TAG};
+use crate::session::{Beginning, Datagram, Session, Terms};
+use crate::time::Time;
+
+const NOW: Time = Time::from_micros(1_000_000);
+
+#[derive(Default)]
+struct Delivered(Vec<String>);
+
+impl Deliver for Delivered {
+    fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
+        self.0.push(hex::encode(header) + &hex::encode(&arena[rest]));
+    }
+
+    fn own(&mut self, packet: &[u8]) {
+        self.0.push(hex::encode(packet));
+    }
+}
+
+/// The session of the vectors, begun by `L`, as one end has it.
+struct End {
+    session: Session,
+    host: Host,
+    outbox: Outbox,
+}
+
+impl End {
+    fn new(role: Role, cipher: Cipher) -> Self {
+        let (l, h) = ("2001:db8:a::1".parse().unwrap(), "2001:db8:b::1".parse().unwrap());
+        let (prefix_l, prefix_h) = (net("2001:db8:a1::/64"), net("2001:db8:f1::/48"));
+        let at_l = role == Role::L;
+        let terms = Terms {
+            cipher,
+            rotation: std::time::Duration::from_secs(10),
+            lanes: LANE + 1,
+            padding: Padding::None,
+            local_prefix: if at_l { prefix_l } else { prefix_h },
+            remote_prefix: if at_l { prefix_h } else { prefix_l },
+            mtu: 1500,
+            contexts: 1024,
+            stream: Some(if at_l { (l, h) } else { (h, l) }),
+        };
+        let (_, secret) = handshake(Role::L);
+        let mut host = Host::new([0; 32]);
+        let beginning = Beginning {
+            peer: 0,
+            role,
+            initiated_by: Role::L,
+            secret: &secret,
+            terms,
+            round_trip: None,
+            keepalive: None,
+            cover: 0,
+        };
+        let mut session = Session::begin(beginning, NOW, &mut host);
+        for lane in 0..=LANE {
+            let Some(Action::Open { id, .. }) = host.next_action() else { panic!("one endpoint a lane") };
+            session.opened(id, lane, NOW);
+        }
+        if !at_l {
+            session.answered(NOW);
+        }
+        End { session, host, outbox: Outbox::new() }
+    }
+
+    fn receive(&mut self, datagram: &[u8], delivered: &mut Delivered) -> Result<(), DropReason> {
+        let mut arena = datagram.to_vec();
+        let at = 0..arena.len();
+        let datagram = Datagram { arena: &mut arena, at, lane: LANE, generation: 0, ecn: 0 };
+        let everything = |_: IpAddr, _: IpAddr| Ok(());
+        let End { session, host, outbox } = self;
+        session.receive(datagram, &everything, NOW, host, outbox, delivered).map(|_| ())
+    }
+
+    fn send(&mut self, packet: &str) {
+        let mut packet = hex::decode(packet).unwrap();
+        let End { session, host, outbox } = self;
+        session.send(&virtio_net::Header::NONE, &mut packet, NOW, host, outbox).unwrap();
+    }
+}
+
+#[test]
+fn a_session_takes_the_datagrams_of_the_vectors_once() {
+    for cipher in [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
+        let mut end = End::new(Role::H, cipher);
+        let mut delivered = Delivered::default();
+        for case in datagrams::sealed_with(cipher) {
+            let datagram = hex::decode(case["then"]["datagram"].as_str().unwrap()).unwrap();
+            assert_eq!(end.receive(&datagram, &mut delivered), Ok(()), "{case}");
+            assert!(matches!(end.receive(&datagram, &mut delivered), Err(DropReason::Replayed)));
+        }
+        assert_eq!(delivered.0, DELIVERED);
+    }
+}
+
+#[test]
+fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
+    let cipher = Cipher::ChaCha20Poly1305;
+    let mut end = End::new(Role::L, cipher);
+    end.send(ELIDED);
+    end.send(IPV4);
+    end.send(FULL);
+    for _ in 0..3 {
+        end.send(CONTEXT);
+    }
+    let (_, secret) = handshake(Role::L);
+    let mut answers = SealingKey::new(cipher, &secret.data(Role::H, LANE), &secret.header(Role::H, LANE));
+    let known = datagrams::control(&Control::ContextKnown { context: 1 }, 1, 0);
+    let mut datagram = [&[0; COUNTER], known.as_slice(), &[0; TAG]].concat();
+    assert!(answers.seal(&mut datagram));
+    end.receive(&datagram, &mut Delivered::default()).unwrap();
+    end.send(CONTEXT);
+
+    let mut keys: Vec<OpeningKey> = (0..=LANE)
+        .map(|lane| OpeningKey::new(cipher, &secret.data(Role::L, lane), &secret.header(Role::L, lane)))
+        .collect();
+    let mut inners = Vec::new();
+    for (batch, bytes) in end.outbox.batches() {
+        for datagram in bytes.chunks(batch.segment) {
+            // Flows choose their lanes; the other lane's key does not open them.
+            for key in &mut keys {
+                let mut copy = datagram.to_vec();
+                if let Ok(length) = key.open(&mut copy) {
+                    inners.push(copy[COUNTER..COUNTER + length].to_vec());
+                }
+            }
+        }
+    }
+    for (form, context, packet) in
+        [("elided", None, ELIDED), ("ipv4", None, IPV4), ("full", None, FULL), ("context", Some(1), CONTEXT)]
+    {
+        assert!(inners.contains(&datagrams::inner(form, context, packet, 0)), "{form}");
+    }
+    let (source, destination) = datagrams::context_pair();
+    let announcement = Control::Context { context: 1, retires: 0, source, destination };
+    let announcement = datagrams::control(&announcement, 1, 0);
+    assert!(inners.iter().any(|inner| inner.starts_with(&announcement)), "the context was announced");
+}
+
+#[test]
+fn the_full_form_carries_ipv6_alone() {
+    let cipher = Cipher::Aes256Gcm;
+    let mut end = End::new(Role::H, cipher);
+    let (_, secret) = handshake(Role::L);
+    let mut key = SealingKey::new(cipher, &secret.data(Role::L, LANE), &secret.header(Role::L, LANE));
+    let ipv4 = format!("45000030{}", "00".repeat(44));
+    let mut outcomes = Vec::new();
+    for packet in [FULL, &ipv4] {
+        let inner = datagrams::inner("full", None, packet, 0);
+        let mut datagram = [&[0; COUNTER], inner.as_slice(), &[0; TAG]].concat();
+        assert!(key.seal(&mut datagram));
+        outcomes.push(end.receive(&datagram, &mut Delivered::default()));
+    }
+    assert_eq!(outcomes, [Ok(()), Err(DropReason::Malformed)]);
+}

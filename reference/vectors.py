@@ -1,0 +1,409 @@
+#!/usr/bin/env python3
+"""A second implementation of docs/protocol.md, as far as its test vectors reach, written from that document alone.
+
+    reference/vectors.py [docs/protocol-vectors.json]
+
+Recomputes what each vector's "then" says from its "given", and compares. Needs nothing but Python's standard library.
+"""
+
+import hashlib
+import ipaddress
+import json
+import pathlib
+import struct
+import sys
+
+import primitives
+from primitives import hkdf_expand, hkdf_extract, hmac_blake2s, hmac_sha256, x25519
+
+unhex = bytes.fromhex
+
+
+def u64(value):
+    return struct.pack(">Q", value)
+
+
+# "Keys"
+
+
+class Pair:
+    """What two nodes derive from their keys."""
+
+    def __init__(self, given):
+        self.private = {"a": unhex(given["private_a"]), "b": unhex(given["private_b"])}
+        self.psk = unhex(given["psk"]) if given["psk"] else bytes(32)
+        self.public = {name: x25519(key) for name, key in self.private.items()}
+        low, high = sorted(self.public, key=self.public.get)
+        self.node = {"L": low, "H": high}
+        self.publics = self.public[low] + self.public[high]
+        self.dh = x25519(self.private["a"], self.public["b"])
+        self.ps = hkdf_extract(b"sidestep/2 pair", self.dh + self.psk)
+        self.hsk = hkdf_expand(self.ps, b"handshake" + self.publics)
+
+    def address_key(self, tier, role):
+        return hkdf_expand(self.ps, b"rendezvous" + bytes([tier]) + role.encode() + self.publics)
+
+    def schedule_key(self, tier):
+        return hkdf_expand(self.ps, b"rendezvous schedule" + bytes([tier]) + self.publics)
+
+
+def pair(given):
+    keys = Pair(given)
+    tiers = [
+        {
+            "tier": tier,
+            "address_key_l": keys.address_key(tier, "L").hex(),
+            "address_key_h": keys.address_key(tier, "H").hex(),
+            "schedule_key": keys.schedule_key(tier).hex(),
+        }
+        for tier in range(3)
+    ]
+    return {
+        "public_a": keys.public["a"].hex(),
+        "public_b": keys.public["b"].hex(),
+        "role_a": "L" if keys.node["L"] == "a" else "H",
+        "dh": keys.dh.hex(),
+        "ps": keys.ps.hex(),
+        "hsk": keys.hsk.hex(),
+        "rendezvous": tiers,
+    }
+
+
+# "Endpoints"
+
+
+def reserved(identifier):
+    return (
+        identifier == 0
+        or 0x02005EFFFE000000 <= identifier <= 0x02005EFFFEFFFFFF
+        or 0xFDFFFFFFFFFFFF80 <= identifier <= 0xFDFFFFFFFFFFFFFF
+    )
+
+
+def derive(key, prefix, epoch, lane):
+    prefix = ipaddress.IPv6Network(prefix)
+    mask = int(prefix.hostmask)
+    for retry in range(256):
+        out = hmac_sha256(key, b"endpoint" + u64(epoch) + bytes([lane, retry]))
+        host = int.from_bytes(out[:16], "big") & mask
+        address = int(prefix.network_address) | host
+        if host not in (0, mask) and not reserved(address % 2**64):
+            break
+    port = 1024 + int.from_bytes(out[16:24], "big") % 64512
+    return {"address": str(ipaddress.IPv6Address(address)), "port": port}
+
+
+def endpoint(given):
+    return derive(unhex(given["address_key"]), given["prefix"], given["epoch"], given["lane"])
+
+
+# "Epochs"
+
+
+class Schedule:
+    def __init__(self, key, interval, lanes=1):
+        self.key, self.interval, self.lanes = key, interval, lanes
+
+    def jitter(self, epoch, lane=0):
+        out = hmac_sha256(self.key, b"jitter" + u64(epoch) + bytes([lane]))
+        return int.from_bytes(out[:8], "big") % (self.interval // 2)
+
+    def start(self, epoch, lane=0):
+        """None for epoch 0, which has always begun."""
+        if epoch == 0:
+            return None
+        return epoch * self.interval - lane * self.interval // self.lanes + self.jitter(epoch, lane)
+
+    def current(self, now, lane=0):
+        # The epoch after this guess begins after `now` for certain.
+        epoch = max((now + lane * self.interval // self.lanes) // self.interval, 0)
+        while epoch > 0 and self.start(epoch, lane) > now:
+            epoch -= 1
+        return epoch
+
+
+def schedule(given):
+    return Schedule(unhex(given["schedule_key"]), given["interval"], given["lanes"])
+
+
+def epoch(given):
+    at = given["epoch"], given["lane"]
+    return {"jitter": schedule(given).jitter(*at), "start": schedule(given).start(*at)}
+
+
+def current(given):
+    return {"epoch": schedule(given).current(given["now"], given["lane"])}
+
+
+# "Rendezvous"
+
+TIERS = [(30_000, 60_000), (3_600_000, 3_660_000), (32 * 86_400_000, 32 * 86_400_000)]
+
+
+def rendezvous(given):
+    keys, tier, now = Pair(given), given["tier"], given["unix_ms"]
+    interval, tolerance = TIERS[tier]
+    epochs = Schedule(keys.schedule_key(tier), interval)
+    at = epochs.current(now)
+    return {
+        "epoch": at,
+        "start": epochs.start(at),
+        "window": [epochs.current(now - tolerance), epochs.current(now + tolerance)],
+        "endpoint_l": derive(keys.address_key(tier, "L"), given["prefix_l"], at, 0),
+        "endpoint_h": derive(keys.address_key(tier, "H"), given["prefix_h"], at, 0),
+    }
+
+
+# "Offers"
+
+
+def offer(given):
+    def prefix(text):
+        network = ipaddress.IPv6Network(text)
+        return network.network_address.packed + bytes([network.prefixlen])
+
+    items = [
+        (1, "unix_ms", u64),
+        (2, "ciphers", bytes),
+        (3, "rotation", lambda v: struct.pack(">I", v)),
+        (4, "lanes", lambda v: bytes([v])),
+        (5, "padding", lambda v: bytes([v])),
+        (6, "hop_prefix", prefix),
+        (7, "receive_mtu", lambda v: struct.pack(">H", v)),
+        (8, "stream", lambda v: ipaddress.IPv6Address(v).packed),
+        (9, "contexts", lambda v: struct.pack(">H", v)),
+        (10, "observed", prefix),
+        (11, "switch", u64),
+    ]
+    payload = b""
+    for kind, name, encode in items:
+        if given[name] is not None:
+            value = encode(given[name])
+            payload += struct.pack(">BH", kind, len(value)) + value
+    return {"payload": payload.hex()}
+
+
+# "Handshake": Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s, after the Noise specification, revision 34
+
+
+class Noise:
+    """One side's symmetric state. Both sides compute the same, so one is enough."""
+
+    def __init__(self, prologue, initiator_static, responder_static):
+        name = b"Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s"
+        self.h = hashlib.blake2s(name).digest()
+        self.ck, self.k, self.n = self.h, None, 0
+        for data in (prologue, initiator_static, responder_static):
+            self.mix_hash(data)
+
+    def hkdf(self, material, count):
+        key, outs, out = hmac_blake2s(self.ck, material), [], b""
+        for number in range(count):
+            out = hmac_blake2s(key, out + bytes([number + 1]))
+            outs.append(out)
+        return outs
+
+    def mix_hash(self, data):
+        self.h = primitives.blake2s(self.h + data)
+
+    def mix_key(self, material):
+        self.ck, self.k = self.hkdf(material, 2)
+        self.n = 0
+
+    def mix_key_and_hash(self, material):
+        self.ck, hashed, self.k = self.hkdf(material, 3)
+        self.n = 0
+        self.mix_hash(hashed)
+
+    def ephemeral(self, public):
+        """Token "e", with the extra key mixing of handshakes that have a pre-shared key."""
+        self.mix_hash(public)
+        self.mix_key(public)
+        return public
+
+    def encrypt_and_hash(self, plain):
+        nonce = bytes(4) + struct.pack("<Q", self.n)
+        sealed = primitives.chacha20_poly1305(self.k, nonce, plain, self.h)
+        self.n += 1
+        self.mix_hash(sealed)
+        return sealed
+
+
+def envelope(keys, nonce, aad, message, size):
+    plain = struct.pack(">H", len(message)) + message
+    plain += bytes(max(0, size - 24 - 16 - len(plain)))
+    return nonce + primitives.xchacha20_poly1305(keys.hsk, nonce, plain, aad)
+
+
+def handshake(given):
+    keys = Pair(given)
+    initiator = given["initiator"]
+    responder = "H" if initiator == "L" else "L"
+    s_i, s_r = keys.private[keys.node[initiator]], keys.private[keys.node[responder]]
+    e_i, e_r = unhex(given["first_ephemeral"]), unhex(given["answer_ephemeral"])
+    noise = Noise(b"sidestep/2" + keys.publics, x25519(s_i), x25519(s_r))
+
+    first = noise.ephemeral(x25519(e_i))
+    noise.mix_key(x25519(e_i, x25519(s_r)))  # es
+    noise.mix_key(x25519(s_i, x25519(s_r)))  # ss
+    first += noise.encrypt_and_hash(unhex(given["first_payload"]))
+
+    answer = noise.ephemeral(x25519(e_r))
+    noise.mix_key(x25519(e_r, x25519(e_i)))  # ee
+    noise.mix_key(x25519(e_r, x25519(s_i)))  # se
+    noise.mix_key_and_hash(keys.psk)  # psk
+    answer += noise.encrypt_and_hash(unhex(given["answer_payload"]))
+    k1, k2 = noise.hkdf(b"", 2)
+
+    first_nonce, answer_nonce = unhex(given["first_nonce"]), unhex(given["answer_nonce"])
+    first_aad = b"1" + responder.encode() + bytes([given["tier"]]) + u64(given["epoch"])
+    answer_aad = b"2" + first_nonce
+    return {
+        "first_message": first.hex(),
+        "first_datagram": envelope(keys, first_nonce, first_aad, first, given["first_size"]).hex(),
+        "answer_message": answer.hex(),
+        "answer_datagram": envelope(keys, answer_nonce, answer_aad, answer, given["answer_size"]).hex(),
+        "k1": k1.hex(),
+        "k2": k2.hex(),
+        "h": noise.h.hex(),
+    }
+
+
+# "Session keys"
+
+
+def session(given):
+    ex = hkdf_extract(b"sidestep/2 session", unhex(given["k1"] + given["k2"] + given["h"]))
+
+    def key(*parts):
+        return hkdf_expand(ex, b"".join(parts)).hex()
+
+    lanes = [
+        {
+            "lane": lane,
+            "data_lh": key(b"data", b"LH", bytes([lane])),
+            "data_hl": key(b"data", b"HL", bytes([lane])),
+            "header_lh": key(b"header", b"LH", bytes([lane])),
+            "header_hl": key(b"header", b"HL", bytes([lane])),
+        }
+        for lane in (0, 1, 15)
+    ]
+    return {
+        "ex": ex.hex(),
+        "address_key_l": key(b"address", b"L"),
+        "address_key_h": key(b"address", b"H"),
+        "schedule_key": key(b"schedule"),
+        "lanes": lanes,
+    }
+
+
+def path(given):
+    epochs = schedule(given)
+    steps = [
+        {
+            "lane": lane,
+            "epoch": number,
+            "start": epochs.start(number, lane),
+            "endpoint_l": derive(unhex(given["address_key_l"]), given["prefix_l"], number, lane),
+            "endpoint_h": derive(unhex(given["address_key_h"]), given["prefix_h"], number, lane),
+        }
+        for lane in range(given["lanes"])
+        for number in range(4)
+    ]
+    return {"epochs": steps}
+
+
+# "Control messages"
+
+
+def address(text):
+    return ipaddress.IPv6Address(text).packed
+
+
+CONTROL = {
+    "padding": (0, lambda g: b""),
+    "opener": (1, lambda g: b""),
+    "confirm": (2, lambda g: struct.pack(">q", g["clock"])),
+    "confirmed": (3, lambda g: struct.pack(">qq", g["echo"], g["clock"])),
+    "rekey_first": (4, lambda g: unhex(g["noise"])),
+    "rekey_answer": (5, lambda g: unhex(g["noise"])),
+    "context": (
+        6,
+        lambda g: struct.pack(">HH", g["context"], g["retires"]) + address(g["source"]) + address(g["destination"]),
+    ),
+    "context_known": (7, lambda g: struct.pack(">H", g["context"])),
+    "skip": (8, lambda g: struct.pack(">BQ", g["lane"], g["epoch"])),
+    "skipped": (9, lambda g: b""),
+    "mtu_probe": (10, lambda g: struct.pack(">H", g["size"])),
+    "mtu_probed": (11, lambda g: struct.pack(">H", g["size"])),
+    "round_trip": (12, lambda g: struct.pack(">q", g["clock"])),
+    "round_trip_answer": (13, lambda g: struct.pack(">qq", g["echo"], g["clock"])),
+    "close": (14, lambda g: b""),
+    "half": (15, lambda g: bytes([g["part"]]) + unhex(g["bytes"])),
+}
+
+
+def control(given):
+    kind, encode = CONTROL[given["message"]]
+    body = encode(given)
+    inner = struct.pack(">BBHI", 0, kind, len(body), given["id"]) + body
+    return {"inner": inner.ljust(given["length"], b"\0").hex()}
+
+
+# "Inner packets"
+
+
+def inner(given):
+    packet = unhex(given["packet"])
+    without_addresses = packet[:8] + packet[40:]
+    form = {
+        "elided": lambda: without_addresses,
+        "context": lambda: b"\x20" + struct.pack(">H", given["context"]) + without_addresses,
+        "full": lambda: bytes([0x10, 0, 0]) + packet,
+        "ipv4": lambda: packet,
+    }[given["form"]]
+    return {"inner": form().ljust(given["length"], b"\0").hex()}
+
+
+# "Data"
+
+
+def data(given):
+    key, header_key = unhex(given["data_key"]), unhex(given["header_key"])
+    counter = struct.pack(">I", given["counter"])
+    nonce = bytes(8) + counter
+    if given["cipher"] == "AES-256-GCM":
+        sealed = primitives.aes256_gcm(key, nonce, unhex(given["inner"]))
+        mask = primitives.aes256_block(header_key, sealed[:16])[:4]
+    else:
+        sealed = primitives.chacha20_poly1305(key, nonce, unhex(given["inner"]))
+        block = int.from_bytes(sealed[:4], "little")
+        mask = primitives.chacha20_block(header_key, block, sealed[4:16])[:4]
+    hidden = bytes(a ^ b for a, b in zip(counter, mask))
+    return {"mask": mask.hex(), "datagram": (hidden + sealed).hex()}
+
+
+SECTIONS = {
+    function.__name__: function
+    for function in (pair, endpoint, epoch, current, rendezvous, offer, handshake, session, path, control, inner, data)
+}
+
+
+def main():
+    default = pathlib.Path(__file__).resolve().parent.parent / "docs/protocol-vectors.json"
+    published = json.loads(pathlib.Path(*sys.argv[1:2] or [default]).read_text())
+    primitives.check()
+    wrong = [f"section {name} is unknown" for name in set(published) - set(SECTIONS) - {"about"}]
+    count = 0
+    for name, compute in SECTIONS.items():
+        for number, case in enumerate(published[name]):
+            count += 1
+            then = compute(case["given"])
+            if then != case["then"]:
+                wrong.append(f"{name}[{number}]: {json.dumps(case)}\n  computed {json.dumps(then)}")
+    print("\n".join(wrong) or f"{count} vectors agree")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()
