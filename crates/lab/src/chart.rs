@@ -133,8 +133,9 @@ impl Chart {
         )
     }
 
+    /// Where a value is; one beyond the axis is at its end.
     fn across(&self, value: f64) -> f64 {
-        LEFT + (value - self.x.0) / (self.x.1 - self.x.0) * (WIDTH - LEFT - RIGHT)
+        LEFT + (value.clamp(self.x.0, self.x.1) - self.x.0) / (self.x.1 - self.x.0) * (WIDTH - LEFT - RIGHT)
     }
 
     fn up(&self, value: f64) -> f64 {

@@ -175,7 +175,9 @@ fn traffic(
     let tcp = tcp.finish()?;
     let ping = pings.finish(Duration::from_secs(5))?;
     let version = lab.show(Site::A).ok().and_then(|show| show["version"].as_str().map(str::to_owned));
-    let packets = recording.finish()?;
+    let mut packets = recording.finish()?;
+    // The traffic's end, and what the gateways do after it, is another story.
+    packets.retain(|packet| packet.time < begin + duration);
     let observation = Observation::of(&packets, begin, site_of(lab.has_tunnel()));
     let mut outcome = Outcome {
         topology: options.topology,
