@@ -203,9 +203,9 @@ impl Attempts {
         Some((tiers[(number / TRIES_IN_TIER) as usize % tiers.len()], number))
     }
 
-    /// When there is something to do.
-    pub(crate) fn deadline(&self) -> Option<Time> {
-        let copy = self.current.as_ref().and_then(Try::next_copy);
+    /// When there is something to do; copies leave only if their endpoint `is_open`.
+    pub(crate) fn deadline(&self, is_open: impl Fn(Tier, u64) -> bool) -> Option<Time> {
+        let copy = self.current.as_ref().filter(|t| is_open(t.tier, t.epoch)).and_then(Try::next_copy);
         [copy, self.next].into_iter().flatten().min()
     }
 }

@@ -1,7 +1,8 @@
 //! A peer: its sessions, the way to a new one, and the packets that wait for it.
 //!
-//! Invariants: packets leave on the youngest session that can carry them; an older one is kept until a younger one is
-//! confirmed by the other end; of two that were begun at once both ends keep the one that `L` began.
+//! Invariants: an older session is kept until a younger one is confirmed by the other end. Where there are several at
+//! once, because both ends began, `L` chooses (the one that was confirmed last, to it) and `H` follows: it sends on the
+//! one on which it heard from `L` last, and keeps the others until it is clear that `L` does not use them.
 
 mod rendezvous;
 mod status;
@@ -37,8 +38,8 @@ const QUEUE: (usize, usize) = (64, 256 * 1024);
 const QUEUED_FOR: Duration = Duration::from_secs(10);
 /// Traffic keeps tries going for this long.
 const WANTED_FOR: Duration = Duration::from_secs(60);
-/// Two sessions begun within this time were begun at once.
-const AT_ONCE: Duration = Duration::from_secs(5);
+/// `H` gives up a session that `L` does not use any more after this time.
+const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
 /// ICMP errors to inner senders: this many at once, and again after the pause.
@@ -155,10 +156,12 @@ impl Peer {
         }
     }
 
-    /// Tries to reach the peer at once, and goes on for `long`.
+    /// Tries to reach the peer at once, and goes on for `long`. A session that is being confirmed comes first.
     pub(crate) fn reach(&mut self, now: Time, long: Duration) {
         self.wanted = self.wanted.max(now + long);
-        self.attempts.begin(now);
+        if !self.confirming() {
+            self.attempts.begin(now);
+        }
         self.next = now;
     }
 
@@ -177,6 +180,9 @@ impl Peer {
     pub(crate) fn moved(&mut self, now: Time, host: &mut Host) {
         self.listeners.close(host);
         self.attempts.stop();
+        while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
+            self.remove(session.id, host);
+        }
         if self.kept() || !self.sessions.is_empty() {
             self.reach(now, WANTED_FOR);
         }
@@ -215,14 +221,27 @@ impl Peer {
         self.sessions.iter_mut().find(|s| s.id == id)
     }
 
-    /// The session that carries what we send: the youngest that can.
+    /// Whether the peer has answered, and we wait for its word that it knows that we know.
+    fn confirming(&self) -> bool {
+        self.sessions.iter().any(|s| s.phase == Phase::Confirming)
+    }
+
+    /// The session that carries what we send.
     fn sending(&mut self) -> Option<&mut Session> {
-        self.sessions.iter_mut().filter(|s| s.may_send()).max_by_key(|s| (s.begun, s.id))
+        let at = self.in_use()?;
+        Some(&mut self.sessions[at])
+    }
+
+    /// Where it is: of those that can, the youngest at `L`, the one on which we heard from `L` last at `H`.
+    fn in_use(&self) -> Option<usize> {
+        let since = |s: &Session| if self.keys.role == Role::L { s.begun } else { s.last_received };
+        let usable = self.sessions.iter().enumerate().filter(|(_, s)| s.may_send());
+        usable.max_by_key(|(_, s)| (since(s), s.id)).map(|(at, _)| at)
     }
 
     /// The inner MTU towards the peer, if it is known and has changed since it was last asked for.
     pub(crate) fn new_route_mtu(&mut self) -> Option<u16> {
-        let session = self.sessions.iter().filter(|s| s.phase == Phase::Up).max_by_key(|s| (s.begun, s.id))?;
+        let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up)?;
         let mtu = session.path_mtu.settled().then(|| session.route_mtu())?;
         (self.route_mtu.replace(mtu) != Some(mtu)).then_some(mtu)
     }
@@ -267,7 +286,7 @@ impl Peer {
     ) {
         let now = env.now.boot;
         self.wanted = self.wanted.max(now + WANTED_FOR);
-        if !self.attempts.active() && self.sessions.iter().all(|s| !matches!(s.phase, Phase::Confirming)) {
+        if !self.attempts.active() && !self.confirming() {
             self.reach(now, WANTED_FOR);
         }
         if self.attempts.slow() {
@@ -400,31 +419,18 @@ impl Peer {
         if good { Ok(()) } else { Err(DropReason::HandshakeFailed) }
     }
 
-    /// A session is confirmed: others make way, unless it was begun at the same time as one that `L` began.
+    /// A session is confirmed. To `L` that is the choice: all others make way but those that may yet be confirmed.
     fn settle(&mut self, id: SessionId, now: Time) {
-        let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return };
-        let new = self.sessions.swap_remove(at);
-        let at_once = |s: &Session| {
-            let (a, b) = (new.begun, s.begun);
-            a.since(b).max(b.since(a)) < AT_ONCE
-        };
-        let preferred = |s: &Session| s.initiated_by == Role::L && new.initiated_by == Role::H && at_once(s);
-        let yields = self.sessions.iter().any(|s| s.phase == Phase::Up && preferred(s));
+        let chooses = self.keys.role == Role::L;
         for session in &mut self.sessions {
-            let waits = matches!(session.phase, Phase::Confirming) && preferred(session);
-            let unborn = matches!(session.phase, Phase::Answering | Phase::Unconfirmed { .. });
-            if !(yields || waits || unborn) {
+            if session.id == id {
+                self.remote_prefix = session.terms.remote_prefix;
+            } else if chooses && !matches!(session.phase, Phase::Answering | Phase::Unconfirmed { .. }) {
                 session.retire(now);
             }
         }
-        let prefix = new.terms.remote_prefix;
-        self.sessions.push(new);
-        if yields {
-            self.sessions.last_mut().expect("just pushed").retire(now);
-        } else {
-            self.remote_prefix = prefix;
-        }
         self.attempts.stop();
+        self.wanted = now;
         self.silent = false;
     }
 
@@ -484,7 +490,7 @@ impl Peer {
         self.send_answers(env);
         self.poll_attempts(env);
         self.flush(env, deliver);
-        if let Some(attempt) = self.attempts.deadline() {
+        if let Some(attempt) = self.attempts.deadline(|tier, epoch| self.listeners.is_open(tier, epoch)) {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
@@ -496,8 +502,13 @@ impl Peer {
         let mut next = now + Duration::from_secs(3600);
         let offer = (!self.sessions.is_empty()).then(|| self.offer(env));
         let mut over = Vec::new();
+        let in_use = self.sending().map(|s| s.id);
         let mut sessions = std::mem::take(&mut self.sessions);
         for session in &mut sessions {
+            let forsaken = session.phase == Phase::Up && now.since(session.last_received) >= FORSAKEN_AFTER;
+            if forsaken && in_use != Some(session.id) {
+                session.retire(now);
+            }
             if session.phase == Phase::Up
                 && let Some(offer) = &offer
             {
@@ -512,9 +523,6 @@ impl Peer {
             next = next.min(at);
         }
         self.sessions = sessions;
-        if self.silent && !self.attempts.active() {
-            self.reach(now, WANTED_FOR);
-        }
         if self.silent && self.attempts.fruitless(self.listeners.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
             self.silent = false;
@@ -618,13 +626,16 @@ fn seen_in(address: SocketAddrV6, plen: u8) -> Ipv6Net {
 mod tests {
     use std::collections::HashMap;
     use std::ops::Range;
+    use std::time::Duration;
 
     use wire::virtio_net;
 
     use super::{PeerState, QUEUED_FOR};
     use crate::config::{NodeConfig, Padding, PeerConfig};
     use crate::keys::PrivateKey;
-    use crate::{Deliver, Node, Now, Outbox, Time};
+    use crate::{Action, Deliver, Node, Now, Outbox, Time};
+
+    const START: Time = Time::from_micros(1_000_000);
 
     struct Nothing;
 
@@ -633,15 +644,19 @@ mod tests {
         fn own(&mut self, _: &[u8]) {}
     }
 
-    #[test]
-    fn a_packet_for_a_peer_that_never_answers_does_not_keep_tries_going_for_ever() {
+    fn now(boot: Time) -> Now {
+        Now { boot, unix_ms: 1_800_000_000_000 + boot.micros() / 1000 }
+    }
+
+    /// A node whose only peer never answers.
+    fn lonely() -> Node {
         let peer = PeerConfig {
             name: "away".into(),
             public_key: PrivateKey::from_bytes([2; 32]).public(),
             preshared_key: None,
             hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
             allowed_ips: vec!["2001:db8:b::/64".parse().unwrap()],
-            rotation: std::time::Duration::from_secs(10),
+            rotation: Duration::from_secs(10),
             lanes: 1,
             padding: Padding::None,
             cover: 0,
@@ -656,22 +671,41 @@ mod tests {
             addresses: Vec::new(),
             peers: vec![peer],
         };
-        let at = |boot| Now { boot, unix_ms: 1_800_000_000_000 + boot.micros() / 1000 };
-        let (mut now, mut outbox) = (at(Time::default()), Outbox::new());
-        let mut node = Node::new(config, &HashMap::new(), [0; 32], now).unwrap();
-        let mut packet = hex::decode("6000000000003b4020010db8000a00000000000000000001").unwrap();
-        packet.extend(hex::decode("20010db8000b00000000000000000001").unwrap());
-        node.send(&virtio_net::Header::NONE, &mut packet, now, &mut outbox, &mut Nothing);
-        while now.boot < Time::default() + QUEUED_FOR * 20 {
+        Node::new(config, &HashMap::new(), [0; 32], now(START)).unwrap()
+    }
+
+    /// Lets time pass; how often the node wanted to be called.
+    fn run(node: &mut Node, time: Duration, endpoints_open: bool) -> usize {
+        let (mut boot, mut calls, mut outbox) = (START, 0, Outbox::new());
+        while boot < START + time {
             while let Some(action) = node.next_action() {
-                if let crate::Action::Open { id, .. } = action {
-                    node.opened(id, now);
+                match action {
+                    Action::Open { id, .. } if endpoints_open => node.opened(id, now(boot)),
+                    Action::Open { id, .. } => node.open_failed(id, now(boot)),
+                    Action::Close { .. } => {}
                 }
             }
             outbox.clear();
-            now = at(node.deadline().max(now.boot));
-            node.handle_timeout(now, &mut outbox, &mut Nothing);
+            boot = node.deadline().max(boot);
+            node.handle_timeout(now(boot), &mut outbox, &mut Nothing);
+            calls += 1;
         }
-        assert_eq!(node.status(now).next().unwrap().state, PeerState::Idle);
+        calls
+    }
+
+    #[test]
+    fn a_packet_for_a_peer_that_never_answers_does_not_keep_tries_going_for_ever() {
+        let mut node = lonely();
+        let mut packet = hex::decode("6000000000003b4020010db8000a00000000000000000001").unwrap();
+        packet.extend(hex::decode("20010db8000b00000000000000000001").unwrap());
+        node.send(&virtio_net::Header::NONE, &mut packet, now(START), &mut Outbox::new(), &mut Nothing);
+        run(&mut node, QUEUED_FOR * 20, true);
+        assert_eq!(node.status(now(START)).next().unwrap().state, PeerState::Idle);
+    }
+
+    #[test]
+    fn a_try_whose_endpoint_cannot_be_opened_does_not_keep_the_node_awake() {
+        let calls = run(&mut lonely(), Duration::from_secs(60), false);
+        assert!(calls < 300, "{calls} in a minute");
     }
 }
