@@ -42,11 +42,11 @@ impl System {
 
 /// Endpoints of a session that are open at once, at most: what the daemon needs sockets for.
 ///
-/// An endpoint is open from max(1 s, T) before its epoch to max(3 s, 2·RTT) behind it, and two epochs of a lane begin
-/// at least T/2 apart (docs/protocol.md, "Endpoints"). A round trip above 1.5 s adds to it.
+/// An endpoint is open from T before its epoch, 1 s to 10 s, to 3 s behind it, and two epochs of a lane begin at least
+/// T/2 apart (docs/protocol.md, "Endpoints"). A round trip above 1 s adds to it.
 pub fn session_endpoints(peer: &PeerConfig) -> u64 {
     let interval = peer.rotation.as_millis().max(1);
-    let open = interval.max(1000) + 3000;
+    let open = interval.clamp(1000, 10_000) + 3000;
     let per_lane = starts_within(open, interval) + 1;
     u64::try_from(per_lane).unwrap_or(u64::MAX).saturating_mul(peer.lanes.into())
 }
@@ -208,7 +208,9 @@ mod tests {
             for pattern in 0u32..1 << 10 {
                 let start = |e: i64| e * interval + if pattern >> e & 1 == 1 { interval / 2 - 1 } else { 0 };
                 for now in (0..9).map(start) {
-                    let open = |e: &i64| start(*e) - interval.max(1000) <= now && now < start(e + 1) + 3000;
+                    let open = |e: &i64| {
+                        start(*e) - interval.clamp(1000, 10_000) <= now && now < start(e + 1) + 3000
+                    };
                     most = most.max((0..9).filter(open).count() as u64);
                 }
             }

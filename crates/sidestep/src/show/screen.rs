@@ -51,15 +51,23 @@ struct View {
     status: Option<Status>,
     /// When the status was had.
     at: Option<Instant>,
-    /// Bits and packets per second of each peer, sent and received.
-    rates: Vec<Rates>,
+    /// What more than one status tells of each peer.
+    followed: Vec<Followed>,
     /// Why there is no newer status.
     error: Option<String>,
     /// Peers scrolled past.
     first: usize,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default)]
+struct Followed {
+    rates: Rates,
+    /// The longest time to a rotation that was seen, in milliseconds: what the countdown's full bar stands for.
+    longest_wait_ms: u64,
+}
+
+/// Bits and packets per second, sent and received.
+#[derive(Debug, Clone, Copy, Default)]
 struct Rates {
     tx_bits: f64,
     rx_bits: f64,
@@ -89,10 +97,16 @@ impl View {
             }
         };
         let seconds = self.at.map_or(0.0, |at| now.duration_since(at).as_secs_f64());
-        let earlier =
-            |peer: &Peer| self.status.as_ref()?.peers.iter().find(|p| p.public_key == peer.public_key);
-        let rates = |peer: &Peer| earlier(peer).map(|before| Rates::between(before, peer, seconds));
-        self.rates = status.peers.iter().map(|peer| rates(peer).unwrap_or_default()).collect();
+        let follow = |peer: &Peer| {
+            let mut peers = self.status.iter().flat_map(|status| &status.peers).zip(&self.followed);
+            let before = peers.find(|(before, _)| before.public_key == peer.public_key);
+            let longest_wait_ms = before.map_or(0, |(_, followed)| followed.longest_wait_ms);
+            Followed {
+                rates: before.map(|(before, _)| Rates::between(before, peer, seconds)).unwrap_or_default(),
+                longest_wait_ms: longest_wait_ms.max(peer.next_rotation_ms.unwrap_or(0)),
+            }
+        };
+        self.followed = status.peers.iter().map(follow).collect();
         self.first = self.first.min(status.peers.len().saturating_sub(1));
         self.status = Some(status);
         self.at = Some(now);
@@ -139,14 +153,14 @@ impl View {
         let age = self.at.map_or(0, |at| now.duration_since(at).as_millis());
         let age = u64::try_from(age).unwrap_or(u64::MAX);
         let mut free = body;
-        for (peer, rates) in status.peers.iter().zip(&self.rates).skip(self.first) {
+        for (peer, followed) in status.peers.iter().zip(&self.followed).skip(self.first) {
             let height = peer_height(peer);
             if free.height < height.min(4) {
                 break;
             }
             let [area, rest] =
                 Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(free);
-            draw_peer(frame, area, peer, *rates, age);
+            draw_peer(frame, area, peer, *followed, age);
             free = rest;
         }
         let foot_line = match &self.error {
@@ -165,7 +179,8 @@ fn peer_height(peer: &Peer) -> u16 {
     lanes.saturating_add(3 + session + drops)
 }
 
-fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, rates: Rates, age_ms: u64) {
+fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, followed: Followed, age_ms: u64) {
+    let rates = followed.rates;
     let colour = match peer.state {
         State::Established => Color::Green,
         State::Handshake => Color::Yellow,
@@ -216,8 +231,7 @@ fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, rates: Rates, age_m
     if let Some(next) = peer.next_rotation_ms {
         let left = next.saturating_sub(age_ms);
         let label = format!("{} rotations, next in {:.1} s", peer.rotations, left as f64 / 1000.0);
-        // The interval is not known here; ten seconds fill the bar.
-        let ratio = (left as f64 / 10_000.0).clamp(0.0, 1.0);
+        let ratio = (left as f64 / followed.longest_wait_ms.max(1) as f64).clamp(0.0, 1.0);
         let style = Style::new().fg(Color::Blue).bg(Color::Black);
         frame.render_widget(Gauge::default().ratio(ratio).label(label).gauge_style(style), gauge);
     }
