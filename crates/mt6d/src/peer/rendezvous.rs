@@ -24,10 +24,10 @@ impl Peer {
     /// Begins tries that are due and sends the copies of the one under way.
     pub(super) fn poll_attempts(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        if self.attempts.active() && !self.kept() && now >= self.wanted && self.queue.is_empty() {
+        let wanted = self.kept() || self.silent || now < self.wanted || !self.queue.is_empty();
+        if !wanted {
             self.attempts.stop();
-        }
-        if !self.attempts.active() && self.kept() && self.sending().is_none() {
+        } else if (self.silent || self.in_use().is_none()) && !self.confirming() {
             self.attempts.begin(now);
         }
         if let Some((tier, number)) = self.attempts.due(now, self.listeners.tiers(), env.host) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Peer;
 use crate::drops::Drops;
-use crate::session::{Phase, Session, Traffic};
+use crate::session::{Phase, Traffic};
 use crate::time::Now;
 
 /// Whether there is a session.
@@ -94,8 +94,7 @@ pub(super) fn add(sum: &mut Traffic, more: &Traffic) {
 impl Peer {
     /// The peer as it is.
     pub(crate) fn status(&self, now: Now) -> PeerStatus {
-        let usable = |s: &&Session| s.may_send();
-        let session = self.sessions.iter().filter(usable).max_by_key(|s| (s.begun, s.id));
+        let session = self.in_use().map(|at| &self.sessions[at]);
         let (mut traffic, mut drops) = (self.past, self.drops.clone());
         let (mut rotations, mut skips) = self.past_rotations;
         for session in &self.sessions {

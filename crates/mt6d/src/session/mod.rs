@@ -194,7 +194,8 @@ pub(crate) struct Session {
     next_round_trip: Time,
     last_inner: Time,
     last_sent: Time,
-    last_received: Time,
+    /// When the last datagram came that opened; at first, when the session began.
+    pub(crate) last_received: Time,
     lane_sent: Vec<Time>,
     unanswered: Option<Time>,
 }
@@ -520,6 +521,10 @@ impl Session {
             let clock = self.clock.at(now);
             self.round_trip.asked(clock, now);
             self.send_control(id, &Control::RoundTrip { clock }, now, host, outbox);
+            // Nothing else would tell that the peer of a session without inner traffic is gone.
+            if self.kept() {
+                self.unanswered.get_or_insert(now);
+            }
         }
         if self.busy(now) {
             for index in 0..self.lanes.len() {
