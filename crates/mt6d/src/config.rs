@@ -153,7 +153,8 @@ impl NodeConfig {
                 // A default route may contain a hopping prefix: outer packets are the kernel's, and datagrams to
                 // hopping addresses that come to the tunnel all the same are dropped there.
                 let inside = |hop: Ipv6Net| hop.contains(inner);
-                if let Some(hop_prefix) = [self.hop_prefix, peer.hop_prefix].into_iter().find(|h| inside(*h)) {
+                if let Some(hop_prefix) = [self.hop_prefix, peer.hop_prefix].into_iter().find(|h| inside(*h))
+                {
                     return Err(ConfigError::Loop { name: name(), prefix: *prefix, hop_prefix });
                 }
             }

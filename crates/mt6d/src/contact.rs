@@ -55,7 +55,8 @@ impl Listeners {
         keep: Option<(Tier, u64)>,
         host: &mut Host,
     ) -> Time {
-        let windows: Vec<_> = self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, now.unix_ms))).collect();
+        let windows: Vec<_> =
+            self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, now.unix_ms))).collect();
         self.open.retain(|at, listener| {
             let wanted = keep == Some(*at) || windows.iter().any(|(t, w)| *t == at.0 && w.contains(&at.1));
             if !wanted {
@@ -223,7 +224,18 @@ impl Try {
         to: SocketAddrV6,
         now: Time,
     ) -> Self {
-        Try { tier, epoch, begun: now, nonce, datagram, pending: Some(pending), from, to, left: None, copies: 0 }
+        Try {
+            tier,
+            epoch,
+            begun: now,
+            nonce,
+            datagram,
+            pending: Some(pending),
+            from,
+            to,
+            left: None,
+            copies: 0,
+        }
     }
 
     /// Whether a copy is to leave now.

@@ -192,7 +192,8 @@ impl<'a> Control<'a> {
             kind::REKEY_ANSWER => Control::RekeyAnswer(body),
             kind::CONTEXT => {
                 let body: &[u8; 36] = body.try_into().ok()?;
-                let address = |at: usize| body[at..at + 16].try_into().map(|a: [u8; 16]| Ipv6Addr::from(a)).ok();
+                let address =
+                    |at: usize| body[at..at + 16].try_into().map(|a: [u8; 16]| Ipv6Addr::from(a)).ok();
                 Control::Context {
                     context: u16::from_be_bytes([body[0], body[1]]),
                     retires: u16::from_be_bytes([body[2], body[3]]),

@@ -76,6 +76,9 @@ mod tests {
     #[test]
     fn rebasing_keeps_the_host() {
         let address = "2001:db8:1::abcd".parse().unwrap();
-        assert_eq!(rebase(address, "2001:db8:2::/64".parse().unwrap()), "2001:db8:2::abcd".parse::<Ipv6Addr>().unwrap());
+        assert_eq!(
+            rebase(address, "2001:db8:2::/64".parse().unwrap()),
+            "2001:db8:2::abcd".parse::<Ipv6Addr>().unwrap()
+        );
     }
 }

@@ -48,7 +48,11 @@ pub(crate) fn seal(key: &[u8; 32], kind: &Kind, nonce: &Nonce, message: &[u8], s
     datagram[NONCE..NONCE + 2].copy_from_slice(&length.to_be_bytes());
     datagram[NONCE + 2..NONCE + 2 + message.len()].copy_from_slice(message);
     let tag = XChaCha20Poly1305::new(key.into())
-        .encrypt_in_place_detached(XNonce::from_slice(nonce), &kind.associated_data(), &mut datagram[NONCE..end])
+        .encrypt_in_place_detached(
+            XNonce::from_slice(nonce),
+            &kind.associated_data(),
+            &mut datagram[NONCE..end],
+        )
         .expect("a datagram is within the cipher's limits");
     datagram[end..].copy_from_slice(&tag);
     datagram

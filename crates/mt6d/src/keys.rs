@@ -218,8 +218,15 @@ impl PairKeys {
         let rendezvous = Tier::ALL.map(|tier| {
             [Role::L, Role::H].map(|x| expand(&ps, &[b"rendezvous", &[tier.number()], x.letter(), &publics]))
         });
-        let schedules = Tier::ALL.map(|tier| expand(&ps, &[b"rendezvous schedule", &[tier.number()], &publics]));
-        Ok(PairKeys { role, publics, handshake: expand(&ps, &[b"handshake", &publics]), rendezvous, schedules })
+        let schedules =
+            Tier::ALL.map(|tier| expand(&ps, &[b"rendezvous schedule", &[tier.number()], &publics]));
+        Ok(PairKeys {
+            role,
+            publics,
+            handshake: expand(&ps, &[b"handshake", &publics]),
+            rendezvous,
+            schedules,
+        })
     }
 
     /// `RZ_t,x`: the address key of `role`'s rendezvous endpoints in `tier`.
@@ -273,8 +280,8 @@ mod tests {
     fn public_keys_follow_rfc_7748() {
         let public = "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a";
         let alice: [u8; 32] = [
-            0x77, 0x07, 0x6d, 0x0a, 0x73, 0x18, 0xa5, 0x7d, 0x3c, 0x16, 0xc1, 0x72, 0x51, 0xb2, 0x66, 0x45, 0xdf,
-            0x4c, 0x2f, 0x87, 0xeb, 0xc0, 0x99, 0x2a, 0xb1, 0x77, 0xfb, 0xa5, 0x1d, 0xb9, 0x2c, 0x2a,
+            0x77, 0x07, 0x6d, 0x0a, 0x73, 0x18, 0xa5, 0x7d, 0x3c, 0x16, 0xc1, 0x72, 0x51, 0xb2, 0x66, 0x45,
+            0xdf, 0x4c, 0x2f, 0x87, 0xeb, 0xc0, 0x99, 0x2a, 0xb1, 0x77, 0xfb, 0xa5, 0x1d, 0xb9, 0x2c, 0x2a,
         ];
         assert_eq!(hex::encode(PrivateKey::from_bytes(alice).public().as_bytes()), public);
     }

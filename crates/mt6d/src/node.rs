@@ -81,9 +81,8 @@ impl Node {
         memory: &HashMap<PublicKey, PeerMemory>,
         now: Now,
     ) -> Result<(), ConfigError> {
-        let keys =
-            PairKeys::derive(&self.own.private_key, &config.public_key, config.preshared_key.as_ref())
-                .map_err(|source| ConfigError::Key { name: config.name.clone(), source })?;
+        let keys = PairKeys::derive(&self.own.private_key, &config.public_key, config.preshared_key.as_ref())
+            .map_err(|source| ConfigError::Key { name: config.name.clone(), source })?;
         let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
         let index = self.peers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.peers.push(None);
@@ -103,7 +102,12 @@ impl Node {
 
     /// Takes over another configuration. Peers that did not change, or only in what a session survives, keep their
     /// sessions; a new hopping prefix is moved to. The private key must be the same.
-    pub fn reconfigure(&mut self, config: NodeConfig, now: Now, outbox: &mut Outbox) -> Result<(), ConfigError> {
+    pub fn reconfigure(
+        &mut self,
+        config: NodeConfig,
+        now: Now,
+        outbox: &mut Outbox,
+    ) -> Result<(), ConfigError> {
         config.check()?;
         let moved = config.hop_prefix != self.own.hop_prefix;
         self.own.hop_prefix = config.hop_prefix;

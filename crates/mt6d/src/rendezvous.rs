@@ -59,7 +59,8 @@ impl Rendezvous {
     /// Of the pair with these keys.
     pub fn new(keys: &PairKeys) -> Self {
         Rendezvous {
-            schedules: Tier::ALL.map(|tier| Schedule::new(*keys.rendezvous_schedule(tier), tier.interval_ms(), 1)),
+            schedules: Tier::ALL
+                .map(|tier| Schedule::new(*keys.rendezvous_schedule(tier), tier.interval_ms(), 1)),
         }
     }
 
@@ -76,7 +77,8 @@ impl Rendezvous {
     /// The epochs of `tier` to listen in at `unix_ms`: each that a clock within the tier's tolerance calls current.
     pub fn window(&self, tier: Tier, unix_ms: u64) -> RangeInclusive<u64> {
         let tolerance = tier.tolerance_ms();
-        self.current(tier, unix_ms.saturating_sub(tolerance))..=self.current(tier, unix_ms.saturating_add(tolerance))
+        self.current(tier, unix_ms.saturating_sub(tolerance))
+            ..=self.current(tier, unix_ms.saturating_add(tolerance))
     }
 
     /// When the window of `tier` changes next after `unix_ms`.

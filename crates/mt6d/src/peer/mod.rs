@@ -277,13 +277,7 @@ impl Peer {
 
     /// Keeps a packet until there is a session, and sees that there will be.
     #[cold]
-    fn wait(
-        &mut self,
-        header: &virtio_net::Header,
-        packet: &[u8],
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
+    fn wait(&mut self, header: &virtio_net::Header, packet: &[u8], env: &mut Env, deliver: &mut dyn Deliver) {
         let now = env.now.boot;
         self.wanted = self.wanted.max(now + WANTED_FOR);
         if !self.attempts.active() && !self.confirming() {
@@ -388,7 +382,9 @@ impl Peer {
             }
             Ok(())
         };
-        let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else { return Err(DropReason::Stale) };
+        let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else {
+            return Err(DropReason::Stale);
+        };
         let incoming = session.receive(datagram, &admission, now, env.host, env.outbox, deliver)?;
         let current = session.phase == Phase::Up;
         self.silent &= !current;
@@ -601,13 +597,7 @@ impl Peer {
     }
 
     /// Whether a datagram that an ICMPv6 error quotes was one of ours, lately; then the path is looked at anew.
-    pub(crate) fn path_error(
-        &mut self,
-        purpose: Purpose,
-        quoted: &[u8],
-        too_big: Option<u32>,
-        now: Time,
-    ) {
+    pub(crate) fn path_error(&mut self, purpose: Purpose, quoted: &[u8], too_big: Option<u32>, now: Time) {
         let Purpose::Data { session, lane, generation, .. } = purpose else { return };
         let Some(session) = self.session(session) else { return };
         if too_big.is_some_and(|mtu| mtu >= 1280) && session.sent_recently(lane, generation, quoted) {

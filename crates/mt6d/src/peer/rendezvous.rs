@@ -53,8 +53,7 @@ impl Peer {
         let kind = Kind::First { receiver: self.keys.role.other(), tier, epoch };
         let size = env.host.random(SIZES) as usize;
         let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
-        self.attempts.current =
-            Some(Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot));
+        self.attempts.current = Some(Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot));
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
@@ -82,7 +81,8 @@ impl Peer {
         if datagram.len() < envelope::OVERHEAD {
             return Err(DropReason::TooShort);
         }
-        if let Some(current) = self.attempts.current.as_ref().filter(|t| t.from == via && t.pending.is_some()) {
+        if let Some(current) = self.attempts.current.as_ref().filter(|t| t.from == via && t.pending.is_some())
+        {
             let kind = Kind::Answer { first: &current.nonce };
             if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
                 return self.answered(&message, env);
@@ -116,7 +116,8 @@ impl Peer {
         env: &mut Env,
     ) -> Result<(), DropReason> {
         let parties = self.parties(env.own);
-        let (theirs, answering) = handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
+        let (theirs, answering) =
+            handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
         let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
         let seen = seen_in(source, plen);
         let expected = endpoint(&self.keys, self.keys.role.other(), seen, tier, epoch);
@@ -141,7 +142,8 @@ impl Peer {
 
         let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Answering | Phase::Unconfirmed { .. });
         if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
-            let oldest = self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
+            let oldest =
+                self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
             self.remove(oldest.expect("there are some"), env.host);
         }
         let session = self.begin(self.keys.role.other(), &secret, terms, None, env);

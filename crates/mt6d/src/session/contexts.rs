@@ -194,7 +194,12 @@ mod tests {
     }
 
     /// Sends until the pair has a context that the receiver knows.
-    fn establish(send: &mut SendContexts, receive: &mut ReceiveContexts, pair: &Pair, now: Time) -> Option<u16> {
+    fn establish(
+        send: &mut SendContexts,
+        receive: &mut ReceiveContexts,
+        pair: &Pair,
+        now: Time,
+    ) -> Option<u16> {
         for _ in 0..PACKETS_BEFORE {
             if let (_, Some((_, Control::Context { context, retires, .. }))) = send.form(pair, now, AGAIN) {
                 assert!(receive.learn(context, retires, *pair));
@@ -239,7 +244,11 @@ mod tests {
         let mut send = SendContexts::new(0, Some(numbered(7)));
         assert_eq!(send.form(&numbered(7), at(0), AGAIN), (Form::Elided, None));
         for _ in 0..10 {
-            assert_eq!(send.form(&numbered(8), at(0), AGAIN).0, Form::Full, "a peer that keeps none gets none");
+            assert_eq!(
+                send.form(&numbered(8), at(0), AGAIN).0,
+                Form::Full,
+                "a peer that keeps none gets none"
+            );
         }
         assert_eq!(ReceiveContexts::new(Some(numbered(9))).get(0), Some(&numbered(9)));
     }

@@ -174,7 +174,9 @@ impl Lane {
                 close(slot, host);
             }
             self.advance(now);
-        } else if (self.next_epoch..self.next_epoch + 4).contains(&epoch) && !self.skips_ahead.contains(&epoch) {
+        } else if (self.next_epoch..self.next_epoch + 4).contains(&epoch)
+            && !self.skips_ahead.contains(&epoch)
+        {
             self.skips_ahead.push(epoch);
         }
     }
@@ -240,7 +242,15 @@ mod tests {
         let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch)), 1024, 0, 0);
         let purpose = Purpose::Data { session: 1, lane: 0, generation: 0, epoch };
         let id = host.open(0, purpose, at(0), Some(at(1 << 32)));
-        Slot { epoch, start, generation: 0, local: at(0), remote: at(1 << 32), state: State::Opening(id), opener: None }
+        Slot {
+            epoch,
+            start,
+            generation: 0,
+            local: at(0),
+            remote: at(1 << 32),
+            state: State::Opening(id),
+            opener: None,
+        }
     }
 
     /// Runs a lane for `seconds`; of the epochs in `busy` the endpoint cannot be opened. At each step every endpoint

@@ -34,8 +34,8 @@ use crate::schedule::Schedule;
 use crate::time::Time;
 
 use clock::{RoundTrip, SessionClock};
-use contexts::{ReceiveContexts, SendContexts};
 pub(crate) use contexts::KEPT as CONTEXTS_KEPT;
+use contexts::{ReceiveContexts, SendContexts};
 use lane::{Lane, Overlap, Slot, State};
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
@@ -118,7 +118,14 @@ struct Generation {
 }
 
 impl Generation {
-    fn new(number: u32, from_epoch: u64, secret: &SessionSecret, role: Role, cipher: Cipher, lanes: u8) -> Self {
+    fn new(
+        number: u32,
+        from_epoch: u64,
+        secret: &SessionSecret,
+        role: Role,
+        cipher: Cipher,
+        lanes: u8,
+    ) -> Self {
         let peer = role.other();
         let lanes = (0..lanes).map(|lane| {
             let sealing = SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
@@ -262,7 +269,13 @@ impl Session {
             terms,
         };
         if session.phase == Phase::Confirming {
-            session.send_reliably(0, ReliableMessage::Confirm, now, Duration::from_millis(250), now + CONFIRM_WITHIN);
+            session.send_reliably(
+                0,
+                ReliableMessage::Confirm,
+                now,
+                Duration::from_millis(250),
+                now + CONFIRM_WITHIN,
+            );
         }
         session.poll_lanes(now, host);
         session
@@ -331,7 +344,13 @@ impl Session {
         }
         let message = ReliableMessage::Skip { lane, epoch };
         let id = self.new_id();
-        self.send_reliably(id, message, now, Duration::from_millis(200), now + self.terms.rotation * 2 + DEAD_AFTER);
+        self.send_reliably(
+            id,
+            message,
+            now,
+            Duration::from_millis(200),
+            now + self.terms.rotation * 2 + DEAD_AFTER,
+        );
         true
     }
 
@@ -339,7 +358,9 @@ impl Session {
     pub(crate) fn poll(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) -> (Health, Time) {
         let over = match self.phase {
             Phase::Retiring { until } => now >= until,
-            Phase::Answering | Phase::Unconfirmed { .. } | Phase::Confirming => now.since(self.begun) >= CONFIRM_WITHIN,
+            Phase::Answering | Phase::Unconfirmed { .. } | Phase::Confirming => {
+                now.since(self.begun) >= CONFIRM_WITHIN
+            }
             Phase::Up => {
                 !self.kept() && now.since(self.last_inner) >= IDLE_AFTER
                     || now.since(self.keyed) >= rekey::hard_limit(self.terms.rotation)
@@ -404,12 +425,15 @@ impl Session {
         for lane in lanes {
             let number = lane.number;
             lane.poll(now_ms, overlap, schedule, host, |host, epoch, start| {
-                let generation =
-                    generations.iter().rfind(|g| g.from_epoch <= epoch).expect("the first holds from epoch 0");
+                let generation = generations
+                    .iter()
+                    .rfind(|g| g.from_epoch <= epoch)
+                    .expect("the first holds from epoch 0");
                 let at = |key: &Secret, prefix| endpoint::derive(key, prefix, epoch, number);
                 let local = at(&generation.local_address, terms.local_prefix);
                 let remote = at(&generation.remote_address, terms.remote_prefix);
-                let purpose = Purpose::Data { session: *session, lane: number, generation: generation.number, epoch };
+                let purpose =
+                    Purpose::Data { session: *session, lane: number, generation: generation.number, epoch };
                 let opener = if epoch == 0 {
                     now_ms
                 } else {
@@ -492,7 +516,8 @@ impl Session {
         }
         while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
             let pause = self.cover.expect("checked");
-            self.next_cover = if now.since(self.next_cover) > TICK { now + pause } else { self.next_cover + pause };
+            self.next_cover =
+                if now.since(self.next_cover) > TICK { now + pause } else { self.next_cover + pause };
             let size = self.cover_size(host);
             self.send_control_sized(0, &Control::Padding, size, now, host, outbox);
         }

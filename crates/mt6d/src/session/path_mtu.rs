@@ -160,7 +160,8 @@ impl PathMtu {
     }
 
     fn next_size(&mut self, now: Time) {
-        if self.too_big - self.fits <= RESOLUTION && self.too_big <= self.ceiling || self.fits == self.ceiling {
+        if self.too_big - self.fits <= RESOLUTION && self.too_big <= self.ceiling || self.fits == self.ceiling
+        {
             self.settle(now);
             return;
         }

@@ -34,7 +34,8 @@ impl Reassembly {
                 return Ok(None);
             }
             let other = self.pending.swap_remove(at).bytes;
-            let (first, second) = if part == 1 { (other.as_slice(), bytes) } else { (bytes, other.as_slice()) };
+            let (first, second) =
+                if part == 1 { (other.as_slice(), bytes) } else { (bytes, other.as_slice()) };
             return Ok(Some([first, second].concat()));
         }
         let before = self.pending.len();

@@ -127,7 +127,8 @@ impl Session {
             total.checked_sub(header.len()).ok_or(DropReason::Malformed)?
         };
         let ecn = ecn::get(header).ok_or(DropReason::Malformed)?;
-        let combined = ecn::decapsulate(Ecn::from_bits(outer_ecn), ecn).map_err(|_| DropReason::Congestion)?;
+        let combined =
+            ecn::decapsulate(Ecn::from_bits(outer_ecn), ecn).map_err(|_| DropReason::Congestion)?;
         ecn::set(header, combined);
         self.admit(header, admission)?;
         let (header_length, mut head) = (header.len(), [0; 60]);
@@ -206,8 +207,12 @@ impl Session {
                     return Ok(if first { Incoming::Established } else { Incoming::Done });
                 }
             }
-            Control::RekeyFirst(noise) => return Ok(Incoming::Rekey(id, RekeyMessage::First(noise.to_vec()))),
-            Control::RekeyAnswer(noise) => return Ok(Incoming::Rekey(id, RekeyMessage::Answer(noise.to_vec()))),
+            Control::RekeyFirst(noise) => {
+                return Ok(Incoming::Rekey(id, RekeyMessage::First(noise.to_vec())));
+            }
+            Control::RekeyAnswer(noise) => {
+                return Ok(Incoming::Rekey(id, RekeyMessage::Answer(noise.to_vec())));
+            }
             Control::Context { context, retires, source, destination } => {
                 if self.receive_contexts.learn(context, retires, contexts::pair(source, destination)) {
                     self.send_control(id, &Control::ContextKnown { context }, now, host, outbox);
@@ -276,7 +281,10 @@ impl Deliver for Own<'_> {
 pub(crate) fn may_be_destination(address: IpAddr) -> bool {
     match address {
         IpAddr::V6(address) => {
-            !(address.is_multicast() || address.is_unspecified() || address.is_loopback() || is_link_local(address))
+            !(address.is_multicast()
+                || address.is_unspecified()
+                || address.is_loopback()
+                || is_link_local(address))
         }
         IpAddr::V4(address) => {
             !(address.is_multicast()

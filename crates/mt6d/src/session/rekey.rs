@@ -36,11 +36,23 @@ pub(super) fn hard_limit(rotation: Duration) -> Duration {
 pub(super) enum Rekey {
     Idle,
     /// Our first message waits for its answer.
-    Asked { id: u32, pending: Option<Pending>, switch: u64, until: Time },
+    Asked {
+        id: u32,
+        pending: Option<Pending>,
+        switch: u64,
+        until: Time,
+    },
     /// Our answer waits for its confirmation.
-    Answered { id: u32, answer: Vec<u8>, generation: Option<Generation>, until: Time },
+    Answered {
+        id: u32,
+        answer: Vec<u8>,
+        generation: Option<Generation>,
+        until: Time,
+    },
     /// The peer has confirmed; it may not know yet that we know.
-    Agreed { id: u32 },
+    Agreed {
+        id: u32,
+    },
 }
 
 /// A handshake message of a rekey.
@@ -194,7 +206,8 @@ impl Session {
     fn not_opened(&self, epoch: u64, then: Time) -> bool {
         let (then, before) = (self.clock.at(then), self.overlap().before);
         self.lanes.iter().all(|lane| {
-            epoch >= lane.next_epoch() && self.schedule.start(epoch, lane.number).saturating_sub(before) > then
+            epoch >= lane.next_epoch()
+                && self.schedule.start(epoch, lane.number).saturating_sub(before) > then
         })
     }
 }

@@ -37,7 +37,8 @@ impl Keys {
             Cipher::ChaCha20Poly1305 => (&CHACHA20_POLY1305, &quic::CHACHA20),
         };
         let aead = UnboundKey::new(aead, data).expect("both ciphers take 32-byte keys");
-        let header = quic::HeaderProtectionKey::new(protection, header).expect("both masks take 32-byte keys");
+        let header =
+            quic::HeaderProtectionKey::new(protection, header).expect("both masks take 32-byte keys");
         Keys { aead: LessSafeKey::new(aead), header }
     }
 

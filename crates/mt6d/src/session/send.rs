@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use wire::segment::Segmenter;
 use wire::{ecn, flow, mss, virtio_net};
 
+use super::Session;
 use super::contexts::{self, Form};
 use super::path_mtu::BASE;
 use super::seal::{self, COUNTER, TAG};
-use super::Session;
 use crate::config::Padding;
 use crate::control::{self, Control};
 use crate::drops::DropReason;
@@ -330,4 +330,3 @@ impl Session {
         sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
     }
 }
-

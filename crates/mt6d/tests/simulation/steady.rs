@@ -53,7 +53,10 @@ fn nothing_is_lost_over_fifty_rotations() {
             assert!(status.rotations >= 50 * u64::from(lanes), "{} rotations", status.rotations);
             assert_eq!(status.lanes.len(), usize::from(lanes));
             assert_eq!(status.skips, 0);
-            assert!(status.session.unwrap().age >= Duration::from_secs(50 * rotation), "one session all the time");
+            assert!(
+                status.session.unwrap().age >= Duration::from_secs(50 * rotation),
+                "one session all the time"
+            );
         }
     }
 }

@@ -212,7 +212,8 @@ impl Network {
             let cover: u64 = site.config.peers.iter().map(|p| u64::from(p.cover)).sum();
             site.calls_allowed = 300 + 30 * lanes + 2 * cover;
         }
-        site.node = Some(Node::new(site.config.clone(), &site.memory, seed, now).expect("a good configuration"));
+        site.node =
+            Some(Node::new(site.config.clone(), &site.memory, seed, now).expect("a good configuration"));
         self.with(index, |_, _, _, _| {});
     }
 
@@ -243,7 +244,11 @@ impl Network {
     }
 
     /// Lets time pass until a condition holds, looking every 10 ms; how long that took, unless `limit` did not do.
-    pub(crate) fn run_until(&mut self, limit: Duration, holds: impl Fn(&Network) -> bool) -> Option<Duration> {
+    pub(crate) fn run_until(
+        &mut self,
+        limit: Duration,
+        holds: impl Fn(&Network) -> bool,
+    ) -> Option<Duration> {
         let start = self.now;
         while !holds(self) {
             if self.now - start >= limit.as_micros() as u64 {
@@ -303,9 +308,15 @@ impl Network {
         self.stop();
         self.assert_nothing_wrong();
         for flow in &self.flows {
-            let lost: Vec<_> = flow.sent.iter().zip(&flow.arrived).filter(|(_, n)| **n == 0).map(|(at, _)| at).collect();
+            let lost: Vec<_> =
+                flow.sent.iter().zip(&flow.arrived).filter(|(_, n)| **n == 0).map(|(at, _)| at).collect();
             let (count, sent) = (lost.len(), flow.sent.len());
-            assert!(lost.is_empty(), "stream {}: {count} of {sent} lost, sent at {:?}", flow.index, &lost[..count.min(5)]);
+            assert!(
+                lost.is_empty(),
+                "stream {}: {count} of {sent} lost, sent at {:?}",
+                flow.index,
+                &lost[..count.min(5)]
+            );
         }
     }
 
@@ -443,10 +454,20 @@ impl Network {
         }
     }
 
-    fn transmit(&mut self, index: usize, endpoint: EndpointId, to: Option<SocketAddrV6>, ecn: u8, payload: &[u8]) {
+    fn transmit(
+        &mut self,
+        index: usize,
+        endpoint: EndpointId,
+        to: Option<SocketAddrV6>,
+        ecn: u8,
+        payload: &[u8],
+    ) {
         let site = &mut self.sites[index];
         let socket = site.asked[&endpoint];
-        assert!(site.sockets.get(&socket.local).is_some_and(|s| s.id == endpoint), "sent from where nothing is open");
+        assert!(
+            site.sockets.get(&socket.local).is_some_and(|s| s.id == endpoint),
+            "sent from where nothing is open"
+        );
         let destination = socket.remote.or(to).expect("an unconnected socket needs to be told where to");
         if let Some(firewall) = &mut site.firewall {
             firewall.leaves(socket.local, destination, self.now);
@@ -492,7 +513,9 @@ impl Network {
     }
 
     fn arrives(&mut self, datagram: Datagram) {
-        let Some((_, &index)) = self.addresses.get_lpm(&Ipv6Net::from(*datagram.destination.ip())) else { return };
+        let Some((_, &index)) = self.addresses.get_lpm(&Ipv6Net::from(*datagram.destination.ip())) else {
+            return;
+        };
         let site = &mut self.sites[index];
         let destination = match &mut site.translator {
             Some(translator) => translator.enters(datagram.destination),
@@ -569,13 +592,14 @@ impl Network {
         let old = std::mem::replace(&mut self.sites[index].config.hop_prefix, prefix);
         self.addresses.remove(&old);
         self.addresses.insert(prefix, index);
-        
+
         self.with(index, |node, now, _, _| node.move_to(prefix, now));
     }
 
     /// Takes over the site's configuration as it is now.
     pub(crate) fn reconfigure(&mut self, index: usize) {
         let config = self.sites[index].config.clone();
-        self.with(index, |node, now, outbox, _| node.reconfigure(config, now, outbox)).expect("a good configuration");
+        self.with(index, |node, now, outbox, _| node.reconfigure(config, now, outbox))
+            .expect("a good configuration");
     }
 }

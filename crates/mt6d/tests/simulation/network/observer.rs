@@ -83,7 +83,11 @@ impl Observer {
                 }
             }
         }
-        assert!(counts[POSITIONS - 1] > 4_000, "too few datagrams to say anything: {}", counts[POSITIONS - 1]);
+        assert!(
+            counts[POSITIONS - 1] > 4_000,
+            "too few datagrams to say anything: {}",
+            counts[POSITIONS - 1]
+        );
         for position in 0..POSITIONS {
             let count = counts[position] as f64;
             for ones in ones[position] {
@@ -93,7 +97,10 @@ impl Observer {
             }
             let most = *values[position].iter().max().expect("256 of them") as f64;
             let expected = count / 256.0;
-            assert!(most < expected + 8.0 * expected.sqrt(), "position {position}: a value occurs {most} times");
+            assert!(
+                most < expected + 8.0 * expected.sqrt(),
+                "position {position}: a value occurs {most} times"
+            );
         }
     }
 }

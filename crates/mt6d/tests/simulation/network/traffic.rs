@@ -259,7 +259,9 @@ impl Flow {
         let mut transport = match self.stream.kind {
             Kind::Udp => {
                 let length = length as u16;
-                udp::Header { source_port: port, destination_port: 7, length, checksum: 0 }.to_bytes().to_vec()
+                udp::Header { source_port: port, destination_port: 7, length, checksum: 0 }
+                    .to_bytes()
+                    .to_vec()
             }
             Kind::Tcp => {
                 let mut header = vec![0; tcp::HEADER_LEN];
