@@ -199,6 +199,9 @@ pub struct Options {
     /// Drop the routers' Packet Too Big messages
     #[arg(long)]
     filter_too_big: bool,
+    /// No segmentation offload on the outer links: captures show packets as on a cable
+    #[arg(long)]
+    whole_packets: bool,
     /// Use the kernel's sit device for the 6in4 tunnel
     #[arg(long)]
     sit: bool,
@@ -217,6 +220,7 @@ impl Options {
             .tunnel(!self.no_tunnel)
             .firewall(self.firewall)
             .filter_too_big(self.filter_too_big)
+            .whole_packets(self.whole_packets)
             .sit(self.sit);
         if let Some(impairment) = &self.impair {
             builder = builder.impairment(impairment.clone());
