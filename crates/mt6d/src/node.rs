@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::net::{IpAddr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -96,8 +96,9 @@ impl Node {
     }
 
     fn route(&mut self) {
-        let peers = self.peers.iter().enumerate().filter_map(|(i, p)| Some((i, p.as_ref()?)));
-        self.routes = Routes::new(peers.map(|(i, p)| (i, p.config.allowed_ips.as_slice())));
+        let peers = || self.peers.iter().enumerate().filter_map(|(i, p)| Some((i, &p.as_ref()?.config)));
+        let hop_prefixes = peers().map(|(_, p)| p.hop_prefix).chain([self.own.hop_prefix]);
+        self.routes = Routes::new(peers().map(|(i, p)| (i, p.allowed_ips.as_slice())), hop_prefixes);
     }
 
     /// Takes over another configuration. Peers that did not change, or only in what a session survives, keep their
@@ -145,6 +146,7 @@ impl Node {
     /// The node is at another hopping prefix from now on.
     pub fn move_to(&mut self, hop_prefix: Ipv6Net, now: Now) {
         self.own.hop_prefix = hop_prefix;
+        self.route();
         for index in 0..self.peers.len() {
             if let Some(peer) = &mut self.peers[index] {
                 peer.moved(now.boot, &mut self.host);
@@ -235,20 +237,18 @@ impl Node {
         if !may_be_destination(destination) {
             return;
         }
-        let Some(index) = self.routes.peer(destination).filter(|_| !self.is_outer(destination)) else {
+        let Some(index) = self.routes.peer(destination) else {
             return self.drops.count(DropReason::NoPeer);
         };
         let Some(peer) = &mut self.peers[index] else { return };
+        if peer.hops_at(destination) {
+            return self.drops.count(DropReason::NoPeer);
+        }
         let before = peer.next;
         peer.send(header, packet, &mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
         if peer.next != before {
             self.wake(index);
         }
-    }
-
-    /// Whether an address is one of our hopping addresses: such a packet would go round for ever.
-    fn is_outer(&self, address: IpAddr) -> bool {
-        matches!(address, IpAddr::V6(address) if self.own.hop_prefix.contains(&address))
     }
 
     /// Takes a datagram, at `at` in `arena`, that came from `source` to an endpoint, with the outer packet's ECN

@@ -1,4 +1,5 @@
-//! Which peer an inner address is behind: the longest of all peers' allowed prefixes that contains it.
+//! Which peer an inner address is behind: the longest of all peers' allowed prefixes that contains it, unless it lies in
+//! a hopping prefix. Packets to those are outer ones, which would go round for ever.
 
 use std::net::IpAddr;
 
@@ -11,19 +12,25 @@ use crate::host::PeerIndex;
 #[derive(Default)]
 pub(crate) struct Routes {
     v4: PrefixMap<Ipv4Net, PeerIndex>,
-    v6: PrefixMap<Ipv6Net, PeerIndex>,
+    v6: PrefixMap<Ipv6Net, Option<PeerIndex>>,
 }
 
 impl Routes {
-    /// From each peer's prefixes.
-    pub(crate) fn new<'a>(peers: impl IntoIterator<Item = (PeerIndex, &'a [IpNet])>) -> Self {
+    /// From each peer's prefixes, and the hopping prefixes.
+    pub(crate) fn new<'a>(
+        peers: impl IntoIterator<Item = (PeerIndex, &'a [IpNet])>,
+        hop_prefixes: impl IntoIterator<Item = Ipv6Net>,
+    ) -> Self {
         let mut routes = Routes::default();
+        for prefix in hop_prefixes {
+            routes.v6.insert(prefix.trunc(), None);
+        }
         for (peer, prefixes) in peers {
             for prefix in prefixes {
                 match prefix {
-                    IpNet::V4(prefix) => routes.v4.insert(prefix.trunc(), peer),
-                    IpNet::V6(prefix) => routes.v6.insert(prefix.trunc(), peer),
-                };
+                    IpNet::V4(prefix) => drop(routes.v4.insert(prefix.trunc(), peer)),
+                    IpNet::V6(prefix) => drop(routes.v6.insert(prefix.trunc(), Some(peer))),
+                }
             }
         }
         routes
@@ -33,7 +40,7 @@ impl Routes {
     pub(crate) fn peer(&self, address: IpAddr) -> Option<PeerIndex> {
         match address {
             IpAddr::V4(address) => self.v4.get_lpm(&Ipv4Net::from(address)).map(|(_, peer)| *peer),
-            IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).map(|(_, peer)| *peer),
+            IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).and_then(|(_, peer)| *peer),
         }
     }
 }
@@ -46,10 +53,12 @@ mod tests {
     fn the_longest_prefix_counts() {
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
         let (a, b) = (nets(&["::/0", "10.0.0.0/8"]), nets(&["2001:db8:b::/64", "10.1.0.0/16"]));
-        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())]);
+        let hop_prefix = "2001:db8:a::/64".parse().unwrap();
+        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())], [hop_prefix]);
         for (address, peer) in [
             ("2001:db8:b::1", Some(5)),
             ("2001:db8:c::1", Some(3)),
+            ("2001:db8:a::1", None),
             ("10.1.2.3", Some(5)),
             ("10.2.2.3", Some(3)),
             ("192.0.2.1", None),

@@ -208,6 +208,11 @@ impl Peer {
         self.config.keepalive.is_some() || self.config.cover > 0
     }
 
+    /// Whether an address is one that the peer may hop to.
+    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+        IpNet::V6(self.remote_prefix).contains(&address)
+    }
+
     fn parties<'a>(&'a self, own: &'a Identity) -> Parties<'a> {
         Parties {
             own: &own.private_key,

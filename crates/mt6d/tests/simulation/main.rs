@@ -1,6 +1,11 @@
 //! Stories of the protocol, told on a simulated network in virtual time.
 
+mod addresses;
+mod attacker;
 mod first_contact;
+mod impaired;
 mod interruptions;
+mod many;
 mod network;
+mod sizes;
 mod steady;

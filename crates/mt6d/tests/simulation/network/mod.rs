@@ -596,6 +596,11 @@ impl Network {
         self.with(index, |node, now, _, _| node.move_to(prefix, now));
     }
 
+    /// The site is reachable in another prefix, too.
+    pub(crate) fn also_reachable(&mut self, index: usize, prefix: Ipv6Net) {
+        self.addresses.insert(prefix, index);
+    }
+
     /// Takes over the site's configuration as it is now.
     pub(crate) fn reconfigure(&mut self, index: usize) {
         let config = self.sites[index].config.clone();

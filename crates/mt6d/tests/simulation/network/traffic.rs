@@ -106,6 +106,7 @@ pub(crate) struct Flow {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) running: bool,
+    first_host: u64,
     /// When each packet was sent.
     pub(crate) sent: Vec<u64>,
     /// How often each packet arrived.
@@ -126,12 +127,18 @@ impl Flow {
             from,
             to,
             running: true,
+            first_host: 1,
             sent: Vec::new(),
             arrived: Vec::new(),
             arrivals: Vec::new(),
             corrupted: 0,
             congested: 0,
         }
+    }
+
+    /// Makes the stream come from other hosts.
+    pub(crate) fn shift_hosts(&mut self, by: u64) {
+        self.first_host += by;
     }
 
     pub(crate) fn lost(&self) -> usize {
@@ -237,7 +244,7 @@ impl Flow {
 
     fn addresses(&self, number: u64) -> (IpAddr, IpAddr) {
         let batch = number / self.stream.batch;
-        let (source, ipv4) = (1 + batch % self.stream.hosts, self.stream.ipv4);
+        let (source, ipv4) = (self.first_host + batch % self.stream.hosts, self.stream.ipv4);
         (host(self.from, source, ipv4), host(self.to, 1, ipv4))
     }
 
