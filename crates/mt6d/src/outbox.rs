@@ -30,6 +30,8 @@ pub struct Outbox {
     buffer: Vec<u8>,
     used: usize,
     batches: Vec<Batch>,
+    /// Batches, from the first, that take no more datagrams.
+    sealed: usize,
 }
 
 impl Outbox {
@@ -51,7 +53,7 @@ impl Outbox {
         if self.buffer.len() < self.used {
             self.buffer.resize(self.used.next_power_of_two(), 0);
         }
-        match self.batches.last_mut() {
+        match self.batches[self.sealed..].last_mut() {
             Some(last)
                 if last.endpoint == endpoint
                     && last.to == to
@@ -66,6 +68,18 @@ impl Outbox {
             _ => self.batches.push(Batch { endpoint, to, ecn, segment: size, start, end: start + size }),
         }
         &mut self.buffer[start..self.used]
+    }
+
+    /// The last datagram goes by itself: it may be lost for its size, and must not take others with it.
+    pub(crate) fn isolate_last(&mut self, size: usize) {
+        let Some(last) = self.batches.last_mut() else { return };
+        let start = last.end - size;
+        if start > last.start {
+            let alone = Batch { segment: size, start, ..*last };
+            last.end = start;
+            self.batches.push(alone);
+        }
+        self.sealed = self.batches.len();
     }
 
     /// Takes back the datagram that was asked for last.
@@ -96,7 +110,7 @@ impl Outbox {
 
     /// Forgets all, keeps the memory.
     pub fn clear(&mut self) {
-        self.used = 0;
+        (self.used, self.sealed) = (0, 0);
         self.batches.clear();
     }
 }
@@ -118,6 +132,19 @@ mod tests {
         assert_eq!(outbox.batches().count(), 2);
         outbox.clear();
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_probe_goes_by_itself() {
+        let mut outbox = Outbox::new();
+        let id = EndpointId::for_test(1);
+        for probe in [false, true, false] {
+            outbox.datagram(id, None, 0, 100);
+            if probe {
+                outbox.isolate_last(100);
+            }
+        }
+        assert_eq!(outbox.batches().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>(), [100, 100, 100]);
     }
 
     #[test]

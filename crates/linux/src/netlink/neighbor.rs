@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
@@ -49,8 +49,18 @@ impl Netlink {
         }
     }
 
-    /// Adds a neighbor entry, marked as ours. If the kernel has one for the address already, the error
-    /// [already exists](crate::Error::already_exists), and that entry stays as it is.
+    /// All neighbor entries of a link.
+    pub fn neighbors(&mut self, index: u32) -> Result<Vec<Neighbor>> {
+        let mut message = NeighbourMessage::default();
+        message.header.ifindex = index;
+        let answers = self.dump(RouteNetlinkMessage::GetNeighbour(message), || "RTM_GETNEIGH".into())?;
+        let all = answers.into_iter().filter_map(Neighbor::from_message);
+        Ok(all.filter(|neighbor| neighbor.index == index).collect())
+    }
+
+    /// Adds a neighbor entry, marked as ours. If the kernel has a usable one for the address already, the error
+    /// [already exists](crate::Error::already_exists), and that entry stays as it is; one that the kernel has not
+    /// resolved is replaced.
     pub fn add_neighbor(
         &mut self,
         index: u32,
@@ -65,7 +75,8 @@ impl Netlink {
         };
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let known = self.neighbor(index, address.into())?.is_some_and(|entry| entry.usable);
+        let flags = NLM_F_CREATE | if known { NLM_F_EXCL } else { NLM_F_REPLACE };
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add neighbor {address} on link {index}")
         })

@@ -605,10 +605,15 @@ impl Peer {
     pub(crate) fn path_error(&mut self, purpose: Purpose, quoted: &[u8], too_big: Option<u32>, now: Time) {
         let Purpose::Data { session, lane, generation, .. } = purpose else { return };
         let Some(session) = self.session(session) else { return };
-        if too_big.is_some_and(|mtu| mtu >= 1280) && session.sent_recently(lane, generation, quoted) {
-            session.path_mtu.doubt(now);
-            self.next = now;
+        if !session.sent_recently(lane, generation, quoted) {
+            return;
         }
+        match too_big {
+            Some(mtu) if mtu >= 1280 => session.path_mtu.doubt(now),
+            Some(_) => return,
+            None => session.doubt_reachability(now),
+        }
+        self.next = now;
     }
 }
 

@@ -124,6 +124,11 @@ impl Lane {
         host: &mut Host,
         mut make: impl FnMut(&mut Host, u64, i64) -> Slot,
     ) {
+        if self.next_start.saturating_add(overlap.after) < now {
+            // After a sleep: nothing comes any more to the endpoints of epochs that are over.
+            self.next_epoch = self.next_epoch.max(schedule.current(self.number, now - overlap.after));
+            self.next_start = schedule.start(self.next_epoch, self.number);
+        }
         while self.next_start.saturating_sub(overlap.before) <= now {
             let mut slot = make(host, self.next_epoch, self.next_start);
             if let Some(at) = self.skips_ahead.iter().position(|e| *e == self.next_epoch) {
@@ -191,8 +196,10 @@ impl Lane {
     }
 
     fn advance(&mut self, now: i64) {
-        let usable = |s: &Slot| s.start <= now && matches!(s.state, State::Open(_));
-        let newest = self.slots.iter().rposition(usable);
+        let open = |s: &Slot| matches!(s.state, State::Open(_));
+        let newest = self.slots.iter().rposition(|s| s.start <= now && open(s));
+        // A session clock that was put back a little does not lead back over a boundary.
+        let newest = newest.max(self.current.filter(|current| open(&self.slots[*current])));
         if newest != self.current && self.current.is_some() && newest.is_some() {
             self.rotations += 1;
         }

@@ -305,6 +305,11 @@ impl Session {
         self.admitted = None;
     }
 
+    /// Somebody claims that the peer cannot be reached: ask it, at the next tick.
+    pub(crate) fn doubt_reachability(&mut self, now: Time) {
+        self.next_round_trip = self.next_round_trip.min(now);
+    }
+
     /// Sends no more; receives until what is on its way has come.
     pub(crate) fn retire(&mut self, now: Time) {
         if !matches!(self.phase, Phase::Retiring { .. }) {
@@ -437,7 +442,7 @@ impl Session {
                 let opener = if epoch == 0 {
                     now_ms
                 } else {
-                    now_ms + host.random(0..=overlap.before as u64 / 2) as i64
+                    now_ms + host.random(overlap.before as u64 / 10..=overlap.before as u64 / 2) as i64
                 };
                 Slot {
                     epoch,

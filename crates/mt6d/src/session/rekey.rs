@@ -95,6 +95,7 @@ impl Session {
 
     /// Takes a handshake message of a rekey. False if it is not one that fits.
     #[must_use]
+    #[expect(clippy::too_many_arguments, reason = "a handshake needs both parties, the clock and the host")]
     pub(crate) fn rekey_message(
         &mut self,
         id: u32,

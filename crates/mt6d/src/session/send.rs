@@ -305,8 +305,11 @@ impl Session {
             let length = message.encode(id, inner);
             inner[length..].fill(0);
         });
-        if let Err(reason) = sealed {
-            self.drops.count(reason);
+        match sealed {
+            // What has a size of its own may be larger than the path takes.
+            Ok(()) if size.is_some() => outbox.isolate_last(seal::OVERHEAD + length.max(message.length())),
+            Ok(()) => {}
+            Err(reason) => self.drops.count(reason),
         }
     }
 

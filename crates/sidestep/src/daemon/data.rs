@@ -98,7 +98,12 @@ impl DataPath {
     }
 
     /// A socket is here; given back if it is not wanted any more.
-    pub(super) fn opened(&mut self, id: EndpointId, socket: EndpointSocket, poller: &Poller) -> Option<EndpointSocket> {
+    pub(super) fn opened(
+        &mut self,
+        id: EndpointId,
+        socket: EndpointSocket,
+        poller: &Poller,
+    ) -> Option<EndpointSocket> {
         let wanted = |slot: &&mut Option<Slot>| matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id);
         let Some(slot) = self.sockets.get_mut(id.slot()).filter(wanted) else { return Some(socket) };
         if let Err(error) = poller.add(&socket, id.as_u64(), Interest::Readable) {

@@ -6,14 +6,15 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
+use linux::nft;
 use linux::udp::{EndpointSocket, Options};
 use linux::undo::Journal;
-use linux::nft;
 use mt6d::EndpointId;
 use tracing::{debug, info, warn};
 
@@ -25,13 +26,26 @@ const OVERHEAD: u16 = 39;
 /// Bytes that it adds to an IPv4 packet beyond that: its addresses are not left out.
 const OVERHEAD_IPV4: u16 = 32;
 
+/// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
+
 /// What the kernel thread is told.
 pub(super) enum Command {
-    Open { id: EndpointId, local: SocketAddrV6, remote: Option<SocketAddrV6> },
+    Open {
+        id: EndpointId,
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+    },
     Close(EndpointSocket),
     /// The largest inner IPv6 packet that goes to these prefixes unsplit.
-    Mtu { prefixes: Vec<IpNet>, mtu: u16 },
-    Apply { config: Box<Config>, answer: mpsc::Sender<Result<(), Error>> },
+    Mtu {
+        prefixes: Vec<IpNet>,
+        mtu: u16,
+    },
+    Apply {
+        config: Box<Config>,
+        answer: mpsc::Sender<Result<(), Error>>,
+    },
     End,
 }
 
@@ -65,8 +79,8 @@ impl State {
 struct OnLink {
     responder: Responder,
     active: HashSet<Ipv6Addr>,
-    /// Where a peer was last, by the network it hops in: its next endpoint has the same hardware address.
-    last_seen: HashMap<Ipv6Net, Ipv6Addr>,
+    /// Endpoints of peers on the link whose hardware address is not known yet, and since when.
+    cold: Vec<(Ipv6Addr, Instant)>,
     own: Vec<Ipv6Addr>,
 }
 
@@ -84,13 +98,21 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Looks at the interfaces, and takes back what an earlier run left behind.
-    pub(super) fn open(config: &Config, tun_index: u32, sockets: Options, journal: &Path) -> Result<Self, Error> {
+    pub(super) fn open(
+        config: &Config,
+        tun_index: u32,
+        sockets: Options,
+        journal: &Path,
+    ) -> Result<Self, Error> {
         let mut netlink = Netlink::open()?;
         let external = &config.node.external;
         let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
         let (journal, left) = Journal::open(journal, &mut netlink)?;
         if !left.is_empty() {
-            info!("an earlier run did not end cleanly: {} things that it left in the kernel are removed", left.len());
+            info!(
+                "an earlier run did not end cleanly: {} things that it left in the kernel are removed",
+                left.len()
+            );
         }
         Ok(Kernel {
             tunnel: config.tunnel.name.clone(),
@@ -129,11 +151,15 @@ impl Kernel {
         let mtu = new.mtu.unwrap_or_else(|| (self.link_mtu() - OVERHEAD).max(1280));
         self.netlink.set_link_mtu(self.tun_index, mtu.into())?;
         self.state.mtu = new.mtu;
-        for address in new.addresses.iter().filter(|a| !self.state.addresses.contains(a)).copied().collect::<Vec<_>>() {
+        for address in
+            new.addresses.iter().filter(|a| !self.state.addresses.contains(a)).copied().collect::<Vec<_>>()
+        {
             self.netlink.add_address(self.tun_index, address, false)?;
             self.state.addresses.push(address);
         }
-        for address in self.state.addresses.iter().filter(|a| !new.addresses.contains(a)).copied().collect::<Vec<_>>() {
+        for address in
+            self.state.addresses.iter().filter(|a| !new.addresses.contains(a)).copied().collect::<Vec<_>>()
+        {
             self.netlink.delete_address(self.tun_index, address)?;
             self.state.addresses.retain(|a| *a != address);
         }
@@ -156,12 +182,15 @@ impl Kernel {
                 let own = self.own_addresses(prefix)?;
                 self.journal.darken(&self.tunnel, prefix, nft::Reach::OnLink(&self.link.name), &own)?;
                 let mac = self.link.mac.ok_or_else(|| {
-                    Error::Limit(format!("[node] on_link: {} has no hardware address to answer with", self.link.name))
+                    Error::Limit(format!(
+                        "[node] on_link: {} has no hardware address to answer with",
+                        self.link.name
+                    ))
                 })?;
                 self.on_link = Some(OnLink {
                     responder: Responder::open(self.link.index, mac)?,
                     active: HashSet::new(),
-                    last_seen: HashMap::new(),
+                    cold: Vec::new(),
                     own,
                 });
             } else {
@@ -202,7 +231,6 @@ impl Kernel {
     }
 
     /// Starts the thread.
-    #[expect(clippy::type_complexity, reason = "the ends of a channel, a waker and a thread")]
     pub(super) fn start(
         mut self,
         tell: impl Fn(Outcome) + Send + 'static,
@@ -240,7 +268,9 @@ impl Kernel {
         }
         let mut events = Events::with_capacity(4);
         loop {
-            poller.wait(&mut events, None)?;
+            let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
+            poller.wait(&mut events, cold.then_some(LOOK_AGAIN.0))?;
+            self.warm_peers();
             for event in events.iter() {
                 match event.token {
                     WAKER => waker.drain(),
@@ -270,7 +300,11 @@ impl Kernel {
         }
     }
 
-    fn open_endpoint(&mut self, local: SocketAddrV6, remote: Option<SocketAddrV6>) -> linux::Result<EndpointSocket> {
+    fn open_endpoint(
+        &mut self,
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+    ) -> linux::Result<EndpointSocket> {
         if self.on_link.is_some() {
             self.add_local(IpNet::from(IpAddr::V6(*local.ip())))?;
             if let Some(remote) = remote {
@@ -301,6 +335,7 @@ impl Kernel {
     fn forget(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
         let Some(on_link) = &mut self.on_link else { return };
         on_link.active.remove(&local);
+        on_link.cold.retain(|(cold, _)| Some(*cold) != remote);
         let route = Route::local(IpNet::from(IpAddr::V6(local)));
         if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
             debug!("{error}");
@@ -317,31 +352,39 @@ impl Kernel {
     fn warm(&mut self, local: Ipv6Addr, remote: Ipv6Addr) {
         let Ok(Some(hop)) = self.netlink.route_to(IpAddr::V6(remote)) else { return };
         let Some(on_link) = self.on_link.as_mut().filter(|_| hop.index == self.link.index) else { return };
-        let mut mac_of = |address: Ipv6Addr| {
-            let entry = self.netlink.neighbor(self.link.index, IpAddr::V6(address)).ok().flatten()?;
-            entry.mac.filter(|_| entry.usable)
+        let Some(IpAddr::V6(router)) = hop.gateway else {
+            on_link.cold.push((remote, Instant::now()));
+            return self.warm_peers();
         };
-        match hop.gateway {
-            Some(IpAddr::V6(router)) => {
-                if let Some(mac) = mac_of(router)
-                    && let Err(error) = on_link.responder.introduce(local, router, mac)
-                {
-                    debug!("{error}");
-                }
-            }
-            Some(IpAddr::V4(_)) => {}
-            None => {
-                let network = Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc();
-                let mac = on_link.last_seen.get(&network).copied().and_then(&mut mac_of);
-                on_link.last_seen.insert(network, remote);
-                if let Some(mac) = mac
-                    && let Err(error) =
-                        self.journal.add_neighbor(&mut self.netlink, self.link.index, remote, mac, NeighborState::Reachable)
-                {
-                    debug!("{error}");
-                }
-            }
+        let entry = self.netlink.neighbor(self.link.index, IpAddr::V6(router)).ok().flatten();
+        if let Some(mac) = entry.filter(|e| e.usable).and_then(|e| e.mac)
+            && let Err(error) = on_link.responder.introduce(local, router, mac)
+        {
+            debug!("{error}");
         }
+    }
+
+    /// Enters the next endpoints of peers on the link, with the hardware address that the peer has where it is now: in
+    /// any other entry of its network, if only that of a rendezvous endpoint.
+    fn warm_peers(&mut self) {
+        let index = self.link.index;
+        let Some(on_link) = self.on_link.as_mut().filter(|o| !o.cold.is_empty()) else { return };
+        let Ok(neighbors) = self.netlink.neighbors(index) else { return };
+        let known = |remote: Ipv6Addr| {
+            let network = Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc();
+            let same = |address| matches!(address, IpAddr::V6(a) if network.contains(&a));
+            neighbors.iter().filter(|n| n.usable && same(n.address)).find_map(|n| n.mac)
+        };
+        let (journal, netlink) = (&mut self.journal, &mut self.netlink);
+        on_link.cold.retain(|(remote, since)| {
+            let Some(mac) = known(*remote) else { return since.elapsed() < LOOK_AGAIN.1 };
+            if let Err(error) = journal.add_neighbor(netlink, index, *remote, mac, NeighborState::Reachable)
+                && !error.already_exists()
+            {
+                debug!("{error}");
+            }
+            false
+        });
     }
 
     fn answer_solicitations(&mut self) {

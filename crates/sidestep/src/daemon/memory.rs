@@ -74,7 +74,10 @@ impl Memory {
         if let Err(error) = self.write()
             && !std::mem::replace(&mut self.complained, true)
         {
-            warn!("{}: {error}: after a restart nothing will be remembered of the peers", self.path.display());
+            warn!(
+                "{}: {error}: after a restart nothing will be remembered of the peers",
+                self.path.display()
+            );
         }
     }
 

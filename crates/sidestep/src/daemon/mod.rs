@@ -145,7 +145,8 @@ impl Threads {
 impl Daemon {
     fn set_up(options: &UpOptions, config: Config, socket: &Path) -> Result<Self, Error> {
         let without = |feature| options.test_without.contains(&feature);
-        let offloads = if without(Feature::TunOffload) { tun::Offloads::None } else { tun::Offloads::TcpAndUdp };
+        let offloads =
+            if without(Feature::TunOffload) { tun::Offloads::None } else { tun::Offloads::TcpAndUdp };
         let device = tun::create(&config.tunnel.name, 1, offloads)?;
         let sockets = udp::Options {
             receive_offload: !without(Feature::UdpGro),
@@ -167,7 +168,12 @@ impl Daemon {
         let hardware_aes = has_aes();
         let set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
-            Ok(Node::new(config.to_node_config(link_mtu, hardware_aes), memory.peers(), seed()?, clock.now())?)
+            Ok(Node::new(
+                config.to_node_config(link_mtu, hardware_aes),
+                memory.peers(),
+                seed()?,
+                clock.now(),
+            )?)
         };
         let node = match { set_up }() {
             Ok(node) => node,
@@ -203,7 +209,12 @@ impl Daemon {
             });
             server.map_err(Error::from).and_then(|server| {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-                info!("{} is up: {} peers, control socket {}", self.config.tunnel.name, self.config.peers.len(), socket.display());
+                info!(
+                    "{} is up: {} peers, control socket {}",
+                    self.config.tunnel.name,
+                    self.config.peers.len(),
+                    socket.display()
+                );
                 let result = self.run(options, &threads, &news, &waker, &signals);
                 drop(server);
                 result

@@ -21,7 +21,8 @@ pub(super) fn status(config: &Config, node: &Node, now: Now, started: Time) -> S
 
 fn peer(status: PeerStatus) -> Peer {
     let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
-        let endpoint = |l: &LaneStatus| Endpoint { lane: l.lane, address: *pick(l).ip(), port: pick(l).port() };
+        let endpoint =
+            |l: &LaneStatus| Endpoint { lane: l.lane, address: *pick(l).ip(), port: pick(l).port() };
         status.lanes.iter().map(endpoint).collect()
     };
     Peer {
