@@ -1,6 +1,7 @@
 //! Stories of the protocol, told on a simulated network in virtual time.
 
 mod addresses;
+mod any;
 mod attacker;
 mod first_contact;
 mod impaired;

@@ -424,6 +424,7 @@ impl Network {
                 let delay = self.random.between(least, most);
                 let socket = Socket { id, local, remote };
                 self.sites[index].asked.insert(id, socket);
+                self.sites[index].opens += 1;
                 self.push(self.now + delay, What::Opened { site: index, socket });
             }
             Action::Close { id } => {

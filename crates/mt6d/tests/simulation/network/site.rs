@@ -84,6 +84,8 @@ pub(crate) struct Site {
     /// Calls for time in all.
     pub(crate) wakeups: u64,
     pub(crate) most_endpoints: usize,
+    /// Endpoints that were asked for, in all.
+    pub(crate) opens: u64,
 }
 
 impl Site {
@@ -120,6 +122,7 @@ impl Site {
             calls_allowed: 0,
             wakeups: 0,
             most_endpoints: 0,
+            opens: 0,
         }
     }
 
