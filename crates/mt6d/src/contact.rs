@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddrV6;
+use std::ops::Range;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
@@ -37,12 +38,14 @@ pub(crate) struct Listeners {
     rendezvous: Rendezvous,
     open: BTreeMap<(Tier, u64), Listener>,
     tiers: &'static [Tier],
+    /// Unix times, in milliseconds, at which nothing is to be opened or closed; and what was kept beyond its time.
+    settled: (Range<u64>, Option<(Tier, u64)>),
 }
 
 impl Listeners {
     pub(crate) fn new(keys: &PairKeys, clockless: bool) -> Self {
         let tiers = if clockless { &Tier::ALL[..] } else { &Tier::ALL[..2] };
-        Listeners { rendezvous: Rendezvous::new(keys), open: BTreeMap::new(), tiers }
+        Listeners { rendezvous: Rendezvous::new(keys), open: BTreeMap::new(), tiers, settled: (0..0, None) }
     }
 
     /// Opens what the time asks for, closes the rest but `keep`. When to be called again.
@@ -55,8 +58,24 @@ impl Listeners {
         keep: Option<(Tier, u64)>,
         host: &mut Host,
     ) -> Time {
-        let windows: Vec<_> =
-            self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, now.unix_ms))).collect();
+        if !self.settled.0.contains(&now.unix_ms) || self.settled.1 != keep {
+            self.open_and_close(now.unix_ms, peer, keys, prefix, keep, host);
+            let changes = self.tiers.iter().map(|t| self.rendezvous.window_changes(*t, now.unix_ms)).min();
+            self.settled = (now.unix_ms..changes.unwrap_or(u64::MAX), keep);
+        }
+        now.boot + Duration::from_millis(self.settled.0.end - now.unix_ms)
+    }
+
+    fn open_and_close(
+        &mut self,
+        unix_ms: u64,
+        peer: PeerIndex,
+        keys: &PairKeys,
+        prefix: Ipv6Net,
+        keep: Option<(Tier, u64)>,
+        host: &mut Host,
+    ) {
+        let windows: Vec<_> = self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, unix_ms))).collect();
         self.open.retain(|at, listener| {
             let wanted = keep == Some(*at) || windows.iter().any(|(t, w)| *t == at.0 && w.contains(&at.1));
             if !wanted {
@@ -69,8 +88,6 @@ impl Listeners {
                 self.listen(tier, epoch, peer, keys, prefix, host);
             }
         }
-        let changes = self.tiers.iter().map(|t| self.rendezvous.window_changes(*t, now.unix_ms)).min();
-        now.boot + Duration::from_millis(changes.unwrap_or(u64::MAX).saturating_sub(now.unix_ms))
     }
 
     /// The endpoint of an epoch, asked for now if need be. Tries leave from it too: where both ends try at once, each
@@ -113,6 +130,7 @@ impl Listeners {
 
     /// Closes all.
     pub(crate) fn close(&mut self, host: &mut Host) {
+        self.settled = (0..0, None);
         for listener in std::mem::take(&mut self.open).into_values() {
             host.close(listener.id);
         }
