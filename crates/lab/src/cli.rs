@@ -16,7 +16,7 @@ use crate::Error;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{bench, capture, demo, relay, sixin4, status, udp_stream};
+use crate::{bench, capture, demo, many, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -98,6 +98,27 @@ pub enum LabCommand {
         /// The wireguard-go program, if it is not on the path
         #[arg(long)]
         wireguard_go: Option<PathBuf>,
+        /// Write the measurements to this file
+        #[arg(long)]
+        json: Option<PathBuf>,
+    },
+    /// One gateway with many peers: memory, processor time, losses
+    #[command(
+        after_help = "Examples:\n  sidestep lab many\n  sidestep lab many --peers 50 --rotation 1s --seconds 60"
+    )]
+    Many {
+        /// What the names of the namespaces begin with
+        #[arg(long, default_value = "many")]
+        prefix: String,
+        /// How many peers
+        #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
+        peers: u16,
+        /// Rotation interval
+        #[arg(long, default_value = "10s")]
+        rotation: String,
+        /// Seconds of traffic
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+        seconds: u32,
         /// Write the measurements to this file
         #[arg(long)]
         json: Option<PathBuf>,
@@ -279,6 +300,10 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
         LabCommand::Bench { prefix, rotation, seconds, repetitions, wireguard_go, json } => {
             let options = bench::Options { prefix, rotation, seconds, repetitions, wireguard_go, json };
             bench::run(&options, program, &stop_flag()?)
+        }
+        LabCommand::Many { prefix, peers, rotation, seconds, json } => {
+            let options = many::Options { prefix, peers, rotation, seconds, json };
+            many::run(&options, program, &stop_flag()?)
         }
         LabCommand::Relay { left, right, impair, impair_back } => {
             relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)

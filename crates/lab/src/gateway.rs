@@ -50,7 +50,8 @@ pub struct Gateway {
     configuration: PathBuf,
     log: PathBuf,
     tunnel: String,
-    environment: Vec<(String, String)>,
+    arguments: Vec<String>,
+    state: PathBuf,
     process: Option<Process>,
 }
 
@@ -65,7 +66,8 @@ impl Gateway {
             configuration: directory.join(format!("gateway-{}.toml", site.letter())),
             log: directory.join(format!("gateway-{}.log", site.letter())),
             tunnel: tunnel_name(&options.prefix, site),
-            environment: Vec::new(),
+            arguments: Vec::new(),
+            state: directory.join(format!("state-{}", site.letter())),
             process: None,
         }
     }
@@ -95,10 +97,9 @@ impl Gateway {
         self.process.as_ref().map(Process::id)
     }
 
-    /// Sets an environment variable for the following starts (test-only switches of the program).
-    pub fn set_environment(&mut self, name: &str, value: &str) {
-        self.environment.retain(|(known, _)| known != name);
-        self.environment.push((name.to_owned(), value.to_owned()));
+    /// Sets further arguments of `sidestep up` for the following starts (its test-only switches).
+    pub fn set_arguments(&mut self, arguments: &[&str]) {
+        self.arguments = arguments.iter().map(ToString::to_string).collect();
     }
 
     /// Starts it and waits until it answers on its control socket.
@@ -110,8 +111,7 @@ impl Gateway {
             return Ok(());
         }
         let mut command = self.namespace.command(&self.program)?;
-        command.arg("up").arg(&self.configuration);
-        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.arg("up").arg(&self.configuration).arg("--state-dir").arg(&self.state).args(&self.arguments);
         let mut process = Process::start(&mut command, &self.log)?;
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -214,7 +214,7 @@ fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> St
 }
 
 /// Writes a file that only its owner can read: it holds a private key.
-fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();

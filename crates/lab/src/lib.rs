@@ -32,7 +32,7 @@
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`] | what `sidestep lab demo` and `sidestep lab bench` do |
+//! | [`demo`], [`report`], [`bench`], [`many`] | what `sidestep lab demo`, `lab bench` and `lab many` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
@@ -54,6 +54,7 @@ pub mod gateway;
 pub mod impairment;
 mod lab;
 mod live;
+pub mod many;
 pub mod namespaces;
 pub mod observer;
 mod port;

@@ -1,0 +1,262 @@
+//! `sidestep lab many`: one gateway with hundreds of peers, each a gateway of its own; what that costs it.
+//!
+//! All peers live in one namespace, the hub in another; one link joins them. Each peer's host pings the hub through
+//! its own tunnel while every pair rotates.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::Error;
+use crate::command::{check, check_with_input, text};
+use crate::gateway::write_private;
+use crate::namespaces::Namespace;
+use crate::process::Process;
+
+/// How long all sessions may take to be made.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the names of the namespaces begin with.
+    pub prefix: String,
+    /// How many peers.
+    pub peers: u16,
+    /// Rotation interval.
+    pub rotation: String,
+    /// Seconds of traffic.
+    pub seconds: u32,
+    /// Where the measurements go.
+    pub json: Option<PathBuf>,
+}
+
+/// What the hub needs, and what was lost.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Peers with a session.
+    pub peers: u16,
+    /// Resident memory of the hub, bytes.
+    pub resident_bytes: u64,
+    /// Processor time of the hub per second, with a ping per second and peer.
+    pub cpu_share: f64,
+    /// Files that the hub had open.
+    pub open_files: usize,
+    /// Rotations of all pairs in that time.
+    pub rotations: u64,
+    /// Echoes sent and lost.
+    pub sent: u64,
+    /// Of these.
+    pub lost: u64,
+}
+
+/// Namespaces and processes; gone when dropped.
+struct Many {
+    hub: Namespace,
+    peers: Namespace,
+    directory: PathBuf,
+    processes: Vec<Process>,
+}
+
+impl Drop for Many {
+    fn drop(&mut self) {
+        for process in self.processes.drain(..) {
+            process.kill();
+        }
+        for namespace in [&self.hub, &self.peers] {
+            if let Err(error) = namespace.delete() {
+                eprintln!("{error}");
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Runs the measurement.
+///
+/// # Errors
+/// Whatever could not be built or measured.
+pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+    let mut many = build(options)?;
+    let hub = start(&mut many, options, program)?;
+    let socket = format!("/run/sidestep/{}.sock", hub_name(&options.prefix));
+    let show = || -> Result<Value, Error> {
+        let output = check(Command::new(program).args(["show", "--json", "--socket", &socket]))?;
+        serde_json::from_slice(&output.stdout).map_err(|error| Error::output("sidestep show --json", error))
+    };
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let established =
+            show().map_or(0, |status| count(&status, |peer| u64::from(peer["state"] == "established")));
+        if established == u64::from(options.peers) {
+            break;
+        }
+        if Instant::now() > deadline || stop.load(Ordering::Relaxed) {
+            return Err(Error::Usage(format!("{established} of {} peers have a session", options.peers)));
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    println!("{} sessions are up; {} s of pings", options.peers, options.seconds);
+
+    let rotations = |status: &Value| count(status, |peer| peer["rotations"].as_u64().unwrap_or(0));
+    let (before, cpu, begun) = (rotations(&show()?), cpu_seconds(hub)?, Instant::now());
+    let mut pings = Vec::new();
+    for number in 1..=options.peers {
+        let (own, target) = (format!("2001:db8:c:{number:x}::1"), format!("2001:db8:a:{number:x}::1"));
+        let log = many.directory.join(format!("ping-{number}.log"));
+        let mut ping = many.peers.command("ping")?;
+        ping.args(["-6", "-q", "-i", "1", "-c", &options.seconds.to_string(), "-I", &own, &target]);
+        pings.push(Process::start(&mut ping, &log)?);
+    }
+    let (mut sent, mut received) = (0, 0);
+    for mut ping in pings {
+        ping.wait(Duration::from_secs(u64::from(options.seconds) + 20));
+        let log = std::fs::read_to_string(ping.log()).unwrap_or_default();
+        let number = |before: &str| {
+            let words = log.split(before).next()?.rsplit([' ', '\n']).next()?;
+            words.parse::<u64>().ok()
+        };
+        sent += number(" packets transmitted").unwrap_or(options.seconds.into());
+        received += number(" received").unwrap_or(0);
+    }
+    let measured = Measured {
+        peers: options.peers,
+        resident_bytes: resident(hub)?,
+        cpu_share: (cpu_seconds(hub)? - cpu) / begun.elapsed().as_secs_f64(),
+        open_files: std::fs::read_dir(format!("/proc/{hub}/fd")).map_or(0, Iterator::count),
+        rotations: rotations(&show()?) - before,
+        sent,
+        lost: sent - received,
+    };
+    println!(
+        "{} peers, rotation {}: {:.1} MB resident, {:.1} % of a processor, {} open files, {} rotations, \
+         {} of {} echoes lost",
+        measured.peers,
+        options.rotation,
+        measured.resident_bytes as f64 / 1e6,
+        measured.cpu_share * 100.0,
+        measured.open_files,
+        measured.rotations,
+        measured.lost,
+        measured.sent
+    );
+    if let Some(path) = &options.json {
+        let text =
+            serde_json::to_string_pretty(&measured).map_err(|error| Error::output("measurements", error))?;
+        std::fs::write(path, text).map_err(|source| Error::file(path, source))?;
+    }
+    Ok(if measured.lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn hub_name(prefix: &str) -> String {
+    format!("{prefix}-hub")
+}
+
+fn build(options: &Options) -> Result<Many, Error> {
+    let many = Many {
+        hub: Namespace::named(format!("{}-hub", options.prefix)),
+        peers: Namespace::named(format!("{}-peers", options.prefix)),
+        directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
+        processes: Vec::new(),
+    };
+    std::fs::create_dir_all(&many.directory).map_err(|source| Error::file(&many.directory, source))?;
+    for namespace in [&many.hub, &many.peers] {
+        namespace.delete()?;
+        namespace.create()?;
+        namespace.ip("link set lo up\n")?;
+    }
+    let peers = many.peers.name();
+    many.hub.ip(&format!(
+        "link add ex type veth peer name ex netns {peers}\nlink set ex up\naddr add 2001:db8:ff::1/64 dev ex nodad\n"
+    ))?;
+    many.peers.ip("link set ex up\naddr add 2001:db8:ff::2/64 dev ex nodad\nroute add 2001:db8:a1::/64 via 2001:db8:ff::1\n")?;
+    many.hub.ip("route add 2001:db8:b1::/48 via 2001:db8:ff::2\n")?;
+    Ok(many)
+}
+
+/// Writes the configurations and starts all gateways; the hub's process id.
+fn start(many: &mut Many, options: &Options, program: &Path) -> Result<u32, Error> {
+    let key = || -> Result<(String, String), Error> {
+        let private = text(&check(Command::new(program).arg("genkey"))?);
+        let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;
+        Ok((private, text(&public)))
+    };
+    let (hub_private, hub_public) = key()?;
+    let (mut addresses, mut entries) = (Vec::new(), String::new());
+    let mut files = Vec::new();
+    for number in 1..=options.peers {
+        let (private, public) = key()?;
+        addresses.push(format!("\"2001:db8:a:{number:x}::1/128\""));
+        let _ = write!(
+            entries,
+            "[[peer]]\nname = \"p{number}\"\npublic_key = \"{public}\"\nhop_prefix = \"2001:db8:b1:{number:x}::/64\"\n\
+             allowed_ips = [\"2001:db8:c:{number:x}::/64\"]\nrotation = \"{rotation}\"\n",
+            rotation = options.rotation
+        );
+        let path = many.directory.join(format!("peer-{number}.toml"));
+        write_private(
+            &path,
+            &format!(
+                "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"2001:db8:b1:{number:x}::/64\"\n\
+                 [tunnel]\nname = \"{prefix}-{number}\"\naddresses = [\"2001:db8:c:{number:x}::1/128\"]\n\
+                 [[peer]]\nname = \"hub\"\npublic_key = \"{hub_public}\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
+                 allowed_ips = [\"2001:db8:a:{number:x}::/64\"]\nrotation = \"{rotation}\"\n",
+                prefix = options.prefix,
+                rotation = options.rotation,
+            ),
+        )?;
+        files.push(path);
+    }
+    let hub = many.directory.join("hub.toml");
+    write_private(
+        &hub,
+        &format!(
+            "[node]\nprivate_key = \"{hub_private}\"\nexternal = \"ex\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
+             [tunnel]\nname = \"{}\"\naddresses = [{}]\n{entries}",
+            hub_name(&options.prefix),
+            addresses.join(", "),
+        ),
+    )?;
+    let state = many.directory.join("state");
+    let up = |namespace: &Namespace, file: &Path| -> Result<Process, Error> {
+        let mut command = namespace.command(program)?;
+        command.arg("up").arg(file).arg("--state-dir").arg(&state);
+        Process::start(&mut command, &file.with_extension("log"))
+    };
+    let process = up(&many.hub, &hub)?;
+    let id = process.id();
+    many.processes.push(process);
+    for file in files {
+        let process = up(&many.peers, &file)?;
+        many.processes.push(process);
+    }
+    Ok(id)
+}
+
+fn count(status: &Value, of: impl Fn(&Value) -> u64) -> u64 {
+    status["peers"].as_array().map_or(0, |peers| peers.iter().map(of).sum())
+}
+
+/// Processor time that a process has used, seconds.
+fn cpu_seconds(id: u32) -> Result<f64, Error> {
+    let path = format!("/proc/{id}/stat");
+    let stat = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
+    // proc(5): utime and stime are the 14th and 15th fields, in ticks of 10 ms; the name before may hold spaces.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    Ok(ticks as f64 / 100.0)
+}
+
+/// Resident memory of a process, bytes.
+fn resident(id: u32) -> Result<u64, Error> {
+    let path = format!("/proc/{id}/status");
+    let status = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+    Ok(line.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024)
+}
