@@ -146,7 +146,7 @@ impl DataPath {
     }
 
     /// Reads packets from the TUN device and sends them.
-    pub(super) fn from_tun(&mut self, node: &mut Node, now: Now) {
+    pub(super) fn read_tun(&mut self, node: &mut Node, now: Now) {
         for _ in 0..READS {
             let length = match self.tun.read(&mut self.read_buffer) {
                 Ok(Some(length)) if length > virtio_net::LEN => length,
@@ -165,7 +165,7 @@ impl DataPath {
     }
 
     /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
-    pub(super) fn from_endpoint(&mut self, token: u64, error: bool, node: &mut Node, now: Now) {
+    pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut Node, now: Now) {
         // The token's low half is the endpoint's slot.
         let slot = token as u32 as usize;
         if error && let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) {

@@ -146,7 +146,13 @@ impl Kernel {
 
     fn change(&mut self, new: State) -> Result<(), Error> {
         if new.hop != self.state.hop {
-            self.change_prefix(new.hop)?;
+            let old = self.state.hop.take();
+            self.change_prefix(old, new.hop)?;
+        } else if let Some((prefix, on_link)) = new.hop {
+            let own = self.darken(prefix, on_link)?;
+            if let Some(on_link) = &mut self.on_link {
+                on_link.own = own;
+            }
         }
         let mtu = new.mtu.unwrap_or_else(|| (self.link_mtu() - OVERHEAD).max(1280));
         self.netlink.set_link_mtu(self.tun_index, mtu.into())?;
@@ -176,11 +182,15 @@ impl Kernel {
         Ok(())
     }
 
-    fn change_prefix(&mut self, new: Option<(Ipv6Net, bool)>) -> Result<(), Error> {
+    /// Moves to another hopping prefix. Half way there the state has none, so that going back begins anew.
+    fn change_prefix(
+        &mut self,
+        old: Option<(Ipv6Net, bool)>,
+        new: Option<(Ipv6Net, bool)>,
+    ) -> Result<(), Error> {
         if let Some((prefix, on_link)) = new {
+            let own = self.darken(prefix, on_link)?;
             if on_link {
-                let own = self.own_addresses(prefix)?;
-                self.journal.darken(&self.tunnel, prefix, nft::Reach::OnLink(&self.link.name), &own)?;
                 let mac = self.link.mac.ok_or_else(|| {
                     Error::Limit(format!(
                         "[node] on_link: {} has no hardware address to answer with",
@@ -194,16 +204,28 @@ impl Kernel {
                     own,
                 });
             } else {
-                self.journal.darken(&self.tunnel, prefix, nft::Reach::Routed, &[])?;
                 self.on_link = None;
                 self.add_local(IpNet::V6(prefix))?;
             }
         }
-        if let Some((old, false)) = self.state.hop {
+        if let Some((old, false)) = old {
             self.journal.delete_route(&mut self.netlink, &Route::local(IpNet::V6(old)))?;
         }
         self.state.hop = new;
         Ok(())
+    }
+
+    /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
+    /// before: a firewall that is started anew flushes the tables of others.
+    fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let (reach, own) = if on_link {
+            let own = self.own_addresses(prefix)?;
+            (nft::Reach::OnLink(&self.link.name), own)
+        } else {
+            (nft::Reach::Routed, Vec::new())
+        };
+        self.journal.darken(&self.tunnel, prefix, reach, &own)?;
+        Ok(own)
     }
 
     /// Makes addresses local. Where somebody did already, theirs serves, and stays.

@@ -15,6 +15,7 @@ mod kernel;
 mod memory;
 mod report;
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -86,6 +87,7 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter.from_env_lossy())
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .without_time()
         .try_init();
@@ -269,7 +271,7 @@ impl Daemon {
             }
             for event in events.iter() {
                 match event.token {
-                    token::TUN => self.data.from_tun(&mut self.node, now),
+                    token::TUN => self.data.read_tun(&mut self.node, now),
                     token::WAKER => waker.drain(),
                     token::SIGNALS => match signals.read()? {
                         Some(Signal::Reload) => {
@@ -280,7 +282,7 @@ impl Daemon {
                         Some(_) => return Ok(()),
                         None => {}
                     },
-                    endpoint => self.data.from_endpoint(endpoint, event.error, &mut self.node, now),
+                    endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.node, now),
                 }
             }
             while let Ok(news) = news.try_recv() {
