@@ -19,8 +19,12 @@ use crate::gateway::write_private;
 use crate::namespaces::Namespace;
 use crate::process::Process;
 
-/// How long all sessions may take to be made.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the sessions of a batch may take to be made.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The hub's configuration.
+const HUB: &str = "hub.toml";
+/// Peers started at once.
+const BATCH: usize = 10;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -64,6 +68,19 @@ struct Many {
     processes: Vec<Process>,
 }
 
+impl Many {
+    /// Starts the gateway of a configuration: the hub's is in `hub.toml`. Its process id.
+    fn up(&mut self, program: &Path, file: &Path) -> Result<u32, Error> {
+        let namespace = if file.ends_with(HUB) { &self.hub } else { &self.peers };
+        let mut command = namespace.command(program)?;
+        command.arg("up").arg(file).arg("--state-dir").arg(self.directory.join("state"));
+        let process = Process::start(&mut command, &file.with_extension("log"))?;
+        let id = process.id();
+        self.processes.push(process);
+        Ok(id)
+    }
+}
+
 impl Drop for Many {
     fn drop(&mut self) {
         for process in self.processes.drain(..) {
@@ -84,23 +101,31 @@ impl Drop for Many {
 /// Whatever could not be built or measured.
 pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let mut many = build(options)?;
-    let hub = start(&mut many, options, program)?;
     let socket = format!("/run/sidestep/{}.sock", hub_name(&options.prefix));
     let show = || -> Result<Value, Error> {
         let output = check(Command::new(program).args(["show", "--json", "--socket", &socket]))?;
         serde_json::from_slice(&output.stdout).map_err(|error| Error::output("sidestep show --json", error))
     };
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let established =
-            show().map_or(0, |status| count(&status, |peer| u64::from(peer["state"] == "established")));
-        if established == u64::from(options.peers) {
-            break;
+    let files = configure(&many, options, program)?;
+    let hub = many.up(program, &files[0])?;
+    // A few at a time: starting costs far more than running, and all share one machine.
+    for (batch, files) in files[1..].chunks(BATCH).enumerate() {
+        for file in files {
+            many.up(program, file)?;
         }
-        if Instant::now() > deadline || stop.load(Ordering::Relaxed) {
-            return Err(Error::Usage(format!("{established} of {} peers have a session", options.peers)));
+        let wanted = (batch * BATCH + files.len()) as u64;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let established = |peer: &Value| u64::from(peer["state"] == "established");
+            let so_far = show().map_or(0, |status| count(&status, established));
+            if so_far >= wanted {
+                break;
+            }
+            if Instant::now() > deadline || stop.load(Ordering::Relaxed) {
+                return Err(Error::Usage(format!("{so_far} of {wanted} peers have a session")));
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
-        std::thread::sleep(Duration::from_millis(500));
     }
     println!("{} sessions are up; {} s of pings", options.peers, options.seconds);
 
@@ -180,8 +205,8 @@ fn build(options: &Options) -> Result<Many, Error> {
     Ok(many)
 }
 
-/// Writes the configurations and starts all gateways; the hub's process id.
-fn start(many: &mut Many, options: &Options, program: &Path) -> Result<u32, Error> {
+/// Writes the configurations, the hub's first.
+fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathBuf>, Error> {
     let key = || -> Result<(String, String), Error> {
         let private = text(&check(Command::new(program).arg("genkey"))?);
         let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;
@@ -189,14 +214,15 @@ fn start(many: &mut Many, options: &Options, program: &Path) -> Result<u32, Erro
     };
     let (hub_private, hub_public) = key()?;
     let (mut addresses, mut entries) = (Vec::new(), String::new());
-    let mut files = Vec::new();
+    let hub = many.directory.join(HUB);
+    let mut files = vec![hub.clone()];
     for number in 1..=options.peers {
         let (private, public) = key()?;
         addresses.push(format!("\"2001:db8:a:{number:x}::1/128\""));
         let _ = write!(
             entries,
             "[[peer]]\nname = \"p{number}\"\npublic_key = \"{public}\"\nhop_prefix = \"2001:db8:b1:{number:x}::/64\"\n\
-             allowed_ips = [\"2001:db8:c:{number:x}::/64\"]\nrotation = \"{rotation}\"\n",
+             allowed_ips = [\"2001:db8:c:{number:x}::/64\"]\nrotation = \"{rotation}\"\nkeepalive = \"25s\"\n",
             rotation = options.rotation
         );
         let path = many.directory.join(format!("peer-{number}.toml"));
@@ -213,7 +239,6 @@ fn start(many: &mut Many, options: &Options, program: &Path) -> Result<u32, Erro
         )?;
         files.push(path);
     }
-    let hub = many.directory.join("hub.toml");
     write_private(
         &hub,
         &format!(
@@ -223,20 +248,7 @@ fn start(many: &mut Many, options: &Options, program: &Path) -> Result<u32, Erro
             addresses.join(", "),
         ),
     )?;
-    let state = many.directory.join("state");
-    let up = |namespace: &Namespace, file: &Path| -> Result<Process, Error> {
-        let mut command = namespace.command(program)?;
-        command.arg("up").arg(file).arg("--state-dir").arg(&state);
-        Process::start(&mut command, &file.with_extension("log"))
-    };
-    let process = up(&many.hub, &hub)?;
-    let id = process.id();
-    many.processes.push(process);
-    for file in files {
-        let process = up(&many.peers, &file)?;
-        many.processes.push(process);
-    }
-    Ok(id)
+    Ok(files)
 }
 
 fn count(status: &Value, of: impl Fn(&Value) -> u64) -> u64 {

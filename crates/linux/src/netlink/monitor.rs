@@ -1,4 +1,5 @@
-//! News of changes to links, addresses and routes, whoever made them.
+//! News of changes to links and addresses, whoever made them. Not of routes: a gateway that hops on-link makes
+//! several a second itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -20,8 +21,6 @@ pub enum Change {
     Address(Address),
     /// An address was removed.
     AddressGone(Address),
-    /// A route was added or removed.
-    Route,
     /// More changed than the kernel could tell: ask for everything again.
     Missed,
 }
@@ -40,13 +39,7 @@ impl std::fmt::Debug for Monitor {
 impl Monitor {
     /// Hears of changes from now on. Add it to a [`crate::event::Poller`] as readable.
     pub fn open() -> Result<Self> {
-        let groups = [
-            libc::RTNLGRP_LINK,
-            libc::RTNLGRP_IPV4_IFADDR,
-            libc::RTNLGRP_IPV6_IFADDR,
-            libc::RTNLGRP_IPV4_ROUTE,
-            libc::RTNLGRP_IPV6_ROUTE,
-        ];
+        let groups = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
         let mut socket = Socket::new(NETLINK_ROUTE).context(|| "socket for rtnetlink")?;
         socket.bind(&SocketAddr::new(0, 0)).context(|| "bind the rtnetlink socket")?;
         for group in groups {
@@ -87,7 +80,6 @@ fn change(message: &[u8]) -> Option<Change> {
         RouteNetlinkMessage::DelLink(link) => Some(Change::LinkGone(link.header.index)),
         RouteNetlinkMessage::NewAddress(_) => Address::from_message(message).map(Change::Address),
         RouteNetlinkMessage::DelAddress(_) => Address::from_message(message).map(Change::AddressGone),
-        RouteNetlinkMessage::NewRoute(_) | RouteNetlinkMessage::DelRoute(_) => Some(Change::Route),
         _ => None,
     }
 }
