@@ -23,6 +23,9 @@ const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Dura
 const TRY: Duration = Duration::from_secs(3);
 /// Longest pause between two tries.
 const LONGEST_PAUSE: u64 = 60;
+/// Once all tiers were tried in vain, the tier changes with each so many milliseconds of Unix time: so two ends that
+/// both sit behind stateful firewalls try in the same tier at about the same time.
+const SLICE: u64 = 120_000;
 /// First messages remembered for each rendezvous endpoint. Only the peer can make one, so there are few.
 const NONCES: usize = 4096;
 
@@ -210,16 +213,18 @@ impl Attempts {
     }
 
     /// Whether a new try is to begin: its tier, and its place in the row of tries.
-    pub(crate) fn due(&mut self, now: Time, tiers: &[Tier], host: &mut Host) -> Option<(Tier, u32)> {
-        if self.next.is_none_or(|next| now < next) {
+    pub(crate) fn due(&mut self, now: Now, tiers: &[Tier], host: &mut Host) -> Option<(Tier, u32)> {
+        if self.next.is_none_or(|next| now.boot < next) {
             return None;
         }
         let number = self.count;
         self.count += 1;
         let pause = 1u64.checked_shl(number).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE) * 1000;
         let pause = host.random(pause * 3 / 4..=pause * 5 / 4);
-        self.next = Some(now + TRY + Duration::from_millis(pause));
-        Some((tiers[(number / TRIES_IN_TIER) as usize % tiers.len()], number))
+        self.next = Some(now.boot + TRY + Duration::from_millis(pause));
+        let group =
+            if self.fruitless(tiers) { now.unix_ms / SLICE } else { u64::from(number / TRIES_IN_TIER) };
+        Some((tiers[group as usize % tiers.len()], number))
     }
 
     /// When there is something to do; copies leave only if their endpoint `is_open`.

@@ -183,10 +183,7 @@ impl Peer {
         while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
             self.remove(session.id, host);
         }
-        if self.kept() || !self.sessions.is_empty() {
-            self.reach(now, WANTED_FOR);
-        }
-        self.next = now;
+        self.reach(now, WANTED_FOR);
     }
 
     /// Ends all sessions, telling the peer, and closes all endpoints.

@@ -30,7 +30,7 @@ impl Peer {
         } else if (self.silent || self.in_use().is_none()) && !self.confirming() {
             self.attempts.begin(now);
         }
-        if let Some((tier, number)) = self.attempts.due(now, self.listeners.tiers(), env.host) {
+        if let Some((tier, number)) = self.attempts.due(env.now, self.listeners.tiers(), env.host) {
             self.begin_try(tier, number, env);
         }
         let Some(current) = &mut self.attempts.current else { return };

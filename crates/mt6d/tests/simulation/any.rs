@@ -6,7 +6,7 @@ use mt6d::PeerState;
 use mt6d::config::Padding;
 use proptest::prelude::*;
 
-use crate::network::{A, B, Network, Stream};
+use crate::network::{A, B, Firewall, Network, Path, Stream};
 
 #[derive(Debug, Clone)]
 struct Scenario {
@@ -126,11 +126,166 @@ fn plays_out(scenario: &Scenario) {
     }
 }
 
+/// Something that happens to a pair.
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Restart {
+        site: usize,
+        remembers: bool,
+        after: u64,
+    },
+    Sleep {
+        site: usize,
+        seconds: u64,
+    },
+    SetClock {
+        site: usize,
+        by: i64,
+    },
+    Cut {
+        seconds: u64,
+        from: usize,
+    },
+    CutBoth {
+        seconds: u64,
+    },
+    /// Of the first site.
+    Move,
+    Mtu {
+        mtu: usize,
+    },
+    Quiet {
+        seconds: u64,
+    },
+    Loss {
+        loss: f64,
+    },
+    Firewall {
+        site: usize,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let site = 0usize..2;
+    prop_oneof![
+        (site.clone(), any::<bool>(), 0u64..40).prop_map(|(site, remembers, after)| Event::Restart {
+            site,
+            remembers,
+            after
+        }),
+        (site.clone(), prop::sample::select(vec![1u64, 5, 20, 100, 400]))
+            .prop_map(|(site, seconds)| Event::Sleep { site, seconds }),
+        (site.clone(), -4_000_000i64..4_000_000).prop_map(|(site, by)| Event::SetClock { site, by }),
+        (site.clone(), prop::sample::select(vec![2u64, 12, 30, 120]))
+            .prop_map(|(from, seconds)| Event::Cut { from, seconds }),
+        prop::sample::select(vec![2u64, 12, 30, 120, 400]).prop_map(|seconds| Event::CutBoth { seconds }),
+        Just(Event::Move),
+        (1280usize..=1500).prop_map(|mtu| Event::Mtu { mtu }),
+        prop::sample::select(vec![10u64, 100, 200, 300]).prop_map(|seconds| Event::Quiet { seconds }),
+        prop::sample::select(vec![0.0, 0.05, 0.3]).prop_map(|loss| Event::Loss { loss }),
+        site.prop_map(|site| Event::Firewall { site }),
+    ]
+}
+
+fn happens(network: &mut Network, event: Event, prefixes: &mut u16) {
+    match event {
+        Event::Restart { site, remembers, after } => {
+            network.kill(site);
+            if !remembers && *prefixes == 0 {
+                network.sites[site].memory.clear();
+            }
+            network.run_s(after);
+            network.start();
+        }
+        Event::Sleep { site, seconds } => {
+            network.suspend(site);
+            network.run_s(seconds);
+            network.resume(site);
+        }
+        Event::SetClock { site, by } => {
+            // They stay within an hour of each other.
+            let wall = &mut network.sites[site].clock.wall;
+            *wall = (*wall + by).clamp(-1_750_000, 1_750_000);
+        }
+        Event::Cut { seconds, from } => {
+            network.paths.insert((from, 1 - from), Path { cut: true, ..network.path.clone() });
+            network.run_s(seconds);
+            network.paths.clear();
+        }
+        Event::CutBoth { seconds } => {
+            network.path.cut = true;
+            network.run_s(seconds);
+            network.path.cut = false;
+        }
+        // Who moves while the other's firewall is closed, or has forgotten where the other went, is lost for good.
+        Event::Move if network.sites.iter().any(|s| s.firewall.is_some()) => {}
+        Event::Move => {
+            *prefixes += 1;
+            network.move_to(A, format!("2001:db8:c{:03x}::/64", *prefixes).parse().unwrap());
+        }
+        Event::Mtu { mtu } => network.path.mtu = mtu,
+        Event::Quiet { seconds } => {
+            network.flows.iter_mut().for_each(|flow| flow.paused = true);
+            network.run_s(seconds);
+            network.flows.iter_mut().for_each(|flow| flow.paused = false);
+        }
+        Event::Loss { loss } => network.path.loss = loss,
+        Event::Firewall { .. } if *prefixes > 0 => {}
+        Event::Firewall { site } => network.sites[site].firewall = Some(Firewall::default()),
+    }
+}
+
+/// One thing after the other goes wrong; then all is well again, and the two find each other.
+fn recovers(seed: u64, rotation: u64, streams: [bool; 2], events: &[(Event, u64)]) {
+    let mut network = Network::pair(seed);
+    // Behind a firewall nobody is reached who has nothing to say.
+    let walls = events.iter().any(|(event, _)| matches!(event, Event::Firewall { .. }));
+    network.configure(|peer| {
+        peer.rotation = Duration::from_secs(rotation);
+        peer.keepalive = walls.then_some(Duration::from_secs(20));
+    });
+    network.path.delay = 10_000;
+    network.start();
+    for (from, to) in [(A, B), (B, A)] {
+        if streams[from] || !streams[1 - from] {
+            network.send(from, to, Stream::udp().every_ms(100).flows(3));
+        }
+    }
+    let mut prefixes = 0;
+    for (event, then) in events {
+        happens(&mut network, *event, &mut prefixes);
+        network.run(Duration::from_millis(*then));
+    }
+    network.path.loss = 0.0;
+    network.run_s(420);
+    let since = network.now;
+    network.run_s(40);
+    network.stop();
+    network.assert_nothing_wrong();
+    for flow in &network.flows {
+        assert_eq!(flow.lost_since(since), 0, "stream {} has not recovered", flow.index);
+    }
+    for site in [A, B] {
+        let endpoints = network.sites[site].node().endpoints();
+        assert!(endpoints <= 10 + 6, "{endpoints} endpoints");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
 
     #[test]
     fn any_story_ends_well(scenario in scenario()) {
         plays_out(&scenario);
+    }
+
+    #[test]
+    fn whatever_happens_the_two_find_each_other_again(
+        seed: u64,
+        rotation in prop::sample::select(vec![1u64, 5, 60]),
+        streams: [bool; 2],
+        events in proptest::collection::vec((event(), 0u64..30_000), 1..10),
+    ) {
+        recovers(seed, rotation, streams, &events);
     }
 }

@@ -152,15 +152,15 @@ fn a_node_that_restarts_again_and_again() {
 
 #[test]
 fn a_wall_clock_that_is_set_by_an_hour_costs_nothing() {
-    for seed in seeds(6) {
+    for seed in seeds(3) {
         for hours in [-1, 1, 24 * 400] {
             let mut network = streaming(seed, 1);
             network.sites[A].clock.wall += hours * 3_600_000;
             network.run_s(60);
             network.sites[A].clock.wall -= hours * 3_600_000;
-            network.run_s(200);
+            network.run_s(100);
             network.assert_all_arrived();
-            assert!(network.status(A).session.unwrap().age > Duration::from_secs(260));
+            assert!(network.status(A).session.unwrap().age > Duration::from_secs(160));
         }
     }
 }

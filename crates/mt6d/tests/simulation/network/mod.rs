@@ -443,7 +443,8 @@ impl Network {
         if site.suspended {
             return self.push(self.now + SECOND / 10, What::Opened { site: index, socket });
         }
-        if !site.asked.contains_key(&socket.id) || site.node.is_none() {
+        // It was closed meanwhile, or the node that asked is no more.
+        if site.asked.get(&socket.id) != Some(&socket) || site.node.is_none() {
             return;
         }
         if fails || site.sockets.contains_key(&socket.local) {
@@ -569,7 +570,7 @@ impl Network {
             return;
         }
         let (from, next) = (flow.from, self.now + flow.stream.every);
-        if self.sites[from].node.is_some() && !self.sites[from].suspended {
+        if !flow.paused && self.sites[from].node.is_some() && !self.sites[from].suspended {
             let (header, packet) = self.flows[index].next(self.now);
             self.inject(from, header, packet);
         }

@@ -44,7 +44,7 @@ impl Clock {
 }
 
 /// A socket of the site's host.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Socket {
     pub(crate) id: EndpointId,
     pub(crate) local: SocketAddrV6,

@@ -106,6 +106,7 @@ pub(crate) struct Flow {
     pub(crate) from: usize,
     pub(crate) to: usize,
     pub(crate) running: bool,
+    pub(crate) paused: bool,
     first_host: u64,
     /// When each packet was sent.
     pub(crate) sent: Vec<u64>,
@@ -127,6 +128,7 @@ impl Flow {
             from,
             to,
             running: true,
+            paused: false,
             first_host: 1,
             sent: Vec::new(),
             arrived: Vec::new(),
