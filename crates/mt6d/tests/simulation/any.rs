@@ -202,6 +202,8 @@ fn happens(network: &mut Network, event: Event, prefixes: &mut u16) {
             network.run_s(seconds);
             network.resume(site);
         }
+        // Two firewalls open only to those who agree on the hour.
+        Event::SetClock { .. } if network.sites.iter().any(|s| s.firewall.is_some()) => {}
         Event::SetClock { site, by } => {
             // They stay within an hour of each other.
             let wall = &mut network.sites[site].clock.wall;
@@ -230,7 +232,7 @@ fn happens(network: &mut Network, event: Event, prefixes: &mut u16) {
             network.flows.iter_mut().for_each(|flow| flow.paused = false);
         }
         Event::Loss { loss } => network.path.loss = loss,
-        Event::Firewall { .. } if *prefixes > 0 => {}
+        Event::Firewall { .. } if *prefixes > 0 || network.sites.iter().any(|s| s.clock.wall != 0) => {}
         Event::Firewall { site } => network.sites[site].firewall = Some(Firewall::default()),
     }
 }

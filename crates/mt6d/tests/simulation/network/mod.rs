@@ -226,6 +226,7 @@ impl Network {
         }
         site.sockets.clear();
         site.asked.clear();
+        site.timer = u64::MAX;
     }
 
     /// Lets time pass.
