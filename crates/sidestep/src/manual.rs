@@ -27,7 +27,8 @@ pub(crate) fn page(mut command: Command) -> io::Result<String> {
     man.render_description_section(&mut page)?;
     man.render_options_section(&mut page)?;
     man.render_extra_section(&mut page)?;
-    let mut page = String::from_utf8_lossy(&page).replace(".SH EXTRA\n", ".SH EXAMPLES\n");
+    let mut page = String::from_utf8_lossy(&page).replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
+    page.push_str(".fi\n");
     page.push_str(".SH COMMANDS\n");
     for command in command.get_subcommands() {
         add_command(&mut page, command)?;
@@ -77,13 +78,18 @@ fn add_command(page: &mut String, command: &Command) -> io::Result<()> {
     for line in String::from_utf8_lossy(&sections).lines() {
         // Subsections of a subsection there are none: a heading becomes a paragraph.
         match line.strip_prefix(".SH ") {
-            Some("SYNOPSIS" | "DESCRIPTION" | "EXTRA") => page.push_str(".PP\n"),
+            Some("SYNOPSIS" | "DESCRIPTION") => page.push_str(".PP\n"),
+            // Examples: line by line, as in the help. They come last.
+            Some("EXTRA") => page.push_str(".PP\n.nf\n"),
             Some(_) => page.push_str(".PP\nOptions:\n"),
             None => {
                 page.push_str(line);
                 page.push('\n');
             }
         }
+    }
+    if command.get_after_help().is_some() {
+        page.push_str(".fi\n");
     }
     for command in command.get_subcommands() {
         add_command(page, command)?;

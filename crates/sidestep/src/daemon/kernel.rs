@@ -171,7 +171,9 @@ impl Kernel {
         }
         self.netlink.set_link_up(self.tun_index, true)?;
         for prefix in new.routes.difference(&self.state.routes).copied().collect::<Vec<_>>() {
-            self.netlink.add_route(&Route::device(prefix, self.tun_index))?;
+            self.netlink.add_route(&Route::device(prefix, self.tun_index)).map_err(|error| {
+                if error.already_exists() { Error::RouteExists(prefix) } else { error.into() }
+            })?;
             self.state.routes.insert(prefix);
         }
         for prefix in self.state.routes.difference(&new.routes).copied().collect::<Vec<_>>() {

@@ -57,6 +57,12 @@ pub enum Error {
     /// The configuration needs more sockets than may be open.
     #[error("{0}")]
     Limit(String),
+    /// Somebody else has a route to what is behind a peer.
+    #[error(
+        "allowed_ips {0}: there is another route to it with the same metric (`ip route get` tells which): \
+         remove that, or list its two halves"
+    )]
+    RouteExists(ipnet::IpNet),
     /// The kernel refused something.
     #[error("{0}")]
     Kernel(#[from] linux::Error),
@@ -212,7 +218,7 @@ impl Daemon {
             server.map_err(Error::from).and_then(|server| {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
                 info!(
-                    "{} is up: {} peers, control socket {}",
+                    "{} is up, peers: {}, control socket {}",
                     self.config.tunnel.name,
                     self.config.peers.len(),
                     socket.display()
@@ -379,7 +385,7 @@ impl Daemon {
         let now = self.clock.now();
         self.node.reconfigure(node_config, now, &mut self.data.outbox).map_err(|e| e.to_string())?;
         self.config = new;
-        info!("configuration read again: {} peers", self.config.peers.len());
+        info!("configuration read again, peers: {}", self.config.peers.len());
         Ok(())
     }
 }
