@@ -18,6 +18,8 @@ const PACKETS_BEFORE: u8 = 3;
 const CANDIDATES: usize = 1024;
 /// A context may make room for another when it was idle this long: none of its packets is on its way any more.
 const IDLE: Duration = Duration::from_secs(10);
+/// How often to look for one, where all are in use.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Source and destination of an inner packet.
 pub(crate) type Pair = [u8; 32];
@@ -59,6 +61,8 @@ pub(crate) struct SendContexts {
     limit: usize,
     live: usize,
     next: u16,
+    /// No context can make room for another before then.
+    full_until: Time,
 }
 
 struct Entry {
@@ -73,7 +77,14 @@ struct Entry {
 impl SendContexts {
     /// For a peer that keeps `limit` contexts; `fixed` is context 0, if the session has one.
     pub(crate) fn new(limit: u16, fixed: Option<Pair>) -> Self {
-        SendContexts { fixed, pairs: HashMap::new(), limit: limit.into(), live: 0, next: 1 }
+        SendContexts {
+            fixed,
+            pairs: HashMap::new(),
+            limit: limit.into(),
+            live: 0,
+            next: 1,
+            full_until: Time::default(),
+        }
     }
 
     /// The form for a packet of `pair`, and an announcement to send, due when unanswered for `again`.
@@ -129,10 +140,20 @@ impl SendContexts {
         }
     }
 
+    /// Gives up the context that was idle longest, if any was long enough.
     fn retire(&mut self, now: Time) -> Option<u16> {
-        let idle = |e: &Entry| e.context != 0 && now.since(e.used) >= IDLE;
-        let oldest = self.pairs.iter().filter(|(_, e)| idle(e)).min_by_key(|(_, e)| (e.used, e.context));
-        let (pair, context) = oldest.map(|(pair, e)| (*pair, e.context))?;
+        if now < self.full_until {
+            return None;
+        }
+        let contexts = self.pairs.iter().filter(|(_, e)| e.context != 0);
+        let oldest =
+            contexts.min_by_key(|(_, e)| (e.used, e.context)).map(|(pair, e)| (*pair, e.context, e.used));
+        let Some((pair, context, _)) = oldest.filter(|(.., used)| now.since(*used) >= IDLE) else {
+            // Looking costs a walk over all of them, which is not for every packet.
+            let idle = oldest.map_or(now, |(.., used)| used) + IDLE;
+            self.full_until = idle.max(now + LOOK_AGAIN);
+            return None;
+        };
         self.pairs.remove(&pair);
         self.live -= 1;
         Some(context)

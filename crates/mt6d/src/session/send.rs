@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use wire::segment::Segmenter;
 use wire::{ecn, flow, mss, virtio_net};
 
-use super::Session;
 use super::contexts::{self, Form};
 use super::path_mtu::BASE;
 use super::seal::{self, COUNTER, TAG};
+use super::{Phase, Session};
 use crate::config::Padding;
 use crate::control::{self, Control};
 use crate::drops::DropReason;
@@ -271,6 +271,10 @@ impl Session {
         host: &mut Host,
         outbox: &mut Outbox,
     ) {
+        // The peer would take an answer for a sign that the session goes on.
+        if matches!(self.phase, Phase::Retiring { .. }) {
+            return;
+        }
         let lane = self.lane_for(host.random(0..=u64::from(u8::MAX)) as u32);
         let Some((slot, endpoint)) = self.lanes[lane].current() else { return };
         let generation = slot.generation;

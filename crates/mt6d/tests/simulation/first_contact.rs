@@ -99,6 +99,26 @@ fn both_begin_at_the_same_instant() {
 }
 
 #[test]
+fn both_begin_and_much_is_lost_until_they_have_a_session() {
+    for seed in seeds(60) {
+        for (from, to) in [(A, B), (B, A)] {
+            let mut network = Network::pair(seed);
+            network.path.delay = 5_000;
+            network.path.loss = 0.5;
+            network.start();
+            network.establish();
+            network.run(Duration::from_millis(100 * (seed % 10)));
+            network.path.loss = 0.0;
+            network.run(Duration::from_millis(500));
+            // One has something to say, the other nothing: it is to hear everything.
+            network.send(from, to, Stream::udp().every_ms(50));
+            network.run_s(20);
+            network.assert_all_arrived();
+        }
+    }
+}
+
+#[test]
 fn packets_that_came_too_early_wait_for_the_session() {
     for seed in seeds(8) {
         let mut network = apart(seed, 20);
