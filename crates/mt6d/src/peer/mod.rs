@@ -40,6 +40,8 @@ const QUEUED_FOR: Duration = Duration::from_secs(10);
 const WANTED_FOR: Duration = Duration::from_secs(60);
 /// `H` gives up a session that `L` does not use any more after this time.
 const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
+/// A node that moved tries for this long to tell the peer, who cannot find it otherwise.
+const MOVED_FOR: Duration = Duration::from_secs(600);
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
 /// ICMP errors to inner senders: this many at once, and again after the pause.
@@ -183,7 +185,7 @@ impl Peer {
         while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
             self.remove(session.id, host);
         }
-        self.reach(now, WANTED_FOR);
+        self.reach(now, MOVED_FOR);
     }
 
     /// Ends all sessions, telling the peer, and closes all endpoints.

@@ -238,15 +238,17 @@ fn happens(network: &mut Network, event: Event, prefixes: &mut u16) {
 }
 
 /// One thing after the other goes wrong; then all is well again, and the two find each other.
-fn recovers(seed: u64, rotation: u64, streams: [bool; 2], events: &[(Event, u64)]) {
+fn recovers(seed: u64, rotation: u64, lanes: u8, delay: u64, streams: [bool; 2], events: &[(Event, u64)]) {
     let mut network = Network::pair(seed);
     // Behind a firewall nobody is reached who has nothing to say.
     let walls = events.iter().any(|(event, _)| matches!(event, Event::Firewall { .. }));
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(rotation);
+        peer.lanes = lanes;
         peer.keepalive = walls.then_some(Duration::from_secs(20));
     });
-    network.path.delay = 10_000;
+    network.path.delay = delay;
+    network.path.jitter = delay / 3;
     network.start();
     for (from, to) in [(A, B), (B, A)] {
         if streams[from] || !streams[1 - from] {
@@ -269,7 +271,7 @@ fn recovers(seed: u64, rotation: u64, streams: [bool; 2], events: &[(Event, u64)
     }
     for site in [A, B] {
         let endpoints = network.sites[site].node().endpoints();
-        assert!(endpoints <= 10 + 6, "{endpoints} endpoints");
+        assert!(endpoints <= 10 + 6 * usize::from(lanes), "{endpoints} endpoints");
     }
 }
 
@@ -285,9 +287,11 @@ proptest! {
     fn whatever_happens_the_two_find_each_other_again(
         seed: u64,
         rotation in prop::sample::select(vec![1u64, 5, 60]),
+        lanes in prop::sample::select(vec![1u8, 3]),
+        delay in prop::sample::select(vec![300u64, 10_000, 150_000, 300_000]),
         streams: [bool; 2],
         events in proptest::collection::vec((event(), 0u64..30_000), 1..10),
     ) {
-        recovers(seed, rotation, streams, &events);
+        recovers(seed, rotation, lanes, delay, streams, &events);
     }
 }
