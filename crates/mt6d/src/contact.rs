@@ -112,9 +112,9 @@ impl Listeners {
         listener.id
     }
 
-    /// Whether the endpoint of an epoch is open.
-    pub(crate) fn is_open(&self, tier: Tier, epoch: u64) -> bool {
-        self.open.get(&(tier, epoch)).is_some_and(|l| l.open)
+    /// The endpoint of an epoch, if it is open.
+    pub(crate) fn open_at(&self, tier: Tier, epoch: u64) -> Option<EndpointId> {
+        self.open.get(&(tier, epoch)).filter(|l| l.open).map(|l| l.id)
     }
 
     /// An endpoint is open.

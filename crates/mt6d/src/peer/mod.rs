@@ -450,7 +450,11 @@ impl Peer {
     /// An endpoint could not be opened.
     pub(crate) fn open_failed(&mut self, id: EndpointId, purpose: Purpose, now: Time, host: &mut Host) {
         match purpose {
-            Purpose::Rendezvous { tier, epoch } => self.listeners.open_failed(tier, epoch, host),
+            Purpose::Rendezvous { tier, epoch } => {
+                self.listeners.open_failed(tier, epoch, host);
+                // A try has nowhere to leave from then; the next has another epoch, or finds the port free.
+                self.attempts.current.take_if(|t| t.from == id);
+            }
             Purpose::Data { session: id_of, lane, .. } => {
                 let Some(session) = self.session(id_of) else { return };
                 if !session.open_failed(id, lane, now, host) {
@@ -490,7 +494,9 @@ impl Peer {
         self.send_answers(env);
         self.poll_attempts(env);
         self.flush(env, deliver);
-        if let Some(attempt) = self.attempts.deadline(|tier, epoch| self.listeners.is_open(tier, epoch)) {
+        if let Some(attempt) =
+            self.attempts.deadline(|tier, epoch| self.listeners.open_at(tier, epoch).is_some())
+        {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));

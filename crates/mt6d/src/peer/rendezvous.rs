@@ -34,7 +34,11 @@ impl Peer {
             self.begin_try(tier, number, env);
         }
         let Some(current) = &mut self.attempts.current else { return };
-        if self.listeners.is_open(current.tier, current.epoch) && current.copy_due(now) {
+        if let Some(from) = self.listeners.open_at(current.tier, current.epoch)
+            && current.copy_due(now)
+        {
+            // One that could not be opened may have been asked for anew.
+            current.from = from;
             let size = current.datagram.len();
             env.outbox.datagram(current.from, Some(current.to), 0, size).copy_from_slice(&current.datagram);
         }
