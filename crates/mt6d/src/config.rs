@@ -11,6 +11,8 @@ use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Fewest and most lanes.
 pub const LANES: std::ops::RangeInclusive<u8> = 1..=16;
+/// Most datagrams of cover traffic per second: about 100 Mbit/s.
+pub const COVER: u32 = 10_000;
 /// Shortest and longest hopping prefix, in bits.
 pub const HOP_PREFIX_LENGTH: std::ops::RangeInclusive<u8> = 32..=112;
 
@@ -131,6 +133,9 @@ impl NodeConfig {
             }
             if !LANES.contains(&peer.lanes) {
                 return range("lanes must be 1 to 16");
+            }
+            if peer.cover > COVER {
+                return range("cover must be at most 10000 datagrams per second");
             }
             if overlap(self.hop_prefix, peer.hop_prefix) {
                 return Err(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));

@@ -124,9 +124,9 @@ impl Listeners {
         }
     }
 
-    /// An endpoint could not be opened: without it there are others. It is not asked for again.
+    /// An endpoint could not be opened: without it there are others. It is asked for again when the next change.
     pub(crate) fn open_failed(&mut self, tier: Tier, epoch: u64, host: &mut Host) {
-        if let Some(listener) = self.open.get(&(tier, epoch)) {
+        if let Some(listener) = self.open.remove(&(tier, epoch)) {
             host.close(listener.id);
         }
     }

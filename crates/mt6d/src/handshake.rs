@@ -1,7 +1,7 @@
 //! The Noise handshake, `Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s` (docs/protocol.md, "Handshake").
 
 use rand_chacha::ChaCha20Rng;
-use rand_chacha::rand_core::Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
@@ -51,6 +51,9 @@ impl From<Malformed> for HandshakeError {
 fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> HandshakeState {
     let mut ephemeral = Zeroizing::new([0; 32]);
     rng.fill_bytes(ephemeral.as_mut_slice());
+    // Whoever reads this process's memory later must not be able to go back to the keys of sessions that are over: the
+    // generator goes on from a seed of its own making, and the state that it had is gone.
+    *rng = ChaCha20Rng::from_rng(rng);
     let psk = parties.psk.map_or([0; 32], |p| *p.as_bytes());
     let psk = Zeroizing::new(psk);
     let prologue = [b"sidestep/2".as_slice(), &parties.pair.publics].concat();

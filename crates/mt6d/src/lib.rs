@@ -65,4 +65,5 @@ pub use host::{Action, EndpointId};
 pub use node::Node;
 pub use outbox::{Batch, Outbox};
 pub use peer::{LaneStatus, PeerMemory, PeerState, PeerStatus, SessionStatus};
+pub use session::InnerMtu;
 pub use time::{Now, Time};

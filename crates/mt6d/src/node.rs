@@ -17,7 +17,7 @@ use crate::keys::{PairKeys, PublicKey};
 use crate::outbox::Outbox;
 use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
 use crate::routes::Routes;
-use crate::session::may_be_destination;
+use crate::session::{InnerMtu, may_be_destination};
 use crate::time::{Now, Time};
 
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
@@ -114,6 +114,7 @@ impl Node {
         self.own.hop_prefix = config.hop_prefix;
         self.own.link_mtu = config.link_mtu;
         self.own.addresses = config.addresses;
+        let mut known = HashMap::new();
         let mut coming: HashMap<PublicKey, PeerConfig> =
             config.peers.iter().map(|p| (p.public_key, p.clone())).collect();
         for index in 0..self.peers.len() {
@@ -129,6 +130,7 @@ impl Node {
                 }
                 _ => {
                     let mut peer = self.peers[index].take().expect("just seen");
+                    known.insert(peer.config.public_key, peer.memory(now));
                     peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
                 }
             }
@@ -136,7 +138,7 @@ impl Node {
         // In the order of the file.
         for peer in config.peers {
             if coming.contains_key(&peer.public_key) {
-                self.add(peer, &HashMap::new(), now)?;
+                self.add(peer, &known, now)?;
             }
         }
         self.route();
@@ -295,8 +297,8 @@ impl Node {
         }
     }
 
-    /// Inner MTUs that have changed: the peer's allowed prefixes, and the largest packet that goes to them unsplit.
-    pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], u16)> {
+    /// Inner MTUs that have changed, each with the prefixes behind the peer.
+    pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], InnerMtu)> {
         self.peers.iter_mut().flatten().filter_map(|peer| {
             let mtu = peer.new_route_mtu()?;
             Some((peer.config.allowed_ips.as_slice(), mtu))

@@ -66,7 +66,8 @@ fn starts_within(window: u128, interval: u128) -> u128 {
 /// Files that the daemon may have open at once, at most: all peers in a session that seems dead, so that they look for
 /// a new one.
 pub fn open_files(config: &Config) -> u64 {
-    let endpoints = config.peers.iter().map(|peer| session_endpoints(peer) + rendezvous_endpoints(peer) + 1);
+    let endpoints =
+        config.peers.iter().map(|peer| 2 * session_endpoints(peer) + rendezvous_endpoints(peer) + 1);
     endpoints.sum::<u64>() + OTHER_FILES
 }
 

@@ -27,7 +27,7 @@ use crate::offer::Offer;
 use crate::outbox::Outbox;
 use crate::rendezvous::Tier;
 use crate::routes::Routes;
-use crate::session::{self, Health, Incoming, Phase, RekeyMessage, Session, Traffic};
+use crate::session::{self, Health, Incoming, InnerMtu, Phase, RekeyMessage, Session, Traffic};
 use crate::time::{Now, Time};
 
 pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
@@ -73,8 +73,8 @@ pub struct PeerMemory {
     pub used: [u64; Tier::ALL.len()],
     /// How far the peer's clock is ahead of ours, in milliseconds.
     pub clock_offset_ms: Option<i64>,
-    /// The hopping prefix that it was last seen in.
-    pub hop_prefix: Option<Ipv6Net>,
+    /// The hopping prefix that it was last seen in, where that is not the configured one: behind the latter.
+    pub hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
 }
 
 /// An inner packet that waits for a session.
@@ -115,7 +115,7 @@ pub(crate) struct Peer {
     silent: bool,
     errors: (u32, Time),
     /// The inner MTU that the host was last told.
-    route_mtu: Option<u16>,
+    route_mtu: Option<InnerMtu>,
     drops: Drops,
     /// Of sessions that are gone.
     past: Traffic,
@@ -141,7 +141,11 @@ impl Peer {
             sessions: Vec::new(),
             answers: Vec::new(),
             queue: VecDeque::new(),
-            remote_prefix: memory.hop_prefix.unwrap_or(config.hop_prefix),
+            // What the user has written since counts for more.
+            remote_prefix: match memory.hop_prefix {
+                Some((configured, seen)) if configured == config.hop_prefix => seen,
+                _ => config.hop_prefix,
+            },
             clock: memory.clock_offset_ms.map(|offset| own_ms.saturating_add(offset)),
             accepted: memory.accepted,
             used: memory.used,
@@ -172,6 +176,8 @@ impl Peer {
         if config.hop_prefix != self.config.hop_prefix {
             self.remote_prefix = config.hop_prefix;
         }
+        // Routes that are new have no MTU yet.
+        self.route_mtu = None;
         for session in &mut self.sessions {
             session.reconfigure(config.keepalive, config.cover);
         }
@@ -244,10 +250,14 @@ impl Peer {
     }
 
     /// The inner MTU towards the peer, if it is known and has changed since it was last asked for.
-    pub(crate) fn new_route_mtu(&mut self) -> Option<u16> {
-        let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up)?;
-        let mtu = session.path_mtu.settled().then(|| session.route_mtu())?;
+    pub(crate) fn new_route_mtu(&mut self) -> Option<InnerMtu> {
+        let mtu = self.route_mtu_now()?;
         (self.route_mtu.replace(mtu) != Some(mtu)).then_some(mtu)
+    }
+
+    fn route_mtu_now(&self) -> Option<InnerMtu> {
+        let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up)?;
+        session.path_mtu.settled().then(|| session.route_mtu())
     }
 
     /// Takes an inner packet for the peer.
@@ -389,13 +399,21 @@ impl Peer {
         let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else {
             return Err(DropReason::Stale);
         };
+        let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
         let incoming = session.receive(datagram, &admission, now, env.host, env.outbox, deliver)?;
         let current = session.phase == Phase::Up;
         self.silent &= !current;
+        if unproven || incoming == Incoming::Established {
+            self.settle(id, now);
+        }
         match incoming {
             Incoming::Done => return Ok(()),
-            Incoming::Established => self.settle(id, now),
-            Incoming::Closed => session.retire(now),
+            Incoming::Established => {}
+            Incoming::Closed => {
+                if let Some(session) = self.session(id) {
+                    session.retire(now);
+                }
+            }
             Incoming::Rekey(rekey, message) => self.rekey(id, rekey, &message, env)?,
         }
         self.next = now;
@@ -425,6 +443,7 @@ impl Peer {
         for session in &mut self.sessions {
             if session.id == id {
                 self.remote_prefix = session.terms.remote_prefix;
+                self.handshakes += u64::from(!std::mem::replace(&mut session.counted, true));
             } else if chooses && !matches!(session.phase, Phase::Answering | Phase::Unconfirmed { .. }) {
                 session.retire(now);
             }
@@ -500,7 +519,9 @@ impl Peer {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
-        deliver.mtu_changed();
+        if self.route_mtu_now().is_some_and(|mtu| self.route_mtu != Some(mtu)) {
+            deliver.mtu_changed();
+        }
     }
 
     fn poll_sessions(&mut self, env: &mut Env) -> Time {
@@ -582,14 +603,20 @@ impl Peer {
         }
     }
 
-    /// What the node should remember over a restart, if that has changed since it was last asked.
-    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
-        let memory = PeerMemory {
+    /// What is known of the peer that outlives its sessions.
+    pub(crate) fn memory(&self, now: Now) -> PeerMemory {
+        PeerMemory {
             accepted: self.accepted,
             used: self.used,
             clock_offset_ms: self.clock_offset(now),
-            hop_prefix: (self.remote_prefix != self.config.hop_prefix).then_some(self.remote_prefix),
-        };
+            hop_prefix: (self.remote_prefix != self.config.hop_prefix)
+                .then_some((self.config.hop_prefix, self.remote_prefix)),
+        }
+    }
+
+    /// What the node should remember over a restart, if that has changed since it was last asked.
+    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
+        let memory = self.memory(now);
         let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
             (Some(a), Some(b)) => (a - b).abs() < 1_000,
             (a, b) => a == b,

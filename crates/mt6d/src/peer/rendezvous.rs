@@ -196,7 +196,6 @@ impl Peer {
         let session = Session::begin(beginning, env.now.boot, env.host);
         let id = session.id;
         self.sessions.push(session);
-        self.handshakes += 1;
         id
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct SessionClock {
     zero: i64,
 }
 
+/// An answer that took longer measures nothing.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Largest correction that one round trip makes, in microseconds, once a session runs.
 const SLEW: i64 = 20_000;
 
@@ -36,7 +38,7 @@ impl SessionClock {
         let ours_now = now.micros() as i64 - self.zero;
         let ahead = ours_now.saturating_sub(theirs_now);
         // Both clocks are told in whole milliseconds, which says nothing below two of them.
-        let ahead = if ahead.abs() < 2_000 { 0 } else { ahead };
+        let ahead = if ahead.unsigned_abs() < 2_000 { 0 } else { ahead };
         self.zero += if first { ahead.clamp(-5_000_000, 5_000_000) } else { (ahead / 4).clamp(-SLEW, SLEW) };
     }
 }
@@ -76,6 +78,9 @@ impl RoundTrip {
     pub(crate) fn answered(&mut self, echo: i64, now: Time) -> Option<Duration> {
         let index = self.asked.iter().position(|(clock, _)| *clock == echo)?;
         let (_, sent) = self.asked.remove(index);
+        if now.since(sent) > PATIENCE {
+            return None;
+        }
         let sample = now.since(sent);
         self.smoothed = Some(match self.smoothed {
             Some(smoothed) => smoothed * 7 / 8 + sample / 8,

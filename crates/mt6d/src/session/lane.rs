@@ -10,6 +10,9 @@ use std::net::SocketAddrV6;
 use crate::host::{EndpointId, Host};
 use crate::schedule::Schedule;
 
+/// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
+const LONGEST_RTT: i64 = 5_000;
+
 /// How long before its epoch and after its end an endpoint is open, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Overlap {
@@ -23,6 +26,7 @@ impl Overlap {
     /// A second before and three after outlast any scheduler stall; ten seconds before are enough for openers, skips
     /// and rekeys whatever the interval.
     pub(crate) fn new(interval: i64, rtt: i64) -> Self {
+        let rtt = rtt.min(LONGEST_RTT);
         Overlap { before: interval.clamp(1_000, 10_000).max(rtt), after: (2 * rtt).max(3_000) }
     }
 }
@@ -217,12 +221,12 @@ impl Lane {
         }
     }
 
-    /// When the slot began that took over from the oldest. A skipped slot takes nothing over.
+    /// When the slot began that took over from the oldest: one that is open.
     fn successor_of_oldest(&self) -> Option<i64> {
         let mut later = self.slots.iter().skip(1);
         match self.slots.front()?.state {
             State::Skipped => later.next().map(|s| s.start),
-            _ => later.find(|s| s.state != State::Skipped).map(|s| s.start),
+            _ => later.find(|s| matches!(s.state, State::Open(_))).map(|s| s.start),
         }
     }
 }

@@ -42,6 +42,7 @@ use reassembly::Reassembly;
 pub(crate) use receive::{Datagram, Incoming, may_be_destination};
 pub(crate) use rekey::RekeyMessage;
 use seal::{OpeningKey, SealingKey};
+pub use send::InnerMtu;
 pub(crate) use send::Refusal;
 
 /// An answer that took longer is refused.
@@ -178,6 +179,8 @@ pub(crate) struct Session {
     pub(crate) round_trip: RoundTrip,
     pub(crate) path_mtu: PathMtu,
     pub(crate) rekeys: u64,
+    /// Whether the peer has counted it among its handshakes.
+    pub(crate) counted: bool,
     peer: PeerIndex,
     role: Role,
     clock: SessionClock,
@@ -193,7 +196,6 @@ pub(crate) struct Session {
     keyed: Time,
     reliable: Vec<Reliable>,
     next_id: u32,
-    mtu_probe_id: u32,
     keepalive: Option<Duration>,
     cover: Option<Duration>,
     next_cover: Time,
@@ -240,6 +242,7 @@ impl Session {
             round_trip: RoundTrip::new(round_trip),
             path_mtu: PathMtu::new(terms.mtu, now),
             rekeys: 0,
+            counted: false,
             peer,
             role,
             clock,
@@ -255,7 +258,6 @@ impl Session {
             keyed: now,
             reliable: Vec::new(),
             next_id: 1,
-            mtu_probe_id: 0,
             keepalive,
             cover: (cover > 0).then(|| Duration::from_secs(1) / cover.max(1)),
             next_cover: now,
@@ -457,6 +459,16 @@ impl Session {
         }
     }
 
+    /// Sends openers from all endpoints soon: a responder sends few before it knows that the peer is there.
+    fn open_firewalls(&mut self, now: Time) {
+        let now_ms = self.clock.at(now);
+        for slot in self.lanes.iter_mut().flat_map(Lane::slots_mut) {
+            if matches!(slot.state, State::Open(_)) && slot.start <= now_ms {
+                slot.opener = Some(now_ms);
+            }
+        }
+    }
+
     /// Sends the openers that are due from endpoints whose epoch is yet to come, so that the path's stateful
     /// firewalls see the inside send first.
     fn send_openers(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
@@ -522,7 +534,7 @@ impl Session {
         while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
             let pause = self.cover.expect("checked");
             self.next_cover =
-                if now.since(self.next_cover) > TICK { now + pause } else { self.next_cover + pause };
+                if now.since(self.next_cover) > TICK / 10 { now + pause } else { self.next_cover + pause };
             let size = self.cover_size(host);
             self.send_control_sized(0, &Control::Padding, size, now, host, outbox);
         }
@@ -533,8 +545,8 @@ impl Session {
         let busy = now.since(self.last_inner) < BUSY_FOR;
         self.path_mtu.poll(now, self.round_trip.smoothed(), busy, |size| sizes.push(size));
         for size in sizes {
-            self.mtu_probe_id = self.new_id();
-            self.send_control_sized(self.mtu_probe_id, &Control::MtuProbe { size }, size, now, host, outbox);
+            let id = self.new_id();
+            self.send_control_sized(id, &Control::MtuProbe { size }, size, now, host, outbox);
         }
     }
 

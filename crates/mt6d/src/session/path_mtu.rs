@@ -121,7 +121,7 @@ impl PathMtu {
             return;
         }
         self.fits = self.fits.max(size);
-        self.too_big = self.too_big.max(self.fits + 1);
+        self.too_big = self.too_big.max(self.fits.saturating_add(1));
         match self.phase {
             Phase::First { .. } if self.fits == self.ceiling => self.settle(now),
             Phase::Search { size: probing, .. } if size >= probing => {

@@ -68,6 +68,7 @@ impl Session {
         let first_proof = matches!(self.phase, Phase::Unconfirmed { .. });
         if first_proof {
             self.phase = Phase::Up;
+            self.open_firewalls(now);
         }
         self.last_received = now;
         self.unanswered = None;

@@ -18,6 +18,10 @@ const AFTER: Duration = Duration::from_secs(120);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// From the first message to the first endpoint under the new keys: time for retransmissions.
 const LEAD: Duration = Duration::from_secs(10);
+/// Epochs that a switch may lie behind the first that it could be at: lanes and clocks differ a little.
+const SOON: u64 = 16;
+/// Generations that may be waiting or in use when another is asked for.
+const KEPT: usize = 3;
 /// A first message is repeated this often.
 const REPEAT: Duration = Duration::from_secs(1);
 
@@ -134,8 +138,15 @@ impl Session {
             Rekey::Asked { until, .. } if now < *until && self.role == Role::L => return true,
             _ => {}
         }
+        // A peer has one generation to come at a time, and one that begins soon.
+        let latest = self.switch_epoch(now) + SOON;
+        if self.generations.len() > KEPT {
+            return true;
+        }
         let Ok((theirs, answering)) = handshake::receive(parties, noise, &mut host.rng) else { return false };
-        let Some(switch) = theirs.switch.filter(|epoch| self.not_opened(*epoch, now + LEAD / 5)) else {
+        let Some(switch) =
+            theirs.switch.filter(|epoch| *epoch <= latest && self.not_opened(*epoch, now + LEAD / 5))
+        else {
             return true;
         };
         let (answer, secret) = answering.answer(&offer);

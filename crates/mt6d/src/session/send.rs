@@ -32,6 +32,15 @@ pub(crate) enum Refusal {
     Drop(DropReason),
 }
 
+/// The largest inner packets that a path carries in one piece, or, for IPv6, at least [`BASE`] bytes in two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InnerMtu {
+    /// Of IPv6, in bytes.
+    pub ipv6: u16,
+    /// Of IPv4, in bytes: its addresses are not left out.
+    pub ipv4: u16,
+}
+
 /// Where a datagram leaves from, and how long its inner part may be.
 struct Way {
     endpoint: EndpointId,
@@ -54,9 +63,10 @@ impl Session {
         }
     }
 
-    /// The inner MTU for IPv6, as a route or device would have it.
-    pub(crate) fn route_mtu(&self) -> u16 {
-        self.inner_mtu(Some(if self.terms.stream.is_some() { Form::Elided } else { Form::Full }))
+    /// The inner MTUs, as routes would have them.
+    pub(crate) fn route_mtu(&self) -> InnerMtu {
+        let form = if self.terms.stream.is_some() { Form::Elided } else { Form::Full };
+        InnerMtu { ipv6: self.inner_mtu(Some(form)), ipv4: self.inner_mtu(None) }
     }
 
     /// Seals an inner packet or super-packet into `outbox`.

@@ -22,6 +22,8 @@ const READS: usize = 8;
 const RECEIVES: usize = 16;
 /// Receives from one socket before the next has its turn.
 const RECEIVES_OF_ONE: usize = 8;
+/// errno(3) of a device that is down.
+const EIO: i32 = 5;
 /// ICMPv6 type of Packet Too Big.
 const PACKET_TOO_BIG: u8 = 2;
 
@@ -146,22 +148,25 @@ impl DataPath {
     }
 
     /// Reads packets from the TUN device and sends them.
-    pub(super) fn read_tun(&mut self, node: &mut Node, now: Now) {
+    ///
+    /// # Errors
+    /// When there is no device any more.
+    pub(super) fn read_tun(&mut self, node: &mut Node, now: Now) -> linux::Result<()> {
         for _ in 0..READS {
             let length = match self.tun.read(&mut self.read_buffer) {
                 Ok(Some(length)) if length > virtio_net::LEN => length,
                 Ok(Some(_)) => continue,
                 Ok(None) => break,
-                Err(error) => {
-                    debug!("{error}");
-                    break;
-                }
+                // The device is down; it may come up again.
+                Err(error) if error.raw_os_error() == Some(EIO) => break,
+                Err(error) => return Err(error),
             };
             let (header, packet) = self.read_buffer[..length].split_at_mut(virtio_net::LEN);
             let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
             node.send(&header, packet, now, &mut self.outbox, &mut self.sink);
         }
         self.send_outbox(node);
+        Ok(())
     }
 
     /// Receives what came to an endpoint, and looks at its error queue if there is something in it.

@@ -15,7 +15,7 @@ use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
 use linux::udp::{EndpointSocket, Options};
 use linux::undo::Journal;
-use mt6d::EndpointId;
+use mt6d::{EndpointId, InnerMtu};
 use tracing::{debug, info, warn};
 
 use super::Error;
@@ -23,8 +23,6 @@ use crate::config::Config;
 
 /// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
 const OVERHEAD: u16 = 39;
-/// Bytes that it adds to an IPv4 packet beyond that: its addresses are not left out.
-const OVERHEAD_IPV4: u16 = 32;
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
@@ -37,10 +35,10 @@ pub(super) enum Command {
         remote: Option<SocketAddrV6>,
     },
     Close(EndpointSocket),
-    /// The largest inner IPv6 packet that goes to these prefixes unsplit.
+    /// The largest inner packets that go to these prefixes.
     Mtu {
         prefixes: Vec<IpNet>,
-        mtu: u16,
+        mtu: InnerMtu,
     },
     Apply {
         config: Box<Config>,
@@ -51,8 +49,13 @@ pub(super) enum Command {
 
 /// What it tells.
 pub(super) enum Outcome {
-    Opened { id: EndpointId, socket: linux::Result<EndpointSocket> },
+    Opened {
+        id: EndpointId,
+        socket: linux::Result<EndpointSocket>,
+    },
     LinkMtu(u16),
+    /// The thread has ended, told to or not: no endpoint opens any more.
+    Ended,
 }
 
 /// What is set up. Starts empty; [`Kernel::apply`] leads from one state to the next.
@@ -82,6 +85,15 @@ struct OnLink {
     /// Endpoints of peers on the link whose hardware address is not known yet, and since when.
     cold: Vec<(Ipv6Addr, Instant)>,
     own: Vec<Ipv6Addr>,
+}
+
+/// Tells that the thread has ended, also by a panic.
+struct TellEnd<T: Fn(Outcome)>(T);
+
+impl<T: Fn(Outcome)> Drop for TellEnd<T> {
+    fn drop(&mut self) {
+        (self.0)(Outcome::Ended);
+    }
 }
 
 pub(super) struct Kernel {
@@ -265,7 +277,8 @@ impl Kernel {
         let monitor = Monitor::open()?;
         let woken = waker.clone();
         let run = move || {
-            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &tell) {
+            let tell = TellEnd(tell);
+            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &tell.0) {
                 warn!("the kernel thread ends: {error}");
             }
             self
@@ -419,10 +432,10 @@ impl Kernel {
         }
     }
 
-    fn set_mtu(&mut self, prefixes: &[IpNet], mtu: u16) {
-        let fits = self.state.mtu.unwrap_or(u16::MAX).min(mtu);
+    fn set_mtu(&mut self, prefixes: &[IpNet], mtu: InnerMtu) {
+        let device = self.state.mtu.unwrap_or(u16::MAX);
         for prefix in prefixes.iter().filter(|p| self.state.routes.contains(p)) {
-            let fits = if prefix.addr().is_ipv4() { fits - OVERHEAD_IPV4 } else { fits };
+            let fits = if prefix.addr().is_ipv4() { mtu.ipv4 } else { mtu.ipv6 }.min(device);
             let mut route = Route::device(*prefix, self.tun_index);
             if self.route_mtus.insert(*prefix, fits) == Some(fits) {
                 continue;

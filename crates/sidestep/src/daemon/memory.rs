@@ -23,7 +23,7 @@ struct Peer {
     accepted: [u64; 3],
     used: [u64; 3],
     clock_offset_ms: Option<i64>,
-    hop_prefix: Option<Ipv6Net>,
+    hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
 }
 
 /// The file and what is in it.

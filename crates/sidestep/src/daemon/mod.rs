@@ -72,6 +72,9 @@ pub enum Error {
     /// The control socket.
     #[error("{0}")]
     Control(std::io::Error),
+    /// The thread that opens endpoints has ended.
+    #[error("no endpoint can be opened any more (the reason is above): sidestep ends")]
+    KernelThread,
     /// A change that a running daemon cannot make.
     #[error("{0} changed: end sidestep and start it again for that")]
     NeedsRestart(&'static str),
@@ -277,7 +280,7 @@ impl Daemon {
             }
             for event in events.iter() {
                 match event.token {
-                    token::TUN => self.data.read_tun(&mut self.node, now),
+                    token::TUN => self.data.read_tun(&mut self.node, now)?,
                     token::WAKER => waker.drain(),
                     token::SIGNALS => match signals.read()? {
                         Some(Signal::Reload) => {
@@ -293,6 +296,7 @@ impl Daemon {
             }
             while let Ok(news) = news.try_recv() {
                 match news {
+                    News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     News::Call(call) => self.answer(call, options, threads),
                 }
@@ -330,7 +334,7 @@ impl Daemon {
                 info!("{} has MTU {mtu} now: counts from the next handshake on", self.config.node.external);
                 self.node.set_link_mtu(mtu);
             }
-            Outcome::LinkMtu(_) => {}
+            Outcome::LinkMtu(_) | Outcome::Ended => {}
         }
     }
 
