@@ -7,12 +7,13 @@
 //!
 //! # How a host drives a [`Node`]
 //!
-//! 1. [`Node::next_action`] until it has nothing more: open and close the endpoints that it names, and tell the node
+//! 1. [`Node::send`] for each packet from the TUN device, [`Node::receive`] for each datagram of an endpoint,
+//!    [`Node::handle_timeout`] when its time has come. Inner packets come out through [`Deliver`], datagrams gather in
+//!    the [`Outbox`].
+//! 2. Send what is in the outbox, and clear it. Some of it may leave from endpoints that are closed next.
+//! 3. [`Node::next_action`] until it has nothing more: open and close the endpoints that it names, and tell the node
 //!    with [`Node::opened`] or [`Node::open_failed`].
-//! 2. [`Node::send`] for each packet from the TUN device, [`Node::receive`] for each datagram of an endpoint. Inner
-//!    packets come out through [`Deliver`], datagrams gather in the [`Outbox`].
-//! 3. Send what is in the outbox, and clear it.
-//! 4. Sleep until something arrives or [`Node::deadline`], then [`Node::handle_timeout`].
+//! 4. Sleep until something arrives or [`Node::deadline`].
 //!
 //! # Invariants
 //!
