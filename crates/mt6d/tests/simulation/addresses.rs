@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use mt6d::DropReason;
 use wire::virtio_net;
 
-use crate::network::{A, B, Flow, Network, Stream, hop_prefix};
+use crate::network::{A, B, Flow, Network, Stream, Translator, hop_prefix};
 
 fn established(change: impl FnOnce(&mut Network)) -> Network {
     let mut network = Network::pair(5);
@@ -155,21 +155,19 @@ fn nothing_goes_round_for_ever() {
 
 #[test]
 fn destinations_that_may_not_be_are_refused_at_the_far_end_too() {
-    // B's configuration lets A's packets go anywhere; A is one that sends what it should not.
+    // A knows B by the prefix that B's border translates to, not by the one that B hops in.
+    let outside = "2001:db8:ffff:1::/64".parse().unwrap();
     let mut network = established(|network| {
         network.sites[A].peer(0).allowed_ips = vec!["::/0".parse().unwrap()];
+        network.sites[A].peer(0).hop_prefix = outside;
+        network.sites[B].translator = Some(Translator::Prefix { inside: hop_prefix(B), outside });
     });
-    let inside_a = u128::from("2001:db8:a000:0::".parse::<std::net::Ipv6Addr>().unwrap()) + 9;
-    // A has moved since, and does not know the prefix as its own any more.
-    network.move_to(A, "2001:db8:c000::/64".parse().unwrap());
-    network.run_s(2);
-    network.inject(
-        A,
-        virtio_net::Header::NONE,
-        changed(A, B, |p| p[24..40].copy_from_slice(&inside_a.to_be_bytes())),
-    );
+    let host = u128::from(hop_prefix(B).network()) + 9;
+    let looping = changed(A, B, |packet| packet[24..40].copy_from_slice(&host.to_be_bytes()));
+    network.inject(A, virtio_net::Header::NONE, looping);
     network.run_s(1);
-    assert_eq!(network.sites[B].others.len(), 1, "nobody hops there any more");
+    assert!(network.sites[B].others.is_empty());
+    assert_eq!(network.drops(B, DropReason::DestinationNotAllowed), 1);
 }
 
 #[test]
