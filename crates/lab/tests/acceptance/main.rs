@@ -1,0 +1,14 @@
+//! What Sidestep promises, on this machine's kernel: two gateways that run the program as built for release, in the
+//! lab's networks. No condition is about speed, so that a slow machine passes too; what is measured is printed.
+//!
+//! The program is named by the environment variable `SIDESTEP_BIN`, as `make test` does.
+
+mod clocks;
+mod endurance;
+mod interruptions;
+mod network;
+mod offloads;
+mod packet_sizes;
+mod reload;
+mod scene;
+mod unlinkable;
