@@ -54,6 +54,11 @@ impl Session {
     /// The inner MTU for packets of this form: what fits, but never less than IPv6 demands (then they are split).
     fn inner_mtu(&self, form: Option<Form>) -> u16 {
         let path = if self.path_mtu.settled() { self.path_mtu.get() } else { self.terms.mtu };
+        Self::inner_mtu_of(path, form)
+    }
+
+    /// The same for some path MTU.
+    fn inner_mtu_of(path: u16, form: Option<Form>) -> u16 {
         let room = usize::from(path) - OUTER - seal::OVERHEAD;
         match form {
             // Before a pair has its context its packets may be split: what counts is what it will have.
@@ -95,7 +100,9 @@ impl Session {
             _ => None,
         };
         let limit = self.inner_mtu(form);
-        let max_mss = if form.is_some() { mss::for_ipv6_mtu(limit) } else { mss::for_ipv4_mtu(limit) };
+        // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
+        let fits = Self::inner_mtu_of(self.path_mtu.get(), form);
+        let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
 
         let full = self.terms.padding == Padding::Full;
