@@ -44,6 +44,7 @@ fn config(own: usize) -> NodeConfig {
         link_mtu: 1500,
         hardware_aes: true,
         addresses: Vec::new(),
+        rekey_after: mt6d::config::REKEY_AFTER,
         peers: vec![PeerConfig {
             name: "peer".into(),
             public_key: key(peer).public(),

@@ -11,6 +11,8 @@ use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Fewest and most lanes.
 pub const LANES: std::ops::RangeInclusive<u8> = 1..=16;
+/// Keys of a session are renewed after this time, or after a rotation interval if that is longer.
+pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 /// Most datagrams of cover traffic per second: about 100 Mbit/s.
 pub const COVER: u32 = 10_000;
 /// Shortest and longest hopping prefix, in bits.
@@ -42,6 +44,8 @@ pub struct NodeConfig {
     /// Addresses of the tunnel device; ICMP errors to inner senders come from the first of their family,
     /// otherwise from the address that the packet was for.
     pub addresses: Vec<std::net::IpAddr>,
+    /// Age at which keys are renewed: [`REKEY_AFTER`], but for tests.
+    pub rekey_after: Duration,
     /// The peers.
     pub peers: Vec<PeerConfig>,
 }

@@ -57,6 +57,7 @@ impl Node {
             link_mtu: config.link_mtu,
             hardware_aes: config.hardware_aes,
             addresses: config.addresses,
+            rekey_after: config.rekey_after,
         };
         let mut node = Node {
             own,

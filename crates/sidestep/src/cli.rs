@@ -149,6 +149,9 @@ pub struct UpOptions {
     /// Add this to the wall clock, and let the control socket change it (for tests)
     #[arg(long, hide = true, value_name = "DURATION", value_parser = signed_duration, allow_hyphen_values = true)]
     pub test_clock_offset: Option<ClockOffset>,
+    /// Renew keys at this age (for tests)
+    #[arg(long, hide = true, value_name = "DURATION", value_parser = config::parse_duration)]
+    pub test_rekey_after: Option<Duration>,
     /// Do without these kernel features (for tests)
     #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
     pub test_without: Vec<Feature>,

@@ -32,5 +32,8 @@ fn work_and_programs_run_inside_and_the_caller_stays_outside() {
     assert_ne!(inside, outside);
     assert_eq!(node.must("readlink /proc/self/ns/net").trim(), inside.to_str().unwrap());
     assert_eq!(std::fs::read_link("/proc/thread-self/ns/net").unwrap(), outside);
-    assert_eq!(node.run(|| Netlink::open().unwrap().links().unwrap().len()), 1);
+    // A name that only a network namespace of one's own has free.
+    node.must("ip link add inside type veth peer name other");
+    let inside = || Netlink::open().unwrap().link_by_name("inside").unwrap().is_some();
+    assert!(node.run(inside) && !inside());
 }

@@ -54,6 +54,7 @@ pub(crate) struct Identity {
     pub(crate) link_mtu: u16,
     pub(crate) hardware_aes: bool,
     pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) rekey_after: Duration,
 }
 
 /// What every call into a peer needs: who we are, when it is, who does the work, where datagrams go.
@@ -701,6 +702,7 @@ mod tests {
             link_mtu: 1500,
             hardware_aes: false,
             addresses: Vec::new(),
+            rekey_after: crate::config::REKEY_AFTER,
             peers: vec![peer],
         };
         Node::new(config, &HashMap::new(), [0; 32], now(START)).unwrap()

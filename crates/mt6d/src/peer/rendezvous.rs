@@ -212,6 +212,7 @@ impl Peer {
             mtu: ours.receive_mtu.min(theirs.receive_mtu),
             contexts: theirs.contexts,
             stream: theirs.stream.zip(ours.stream),
+            rekey_after: env.own.rekey_after,
         }
     }
 

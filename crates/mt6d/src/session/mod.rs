@@ -81,6 +81,8 @@ pub(crate) struct Terms {
     pub(crate) contexts: u16,
     /// The two protected hosts, ours first, where each end has but one.
     pub(crate) stream: Option<(Ipv6Addr, Ipv6Addr)>,
+    /// Age at which keys are renewed.
+    pub(crate) rekey_after: Duration,
 }
 
 /// Where a session stands.
@@ -370,7 +372,7 @@ impl Session {
             }
             Phase::Up => {
                 !self.kept() && now.since(self.last_inner) >= IDLE_AFTER
-                    || now.since(self.keyed) >= rekey::hard_limit(self.terms.rotation)
+                    || now.since(self.keyed) >= rekey::hard_limit(&self.terms)
             }
         };
         if over {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Generation, Reliable, ReliableMessage, Session, seal};
+use super::{Generation, Reliable, ReliableMessage, Session, Terms, seal};
 use crate::control::Control;
 use crate::handshake::{self, Parties, Pending, SessionSecret};
 use crate::host::Host;
@@ -12,8 +12,6 @@ use crate::offer::Offer;
 use crate::outbox::Outbox;
 use crate::time::Time;
 
-/// Keys are renewed after this time, or after an interval if that is longer.
-const AFTER: Duration = Duration::from_secs(120);
 /// `H` begins a rekey if none of `L`'s came for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// From the first message to the first endpoint under the new keys: time for retransmissions.
@@ -26,13 +24,13 @@ const KEPT: usize = 3;
 const REPEAT: Duration = Duration::from_secs(1);
 
 /// When keys are due for renewal.
-fn due_after(rotation: Duration) -> Duration {
-    AFTER.max(rotation)
+fn due_after(terms: &Terms) -> Duration {
+    terms.rekey_after.max(terms.rotation)
 }
 
 /// When a session without new keys ends: two chances after the first are enough.
-pub(super) fn hard_limit(rotation: Duration) -> Duration {
-    due_after(rotation) * 3
+pub(super) fn hard_limit(terms: &Terms) -> Duration {
+    due_after(terms) * 3
 }
 
 /// Where a rekey stands.
@@ -74,7 +72,7 @@ impl Session {
             _ => {}
         }
         let patience = if self.role == Role::L { Duration::ZERO } else { PATIENCE };
-        let old = now.since(self.keyed) >= due_after(self.terms.rotation) + patience;
+        let old = now.since(self.keyed) >= due_after(&self.terms) + patience;
         let margin = if self.role == Role::L { 0 } else { seal::SOFT_LIMIT / 8 };
         let newest = self.generations.last().expect("there is always a generation");
         let used = newest.lanes.iter().any(|(sealing, _)| sealing.used() >= seal::SOFT_LIMIT + margin);

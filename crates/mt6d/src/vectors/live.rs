@@ -55,6 +55,7 @@ impl End {
             remote_prefix: if at_l { prefix_h } else { prefix_l },
             mtu: 1500,
             contexts: 1024,
+            rekey_after: crate::config::REKEY_AFTER,
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
         let (_, secret) = handshake(Role::L);

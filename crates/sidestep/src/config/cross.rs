@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use ipnet::Ipv6Net;
-use mt6d::config::{ConfigError, NodeConfig, PeerConfig};
+use mt6d::config::{ConfigError, NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::{KeyError, PrivateKey};
 use toml::Spanned;
 
@@ -111,6 +111,7 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
         link_mtu: 1500,
         hardware_aes: false,
         addresses: Vec::new(),
+        rekey_after: REKEY_AFTER,
         peers: distinct.iter().map(|(_, peer)| peer.clone()).collect(),
     };
     while let Err(error) = config.check() {

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ipnet::{IpNet, Ipv6Net};
-use mt6d::config::{NodeConfig, PeerConfig};
+use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
 use zeroize::Zeroizing;
 
@@ -100,6 +100,7 @@ impl Config {
             link_mtu,
             hardware_aes,
             addresses: self.tunnel.addresses.iter().map(IpNet::addr).collect::<Vec<IpAddr>>(),
+            rekey_after: REKEY_AFTER,
             peers: self.peers.clone(),
         }
     }

@@ -179,12 +179,11 @@ impl Daemon {
         let hardware_aes = has_aes();
         let set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
-            Ok(Node::new(
-                config.to_node_config(link_mtu, hardware_aes),
-                memory.peers(),
-                seed()?,
-                clock.now(),
-            )?)
+            let mut node_config = config.to_node_config(link_mtu, hardware_aes);
+            if let Some(age) = options.test_rekey_after {
+                node_config.rekey_after = age;
+            }
+            Ok(Node::new(node_config, memory.peers(), seed()?, clock.now())?)
         };
         let node = match { set_up }() {
             Ok(node) => node,

@@ -99,6 +99,7 @@ impl Site {
                 link_mtu: 1500,
                 hardware_aes: true,
                 addresses: Vec::new(),
+                rekey_after: mt6d::config::REKEY_AFTER,
                 peers: Vec::new(),
             },
             node: None,
