@@ -18,6 +18,8 @@ pub(crate) const COUNTER: usize = 4;
 pub(crate) const TAG: usize = 16;
 /// What a datagram's payload has beside the inner packet.
 pub(crate) const OVERHEAD: usize = COUNTER + TAG;
+/// Bytes that the ciphers work on at a time, or a divisor of that.
+pub(super) const BLOCK: usize = 16;
 const SAMPLE: usize = 16;
 
 /// From this count on a new key is asked for.

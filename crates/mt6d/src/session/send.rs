@@ -101,7 +101,10 @@ impl Session {
         };
         let limit = self.inner_mtu(form);
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
-        let fits = Self::inner_mtu_of(self.path_mtu.get(), form);
+        // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
+        let path = self.path_mtu.get();
+        let room = usize::from(path) - OUTER - seal::OVERHEAD;
+        let fits = Self::inner_mtu_of(path, form) - (room % seal::BLOCK) as u16;
         let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
 
@@ -109,7 +112,6 @@ impl Session {
         let ecn = if full { ecn::Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
         let lane = self.lane_for(hash);
         let Some((slot, endpoint)) = self.lanes[lane].current() else { return drop(DropReason::NoSession) };
-        let room = usize::from(self.path_mtu.get()) - OUTER - seal::OVERHEAD;
         let way = Way { endpoint, generation: slot.generation, lane: lane as u8, ecn: ecn.bits(), room };
 
         let Ok(mut segmenter) = Segmenter::new(header, packet) else { return drop(DropReason::Malformed) };

@@ -16,8 +16,13 @@ use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
-/// TUN reads in one turn.
-const READS: usize = 8;
+/// Queues of the TUN device. The kernel keeps a flow in one queue, and each queue has its turn: so a flow waits for
+/// single packets of others, not for all that they have (stochastic fair queueing, RFC 7806 section 3). With this many,
+/// two flows seldom share one.
+pub(super) const TUN_QUEUES: usize = 32;
+/// Packets, and bytes to be sent, after which a turn reads no more from the TUN device. The more go out together, the
+/// fewer wakeups they cost all the way; but what comes in must not wait for long.
+const READS: (usize, usize) = (128, 1 << 20);
 /// Receives in one turn, all sockets together, before what came is written.
 const RECEIVES: usize = 16;
 /// Receives from one socket before the next has its turn.
@@ -35,7 +40,9 @@ enum Slot {
 
 pub(super) struct DataPath {
     pub(super) outbox: Outbox,
-    tun: tun::Queue,
+    tun: Vec<tun::Queue>,
+    /// Queues that have something to read.
+    readable: Vec<usize>,
     sockets: Vec<Option<Slot>>,
     read_buffer: Vec<u8>,
     arena: Vec<u8>,
@@ -70,10 +77,10 @@ impl DataPath {
         let tcp = device.offloads >= tun::Offloads::Tcp;
         let udp = device.offloads >= tun::Offloads::TcpAndUdp;
         let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
-        let tun = device.queues.into_iter().next().expect("one queue was asked for");
         Ok(DataPath {
             outbox: Outbox::new(),
-            tun,
+            tun: device.queues,
+            readable: Vec::with_capacity(TUN_QUEUES),
             sockets: Vec::new(),
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; RECEIVES * MAX_RECEIVE],
@@ -82,8 +89,13 @@ impl DataPath {
         })
     }
 
-    pub(super) fn tun(&self) -> &tun::Queue {
+    pub(super) fn tun(&self) -> &[tun::Queue] {
         &self.tun
+    }
+
+    /// A queue of the TUN device has something to read.
+    pub(super) fn readable(&mut self, queue: usize) {
+        self.readable.push(queue);
     }
 
     /// Whether the protocol knows a path better than before, since it was last asked.
@@ -147,26 +159,51 @@ impl DataPath {
         node.handle_timeout(now, &mut self.outbox, &mut self.sink);
     }
 
-    /// Reads packets from the TUN device and sends them.
+    /// Reads packets from the queues of the TUN device, one of each in turn, and sends them.
     ///
     /// # Errors
     /// When there is no device any more.
     pub(super) fn read_tun(&mut self, node: &mut Node, now: Now) -> linux::Result<()> {
-        for _ in 0..READS {
-            let length = match self.tun.read(&mut self.read_buffer) {
-                Ok(Some(length)) if length > virtio_net::LEN => length,
-                Ok(Some(_)) => continue,
-                Ok(None) => break,
-                // The device is down; it may come up again.
-                Err(error) if error.raw_os_error() == Some(EIO) => break,
-                Err(error) => return Err(error),
-            };
-            let (header, packet) = self.read_buffer[..length].split_at_mut(virtio_net::LEN);
-            let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
-            node.send(&header, packet, now, &mut self.outbox, &mut self.sink);
+        let mut readable = std::mem::take(&mut self.readable);
+        let mut reads = 0;
+        while !readable.is_empty() && reads < READS.0 && self.outbox.len() < READS.1 {
+            let others = readable.len() > 1;
+            reads += readable.len();
+            let mut failure = Ok(());
+            readable.retain(|queue| match self.read_packet(*queue, node, now) {
+                Ok(more) => more,
+                Err(error) => {
+                    failure = Err(error);
+                    false
+                }
+            });
+            failure?;
+            // A single packet does not wait until a bulk flow beside it has filled its batch.
+            if others {
+                self.send_outbox(node);
+            }
         }
+        // What is left is reported again.
+        readable.clear();
+        self.readable = readable;
         self.send_outbox(node);
         Ok(())
+    }
+
+    /// Reads a packet from a queue of the TUN device and seals it. False if there was none.
+    fn read_packet(&mut self, queue: usize, node: &mut Node, now: Now) -> linux::Result<bool> {
+        let length = match self.tun[queue].read(&mut self.read_buffer) {
+            Ok(Some(length)) if length > virtio_net::LEN => length,
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) => return Ok(false),
+            // The device is down; it may come up again.
+            Err(error) if error.raw_os_error() == Some(EIO) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (header, packet) = self.read_buffer[..length].split_at_mut(virtio_net::LEN);
+        let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
+        node.send(&header, packet, now, &mut self.outbox, &mut self.sink);
+        Ok(true)
     }
 
     /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
@@ -221,7 +258,7 @@ impl DataPath {
             for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
                 *slot = IoSlice::new(&self.arena[piece.clone()]);
             }
-            if let Err(error) = self.tun.write(&pieces[..=packet.pieces.len()]) {
+            if let Err(error) = self.tun[0].write(&pieces[..=packet.pieces.len()]) {
                 debug!("{error}");
             }
         }
@@ -229,7 +266,7 @@ impl DataPath {
         self.received = 0;
         let header = virtio_net::Header::NONE.to_bytes();
         for packet in self.sink.own.drain(..) {
-            if let Err(error) = self.tun.write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
+            if let Err(error) = self.tun[0].write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
                 debug!("{error}");
             }
         }

@@ -31,15 +31,16 @@ use crate::config::{self, Config};
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
 use clock::Clock;
-use data::DataPath;
+use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Kernel, Outcome};
 use memory::Memory;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
 mod token {
-    pub(super) const TUN: u64 = u64::MAX;
-    pub(super) const WAKER: u64 = u64::MAX - 1;
-    pub(super) const SIGNALS: u64 = u64::MAX - 2;
+    /// Of the TUN device's first queue; the others' are above it, all others' below.
+    pub(super) const TUN: u64 = WAKER + 1;
+    pub(super) const WAKER: u64 = u64::MAX - super::data::TUN_QUEUES as u64;
+    pub(super) const SIGNALS: u64 = WAKER - 1;
 }
 
 /// How often what is to be remembered is looked at.
@@ -158,7 +159,7 @@ impl Daemon {
         let without = |feature| options.test_without.contains(&feature);
         let offloads =
             if without(Feature::TunOffload) { tun::Offloads::None } else { tun::Offloads::TcpAndUdp };
-        let device = tun::create(&config.tunnel.name, 1, offloads)?;
+        let device = tun::create(&config.tunnel.name, TUN_QUEUES, offloads)?;
         let sockets = udp::Options {
             receive_offload: !without(Feature::UdpGro),
             segmentation: if without(Feature::UdpSegment) {
@@ -251,7 +252,9 @@ impl Daemon {
         signals: &Signals,
     ) -> Result<(), Error> {
         let poller = Poller::new()?;
-        poller.add(self.data.tun(), token::TUN, linux::event::Interest::Readable)?;
+        for (queue, number) in self.data.tun().iter().zip(token::TUN..) {
+            poller.add(queue, number, linux::event::Interest::Readable)?;
+        }
         poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;
         poller.add(signals, token::SIGNALS, linux::event::Interest::Readable)?;
         let mut events = Events::with_capacity(256);
@@ -279,7 +282,7 @@ impl Daemon {
             }
             for event in events.iter() {
                 match event.token {
-                    token::TUN => self.data.read_tun(&mut self.node, now)?,
+                    queue @ token::TUN.. => self.data.readable((queue - token::TUN) as usize),
                     token::WAKER => waker.drain(),
                     token::SIGNALS => match signals.read()? {
                         Some(Signal::Reload) => {
@@ -293,6 +296,7 @@ impl Daemon {
                     endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.node, now),
                 }
             }
+            self.data.read_tun(&mut self.node, now)?;
             while let Ok(news) = news.try_recv() {
                 match news {
                     News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
