@@ -30,12 +30,17 @@ pub(crate) enum MapKind {
     Sockets,
 }
 
+/// Of MAP_UPDATE_ELEM: refuse an entry that is there.
+const NO_EXIST: u64 = 1;
+
 /// A map, shared with programs. Closed when the last of its users is gone.
 #[derive(Debug)]
 pub(crate) struct Map {
     fd: OwnedFd,
     key_size: usize,
     value_size: usize,
+    /// Flags of MAP_UPDATE_ELEM.
+    update: u64,
 }
 
 impl Map {
@@ -50,9 +55,9 @@ impl Map {
             flags: u32,
         }
         const NO_PREALLOCATION: u32 = 1;
-        let (kind, flags) = match kind {
-            MapKind::Hash => (1, NO_PREALLOCATION),
-            MapKind::Sockets => (15, 0),
+        let (kind, flags, update) = match kind {
+            MapKind::Hash => (1, NO_PREALLOCATION, NO_EXIST),
+            MapKind::Sockets => (15, 0, 0),
         };
         let attributes = Attributes {
             kind,
@@ -63,16 +68,17 @@ impl Map {
         };
         // SAFETY: MAP_CREATE reads the structure, which holds no pointer.
         let fd = unsafe { bpf(MAP_CREATE, &attributes) };
-        Ok(Self { fd: fd.context(|| "bpf MAP_CREATE (needs CAP_BPF)")?, key_size, value_size })
+        Ok(Self { fd: fd.context(|| "bpf MAP_CREATE (needs CAP_BPF)")?, key_size, value_size, update })
     }
 
-    /// Adds an entry, or changes it. `E2BIG`: the map is full.
+    /// Adds an entry. `EEXIST`: it is there; `E2BIG`: the map is full. A map of sockets has all its entries from the
+    /// start, and one that is set changes.
     pub(crate) fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
         assert!(
             key.len() == self.key_size && value.len() == self.value_size,
             "sizes are the caller's to keep"
         );
-        let attributes = Element::new(self, key, value.as_ptr());
+        let attributes = Element { flags: self.update, ..Element::new(self, key, value.as_ptr()) };
         // SAFETY: the kernel reads as many bytes of key and value as the map was made for: see above.
         unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop).context(|| "bpf MAP_UPDATE_ELEM")
     }

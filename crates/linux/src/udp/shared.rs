@@ -43,7 +43,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// The socket hears `local` from now on. `E2BIG`: there are as many as were asked for.
+    /// The socket hears `local` from now on. `EEXIST`: it does already; `E2BIG`: it hears as many as were asked for.
     pub fn insert(&self, local: SocketAddrV6) -> Result<()> {
         self.table.insert(&key(local), &[1])
     }

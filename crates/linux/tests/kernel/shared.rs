@@ -252,6 +252,7 @@ fn there_may_be_many_and_no_more_than_were_asked_for() {
     let some: Vec<SocketAddrV6> = (0..MANY).step_by(999).map(nth).collect();
     let names: Vec<String> = some.iter().map(ToString::to_string).collect();
     assert_eq!(arrive(&a, &names.iter().map(String::as_str).collect::<Vec<_>>(), &socket), some);
+    assert!(socket.heard().insert(nth(8)).unwrap_err().already_exists());
     assert!(socket.heard().remove(nth(7)).unwrap());
     socket.heard().insert(nth(MANY)).unwrap();
 }
