@@ -197,6 +197,15 @@ impl Attempts {
         self.next.get_or_insert(now);
     }
 
+    /// There is more reason than before: the first try need not wait. Whether it would have.
+    pub(crate) fn hurry(&mut self, now: Time) -> bool {
+        let waits = self.count == 0 && self.next.is_some_and(|next| next > now);
+        if waits {
+            self.next = Some(now);
+        }
+        waits
+    }
+
     /// There is no reason any more.
     pub(crate) fn stop(&mut self) {
         *self = Attempts::default();
