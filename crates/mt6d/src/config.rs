@@ -137,10 +137,11 @@ impl NodeConfig {
 
     /// What is wrong with the peers, one error of each. One with an error is not compared with those behind it.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> {
-        let mut earlier = Earlier::default();
+        let (mut earlier, public) = (Earlier::default(), self.private_key.public());
         self.peers.iter().filter_map(move |peer| {
-            let key = crate::keys::PairKeys::derive(
+            let key = crate::keys::PairKeys::derive_as(
                 &self.private_key,
+                &public,
                 &peer.public_key,
                 peer.preshared_key.as_ref(),
             );

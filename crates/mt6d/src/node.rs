@@ -25,7 +25,7 @@ use crate::time::{Now, Time};
 const REACH_AT_START: Duration = Duration::from_secs(60);
 /// At the start, and after a move, tries to reach the peers begin one after the other: each costs two ends the work of
 /// a handshake. One for which there is traffic does not wait.
-const PACE: Duration = Duration::from_millis(1);
+const PACE: Duration = Duration::from_millis(2);
 /// Peers that one call of [`Node::handle_timeout`] serves: a tenth of a millisecond each at the worst, and packets wait.
 const AT_ONCE: usize = 8;
 /// A step of the wall clock by more than this changes where to listen at once.
@@ -412,8 +412,9 @@ impl Node {
 
 /// What the node shares with each of the peers.
 fn pair_keys(own: &PrivateKey, peers: &[PeerConfig]) -> Result<Vec<PairKeys>, ConfigError> {
+    let public = own.public();
     let keys = |peer: &PeerConfig| {
-        PairKeys::derive(own, &peer.public_key, peer.preshared_key.as_ref())
+        PairKeys::derive_as(own, &public, &peer.public_key, peer.preshared_key.as_ref())
             .map_err(|source| ConfigError::Key { name: peer.name.clone(), source })
     };
     peers.iter().map(keys).collect()
