@@ -1,6 +1,7 @@
 //! What a node is told: its own identity and its peers. Values here are already valid one by one (keys are keys,
 //! prefixes prefixes); what concerns several of them is checked by [`NodeConfig::check`].
 
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
@@ -125,51 +126,86 @@ pub enum ConfigError {
 }
 
 impl NodeConfig {
-    /// Checks what concerns several values at once.
+    /// Checks what concerns several values at once. The first that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_length(self.hop_prefix)?;
-        for (i, peer) in self.peers.iter().enumerate() {
-            let name = || peer.name.clone();
-            check_length(peer.hop_prefix)?;
-            let range = |what| Err(ConfigError::Range { name: name(), what });
-            if !ROTATION.contains(&peer.rotation) {
-                return range("rotation must be 1s to 1h");
+        self.errors().next().map_or(Ok(()), Err)
+    }
+
+    /// As [`NodeConfig::check`], but for the keys, whose check is the work of a key agreement with each peer.
+    pub(crate) fn check_values(&self) -> Result<(), ConfigError> {
+        check_length(self.hop_prefix)?;
+        let mut earlier = Earlier::default();
+        self.peers.iter().find_map(|peer| self.wrong(peer, &mut earlier)).map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with the peers, one error of each. One with an error is not compared with those behind it.
+    pub fn errors(&self) -> impl Iterator<Item = ConfigError> {
+        let (mut earlier, public) = (Earlier::default(), self.private_key.public());
+        self.peers.iter().filter_map(move |peer| {
+            let key = crate::keys::PairKeys::derive_as(
+                &self.private_key,
+                &public,
+                &peer.public_key,
+                peer.preshared_key.as_ref(),
+            );
+            match key {
+                Err(source) => Some(ConfigError::Key { name: peer.name.clone(), source }),
+                Ok(_) => self.wrong(peer, &mut earlier),
             }
-            if !LANES.contains(&peer.lanes) {
-                return range("lanes must be 1 to 16");
+        })
+    }
+
+    /// What is wrong with a peer, by itself or beside earlier ones, which it is one of otherwise.
+    fn wrong<'a>(&self, peer: &'a PeerConfig, earlier: &mut Earlier<'a>) -> Option<ConfigError> {
+        let name = || peer.name.clone();
+        if let Err(error) = check_length(peer.hop_prefix) {
+            return Some(error);
+        }
+        let range = |what| Some(ConfigError::Range { name: name(), what });
+        if !ROTATION.contains(&peer.rotation) {
+            return range("rotation must be 1s to 1h");
+        }
+        if !LANES.contains(&peer.lanes) {
+            return range("lanes must be 1 to 16");
+        }
+        if peer.cover > COVER {
+            return range("cover must be at most 10000 datagrams per second");
+        }
+        if overlap(self.hop_prefix, peer.hop_prefix) {
+            return Some(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));
+        }
+        if let Some(first) = earlier.keys.get(&peer.public_key) {
+            return Some(ConfigError::SameKey((*first).to_owned(), name()));
+        }
+        if earlier.names.contains(peer.name.as_str()) {
+            return Some(ConfigError::SameName(name()));
+        }
+        for prefix in &peer.allowed_ips {
+            if let Some(first) = earlier.prefixes.get(prefix) {
+                return Some(ConfigError::SamePrefix((*first).to_owned(), name(), *prefix));
             }
-            if peer.cover > COVER {
-                return range("cover must be at most 10000 datagrams per second");
-            }
-            if overlap(self.hop_prefix, peer.hop_prefix) {
-                return Err(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));
-            }
-            crate::keys::PairKeys::derive(&self.private_key, &peer.public_key, peer.preshared_key.as_ref())
-                .map_err(|source| ConfigError::Key { name: name(), source })?;
-            for earlier in &self.peers[..i] {
-                if earlier.public_key == peer.public_key {
-                    return Err(ConfigError::SameKey(earlier.name.clone(), name()));
-                }
-                if earlier.name == peer.name {
-                    return Err(ConfigError::SameName(name()));
-                }
-                if let Some(prefix) = peer.allowed_ips.iter().find(|p| earlier.allowed_ips.contains(p)) {
-                    return Err(ConfigError::SamePrefix(earlier.name.clone(), name(), *prefix));
-                }
-            }
-            for prefix in &peer.allowed_ips {
-                let IpNet::V6(inner) = prefix else { continue };
-                // A default route may contain a hopping prefix: outer packets are the kernel's, and datagrams to
-                // hopping addresses that come to the tunnel all the same are dropped there.
-                let inside = |hop: Ipv6Net| hop.contains(inner);
-                if let Some(hop_prefix) = [self.hop_prefix, peer.hop_prefix].into_iter().find(|h| inside(*h))
-                {
-                    return Err(ConfigError::Loop { name: name(), prefix: *prefix, hop_prefix });
-                }
+            let IpNet::V6(inner) = prefix else { continue };
+            // A default route may contain a hopping prefix: outer packets are the kernel's, and datagrams to
+            // hopping addresses that come to the tunnel all the same are dropped there.
+            let inside = |hop: Ipv6Net| hop.contains(inner);
+            if let Some(hop_prefix) = [self.hop_prefix, peer.hop_prefix].into_iter().find(|h| inside(*h)) {
+                return Some(ConfigError::Loop { name: name(), prefix: *prefix, hop_prefix });
             }
         }
-        Ok(())
+        earlier.keys.insert(peer.public_key, &peer.name);
+        earlier.names.insert(&peer.name);
+        earlier.prefixes.extend(peer.allowed_ips.iter().map(|prefix| (*prefix, peer.name.as_str())));
+        None
     }
+}
+
+/// What peers have that no other may have, with their names.
+#[derive(Default)]
+struct Earlier<'a> {
+    keys: HashMap<PublicKey, &'a str>,
+    names: HashSet<&'a str>,
+    prefixes: HashMap<IpNet, &'a str>,
 }
 
 fn check_length(prefix: Ipv6Net) -> Result<(), ConfigError> {

@@ -1,12 +1,13 @@
 //! First contact with a peer: where to listen for its first messages, and when to try with ours
 //! (docs/protocol.md, "Rendezvous").
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use rustc_hash::FxHashSet;
 
 use crate::envelope::Nonce;
 use crate::handshake::Pending;
@@ -21,6 +22,9 @@ const TRIES_IN_TIER: u32 = 3;
 const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Duration::from_millis(2200)];
 /// How long a try lasts.
 const TRY: Duration = Duration::from_secs(3);
+/// A try is forgotten this long after its first copy left. An answer that came too late is told from a stranger's
+/// datagram until then.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
 /// Longest pause between two tries.
 const LONGEST_PAUSE: u64 = 60;
 /// Once all tiers were tried in vain, the tier changes with each so many milliseconds of Unix time: so two ends that
@@ -33,7 +37,8 @@ const NONCES: usize = 4096;
 struct Listener {
     id: EndpointId,
     open: bool,
-    seen: HashSet<Nonce>,
+    /// The peer's own, which only the peer can choose, so a plain hash will do.
+    seen: FxHashSet<Nonce>,
 }
 
 /// The rendezvous endpoints of this node towards one peer.
@@ -107,7 +112,7 @@ impl Listeners {
         let listener = self.open.entry((tier, epoch)).or_insert_with(|| {
             let local = rendezvous::endpoint(keys, keys.role, prefix, tier, epoch);
             let id = host.open(peer, Purpose::Rendezvous { tier, epoch }, local, None);
-            Listener { id, open: false, seen: HashSet::new() }
+            Listener { id, open: false, seen: FxHashSet::default() }
         });
         listener.id
     }
@@ -179,7 +184,8 @@ pub(crate) struct Try {
 /// Tries, and the pauses between them.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    pub(crate) current: Option<Try>,
+    /// Apart, as most peers have none.
+    pub(crate) current: Option<Box<Try>>,
     /// Tries since there was reason to try.
     count: u32,
     /// When the next try may begin.
@@ -195,6 +201,15 @@ impl Attempts {
     /// There is reason to try: at once, if there was none before.
     pub(crate) fn begin(&mut self, now: Time) {
         self.next.get_or_insert(now);
+    }
+
+    /// There is more reason than before: the first try need not wait. Whether it would have.
+    pub(crate) fn hurry(&mut self, now: Time) -> bool {
+        let waits = self.count == 0 && self.next.is_some_and(|next| next > now);
+        if waits {
+            self.next = Some(now);
+        }
+        waits
     }
 
     /// There is no reason any more.
@@ -229,7 +244,7 @@ impl Attempts {
 
     /// When there is something to do; copies leave only if their endpoint `is_open`.
     pub(crate) fn deadline(&self, is_open: impl Fn(Tier, u64) -> bool) -> Option<Time> {
-        let copy = self.current.as_ref().filter(|t| is_open(t.tier, t.epoch)).and_then(Try::next_copy);
+        let copy = self.current.as_ref().filter(|t| is_open(t.tier, t.epoch)).and_then(|t| t.next_copy());
         [copy, self.next].into_iter().flatten().min()
     }
 }
@@ -259,6 +274,11 @@ impl Try {
             left: None,
             copies: 0,
         }
+    }
+
+    /// Whether no answer can come any more that would be taken.
+    pub(crate) fn over(&self, now: Time) -> bool {
+        self.left.is_some_and(|left| now.since(left) > FORGOTTEN_AFTER)
     }
 
     /// Whether a copy is to leave now.

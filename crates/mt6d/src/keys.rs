@@ -195,16 +195,25 @@ pub struct PairKeys {
 impl PairKeys {
     /// Derives them from this node's private key, the peer's public key and their pre-shared key.
     pub fn derive(own: &PrivateKey, peer: &PublicKey, psk: Option<&PresharedKey>) -> Result<Self, KeyError> {
-        let own_public = own.public();
-        if own_public == *peer {
+        Self::derive_as(own, &own.public(), peer, psk)
+    }
+
+    /// As [`PairKeys::derive`], with this node's public key, for many peers.
+    pub(crate) fn derive_as(
+        own: &PrivateKey,
+        own_public: &PublicKey,
+        peer: &PublicKey,
+        psk: Option<&PresharedKey>,
+    ) -> Result<Self, KeyError> {
+        if own_public == peer {
             return Err(KeyError::Own);
         }
         let dh = StaticSecret::from(own.0).diffie_hellman(&X25519Public::from(peer.0));
         if !dh.was_contributory() {
             return Err(KeyError::SmallOrder);
         }
-        let role = if own_public < *peer { Role::L } else { Role::H };
-        let (low, high) = if role == Role::L { (own_public, *peer) } else { (*peer, own_public) };
+        let role = if own_public < peer { Role::L } else { Role::H };
+        let (low, high) = if role == Role::L { (own_public, peer) } else { (peer, own_public) };
         let mut publics = [0; 64];
         publics[..32].copy_from_slice(low.as_bytes());
         publics[32..].copy_from_slice(high.as_bytes());

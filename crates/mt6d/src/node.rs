@@ -1,7 +1,7 @@
 //! A node: all its peers, their timers, and the host's way to drive them.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use wire::virtio_net;
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::Deliver;
 use crate::drops::{DropReason, Drops};
-use crate::host::{Action, EndpointId, Host, PeerIndex};
-use crate::keys::{PairKeys, PublicKey};
+use crate::host::{Action, EndpointId, Host, PeerIndex, Purpose};
+use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
 use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
 use crate::routes::Routes;
@@ -23,6 +23,11 @@ use crate::time::{Now, Time};
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
 /// before learns of the restart, and stateful firewalls in front of both see each send.
 const REACH_AT_START: Duration = Duration::from_secs(60);
+/// At the start, and after a move, tries to reach the peers begin one after the other: each costs two ends the work of
+/// a handshake. One for which there is traffic does not wait.
+const PACE: Duration = Duration::from_millis(2);
+/// Peers that one call of [`Node::handle_timeout`] serves: a tenth of a millisecond each at the worst, and packets wait.
+const AT_ONCE: usize = 8;
 /// A step of the wall clock by more than this changes where to listen at once.
 const CLOCK_STEP_MS: u64 = 500;
 /// How often the clocks are compared.
@@ -32,8 +37,14 @@ const CLOCK_CHECK: Duration = Duration::from_secs(1);
 pub struct Node {
     own: Identity,
     peers: Vec<Option<Peer>>,
+    /// Places in `peers` that are free, the lowest first.
+    free: BinaryHeap<Reverse<PeerIndex>>,
     routes: Routes,
-    timers: BinaryHeap<Reverse<(Time, PeerIndex)>>,
+    /// When each peer wants to be polled: one entry each, see [`Node::wake`].
+    timers: BTreeSet<(Time, PeerIndex)>,
+    /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
+    new_mtus: BTreeSet<PeerIndex>,
+    unsaved: BTreeSet<PeerIndex>,
     host: Host,
     drops: Drops,
     /// Wall clock minus boot clock when last looked at, in milliseconds.
@@ -50,7 +61,8 @@ impl Node {
         seed: [u8; 32],
         now: Now,
     ) -> Result<Self, ConfigError> {
-        config.check()?;
+        config.check_values()?;
+        let keys = pair_keys(&config.private_key, &config.peers)?;
         let own = Identity {
             private_key: config.private_key,
             hop_prefix: config.hop_prefix,
@@ -61,39 +73,44 @@ impl Node {
         };
         let mut node = Node {
             own,
-            peers: Vec::new(),
+            peers: Vec::with_capacity(config.peers.len()),
+            free: BinaryHeap::new(),
             routes: Routes::default(),
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
+            new_mtus: BTreeSet::new(),
+            unsaved: BTreeSet::new(),
             host: Host::new(seed),
             drops: Drops::default(),
             wall: wall(now),
             next_clock_check: now.boot + CLOCK_CHECK,
         };
-        for peer in config.peers {
-            node.add(peer, memory, now)?;
-        }
+        node.add(config.peers.into_iter().zip(keys), memory, now);
         node.route();
         Ok(node)
     }
 
     fn add(
         &mut self,
-        config: PeerConfig,
+        peers: impl Iterator<Item = (PeerConfig, PairKeys)>,
         memory: &HashMap<PublicKey, PeerMemory>,
         now: Now,
-    ) -> Result<(), ConfigError> {
-        let keys = PairKeys::derive(&self.own.private_key, &config.public_key, config.preshared_key.as_ref())
-            .map_err(|source| ConfigError::Key { name: config.name.clone(), source })?;
-        let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
-        let index = self.peers.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.peers.push(None);
-            self.peers.len() - 1
-        });
-        let mut peer = Peer::new(index, config, keys, memory, now);
-        peer.reach(now.boot, REACH_AT_START);
-        self.timers.push(Reverse((peer.next, index)));
-        self.peers[index] = Some(peer);
-        Ok(())
+    ) {
+        let mut at = now.boot;
+        for (config, keys) in peers {
+            let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
+            let index = self.free.pop().map_or_else(
+                || {
+                    self.peers.push(None);
+                    self.peers.len() - 1
+                },
+                |Reverse(index)| index,
+            );
+            let mut peer = Peer::new(index, config, keys, memory, now);
+            peer.reach_from(at, REACH_AT_START, now.boot);
+            self.peers[index] = Some(peer);
+            self.wake(index);
+            at = at + PACE;
+        }
     }
 
     fn route(&mut self) {
@@ -110,38 +127,54 @@ impl Node {
         now: Now,
         outbox: &mut Outbox,
     ) -> Result<(), ConfigError> {
-        config.check()?;
+        config.check_values()?;
+        let known: HashMap<PublicKey, PeerIndex> = self
+            .peers
+            .iter()
+            .enumerate()
+            .filter_map(|(i, p)| Some((p.as_ref()?.config.public_key, i)))
+            .collect();
+        let stays = |new: &PeerConfig| {
+            let peer = self.peers[*known.get(&new.public_key)?].as_ref()?;
+            survives(&peer.config, new).then_some(known[&new.public_key])
+        };
+        let (mut staying, mut coming) = (HashMap::new(), Vec::new());
+        // In the order of the file.
+        for peer in config.peers {
+            match stays(&peer) {
+                Some(index) => drop(staying.insert(index, peer)),
+                None => coming.push(peer),
+            }
+        }
+        // The last that may fail.
+        let keys = pair_keys(&self.own.private_key, &coming)?;
         let moved = config.hop_prefix != self.own.hop_prefix;
         self.own.hop_prefix = config.hop_prefix;
         self.own.link_mtu = config.link_mtu;
         self.own.addresses = config.addresses;
-        let mut known = HashMap::new();
-        let mut coming: HashMap<PublicKey, PeerConfig> =
-            config.peers.iter().map(|p| (p.public_key, p.clone())).collect();
+        let mut gone = HashMap::new();
         for index in 0..self.peers.len() {
-            let Some(peer) = &mut self.peers[index] else { continue };
-            match coming.get(&peer.config.public_key) {
-                Some(new) if survives(&peer.config, new) => {
-                    let new = coming.remove(&peer.config.public_key).expect("just seen");
-                    peer.reconfigure(new);
-                    if moved {
-                        peer.moved(now.boot, &mut self.host);
-                    }
+            match (&mut self.peers[index], staying.remove(&index)) {
+                (None, _) => {}
+                (Some(peer), Some(new)) => {
+                    peer.reconfigure(new, now.boot);
                     self.wake(index);
                 }
-                _ => {
+                (Some(_), None) => {
                     let mut peer = self.peers[index].take().expect("just seen");
-                    known.insert(peer.config.public_key, peer.memory(now));
+                    if let Some(at) = peer.timer {
+                        self.timers.remove(&(at, index));
+                    }
+                    self.free.push(Reverse(index));
+                    gone.insert(peer.config.public_key, peer.memory(now));
                     peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
                 }
             }
         }
-        // In the order of the file.
-        for peer in config.peers {
-            if coming.contains_key(&peer.public_key) {
-                self.add(peer, &known, now)?;
-            }
+        if moved {
+            self.moved(now);
         }
+        self.add(coming.into_iter().zip(keys), &gone, now);
         self.route();
         Ok(())
     }
@@ -150,10 +183,16 @@ impl Node {
     pub fn move_to(&mut self, hop_prefix: Ipv6Net, now: Now) {
         self.own.hop_prefix = hop_prefix;
         self.route();
+        self.moved(now);
+    }
+
+    fn moved(&mut self, now: Now) {
+        let mut at = now.boot;
         for index in 0..self.peers.len() {
             if let Some(peer) = &mut self.peers[index] {
-                peer.moved(now.boot, &mut self.host);
+                peer.moved(at, now.boot, &mut self.host);
                 self.wake(index);
+                at = at + PACE;
             }
         }
     }
@@ -165,10 +204,10 @@ impl Node {
 
     /// Ends all sessions, telling the peers, and closes all endpoints.
     pub fn end(&mut self, now: Now, outbox: &mut Outbox) {
+        self.timers.clear();
         for peer in self.peers.iter_mut().flatten() {
             peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
         }
-        self.timers.clear();
     }
 
     /// What the host is to do next; to be asked until there is nothing.
@@ -178,10 +217,10 @@ impl Node {
 
     /// When [`Node::handle_timeout`] wants to be called.
     pub fn deadline(&self) -> Time {
-        self.timers.peek().map_or(self.next_clock_check, |Reverse((at, _))| (*at).min(self.next_clock_check))
+        self.timers.first().map_or(self.next_clock_check, |(at, _)| (*at).min(self.next_clock_check))
     }
 
-    /// Does what time asks for.
+    /// Does what time asks for, for a few peers at a time: where more are due, [`Node::deadline`] is now.
     pub fn handle_timeout(&mut self, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
         if now.boot >= self.next_clock_check {
             self.next_clock_check = now.boot + CLOCK_CHECK;
@@ -196,12 +235,18 @@ impl Node {
             }
             self.wall = wall;
         }
-        while let Some(Reverse((at, index))) = self.timers.peek().copied()
-            && at <= now.boot
-        {
-            self.timers.pop();
-            let Some(peer) = self.peers[index].as_mut().filter(|p| p.next == at) else { continue };
+        for _ in 0..AT_ONCE {
+            let Some(&(_, index)) = self.timers.first().filter(|(at, _)| *at <= now.boot) else { return };
+            self.timers.pop_first();
+            let Some(peer) = &mut self.peers[index] else { continue };
+            peer.timer = None;
             peer.poll(&mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
+            if peer.route_mtu_is_news() {
+                self.new_mtus.insert(index);
+            }
+            if peer.memory_is_news(now) {
+                self.unsaved.insert(index);
+            }
             self.wake(index);
         }
     }
@@ -275,6 +320,9 @@ impl Node {
         let before = peer.next;
         let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
         peer.receive(purpose, endpoint, source, ecn, arena, at, &self.routes, &mut env, deliver);
+        if matches!(purpose, Purpose::Rendezvous { .. }) && peer.memory_is_news(now) {
+            self.unsaved.insert(index);
+        }
         if peer.next != before {
             self.wake(index);
         }
@@ -300,20 +348,38 @@ impl Node {
 
     /// Inner MTUs that have changed, each with the prefixes behind the peer.
     pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], InnerMtu)> {
-        self.peers.iter_mut().flatten().filter_map(|peer| {
-            let mtu = peer.new_route_mtu()?;
-            Some((peer.config.allowed_ips.as_slice(), mtu))
-        })
+        let mut new = Vec::new();
+        for index in std::mem::take(&mut self.new_mtus) {
+            new.extend(self.peers[index].as_mut().and_then(Peer::new_route_mtu).map(|mtu| (index, mtu)));
+        }
+        let peers = &self.peers;
+        new.into_iter().filter_map(|(i, mtu)| Some((peers[i].as_ref()?.config.allowed_ips.as_slice(), mtu)))
     }
 
     /// What to remember over a restart, of the peers for which that has changed.
     pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicKey, PeerMemory)> {
-        self.peers.iter_mut().flatten().filter_map(move |p| Some((p.config.public_key, p.new_memory(now)?)))
+        let (peers, changed) = (&mut self.peers, std::mem::take(&mut self.unsaved));
+        changed.into_iter().filter_map(move |index| {
+            let peer = peers[index].as_mut()?;
+            Some((peer.config.public_key, peer.new_memory(now)?))
+        })
     }
 
     /// All peers as they are.
     pub fn status(&self, now: Now) -> impl Iterator<Item = PeerStatus> {
-        self.peers.iter().flatten().map(move |p| p.status(now))
+        self.status_of(0..self.peers.len(), now)
+    }
+
+    /// As [`Node::status`], for those of the peers whose places are in the range, for a host with many of them that has
+    /// packets to carry meanwhile. There are [`Node::places`] of them, some of which may be empty.
+    pub fn status_of(&self, places: Range<usize>, now: Now) -> impl Iterator<Item = PeerStatus> {
+        let end = places.end.min(self.peers.len());
+        self.peers[places.start.min(end)..end].iter().flatten().map(move |p| p.status(now))
+    }
+
+    /// How many places for peers there are.
+    pub fn places(&self) -> usize {
+        self.peers.len()
     }
 
     /// What was dropped before it was known whose it is.
@@ -331,11 +397,28 @@ impl Node {
         self.host.count()
     }
 
+    /// Sees that the peer is polled when it wants to be.
     fn wake(&mut self, index: PeerIndex) {
-        if let Some(peer) = &self.peers[index] {
-            self.timers.push(Reverse((peer.next, index)));
+        let Some(peer) = &mut self.peers[index] else { return };
+        let before = peer.timer.replace(peer.next);
+        if before == peer.timer {
+            return;
         }
+        if let Some(before) = before {
+            self.timers.remove(&(before, index));
+        }
+        self.timers.insert((peer.next, index));
     }
+}
+
+/// What the node shares with each of the peers.
+fn pair_keys(own: &PrivateKey, peers: &[PeerConfig]) -> Result<Vec<PairKeys>, ConfigError> {
+    let public = own.public();
+    let keys = |peer: &PeerConfig| {
+        PairKeys::derive_as(own, &public, &peer.public_key, peer.preshared_key.as_ref())
+            .map_err(|source| ConfigError::Key { name: peer.name.clone(), source })
+    };
+    peers.iter().map(keys).collect()
 }
 
 /// Whether a pair's session outlives a change of configuration.

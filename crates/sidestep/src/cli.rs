@@ -170,6 +170,8 @@ pub enum Feature {
     UdpGro,
     /// Offloads of the TUN device.
     TunOffload,
+    /// One socket for all rendezvous endpoints.
+    SkLookup,
 }
 
 fn signed_duration(text: &str) -> Result<ClockOffset, String> {

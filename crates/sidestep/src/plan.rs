@@ -63,12 +63,22 @@ fn starts_within(window: u128, interval: u128) -> u128 {
     (window + interval / 2) / interval + 1
 }
 
+/// Rendezvous endpoints of all peers, at most; one more each for a try that outlasts its epoch.
+fn all_rendezvous_endpoints(config: &Config) -> u64 {
+    config.peers.iter().map(|peer| rendezvous_endpoints(peer) + 1).sum()
+}
+
+/// For how many rendezvous endpoints the daemon prepares one socket: twice what the configuration takes, so that it may
+/// grow with a reload, and as many as 1,800 peers take in any case.
+pub fn shared_endpoints(config: &Config) -> u32 {
+    u32::try_from(2 * all_rendezvous_endpoints(config)).unwrap_or(u32::MAX).clamp(1 << 14, 1 << 30)
+}
+
 /// Files that the daemon may have open at once, at most: all peers in a session that seems dead, so that they look for
-/// a new one.
-pub fn open_files(config: &Config) -> u64 {
-    let endpoints =
-        config.peers.iter().map(|peer| 2 * session_endpoints(peer) + rendezvous_endpoints(peer) + 1);
-    endpoints.sum::<u64>() + OTHER_FILES
+/// a new one. Of the rendezvous endpoints, `shared` have but one socket.
+pub fn open_files(config: &Config, shared: u64) -> u64 {
+    let sessions: u64 = config.peers.iter().map(|peer| 2 * session_endpoints(peer)).sum();
+    sessions + all_rendezvous_endpoints(config).saturating_sub(shared) + OTHER_FILES
 }
 
 /// What `sidestep up` would do with this configuration.
@@ -156,8 +166,11 @@ fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt
     for (overhead, form) in OVERHEADS {
         writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead))?;
     }
-    let open = open_files(config);
-    write!(text, "Files     up to {open} open at once, all peers together")?;
+    let (open, without) = (open_files(config, u64::MAX), open_files(config, 0));
+    write!(
+        text,
+        "Files     up to {open} open at once, all peers together ({without} where the kernel has no BPF)"
+    )?;
     match system.open_files {
         Some(limit) if limit < open => {
             writeln!(
@@ -223,7 +236,7 @@ mod tests {
     fn lanes_multiply_endpoints() {
         let one = session_endpoints(&config("1s", 1).peers[0]);
         assert_eq!(session_endpoints(&config("1s", 16).peers[0]), 16 * one);
-        assert!(open_files(&config("1s", 16)) > 16 * one + OTHER_FILES);
+        assert!(open_files(&config("1s", 16), 0) > 16 * one + OTHER_FILES);
     }
 
     #[test]

@@ -55,6 +55,33 @@ pub(super) fn send_message(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Sends a whole IPv6 packet by a raw socket. `source` is what routes are chosen by; the packet has it too.
+pub(super) fn send_packet(
+    fd: BorrowedFd<'_>,
+    packet: &[u8],
+    to: &libc::sockaddr_in6,
+    source: Ipv6Addr,
+) -> io::Result<()> {
+    let mut piece = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+    let mut control = Control { bytes: [0; 192] };
+    // struct in6_pktinfo: the address, and an interface or none.
+    let mut information = [0; 20];
+    information[..16].copy_from_slice(&source.octets());
+    let used = put_control(&mut control, 0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &information);
+    // SAFETY: a structure of integers and pointers, for which all zeros is a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = std::ptr::from_ref(to).cast_mut().cast();
+    header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes.as_mut_ptr().cast();
+    header.msg_controllen = used as _;
+    // SAFETY: every pointer in `header` points to something that lives across the call, with its length beside it;
+    // the kernel writes to none of it.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Writes a control message at `offset`, and returns how far the next one lies behind it.
 fn put_control(control: &mut Control, offset: usize, level: i32, kind: i32, value: &[u8]) -> usize {
     let length = CONTROL_HEADER + value.len();

@@ -7,6 +7,7 @@
 //! which is tried again, and keeps the message itself for [`EndpointSocket::recv_error`].
 
 mod message;
+mod shared;
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
+
+pub use shared::{Heard, SharedSocket};
 
 use message::{Message, leading_int, parse_extended_error, send_message};
 

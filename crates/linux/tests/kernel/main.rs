@@ -9,6 +9,7 @@ mod netns;
 mod network;
 mod packet;
 mod process;
+mod shared;
 mod tun;
 mod udp;
 mod undo;

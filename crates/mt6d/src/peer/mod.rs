@@ -96,6 +96,8 @@ struct Answer {
 pub(crate) struct Peer {
     pub(crate) config: PeerConfig,
     pub(crate) next: Time,
+    /// What the node's table of timers has for it.
+    pub(crate) timer: Option<Time>,
     index: PeerIndex,
     keys: PairKeys,
     listeners: Listeners,
@@ -135,6 +137,7 @@ impl Peer {
         let own_ms = now.unix_ms as i64 - (now.boot.micros() / 1000) as i64;
         Peer {
             next: now.boot,
+            timer: None,
             index,
             listeners: Listeners::new(&keys, config.clockless),
             keys,
@@ -164,16 +167,21 @@ impl Peer {
     }
 
     /// Tries to reach the peer at once, and goes on for `long`. A session that is being confirmed comes first.
-    pub(crate) fn reach(&mut self, now: Time, long: Duration) {
-        self.wanted = self.wanted.max(now + long);
+    fn reach(&mut self, now: Time, long: Duration) {
+        self.reach_from(now, long, now);
+    }
+
+    /// As [`Peer::reach`], but not before `from`.
+    pub(crate) fn reach_from(&mut self, from: Time, long: Duration, now: Time) {
+        self.wanted = self.wanted.max(from + long);
         if !self.confirming() {
-            self.attempts.begin(now);
+            self.attempts.begin(from);
         }
         self.next = now;
     }
 
     /// Takes over a new configuration that the pair's session survives.
-    pub(crate) fn reconfigure(&mut self, config: PeerConfig) {
+    pub(crate) fn reconfigure(&mut self, config: PeerConfig, now: Time) {
         if config.hop_prefix != self.config.hop_prefix {
             self.remote_prefix = config.hop_prefix;
         }
@@ -183,16 +191,18 @@ impl Peer {
             session.reconfigure(config.keepalive, config.cover);
         }
         self.config = config;
+        self.next = now;
     }
 
-    /// This node moved to another hopping prefix: listen there, and tell the peer by a handshake from there.
-    pub(crate) fn moved(&mut self, now: Time, host: &mut Host) {
+    /// This node moved to another hopping prefix: listen there, and tell the peer by a handshake from there, not before
+    /// `from`.
+    pub(crate) fn moved(&mut self, from: Time, now: Time, host: &mut Host) {
         self.listeners.close(host);
         self.attempts.stop();
         while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
             self.remove(session.id, host);
         }
-        self.reach(now, MOVED_FOR);
+        self.reach_from(from, MOVED_FOR, now);
     }
 
     /// Ends all sessions, telling the peer, and closes all endpoints.
@@ -256,6 +266,11 @@ impl Peer {
         (self.route_mtu.replace(mtu) != Some(mtu)).then_some(mtu)
     }
 
+    /// Whether there is one.
+    pub(crate) fn route_mtu_is_news(&self) -> bool {
+        self.route_mtu_now().is_some_and(|mtu| self.route_mtu != Some(mtu))
+    }
+
     fn route_mtu_now(&self) -> Option<InnerMtu> {
         let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up)?;
         session.path_mtu.settled().then(|| session.route_mtu())
@@ -297,6 +312,8 @@ impl Peer {
         self.wanted = self.wanted.max(now + WANTED_FOR);
         if !self.attempts.active() && !self.confirming() {
             self.reach(now, WANTED_FOR);
+        } else if self.attempts.hurry(now) {
+            self.next = now;
         }
         if self.attempts.slow() {
             self.drops.count(DropReason::NoSession);
@@ -520,7 +537,7 @@ impl Peer {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
-        if self.route_mtu_now().is_some_and(|mtu| self.route_mtu != Some(mtu)) {
+        if self.route_mtu_is_news() {
             deliver.mtu_changed();
         }
     }
@@ -617,17 +634,22 @@ impl Peer {
 
     /// What the node should remember over a restart, if that has changed since it was last asked.
     pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
+        if !self.memory_is_news(now) {
+            return None;
+        }
+        self.remembered = self.memory(now);
+        Some(self.remembered.clone())
+    }
+
+    /// Whether it has.
+    pub(crate) fn memory_is_news(&self, now: Now) -> bool {
         let memory = self.memory(now);
         let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
             (Some(a), Some(b)) => (a - b).abs() < 1_000,
             (a, b) => a == b,
         };
         let known = PeerMemory { clock_offset_ms: memory.clock_offset_ms, ..self.remembered.clone() };
-        if known == memory && close(memory.clock_offset_ms, self.remembered.clock_offset_ms) {
-            return None;
-        }
-        self.remembered = memory.clone();
-        Some(memory)
+        known != memory || !close(memory.clock_offset_ms, self.remembered.clock_offset_ms)
     }
 
     fn clock_offset(&self, now: Now) -> Option<i64> {

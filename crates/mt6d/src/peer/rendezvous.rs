@@ -33,6 +33,7 @@ impl Peer {
         if let Some((tier, number)) = self.attempts.due(env.now, self.listeners.tiers(), env.host) {
             self.begin_try(tier, number, env);
         }
+        self.attempts.current.take_if(|t| t.over(now));
         let Some(current) = &mut self.attempts.current else { return };
         if let Some(from) = self.listeners.open_at(current.tier, current.epoch)
             && current.copy_due(now)
@@ -57,7 +58,8 @@ impl Peer {
         let kind = Kind::First { receiver: self.keys.role.other(), tier, epoch };
         let size = env.host.random(SIZES) as usize;
         let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
-        self.attempts.current = Some(Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot));
+        let new = Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot);
+        self.attempts.current = Some(Box::new(new));
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never

@@ -1,5 +1,7 @@
 //! What concerns several values of a configuration.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::path::Path;
@@ -78,26 +80,28 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
 
 /// Names must differ before they can tell peers apart in what follows.
 fn check_names(document: &Document, report: &mut Report) {
-    for (index, peer) in document.peer.iter().enumerate() {
-        let Some(name) = &peer.get_ref().name else { continue };
-        let mut earlier = document.peer[..index].iter().filter_map(|p| p.get_ref().name.as_ref());
-        if let Some(first) = earlier.find(|first| first.get_ref() == name.get_ref()) {
-            let title = format!("two peers are named {:?}", name.get_ref());
-            report.add(
-                Finding::error(name.span(), title, "the second", "give each peer a name of its own")
-                    .related(first.span(), "the first"),
-            );
-        }
+    let mut earlier: HashMap<&str, Range<usize>> = HashMap::new();
+    for name in document.peer.iter().filter_map(|peer| peer.get_ref().name.as_ref()) {
+        let Some(first) = earlier.get(name.get_ref().as_str()) else {
+            earlier.insert(name.get_ref(), name.span());
+            continue;
+        };
+        let title = format!("two peers are named {:?}", name.get_ref());
+        report.add(
+            Finding::error(name.span(), title, "the second", "give each peer a name of its own")
+                .related(first.clone(), "the first"),
+        );
     }
 }
 
-/// Has the protocol check the pairs. It stops at the first error, so the peer concerned is left out and the rest
-/// checked again.
+/// Has the protocol check the pairs.
 fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerConfig)], report: &mut Report) {
-    let mut distinct: Vec<&(usize, PeerConfig)> = Vec::new();
-    for peer in peers {
-        if !distinct.iter().any(|(_, earlier)| earlier.name == peer.1.name) {
-            distinct.push(peer);
+    let mut distinct: HashMap<&str, usize> = HashMap::new();
+    let mut checked = Vec::with_capacity(peers.len());
+    for (index, peer) in peers {
+        if let Entry::Vacant(entry) = distinct.entry(&peer.name) {
+            entry.insert(*index);
+            checked.push(peer.clone());
         }
     }
     // Without this node's own values the peers can still be checked against each other.
@@ -105,38 +109,19 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
         Some(node) => (node.private_key.clone(), node.hop_prefix),
         None => (PrivateKey::from_bytes([0; 32]), STAND_IN),
     };
-    let mut config = NodeConfig {
+    let config = NodeConfig {
         private_key,
         hop_prefix,
         link_mtu: 1500,
         hardware_aes: false,
         addresses: Vec::new(),
         rekey_after: REKEY_AFTER,
-        peers: distinct.iter().map(|(_, peer)| peer.clone()).collect(),
+        peers: checked,
     };
-    while let Err(error) = config.check() {
-        let table = |name: &str| {
-            let (index, _) = distinct.iter().find(|(_, peer)| peer.name == name)?;
-            document.peer.get(*index).map(Spanned::get_ref)
-        };
-        let Some(concerned) = concerned(&error) else {
-            // The node's own prefix: its length was checked with its text.
-            return;
-        };
+    let table = |name: &str| document.peer.get(*distinct.get(name)?).map(Spanned::get_ref);
+    // The lengths of hopping prefixes were checked with their texts.
+    for error in config.errors().filter(|error| !matches!(error, ConfigError::HopPrefixLength(_))) {
         report.add(finding(&error, document, &table));
-        config.peers.retain(|peer| peer.name != concerned);
-    }
-}
-
-/// The peer to leave out.
-fn concerned(error: &ConfigError) -> Option<String> {
-    match error {
-        ConfigError::HopPrefixLength(_) => None,
-        ConfigError::Key { name, .. } | ConfigError::Loop { name, .. } | ConfigError::Range { name, .. } => {
-            Some(name.clone())
-        }
-        ConfigError::SameKey(_, second) | ConfigError::SamePrefix(_, second, _) => Some(second.clone()),
-        ConfigError::SameName(name) | ConfigError::SameHopPrefix(_, name, _) => Some(name.clone()),
     }
 }
 

@@ -5,16 +5,20 @@
 //! across receives, and written to the TUN device with one call for each merged packet. Nothing waits for a batch to
 //! fill: a turn handles what is there.
 
+use std::collections::HashMap;
 use std::io::IoSlice;
+use std::net::SocketAddrV6;
 use std::ops::Range;
 
 use linux::event::{Interest, Poller};
 use linux::tun;
-use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome};
+use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
 use mt6d::{Deliver, EndpointId, Node, Now, Outbox};
 use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
+
+use super::kernel::Endpoint;
 
 /// Queues of the TUN device. The kernel keeps a flow in one queue, and each queue has its turn: so a flow waits for
 /// single packets of others, not for all that they have (stochastic fair queueing, RFC 7806 section 3). With this many,
@@ -27,6 +31,8 @@ const READS: (usize, usize) = (128, 1 << 20);
 const RECEIVES: usize = 16;
 /// Receives from one socket before the next has its turn.
 const RECEIVES_OF_ONE: usize = 8;
+/// Receives from the socket of all rendezvous endpoints in one turn: each may be a handshake, a fifth of a millisecond.
+const RECEIVES_OF_SHARED: usize = 4;
 /// errno(3) of a device that is down.
 const EIO: i32 = 5;
 /// ICMPv6 type of Packet Too Big.
@@ -36,6 +42,14 @@ const PACKET_TOO_BIG: u8 = 2;
 enum Slot {
     Opening(EndpointId),
     Open(EndpointId, EndpointSocket),
+    /// A rendezvous endpoint on the socket that all of them share.
+    Shared(EndpointId, SocketAddrV6),
+}
+
+/// The socket that all rendezvous endpoints share, and which of them is where.
+struct Shared {
+    socket: SharedSocket,
+    endpoints: HashMap<SocketAddrV6, EndpointId>,
 }
 
 pub(super) struct DataPath {
@@ -44,6 +58,7 @@ pub(super) struct DataPath {
     /// Queues that have something to read.
     readable: Vec<usize>,
     sockets: Vec<Option<Slot>>,
+    shared: Option<Shared>,
     read_buffer: Vec<u8>,
     arena: Vec<u8>,
     /// Receives that lie in the arena.
@@ -73,7 +88,7 @@ impl Deliver for Sink {
 }
 
 impl DataPath {
-    pub(super) fn new(device: tun::Device) -> Result<Self, linux::Error> {
+    pub(super) fn new(device: tun::Device, shared: Option<SharedSocket>) -> Result<Self, linux::Error> {
         let tcp = device.offloads >= tun::Offloads::Tcp;
         let udp = device.offloads >= tun::Offloads::TcpAndUdp;
         let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
@@ -82,6 +97,7 @@ impl DataPath {
             tun: device.queues,
             readable: Vec::with_capacity(TUN_QUEUES),
             sockets: Vec::new(),
+            shared: shared.map(|socket| Shared { socket, endpoints: HashMap::new() }),
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; RECEIVES * MAX_RECEIVE],
             received: 0,
@@ -98,6 +114,11 @@ impl DataPath {
         self.readable.push(queue);
     }
 
+    /// The socket of all rendezvous endpoints, if there is one.
+    pub(super) fn shared(&self) -> Option<&SharedSocket> {
+        self.shared.as_ref().map(|shared| &shared.socket)
+    }
+
     /// Whether the protocol knows a path better than before, since it was last asked.
     pub(super) fn mtu_changed(&mut self) -> bool {
         std::mem::take(&mut self.sink.mtu_changed)
@@ -111,19 +132,23 @@ impl DataPath {
         self.sockets[id.slot()] = Some(Slot::Opening(id));
     }
 
-    /// A socket is here; given back if it is not wanted any more.
-    pub(super) fn opened(
-        &mut self,
-        id: EndpointId,
-        socket: EndpointSocket,
-        poller: &Poller,
-    ) -> Option<EndpointSocket> {
+    /// An endpoint is open; given back if it is not wanted any more.
+    pub(super) fn opened(&mut self, id: EndpointId, endpoint: Endpoint, poller: &Poller) -> Option<Endpoint> {
         let wanted = |slot: &&mut Option<Slot>| matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id);
-        let Some(slot) = self.sockets.get_mut(id.slot()).filter(wanted) else { return Some(socket) };
-        if let Err(error) = poller.add(&socket, id.as_u64(), Interest::Readable) {
-            debug!("{error}");
-        }
-        *slot = Some(Slot::Open(id, socket));
+        let Some(slot) = self.sockets.get_mut(id.slot()).filter(wanted) else { return Some(endpoint) };
+        *slot = match (endpoint, &mut self.shared) {
+            (Endpoint::Shared(local), Some(shared)) => {
+                shared.endpoints.insert(local, id);
+                Some(Slot::Shared(id, local))
+            }
+            (Endpoint::Own(socket), _) => {
+                if let Err(error) = poller.add(&socket, id.as_u64(), Interest::Readable) {
+                    debug!("{error}");
+                }
+                Some(Slot::Open(id, socket))
+            }
+            (unwanted, None) => return Some(unwanted),
+        };
         None
     }
 
@@ -136,15 +161,21 @@ impl DataPath {
         }
     }
 
-    /// A socket is wanted no more; given back if it was open.
-    pub(super) fn close(&mut self, id: EndpointId, poller: &Poller) -> Option<EndpointSocket> {
+    /// An endpoint is wanted no more; given back if it was open.
+    pub(super) fn close(&mut self, id: EndpointId, poller: &Poller) -> Option<Endpoint> {
         let slot = self.sockets.get_mut(id.slot())?;
         match slot.take() {
             Some(Slot::Open(open, socket)) if open == id => {
                 if let Err(error) = poller.remove(&socket) {
                     debug!("{error}");
                 }
-                Some(socket)
+                Some(Endpoint::Own(socket))
+            }
+            Some(Slot::Shared(open, local)) if open == id => {
+                if let Some(shared) = &mut self.shared {
+                    shared.endpoints.remove(&local);
+                }
+                Some(Endpoint::Shared(local))
             }
             Some(Slot::Opening(opening)) if opening == id => None,
             other => {
@@ -245,6 +276,26 @@ impl DataPath {
         }
     }
 
+    /// Receives what came to the rendezvous endpoints. Nothing of it is written to the TUN device, so none of it has to
+    /// stay where it is.
+    pub(super) fn read_shared(&mut self, node: &mut Node, now: Now) {
+        let Some(shared) = &self.shared else { return };
+        for _ in 0..RECEIVES_OF_SHARED {
+            let (received, destination) = match shared.socket.recv(&mut self.read_buffer) {
+                Ok(Some(received)) => received,
+                Ok(None) => return,
+                Err(error) => return debug!("{error}"),
+            };
+            // One that was just closed may have left something in the queue.
+            let Some(&id) = shared.endpoints.get(&destination) else { continue };
+            for start in (0..received.len).step_by(received.segment_size) {
+                let at = start..(start + received.segment_size).min(received.len);
+                let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
+                node.receive(id, received.source, received.ecn, arena, at, now, outbox, sink);
+            }
+        }
+    }
+
     /// Sends and writes all that has gathered.
     pub(super) fn flush(&mut self, node: &mut Node) {
         self.write_tun();
@@ -278,6 +329,14 @@ impl DataPath {
                 Some(Some(Slot::Open(id, socket))) if *id == batch.endpoint => {
                     let segment = (bytes.len() > batch.segment).then_some(batch.segment as u16);
                     socket.send(bytes, segment, batch.to, batch.ecn)
+                }
+                Some(Some(Slot::Shared(id, local))) if *id == batch.endpoint => {
+                    let (Some(shared), Some(to)) = (&self.shared, batch.to) else { continue };
+                    let mut datagrams = bytes.chunks(batch.segment.max(1));
+                    datagrams.try_fold(SendOutcome::Sent, |worst, datagram| {
+                        let sent = shared.socket.send(*local, to, datagram, batch.ecn)?;
+                        Ok(if sent == SendOutcome::Sent { worst } else { sent })
+                    })
                 }
                 _ => Ok(SendOutcome::Dropped),
             };

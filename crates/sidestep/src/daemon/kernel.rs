@@ -13,7 +13,7 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
-use linux::udp::{EndpointSocket, Options};
+use linux::udp::{EndpointSocket, Heard, Options};
 use linux::undo::Journal;
 use mt6d::{EndpointId, InnerMtu};
 use tracing::{debug, info, warn};
@@ -34,7 +34,7 @@ pub(super) enum Command {
         local: SocketAddrV6,
         remote: Option<SocketAddrV6>,
     },
-    Close(EndpointSocket),
+    Close(Endpoint),
     /// The largest inner packets that go to these prefixes.
     Mtu {
         prefixes: Vec<IpNet>,
@@ -47,11 +47,18 @@ pub(super) enum Command {
     End,
 }
 
+/// An endpoint that is open.
+pub(super) enum Endpoint {
+    Own(EndpointSocket),
+    /// A rendezvous endpoint, which is heard on the socket that all of them share.
+    Shared(SocketAddrV6),
+}
+
 /// What it tells.
 pub(super) enum Outcome {
     Opened {
         id: EndpointId,
-        socket: linux::Result<EndpointSocket>,
+        endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
     /// The thread has ended, told to or not: no endpoint opens any more.
@@ -103,6 +110,8 @@ pub(super) struct Kernel {
     netlink: Netlink,
     journal: Journal,
     sockets: Options,
+    /// What the socket of all rendezvous endpoints hears, if there is one.
+    heard: Option<Heard>,
     state: State,
     on_link: Option<OnLink>,
     route_mtus: HashMap<IpNet, u16>,
@@ -114,6 +123,7 @@ impl Kernel {
         config: &Config,
         tun_index: u32,
         sockets: Options,
+        heard: Option<Heard>,
         journal: &Path,
     ) -> Result<Self, Error> {
         let mut netlink = Netlink::open()?;
@@ -133,6 +143,7 @@ impl Kernel {
             netlink,
             journal,
             sockets,
+            heard,
             state: State::default(),
             on_link: None,
             route_mtus: HashMap::new(),
@@ -318,10 +329,10 @@ impl Kernel {
             while let Ok(command) = commands.try_recv() {
                 match command {
                     Command::Open { id, local, remote } => {
-                        let socket = self.open_endpoint(local, remote);
-                        tell(Outcome::Opened { id, socket });
+                        let endpoint = self.open_endpoint(local, remote);
+                        tell(Outcome::Opened { id, endpoint });
                     }
-                    Command::Close(socket) => self.close_endpoint(socket),
+                    Command::Close(endpoint) => self.close_endpoint(endpoint),
                     Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
                     Command::Apply { config, answer } => {
                         let result = self.apply(&config);
@@ -341,19 +352,23 @@ impl Kernel {
         &mut self,
         local: SocketAddrV6,
         remote: Option<SocketAddrV6>,
-    ) -> linux::Result<EndpointSocket> {
+    ) -> linux::Result<Endpoint> {
         if self.on_link.is_some() {
             self.add_local(IpNet::from(IpAddr::V6(*local.ip())))?;
             if let Some(remote) = remote {
                 self.warm(*local.ip(), *remote.ip());
             }
         }
-        match EndpointSocket::open(local, remote, &self.sockets) {
-            Ok(socket) => {
+        let endpoint = match &self.heard {
+            Some(heard) if remote.is_none() => heard.insert(local).map(|()| Endpoint::Shared(local)),
+            _ => EndpointSocket::open(local, remote, &self.sockets).map(Endpoint::Own),
+        };
+        match endpoint {
+            Ok(endpoint) => {
                 if let Some(on_link) = &mut self.on_link {
                     on_link.active.insert(*local.ip());
                 }
-                Ok(socket)
+                Ok(endpoint)
             }
             Err(error) => {
                 self.forget(*local.ip(), remote.map(|r| *r.ip()));
@@ -362,10 +377,18 @@ impl Kernel {
         }
     }
 
-    fn close_endpoint(&mut self, socket: EndpointSocket) {
-        let (local, remote) = (*socket.local().ip(), socket.remote().map(|r| *r.ip()));
-        drop(socket);
-        self.forget(local, remote);
+    fn close_endpoint(&mut self, endpoint: Endpoint) {
+        let (local, remote) = match &endpoint {
+            Endpoint::Own(socket) => (socket.local(), socket.remote().map(|r| *r.ip())),
+            Endpoint::Shared(local) => (*local, None),
+        };
+        if let (Endpoint::Shared(_), Some(heard)) = (&endpoint, &self.heard)
+            && let Err(error) = heard.remove(local)
+        {
+            debug!("{error}");
+        }
+        drop(endpoint);
+        self.forget(*local.ip(), remote);
     }
 
     /// Takes back what an on-link endpoint needed.

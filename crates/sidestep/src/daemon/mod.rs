@@ -41,6 +41,7 @@ mod token {
     pub(super) const TUN: u64 = WAKER + 1;
     pub(super) const WAKER: u64 = u64::MAX - super::data::TUN_QUEUES as u64;
     pub(super) const SIGNALS: u64 = WAKER - 1;
+    pub(super) const SHARED: u64 = WAKER - 2;
 }
 
 /// How often what is to be remembered is looked at.
@@ -102,16 +103,16 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
         .without_time()
         .try_init();
     let signals = Signals::new()?;
-    let files = process::raise_open_files()?;
-    check_limit(&config, files)?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     daemon.serve(options, &socket, signals)
 }
 
-fn check_limit(config: &Config, files: u64) -> Result<(), Error> {
-    let open = plan::open_files(config);
+/// Whether all endpoints can be open at once, `shared` of which on one socket.
+fn check_limit(config: &Config, shared: u32) -> Result<(), Error> {
+    let files = process::raise_open_files()?;
+    let open = plan::open_files(config, shared.into());
     if open <= files {
         return Ok(());
     }
@@ -131,6 +132,8 @@ struct Daemon {
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
+    /// How many rendezvous endpoints the socket takes that they share; none without it.
+    shared: u32,
 }
 
 /// What the other threads tell this one.
@@ -169,10 +172,24 @@ impl Daemon {
             },
             ..udp::Options::default()
         };
+        let capacity = plan::shared_endpoints(&config);
+        let shared = if without(Feature::SkLookup) {
+            None
+        } else {
+            udp::SharedSocket::open(capacity, &sockets)
+                .inspect_err(|error| info!("each rendezvous endpoint takes a socket of its own: {error}"))
+                .ok()
+        };
+        let (capacity, heard) = match &shared {
+            Some(shared) => (capacity, Some(shared.heard().clone())),
+            None => (0, None),
+        };
+        check_limit(&config, capacity)?;
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }
-        let mut kernel = Kernel::open(&config, device.index, sockets, &socket.with_extension("journal"))?;
+        let mut kernel =
+            Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset.map(|o| o.0));
         let memory = Memory::load(&options.state_dir, &config.tunnel.name);
@@ -194,9 +211,19 @@ impl Daemon {
             }
         };
         let started = clock.now().boot;
-        let data = DataPath::new(device)?;
-        let file = options.file.clone();
-        Ok(Daemon { file, config, node, clock, memory, data, kernel: Some(kernel), started, link_mtu })
+        let data = DataPath::new(device, shared)?;
+        Ok(Daemon {
+            file: options.file.clone(),
+            config,
+            node,
+            clock,
+            memory,
+            data,
+            kernel: Some(kernel),
+            started,
+            link_mtu,
+            shared: capacity,
+        })
     }
 
     fn serve(&mut self, options: &UpOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
@@ -257,6 +284,9 @@ impl Daemon {
         }
         poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;
         poller.add(signals, token::SIGNALS, linux::event::Interest::Readable)?;
+        if let Some(shared) = self.data.shared() {
+            poller.add(shared, token::SHARED, linux::event::Interest::Readable)?;
+        }
         let mut events = Events::with_capacity(256);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
         loop {
@@ -267,8 +297,8 @@ impl Daemon {
                         threads.tell(Command::Open { id, local, remote });
                     }
                     Action::Close { id } => {
-                        if let Some(socket) = self.data.close(id, &poller) {
-                            threads.tell(Command::Close(socket));
+                        if let Some(endpoint) = self.data.close(id, &poller) {
+                            threads.tell(Command::Close(endpoint));
                         }
                     }
                 }
@@ -284,6 +314,7 @@ impl Daemon {
                 match event.token {
                     queue @ token::TUN.. => self.data.readable((queue - token::TUN) as usize),
                     token::WAKER => waker.drain(),
+                    token::SHARED => self.data.read_shared(&mut self.node, now),
                     token::SIGNALS => match signals.read()? {
                         Some(Signal::Reload) => {
                             if let Err(message) = self.reload(threads) {
@@ -320,14 +351,14 @@ impl Daemon {
     fn kernel_did(&mut self, outcome: Outcome, poller: &Poller, threads: &Threads) {
         let now = self.clock.now();
         match outcome {
-            Outcome::Opened { id, socket: Ok(socket) } => {
-                if let Some(unwanted) = self.data.opened(id, socket, poller) {
+            Outcome::Opened { id, endpoint: Ok(endpoint) } => {
+                if let Some(unwanted) = self.data.opened(id, endpoint, poller) {
                     threads.tell(Command::Close(unwanted));
                 } else {
                     self.node.opened(id, now);
                 }
             }
-            Outcome::Opened { id, socket: Err(error) } => {
+            Outcome::Opened { id, endpoint: Err(error) } => {
                 tracing::debug!("endpoint: {error}");
                 self.data.not_opened(id);
                 self.node.open_failed(id, now);
@@ -384,8 +415,7 @@ impl Daemon {
         }
         let node_config = new.to_node_config(self.link_mtu, has_aes());
         node_config.check().map_err(|e| e.to_string())?;
-        let files = process::raise_open_files().map_err(|e| e.to_string())?;
-        check_limit(&new, files).map_err(|e| e.to_string())?;
+        check_limit(&new, self.shared).map_err(|e| e.to_string())?;
         let (answer, applied) = mpsc::channel();
         threads.tell(Command::Apply { config: Box::new(new.clone()), answer });
         applied.recv().map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;

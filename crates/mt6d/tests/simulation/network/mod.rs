@@ -413,8 +413,14 @@ impl Network {
         site.calls = if site.calls.1 == second { (site.calls.0 + 1, second) } else { (1, second) };
         assert!(site.calls.0 <= site.calls_allowed, "site {index} wants to be called all the time");
         self.with(index, |node, now, outbox, deliver| {
-            node.handle_timeout(now, outbox, deliver);
-            assert!(node.deadline() > now.boot, "the deadline does not advance");
+            // At least eight peers are served by each call, and each wants it once.
+            for _ in 0..=node.places() / 8 {
+                node.handle_timeout(now, outbox, deliver);
+                if node.deadline() > now.boot {
+                    return;
+                }
+            }
+            panic!("the deadline does not advance");
         });
     }
 
