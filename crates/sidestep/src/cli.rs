@@ -170,6 +170,8 @@ pub enum Feature {
     UdpGro,
     /// Offloads of the TUN device.
     TunOffload,
+    /// Queues of the TUN device, for flows of their own.
+    TunQueues,
     /// One socket for all rendezvous endpoints.
     SkLookup,
 }

@@ -14,15 +14,31 @@ pub(crate) enum Register {
     R3 = 3,
     R6 = 6,
     R7 = 7,
+    R8 = 8,
     R10 = 10,
 }
 
-/// A program in the making: it is written from the first instruction to the last, jumps go to its end only.
+/// A field of the packet that a socket filter looks at; its offset counts from the IP header on a TUN device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PacketField {
+    Byte(i32),
+    Half(i32),
+    Word(i32),
+    /// Where the register says.
+    WordAt(Register),
+}
+
+/// A jump whose end is not written yet: see [`Program::land`].
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Jump(usize);
+
+/// A program in the making: it is written from the first instruction to the last, jumps lead forward.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     code: Vec<[u8; 8]>,
     /// Jumps whose distance is not known yet.
-    to_end: Vec<usize>,
+    to_end: Vec<Jump>,
 }
 
 impl Program {
@@ -58,6 +74,62 @@ impl Program {
         self.push(0, 0, 0, 0, 0);
     }
 
+    /// `to *= value`
+    pub(crate) fn multiply(&mut self, to: Register, value: i32) {
+        self.push(0x27, to as u8, 0, 0, value);
+    }
+
+    /// `to += from`
+    pub(crate) fn add_register(&mut self, to: Register, from: Register) {
+        self.push(0x0f, to as u8, from as u8, 0, 0);
+    }
+
+    /// `to &= value`
+    pub(crate) fn and(&mut self, to: Register, value: i32) {
+        self.push(0x57, to as u8, 0, 0, value);
+    }
+
+    /// `to >>= bits`
+    pub(crate) fn shift_right(&mut self, to: Register, bits: i32) {
+        self.push(0x77, to as u8, 0, 0, bits);
+    }
+
+    /// `R0 = field`, as a number, of the packet whose context is in R6. R1 to R5 are lost. Beyond the packet's end the
+    /// program ends with result 0.
+    pub(crate) fn load_packet(&mut self, field: PacketField) {
+        match field {
+            PacketField::Byte(offset) => self.push(0x30, 0, 0, 0, offset),
+            PacketField::Half(offset) => self.push(0x28, 0, 0, 0, offset),
+            PacketField::Word(offset) => self.push(0x20, 0, 0, 0, offset),
+            PacketField::WordAt(register) => self.push(0x40, 0, register as u8, 0, 0),
+        }
+    }
+
+    /// Jumps if the register equals the value.
+    pub(crate) fn jump_if(&mut self, register: Register, value: i32) -> Jump {
+        self.push(0x15, register as u8, 0, 0, value);
+        Jump(self.code.len() - 1)
+    }
+
+    /// Jumps unless the register equals the value.
+    pub(crate) fn jump_unless(&mut self, register: Register, value: i32) -> Jump {
+        self.push(0x55, register as u8, 0, 0, value);
+        Jump(self.code.len() - 1)
+    }
+
+    /// Jumps.
+    pub(crate) fn jump(&mut self) -> Jump {
+        self.push(0x05, 0, 0, 0, 0);
+        Jump(self.code.len() - 1)
+    }
+
+    /// A jump leads to here.
+    pub(crate) fn land(&mut self, Jump(at): Jump) {
+        // It counts from the instruction behind it.
+        let distance = (self.code.len() - at - 1) as i16;
+        self.code[at][2..4].copy_from_slice(&distance.to_ne_bytes());
+    }
+
     /// Calls the kernel's function of that number.
     pub(crate) fn call(&mut self, function: i32) {
         self.push(0x85, 0, 0, 0, function);
@@ -65,24 +137,29 @@ impl Program {
 
     /// Goes to the end if the register equals the value.
     pub(crate) fn end_if(&mut self, register: Register, value: i32) {
-        self.to_end.push(self.code.len());
-        self.push(0x15, register as u8, 0, 0, value);
+        let jump = self.jump_if(register, value);
+        self.to_end.push(jump);
     }
 
     /// Goes to the end unless the register equals the value.
     pub(crate) fn end_unless(&mut self, register: Register, value: i32) {
-        self.to_end.push(self.code.len());
-        self.push(0x55, register as u8, 0, 0, value);
+        let jump = self.jump_unless(register, value);
+        self.to_end.push(jump);
     }
 
     /// The end: the program's result.
     pub(crate) fn end(mut self, result: i32) -> Self {
-        let end = self.code.len();
-        for at in std::mem::take(&mut self.to_end) {
-            // A jump counts from the instruction behind it.
-            self.code[at][2..4].copy_from_slice(&((end - at - 1) as i16).to_ne_bytes());
+        for jump in std::mem::take(&mut self.to_end) {
+            self.land(jump);
         }
         self.set(Register::R0, result);
+        self.push(0x95, 0, 0, 0, 0);
+        self
+    }
+
+    /// The end: the register is the program's result.
+    pub(crate) fn end_with(mut self, result: Register) -> Self {
+        self.copy(Register::R0, result);
         self.push(0x95, 0, 0, 0, 0);
         self
     }

@@ -1,4 +1,5 @@
-//! Small programs that run in the kernel: bpf(2), as far as [`crate::udp::SharedSocket`] needs it.
+//! Small programs that run in the kernel: bpf(2), as far as [`crate::udp::SharedSocket`] and the queues of [`crate::tun`]
+//! need it.
 //!
 //! Maps, programs and links are descriptors. Nothing here is pinned: what a process attached goes with it, also when it
 //! crashes. Loading takes CAP_BPF (or CAP_SYS_ADMIN); changing a map does not, from Linux 5.19 on.
@@ -7,7 +8,7 @@ mod assembler;
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-pub(crate) use assembler::{Program, Register};
+pub(crate) use assembler::{PacketField, Program, Register};
 
 use crate::error::{Context, Error, Result};
 
@@ -147,6 +148,12 @@ pub(crate) fn attach_sk_lookup(program: &Program) -> Result<Link> {
     // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
     let fd = unsafe { bpf(LINK_CREATE, &attributes) };
     Ok(Link { _fd: fd.context(|| "bpf LINK_CREATE sk_lookup (needs CAP_NET_ADMIN and Linux 5.9)")? })
+}
+
+/// Loads a program of type `socket_filter`.
+pub(crate) fn load_socket_filter(program: &Program) -> Result<OwnedFd> {
+    const SOCKET_FILTER: (u32, u32) = (1, 0);
+    load(program, SOCKET_FILTER)
 }
 
 fn load(program: &Program, (kind, attach_type): (u32, u32)) -> Result<OwnedFd> {

@@ -1,5 +1,6 @@
+use std::collections::{HashMap, HashSet};
 use std::io::IoSlice;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use linux::netlink::Netlink;
 use linux::netns;
@@ -63,9 +64,55 @@ fn several_queues_are_one_device() {
         let before = links();
         let device = tun::create("t0", 3, Offloads::Tcp).unwrap();
         assert_eq!((device.queues.len(), device.offloads), (3, Offloads::Tcp));
+        assert!(device.unsteered.is_none(), "{:?}", device.unsteered);
         assert_eq!(links(), before + 1);
         drop(device);
         assert_eq!(links(), before);
+    });
+}
+
+#[test]
+fn a_flow_stays_in_its_queue_and_flows_have_many() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    const FLOWS: u16 = 200;
+    let node = Node::new();
+    node.run(|| {
+        let device = tun::create("t0", 8, Offloads::TcpAndUdp).unwrap();
+        node.must(
+            "ip address add fd00::1/64 dev t0 nodad; ip address add 10.9.0.1/24 dev t0; ip link set t0 up",
+        );
+        for (to, ports_at) in [("[fd00::2]:0", 40), ("10.9.0.2:0", 20)] {
+            let to: SocketAddr = to.parse().unwrap();
+            let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+            let socket = UdpSocket::bind(any).unwrap();
+            let mut queues_of: HashMap<u16, HashSet<usize>> = HashMap::new();
+            for round in 0..3 {
+                for port in 1000..1000 + FLOWS {
+                    socket.send_to(&[round; 10], SocketAddr::new(to.ip(), port)).unwrap();
+                }
+                let mut buffer = vec![0; tun::MAX_READ];
+                for (number, queue) in device.queues.iter().enumerate() {
+                    while let Some(length) = queue.read(&mut buffer).unwrap() {
+                        let packet = &mut buffer[..length];
+                        let port = packet.get(VNET_HEADER + ports_at + 2..VNET_HEADER + ports_at + 4);
+                        let Some(port) = port.map(|p| u16::from_be_bytes([p[0], p[1]])) else { continue };
+                        if (1000..1000 + FLOWS).contains(&port) {
+                            queues_of.entry(port).or_default().insert(number);
+                            // What is written of a flow changes nothing.
+                            let _ = device.queues[0].write(&[IoSlice::new(packet)]);
+                        }
+                    }
+                }
+            }
+            assert_eq!(queues_of.len(), usize::from(FLOWS));
+            assert!(queues_of.values().all(|queues| queues.len() == 1), "{queues_of:?}");
+            for queue in 0..device.queues.len() {
+                let flows = queues_of.values().filter(|queues| queues.contains(&queue)).count();
+                assert!((8..60).contains(&flows), "queue {queue} has {flows} of {FLOWS} flows");
+            }
+        }
     });
 }
 

@@ -162,7 +162,14 @@ impl Daemon {
         let without = |feature| options.test_without.contains(&feature);
         let offloads =
             if without(Feature::TunOffload) { tun::Offloads::None } else { tun::Offloads::TcpAndUdp };
-        let device = tun::create(&config.tunnel.name, TUN_QUEUES, offloads)?;
+        let device = tun::create(
+            &config.tunnel.name,
+            if without(Feature::TunQueues) { 1 } else { TUN_QUEUES },
+            offloads,
+        )?;
+        if let Some(error) = &device.unsteered {
+            info!("all flows wait in one queue, where a large one delays the others: {error}");
+        }
         let sockets = udp::Options {
             receive_offload: !without(Feature::UdpGro),
             segmentation: if without(Feature::UdpSegment) {

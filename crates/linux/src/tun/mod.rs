@@ -2,6 +2,8 @@
 //!
 //! The device lives as long as its queues: nothing is left behind by a crash.
 
+mod steering;
+
 use std::fs::OpenOptions;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -48,11 +50,14 @@ pub struct Device {
     pub index: u32,
     /// What the kernel took of the offloads that were asked for.
     pub offloads: Offloads,
-    /// One queue per thread that is to read packets. The device goes when the last one is dropped.
+    /// Its queues. A flow stays in one of them. The device goes when the last one is dropped.
     pub queues: Vec<Queue>,
+    /// Why there is but one queue, where more were asked for: without BPF the kernel does not keep flows apart.
+    pub unsteered: Option<Error>,
 }
 
-/// Makes the TUN device `name` with so many queues (1 … 256), and the best offloads up to `offloads`.
+/// Makes the TUN device `name` with so many queues (1 … 256) that share its flows, and the best offloads up to
+/// `offloads`. Where the kernel cannot keep flows in their queues there is one.
 pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
     let what = || format!("TUN device {name}");
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', ' ', '\0']) {
@@ -63,9 +68,16 @@ pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
         let exclusive = number == 0;
         made.push(attach(name, queues > 1, exclusive)?);
     }
+    let mut unsteered = None;
+    if made.len() > 1
+        && let Err(error) = steering::by_flow(&made[0].fd)
+    {
+        unsteered = Some(error);
+        made.truncate(1);
+    }
     let offloads = set_offloads(&made, offloads, name)?;
     let index = nix::net::if_::if_nametoindex(name).context(|| format!("if_nametoindex {name}"))?;
-    Ok(Device { index, offloads, queues: made })
+    Ok(Device { index, offloads, queues: made, unsteered })
 }
 
 /// One queue of a TUN device. Non-blocking; add it to a [`crate::event::Poller`].
