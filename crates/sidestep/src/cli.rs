@@ -170,6 +170,8 @@ pub enum Feature {
     UdpGro,
     /// Offloads of the TUN device.
     TunOffload,
+    /// Of these, what carries UDP.
+    TunUdpOffload,
     /// Queues of the TUN device, for flows of their own.
     TunQueues,
     /// One socket for all rendezvous endpoints.

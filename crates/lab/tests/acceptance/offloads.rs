@@ -7,7 +7,13 @@ use crate::scene;
 
 #[test]
 fn traffic_flows_without_offloads() {
-    for without in ["udp-segment", "udp-gro", "tun-offload", "udp-segment,udp-gro,tun-offload"] {
+    for without in [
+        "udp-segment",
+        "udp-gro",
+        "tun-offload",
+        "tun-udp-offload,tun-queues,sk-lookup",
+        "udp-segment,udp-gro,tun-offload,tun-queues,sk-lookup",
+    ] {
         let Some(builder) = scene::lab("ac-of") else { return };
         let mut lab = builder.build().expect("a lab");
         for site in [Site::A, Site::B] {

@@ -160,13 +160,13 @@ impl Threads {
 impl Daemon {
     fn set_up(options: &UpOptions, config: Config, socket: &Path) -> Result<Self, Error> {
         let without = |feature| options.test_without.contains(&feature);
-        let offloads =
-            if without(Feature::TunOffload) { tun::Offloads::None } else { tun::Offloads::TcpAndUdp };
-        let device = tun::create(
-            &config.tunnel.name,
-            if without(Feature::TunQueues) { 1 } else { TUN_QUEUES },
-            offloads,
-        )?;
+        let offloads = match () {
+            () if without(Feature::TunOffload) => tun::Offloads::None,
+            () if without(Feature::TunUdpOffload) => tun::Offloads::Tcp,
+            () => tun::Offloads::TcpAndUdp,
+        };
+        let queues = if without(Feature::TunQueues) { 1 } else { TUN_QUEUES };
+        let device = tun::create(&config.tunnel.name, queues, offloads)?;
         if let Some(error) = &device.unsteered {
             info!("all flows wait in one queue, where a large one delays the others: {error}");
         }
