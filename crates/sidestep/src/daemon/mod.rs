@@ -30,6 +30,7 @@ use crate::cli::{Feature, UpOptions};
 use crate::config::{self, Config};
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
+use crate::status::Status;
 use clock::Clock;
 use data::DataPath;
 use kernel::{Command, Kernel, Outcome};
@@ -43,6 +44,9 @@ mod token {
     pub(super) const SHARED: u64 = u64::MAX - 3;
 }
 
+/// Of endpoints to open and close, news of other threads, and peers in a status, so many have their turn before packets
+/// have theirs again: a tenth of a millisecond each.
+const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
 
@@ -133,6 +137,29 @@ struct Daemon {
     link_mtu: u16,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
+    asking: Option<Asking>,
+}
+
+/// Somebody asks for the status, which is gathered a few peers in a turn.
+struct Asking {
+    call: Call,
+    status: Status,
+    /// The place of the next peer.
+    place: usize,
+}
+
+impl Asking {
+    /// Gathers some more. `None` when all is there, and answered.
+    fn go_on(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
+        let end = self.place + SHARE;
+        self.status.peers.extend(node.status_of(self.place..end, now).map(report::peer));
+        self.place = end;
+        if end < node.places() {
+            return Some(self);
+        }
+        self.call.answer_status(self.status);
+        None
+    }
 }
 
 /// What the other threads tell this one.
@@ -191,14 +218,14 @@ impl Daemon {
             Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset.map(|o| o.0));
-        let memory = Memory::load(&options.state_dir, &config.tunnel.name);
+        let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes();
-        let set_up = || -> Result<Node, Error> {
+        let mut set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
             Ok(Node::new(
                 config.to_node_config(link_mtu, hardware_aes),
-                memory.peers(),
+                &memory.take_peers(),
                 seed()?,
                 clock.now(),
             )?)
@@ -223,6 +250,7 @@ impl Daemon {
             started,
             link_mtu,
             shared: capacity,
+            asking: None,
         })
     }
 
@@ -261,7 +289,7 @@ impl Daemon {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
-        self.memory.save(&mut self.node, self.clock.now(), true);
+        self.memory.end(&mut self.node, self.clock.now());
         threads.tell(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close();
@@ -287,8 +315,10 @@ impl Daemon {
         }
         let mut events = Events::with_capacity(256);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
+        // Whether something was left to do when its share of a turn was over.
+        let mut busy = false;
         loop {
-            while let Some(action) = self.node.next_action() {
+            for action in std::iter::from_fn(|| self.node.next_action()).take(SHARE) {
                 match action {
                     Action::Open { id, local, remote } => {
                         self.data.opening(id);
@@ -301,8 +331,9 @@ impl Daemon {
                     }
                 }
             }
+            busy |= self.node.has_actions();
             let now = self.clock.now();
-            let wait = self.node.deadline().min(remember).since(now.boot);
+            let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
             poller.wait(&mut events, Some(wait))?;
             let now = self.clock.now();
             if now.boot >= self.node.deadline() {
@@ -325,13 +356,17 @@ impl Daemon {
                     endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.node, now),
                 }
             }
-            while let Ok(news) = news.try_recv() {
+            let mut told = 0;
+            for news in news.try_iter().take(SHARE) {
+                told += 1;
                 match news {
                     News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     News::Call(call) => self.answer(call, options, threads),
                 }
             }
+            self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
+            busy = told == SHARE || self.asking.is_some();
             self.data.flush(&mut self.node);
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
@@ -340,7 +375,7 @@ impl Daemon {
             }
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
-                self.memory.save(&mut self.node, now, false);
+                self.memory.save(&mut self.node, now);
             }
         }
     }
@@ -372,8 +407,10 @@ impl Daemon {
     fn answer(&mut self, call: Call, options: &UpOptions, threads: &Threads) {
         let reply = match call.request {
             Request::Show => {
-                let status = report::status(&self.config, &self.node, self.clock.now(), self.started);
-                serde_json::to_value(status).map_or_else(|e| Reply::Error(e.to_string()), Reply::Ok)
+                let status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                // One client is served at a time, so nobody else is asking.
+                self.asking = Some(Asking { call, status, place: 0 });
+                return;
             }
             Request::Reload => match self.reload(threads) {
                 Ok(()) => Reply::Ok(serde_json::Value::Null),
