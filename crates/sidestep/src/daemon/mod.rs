@@ -112,17 +112,25 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     daemon.serve(options, &socket, signals)
 }
 
-/// Whether all endpoints can be open at once, `shared` of which on one socket.
+/// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
+/// where not all peers can have sessions at once.
 fn check_limit(config: &Config, shared: u32) -> Result<(), Error> {
+    const REMEDY: &str = "raise the limit of open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
+                          or use fewer lanes";
     let files = process::raise_open_files()?;
-    let open = plan::open_files(config, shared.into());
-    if open <= files {
-        return Ok(());
+    let (least, most) = plan::open_files(config, shared.into());
+    if least > files {
+        return Err(Error::Limit(format!(
+            "this configuration has {least} files open at once at the least, {files} are allowed: {REMEDY}"
+        )));
     }
-    Err(Error::Limit(format!(
-        "this configuration may have {open} files open at once, {files} are allowed: raise the limit of open files \
-         (ulimit -n, LimitNOFILE= of the service), rotate more slowly, or use fewer lanes"
-    )))
+    if most > files {
+        let part = 100 * (files - least) / (most - least);
+        warn!(
+            "{files} open files are allowed: enough for sessions with {part} % of the peers at once: {REMEDY}"
+        );
+    }
+    Ok(())
 }
 
 struct Daemon {
