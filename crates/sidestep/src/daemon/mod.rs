@@ -1,6 +1,6 @@
 //! `sidestep up`: the protocol over the kernel.
 //!
-//! Two threads do the work. This one carries packets and runs the protocol: it waits in one poller for the TUN device,
+//! Two threads do the work (a third writes what is remembered of peers). This one carries packets and runs the protocol: it waits in one poller for the TUN device,
 //! all endpoint sockets, signals and the control socket, and drives [`mt6d::Node`]. The [`kernel`] thread opens and
 //! closes sockets and changes routes, so that a rotation never delays a packet. They talk over channels; no lock is
 //! shared.
