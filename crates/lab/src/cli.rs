@@ -113,6 +113,9 @@ pub enum LabCommand {
         /// How many peers
         #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
         peers: u16,
+        /// So many further peers in its configuration, which never answer
+        #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+        configured: u32,
         /// Rotation interval
         #[arg(long, default_value = "10s")]
         rotation: String,
@@ -301,8 +304,8 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             let options = bench::Options { prefix, rotation, seconds, repetitions, wireguard_go, json };
             bench::run(&options, program, &stop_flag()?)
         }
-        LabCommand::Many { prefix, peers, rotation, seconds, json } => {
-            let options = many::Options { prefix, peers, rotation, seconds, json };
+        LabCommand::Many { prefix, peers, configured, rotation, seconds, json } => {
+            let options = many::Options { prefix, peers, configured, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)
         }
         LabCommand::Relay { left, right, impair, impair_back } => {

@@ -33,6 +33,8 @@ pub struct Options {
     pub prefix: String,
     /// How many peers.
     pub peers: u16,
+    /// How many more the hub has in its configuration, that are nowhere.
+    pub configured: u32,
     /// Rotation interval.
     pub rotation: String,
     /// Seconds of traffic.
@@ -46,6 +48,10 @@ pub struct Options {
 pub struct Measured {
     /// Peers with a session.
     pub peers: u16,
+    /// Further peers in its configuration, which never answer.
+    pub configured: u32,
+    /// Seconds from the hub's start to its first status.
+    pub start_s: f64,
     /// Resident memory of the hub, bytes.
     pub resident_bytes: u64,
     /// Processor time of the hub per second, with a ping per second and peer.
@@ -107,7 +113,15 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         serde_json::from_slice(&output.stdout).map_err(|error| Error::output("sidestep show --json", error))
     };
     let files = configure(&many, options, program)?;
+    let begun = Instant::now();
     let hub = many.up(program, &files[0])?;
+    while show().is_err() {
+        if begun.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
+            return Err(Error::Usage("the hub does not start".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let start_s = begun.elapsed().as_secs_f64();
     // A few at a time: starting costs far more than running, and all share one machine.
     for (batch, files) in files[1..].chunks(BATCH).enumerate() {
         for file in files {
@@ -152,6 +166,8 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     }
     let measured = Measured {
         peers: options.peers,
+        configured: options.configured,
+        start_s,
         resident_bytes: resident(hub)?,
         cpu_share: (cpu_seconds(hub)? - cpu) / begun.elapsed().as_secs_f64(),
         open_files: std::fs::read_dir(format!("/proc/{hub}/fd")).map_or(0, Iterator::count),
@@ -160,10 +176,12 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         lost: sent - received,
     };
     println!(
-        "{} peers, rotation {}: {:.1} MB resident, {:.1} % of a processor, {} open files, {} rotations, \
+        "{} peers and {} that never answer, rotation {}: up after {:.1} s, {:.1} MB resident, {:.1} % of a processor, {} open files, {} rotations, \
          {} of {} echoes lost",
         measured.peers,
+        measured.configured,
         options.rotation,
+        measured.start_s,
         measured.resident_bytes as f64 / 1e6,
         measured.cpu_share * 100.0,
         measured.open_files,
@@ -239,6 +257,20 @@ fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathB
         )?;
         files.push(path);
     }
+    for number in 1..=options.configured {
+        // Any 32 bytes are a public key, but for a few.
+        let mut key = [0x5a; 32];
+        key[..4].copy_from_slice(&number.to_be_bytes());
+        let (high, low) = (number >> 16, number & 0xffff);
+        let _ = write!(
+            entries,
+            "[[peer]]\nname = \"nowhere{number}\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:{:x}:{low:x}::/64\"\n\
+             allowed_ips = [\"2001:db8:{:x}:{low:x}::/64\"]\n",
+            base64(&key),
+            0xd000 + high,
+            0xe000 + high
+        );
+    }
     write_private(
         &hub,
         &format!(
@@ -249,6 +281,22 @@ fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathB
         ),
     )?;
     Ok(files)
+}
+
+/// Base64 (RFC 4648) of a key.
+fn base64(bytes: &[u8; 32]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut padded = [0; 33];
+    padded[..32].copy_from_slice(bytes);
+    let (groups, _) = padded.as_chunks::<3>();
+    let mut text = String::new();
+    for [a, b, c] in groups {
+        let bits = u32::from_be_bytes([0, *a, *b, *c]);
+        text.extend([18, 12, 6, 0].map(|shift| char::from(ALPHABET[(bits >> shift) as usize & 63])));
+    }
+    // Of the last character's bits none is left.
+    text.replace_range(43.., "=");
+    text
 }
 
 fn count(status: &Value, of: impl Fn(&Value) -> u64) -> u64 {

@@ -56,6 +56,7 @@ fn config(number: usize, peers: Vec<PeerConfig>) -> NodeConfig {
         link_mtu: 1500,
         hardware_aes: true,
         addresses: Vec::new(),
+        rekey_after: mt6d::config::REKEY_AFTER,
         peers,
     }
 }

@@ -24,7 +24,7 @@ const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Dura
 const TRY: Duration = Duration::from_secs(3);
 /// A try is forgotten this long after its first copy left. An answer that came too late is told from a stranger's
 /// datagram until then.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(10);
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(6);
 /// Longest pause between two tries.
 const LONGEST_PAUSE: u64 = 60;
 /// Once all tiers were tried in vain, the tier changes with each so many milliseconds of Unix time: so two ends that
@@ -245,7 +245,8 @@ impl Attempts {
     /// When there is something to do; copies leave only if their endpoint `is_open`.
     pub(crate) fn deadline(&self, is_open: impl Fn(Tier, u64) -> bool) -> Option<Time> {
         let copy = self.current.as_ref().filter(|t| is_open(t.tier, t.epoch)).and_then(|t| t.next_copy());
-        [copy, self.next].into_iter().flatten().min()
+        let over = self.current.as_ref().and_then(|t| t.left).map(|left| left + FORGOTTEN_AFTER);
+        [copy, over, self.next].into_iter().flatten().min()
     }
 }
 
@@ -278,7 +279,7 @@ impl Try {
 
     /// Whether no answer can come any more that would be taken.
     pub(crate) fn over(&self, now: Time) -> bool {
-        self.left.is_some_and(|left| now.since(left) > FORGOTTEN_AFTER)
+        self.left.is_some_and(|left| now.since(left) >= FORGOTTEN_AFTER)
     }
 
     /// Whether a copy is to leave now.

@@ -135,6 +135,10 @@ impl Host {
         self.actions.pop_front()
     }
 
+    pub(crate) fn has_actions(&self) -> bool {
+        !self.actions.is_empty()
+    }
+
     pub(crate) fn new_session(&mut self) -> SessionId {
         self.next_session = self.next_session.wrapping_add(1);
         self.next_session

@@ -215,6 +215,11 @@ impl Node {
         self.host.next_action()
     }
 
+    /// Whether there is something.
+    pub fn has_actions(&self) -> bool {
+        self.host.has_actions()
+    }
+
     /// When [`Node::handle_timeout`] wants to be called.
     pub fn deadline(&self) -> Time {
         self.timers.first().map_or(self.next_clock_check, |(at, _)| (*at).min(self.next_clock_check))

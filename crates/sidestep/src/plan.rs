@@ -9,7 +9,7 @@ use mt6d::rendezvous::Tier;
 
 use crate::config::Config;
 
-/// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, the control socket, files.
+/// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 pub const OTHER_FILES: u64 = 64;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
@@ -74,11 +74,13 @@ pub fn shared_endpoints(config: &Config) -> u32 {
     u32::try_from(2 * all_rendezvous_endpoints(config)).unwrap_or(u32::MAX).clamp(1 << 14, 1 << 30)
 }
 
-/// Files that the daemon may have open at once, at most: all peers in a session that seems dead, so that they look for
-/// a new one. Of the rendezvous endpoints, `shared` have but one socket.
-pub fn open_files(config: &Config, shared: u64) -> u64 {
-    let sessions: u64 = config.peers.iter().map(|peer| 2 * session_endpoints(peer)).sum();
-    sessions + all_rendezvous_endpoints(config).saturating_sub(shared) + OTHER_FILES
+/// Files that the daemon may have open at once: at the least, with a session with one peer, the most expensive one; and
+/// at most, with all peers in a session that seems dead, so that they look for a new one. Of the rendezvous endpoints,
+/// `shared` have but one socket.
+pub fn open_files(config: &Config, shared: u64) -> (u64, u64) {
+    let sessions = || config.peers.iter().map(|peer| 2 * session_endpoints(peer));
+    let always = all_rendezvous_endpoints(config).saturating_sub(shared) + OTHER_FILES;
+    (always + sessions().max().unwrap_or(0), always + sessions().sum::<u64>())
 }
 
 /// What `sidestep up` would do with this configuration.
@@ -166,7 +168,7 @@ fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt
     for (overhead, form) in OVERHEADS {
         writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead))?;
     }
-    let (open, without) = (open_files(config, u64::MAX), open_files(config, 0));
+    let ((_, open), (_, without)) = (open_files(config, u64::MAX), open_files(config, 0));
     write!(
         text,
         "Files     up to {open} open at once, all peers together ({without} where the kernel has no BPF)"
@@ -236,7 +238,7 @@ mod tests {
     fn lanes_multiply_endpoints() {
         let one = session_endpoints(&config("1s", 1).peers[0]);
         assert_eq!(session_endpoints(&config("1s", 16).peers[0]), 16 * one);
-        assert!(open_files(&config("1s", 16), 0) > 16 * one + OTHER_FILES);
+        assert!(open_files(&config("1s", 16), 0).1 > 16 * one + OTHER_FILES);
     }
 
     #[test]

@@ -11,7 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use super::{Reply, Request};
+use crate::status::Status;
 
 /// The longest request, in bytes.
 const LONGEST_REQUEST: usize = 4096;
@@ -27,13 +30,26 @@ const REPLY_TIME: Duration = Duration::from_secs(2);
 pub struct Call {
     /// What is asked for.
     pub request: Request,
-    answer: SyncSender<Reply>,
+    answer: SyncSender<Answer>,
+}
+
+/// The daemon's answer: the status is made a document by the thread that serves the client.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Answer {
+    Reply(Reply),
+    Status { ok: Box<Status> },
 }
 
 impl Call {
     /// Answers. Never blocks; a client that has gone does not matter.
     pub fn answer(self, reply: Reply) {
-        let _ = self.answer.try_send(reply);
+        let _ = self.answer.try_send(Answer::Reply(reply));
+    }
+
+    /// Answers with the status.
+    pub fn answer_status(self, status: Status) {
+        let _ = self.answer.try_send(Answer::Status { ok: Box::new(status) });
     }
 }
 
@@ -136,9 +152,11 @@ fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<
                 deliver(Call { request, answer });
                 wait(&answered)
             }
-            Err(error) => Reply::Error(format!("not a request: {error}")),
+            Err(error) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
         },
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => Reply::Error(error.to_string()),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Answer::Reply(Reply::Error(error.to_string()))
+        }
         Err(error) => return Err(error),
     };
     let mut document = serde_json::to_vec(&reply)?;
@@ -146,12 +164,12 @@ fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<
     Timed::new(stream, REPLY_TIME).write_all(&document)
 }
 
-fn wait(answered: &Receiver<Reply>) -> Reply {
+fn wait(answered: &Receiver<Answer>) -> Answer {
     answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
-        Reply::Error(match error {
+        Answer::Reply(Reply::Error(match error {
             RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
             RecvTimeoutError::Disconnected => "the daemon is ending".to_owned(),
-        })
+        }))
     })
 }
 

@@ -4,7 +4,9 @@
 //! a file that cannot be read is no reason not to start.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use ipnet::Ipv6Net;
 use mt6d::keys::PublicKey;
@@ -26,12 +28,19 @@ struct Peer {
     hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
 }
 
-/// The file and what is in it.
+/// What was read from the file, and the thread that writes it: with many peers that is more than packets can wait for.
 pub(super) struct Memory {
-    path: PathBuf,
     peers: HashMap<PublicKey, PeerMemory>,
     saved_ms: u64,
-    complained: bool,
+    /// Dropped, it ends the thread.
+    writer: Option<mpsc::Sender<News>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Changes since the last time, and when that is, in Unix milliseconds.
+struct News {
+    peers: Vec<(PublicKey, PeerMemory)>,
+    unix_ms: u64,
 }
 
 impl Memory {
@@ -45,16 +54,23 @@ impl Memory {
             }),
             Err(_) => File::default(),
         };
-        let peers = file.peers.into_iter().filter_map(|(key, p)| {
-            let Peer { accepted, used, clock_offset_ms, hop_prefix } = p;
+        let peers = file.peers.iter().filter_map(|(key, p)| {
+            let Peer { accepted, used, clock_offset_ms, hop_prefix } = *p;
             Some((key.parse().ok()?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
         });
-        Memory { path, peers: peers.collect(), saved_ms: file.saved_unix_ms, complained: false }
+        let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
+        let (writer, news) = mpsc::channel();
+        let write = move || write_all(&path, file, &news);
+        let thread = std::thread::Builder::new().name("memory".into()).spawn(write);
+        if let Err(error) = &thread {
+            warn!("nothing will be remembered of the peers: {error}");
+        }
+        Memory { peers, saved_ms, writer: Some(writer), thread: thread.ok() }
     }
 
-    /// What was remembered of the peers.
-    pub(super) fn peers(&self) -> &HashMap<PublicKey, PeerMemory> {
-        &self.peers
+    /// What was remembered of the peers. Asked for once.
+    pub(super) fn take_peers(&mut self) -> HashMap<PublicKey, PeerMemory> {
+        std::mem::take(&mut self.peers)
     }
 
     /// When it was, in Unix milliseconds.
@@ -62,37 +78,56 @@ impl Memory {
         self.saved_ms
     }
 
-    /// Writes the file if there is something new in it, or in any case.
-    pub(super) fn save(&mut self, node: &mut Node, now: Now, anyway: bool) {
-        let before = self.peers.len();
-        let new: Vec<_> = node.memory(now).collect();
-        if new.is_empty() && !(anyway && before > 0) {
-            return;
-        }
-        self.peers.extend(new);
-        self.saved_ms = now.unix_ms;
-        if let Err(error) = self.write()
-            && !std::mem::replace(&mut self.complained, true)
-        {
-            warn!(
-                "{}: {error}: after a restart nothing will be remembered of the peers",
-                self.path.display()
-            );
+    /// Sees that the file is written if there is something new.
+    pub(super) fn save(&self, node: &mut Node, now: Now) {
+        let peers: Vec<_> = node.memory(now).collect();
+        if !peers.is_empty() {
+            self.tell(News { peers, unix_ms: now.unix_ms });
         }
     }
 
-    fn write(&self) -> std::io::Result<()> {
-        let peers = self.peers.iter().map(|(key, p)| {
-            let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p.clone();
-            (key.to_string(), Peer { accepted, used, clock_offset_ms, hop_prefix })
-        });
-        let file = File { saved_unix_ms: self.saved_ms, peers: peers.collect() };
-        if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
+    /// Writes it in any case, with the time, and waits for that.
+    pub(super) fn end(&mut self, node: &mut Node, now: Now) {
+        self.tell(News { peers: node.memory(now).collect(), unix_ms: now.unix_ms });
+        self.writer = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
-        // All or nothing: a crash leaves the old file.
-        let new = self.path.with_extension("json.new");
-        std::fs::write(&new, serde_json::to_vec(&file)?)?;
-        std::fs::rename(&new, &self.path)
     }
+
+    fn tell(&self, news: News) {
+        // Without a thread there was a warning.
+        let _ = self.writer.as_ref().map(|writer| writer.send(news));
+    }
+}
+
+fn write_all(path: &Path, mut file: File, news: &mpsc::Receiver<News>) {
+    let mut complained = false;
+    while let Ok(first) = news.recv() {
+        for News { peers, unix_ms } in std::iter::once(first).chain(news.try_iter()) {
+            file.saved_unix_ms = unix_ms;
+            file.peers.extend(peers.into_iter().map(|(key, p)| {
+                let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p;
+                (key.to_string(), Peer { accepted, used, clock_offset_ms, hop_prefix })
+            }));
+        }
+        if file.peers.is_empty() {
+            continue;
+        }
+        if let Err(error) = write(path, &file)
+            && !std::mem::replace(&mut complained, true)
+        {
+            warn!("{}: {error}: after a restart nothing will be remembered of the peers", path.display());
+        }
+    }
+}
+
+fn write(path: &Path, file: &File) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    // All or nothing: a crash leaves the old file.
+    let new = path.with_extension("json.new");
+    std::fs::write(&new, serde_json::to_vec(file)?)?;
+    std::fs::rename(&new, path)
 }

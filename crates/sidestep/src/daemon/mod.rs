@@ -1,6 +1,6 @@
 //! `sidestep up`: the protocol over the kernel.
 //!
-//! Two threads do the work. This one carries packets and runs the protocol: it waits in one poller for the TUN device,
+//! Two threads do the work (a third writes what is remembered of peers). This one carries packets and runs the protocol: it waits in one poller for the TUN device,
 //! all endpoint sockets, signals and the control socket, and drives [`mt6d::Node`]. The [`kernel`] thread opens and
 //! closes sockets and changes routes, so that a rotation never delays a packet. They talk over channels; no lock is
 //! shared.
@@ -30,6 +30,7 @@ use crate::cli::{Feature, UpOptions};
 use crate::config::{self, Config};
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
+use crate::status::Status;
 use clock::Clock;
 use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Kernel, Outcome};
@@ -44,6 +45,9 @@ mod token {
     pub(super) const SHARED: u64 = WAKER - 2;
 }
 
+/// Of endpoints to open and close, news of other threads, and peers in a status, so many have their turn before packets
+/// have theirs again: a tenth of a millisecond each.
+const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
 
@@ -109,17 +113,25 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     daemon.serve(options, &socket, signals)
 }
 
-/// Whether all endpoints can be open at once, `shared` of which on one socket.
+/// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
+/// where not all peers can have sessions at once.
 fn check_limit(config: &Config, shared: u32) -> Result<(), Error> {
+    const REMEDY: &str = "raise the limit of open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
+                          or use fewer lanes";
     let files = process::raise_open_files()?;
-    let open = plan::open_files(config, shared.into());
-    if open <= files {
-        return Ok(());
+    let (least, most) = plan::open_files(config, shared.into());
+    if least > files {
+        return Err(Error::Limit(format!(
+            "this configuration has {least} files open at once at the least, {files} are allowed: {REMEDY}"
+        )));
     }
-    Err(Error::Limit(format!(
-        "this configuration may have {open} files open at once, {files} are allowed: raise the limit of open files \
-         (ulimit -n, LimitNOFILE= of the service), rotate more slowly, or use fewer lanes"
-    )))
+    if most > files {
+        let part = 100 * (files - least) / (most - least);
+        warn!(
+            "{files} open files are allowed: enough for sessions with {part} % of the peers at once: {REMEDY}"
+        );
+    }
+    Ok(())
 }
 
 struct Daemon {
@@ -134,6 +146,29 @@ struct Daemon {
     link_mtu: u16,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
+    asking: Option<Asking>,
+}
+
+/// Somebody asks for the status, which is gathered a few peers in a turn.
+struct Asking {
+    call: Call,
+    status: Status,
+    /// The place of the next peer.
+    place: usize,
+}
+
+impl Asking {
+    /// Gathers some more. `None` when all is there, and answered.
+    fn go_on(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
+        let end = self.place + SHARE;
+        self.status.peers.extend(node.status_of(self.place..end, now).map(report::peer));
+        self.place = end;
+        if end < node.places() {
+            return Some(self);
+        }
+        self.call.answer_status(self.status);
+        None
+    }
 }
 
 /// What the other threads tell this one.
@@ -199,16 +234,16 @@ impl Daemon {
             Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset.map(|o| o.0));
-        let memory = Memory::load(&options.state_dir, &config.tunnel.name);
+        let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes();
-        let set_up = || -> Result<Node, Error> {
+        let mut set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes);
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
             }
-            Ok(Node::new(node_config, memory.peers(), seed()?, clock.now())?)
+            Ok(Node::new(node_config, &memory.take_peers(), seed()?, clock.now())?)
         };
         let node = match { set_up }() {
             Ok(node) => node,
@@ -230,6 +265,7 @@ impl Daemon {
             started,
             link_mtu,
             shared: capacity,
+            asking: None,
         })
     }
 
@@ -268,7 +304,7 @@ impl Daemon {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
-        self.memory.save(&mut self.node, self.clock.now(), true);
+        self.memory.end(&mut self.node, self.clock.now());
         threads.tell(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close();
@@ -296,8 +332,10 @@ impl Daemon {
         }
         let mut events = Events::with_capacity(256);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
+        // Whether something was left to do when its share of a turn was over.
+        let mut busy = false;
         loop {
-            while let Some(action) = self.node.next_action() {
+            for action in std::iter::from_fn(|| self.node.next_action()).take(SHARE) {
                 match action {
                     Action::Open { id, local, remote } => {
                         self.data.opening(id);
@@ -310,8 +348,9 @@ impl Daemon {
                     }
                 }
             }
+            busy |= self.node.has_actions();
             let now = self.clock.now();
-            let wait = self.node.deadline().min(remember).since(now.boot);
+            let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
             poller.wait(&mut events, Some(wait))?;
             let now = self.clock.now();
             if now.boot >= self.node.deadline() {
@@ -335,13 +374,17 @@ impl Daemon {
                 }
             }
             self.data.read_tun(&mut self.node, now)?;
-            while let Ok(news) = news.try_recv() {
+            let mut told = 0;
+            for news in news.try_iter().take(SHARE) {
+                told += 1;
                 match news {
                     News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     News::Call(call) => self.answer(call, options, threads),
                 }
             }
+            self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
+            busy = told == SHARE || self.asking.is_some();
             self.data.flush(&mut self.node);
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
@@ -350,7 +393,7 @@ impl Daemon {
             }
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
-                self.memory.save(&mut self.node, now, false);
+                self.memory.save(&mut self.node, now);
             }
         }
     }
@@ -382,8 +425,10 @@ impl Daemon {
     fn answer(&mut self, call: Call, options: &UpOptions, threads: &Threads) {
         let reply = match call.request {
             Request::Show => {
-                let status = report::status(&self.config, &self.node, self.clock.now(), self.started);
-                serde_json::to_value(status).map_or_else(|e| Reply::Error(e.to_string()), Reply::Ok)
+                let status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                // One client is served at a time, so nobody else is asking.
+                self.asking = Some(Asking { call, status, place: 0 });
+                return;
             }
             Request::Reload => match self.reload(threads) {
                 Ok(()) => Reply::Ok(serde_json::Value::Null),
