@@ -28,6 +28,16 @@ pub fn may_administer_network() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_NET_ADMIN).unwrap_or(false)
 }
 
+/// Has this thread run before all ordinary ones from now on (sched(7), SCHED_RR at the lowest priority); threads that it
+/// starts are ordinary. The kernel leaves ordinary ones 5 % of a processor. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+pub fn run_first() -> Result<()> {
+    let priority = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the structure is read, and lives across the call.
+    let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
+    if result < 0 { Err(Error::last("sched_setscheduler SCHED_RR")) } else { Ok(()) }
+}
+
 /// Gives up all capabilities but `keep`, for good, in this thread, the threads and the programs that it starts:
 /// call it before the first thread. What is kept is handed on to programs (`nft`) also where the user is not root.
 pub fn keep_capabilities(keep: &[Capability]) -> Result<()> {

@@ -98,7 +98,12 @@ impl Converter<'_> {
         let addresses: Vec<_> = addresses
             .map(|text| self.value("addresses", Some(text), |text| value::interface_address(text)))
             .collect();
-        Some(Tunnel { name: name?, mtu: mtu?, addresses: addresses.into_iter().collect::<Option<_>>()? })
+        Some(Tunnel {
+            name: name?,
+            mtu: mtu?,
+            addresses: addresses.into_iter().collect::<Option<_>>()?,
+            realtime: table.realtime.unwrap_or(true),
+        })
     }
 
     fn peer(&mut self, table: &Spanned<PeerTable>) -> Option<PeerConfig> {

@@ -38,6 +38,7 @@ pub(super) struct Tunnel {
     pub mtu: Option<Spanned<i64>>,
     #[serde(default)]
     pub addresses: Vec<Spanned<String>>,
+    pub realtime: Option<bool>,
 }
 
 #[derive(Debug, Deserialize)]

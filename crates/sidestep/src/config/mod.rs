@@ -60,6 +60,8 @@ pub struct Tunnel {
     pub mtu: Option<u16>,
     /// Addresses of the device, with the prefix length of their network.
     pub addresses: Vec<IpNet>,
+    /// Packets go before ordinary programs where processors are short: latency stays low, and a flood is felt by them.
+    pub realtime: bool,
 }
 
 /// Why there is no configuration.

@@ -109,6 +109,11 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
+    if daemon.config.tunnel.realtime
+        && let Err(error) = process::run_first()
+    {
+        info!("other programs can delay packets where processors are short: {error}");
+    }
     process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     daemon.serve(options, &socket, signals)
 }
@@ -461,6 +466,9 @@ impl Daemon {
         }
         if new.node.external != self.config.node.external {
             return differs(Error::NeedsRestart("[node] external"));
+        }
+        if new.tunnel.realtime != self.config.tunnel.realtime {
+            return differs(Error::NeedsRestart("[tunnel] realtime"));
         }
         if new.node.private_key.as_bytes() != self.config.node.private_key.as_bytes() {
             return differs(Error::NeedsRestart("[node] private_key"));
