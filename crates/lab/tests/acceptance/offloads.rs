@@ -7,7 +7,7 @@ use crate::scene;
 
 #[test]
 fn traffic_flows_without_offloads() {
-    for without in ["udp-segment", "udp-gro", "tun-offload", "udp-segment,udp-gro,tun-offload"] {
+    for without in ["udp-segment", "udp-gro", "tun-offload", "sk-lookup", "udp-segment,udp-gro,tun-offload"] {
         let Some(builder) = scene::lab("ac-of") else { return };
         let mut lab = builder.build().expect("a lab");
         for site in [Site::A, Site::B] {
