@@ -142,3 +142,24 @@ fn a_packet_too_big_from_the_path_is_told_with_what_it_quotes_and_limits_nothing
     // Nobody vouches for that message, so the next long datagram leaves all the same.
     assert_eq!(socket.send(&data, None, None, 0).unwrap(), SendOutcome::Sent);
 }
+
+/// Sockets are opened and closed by one thread, and a thousand peers that move every second want a thousand of them in
+/// each.
+#[test]
+fn thousands_of_sockets_are_opened_and_closed_in_a_second() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    const MANY: u16 = 3000;
+    let pair = routed_pair();
+    let began = std::time::Instant::now();
+    pair.a.run(|| {
+        let nth = |n: u16| format!("[2001:db8:a1::{n:x}]:{}", 1024 + n);
+        let open = |n| EndpointSocket::open(endpoint(&nth(n)), Some(endpoint(AT_B)), &Options::default());
+        let sockets: Vec<_> = (0..MANY).map(|n| open(n).unwrap()).collect();
+        drop(sockets);
+    });
+    let rate = f64::from(MANY) / began.elapsed().as_secs_f64();
+    println!("{rate:.0} sockets opened and closed per second");
+    assert!(rate > 1000.0 || std::env::var_os("SIDESTEP_EMULATED").is_some(), "{rate:.0} per second");
+}

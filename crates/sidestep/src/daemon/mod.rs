@@ -152,6 +152,9 @@ struct Daemon {
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     asking: Option<Asking>,
+    /// Whether the configuration is being read again, and who has asked for that since; see [`Daemon::reload`].
+    reloading: bool,
+    reload_again: Vec<Option<Call>>,
 }
 
 /// Somebody asks for the status, which is gathered a few peers in a turn.
@@ -180,10 +183,14 @@ impl Asking {
 enum News {
     Kernel(Outcome),
     Call(Call),
+    /// The configuration was read again, and who asked for it; nobody, if it was a signal.
+    Loaded(Result<Config, String>, Option<Call>),
 }
 
 /// The threads that serve this one, and how they are reached.
 struct Threads {
+    news: mpsc::Sender<News>,
+    waker: Waker,
     commands: mpsc::Sender<Command>,
     kernel_waker: Waker,
     kernel: std::thread::JoinHandle<Kernel>,
@@ -271,6 +278,8 @@ impl Daemon {
             link_mtu,
             shared: capacity,
             asking: None,
+            reloading: false,
+            reload_again: Vec::new(),
         })
     }
 
@@ -286,7 +295,8 @@ impl Daemon {
             }
         };
         let (commands, kernel_waker, thread) = kernel.start(outcome)?;
-        let threads = Threads { commands, kernel_waker, kernel: thread };
+        let threads =
+            Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
         let result = {
             let for_calls = waker.clone();
             let server = Server::start(socket, move |call| {
@@ -367,11 +377,7 @@ impl Daemon {
                     token::WAKER => waker.drain(),
                     token::SHARED => self.data.read_shared(&mut self.node, now),
                     token::SIGNALS => match signals.read()? {
-                        Some(Signal::Reload) => {
-                            if let Err(message) = self.reload(threads) {
-                                warn!("the configuration stays as it was: {message}");
-                            }
-                        }
+                        Some(Signal::Reload) => self.reload(None, threads),
                         Some(_) => return Ok(()),
                         None => {}
                     },
@@ -386,6 +392,7 @@ impl Daemon {
                     News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     News::Call(call) => self.answer(call, options, threads),
+                    News::Loaded(config, asked) => self.loaded(config, asked, threads),
                 }
             }
             self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
@@ -435,10 +442,7 @@ impl Daemon {
                 self.asking = Some(Asking { call, status, place: 0 });
                 return;
             }
-            Request::Reload => match self.reload(threads) {
-                Ok(()) => Reply::Ok(serde_json::Value::Null),
-                Err(message) => Reply::Error(message),
-            },
+            Request::Reload => return self.reload(Some(call), threads),
             Request::TestClockOffset { ms } if options.test_clock_offset.is_some() => {
                 self.clock.set_offset(ms);
                 Reply::Ok(serde_json::Value::Null)
@@ -450,16 +454,39 @@ impl Daemon {
         call.answer(reply);
     }
 
-    /// Reads the configuration again and applies it, all of it or nothing.
-    fn reload(&mut self, threads: &Threads) -> Result<(), String> {
+    /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
+    fn reload(&mut self, asked: Option<Call>, threads: &Threads) {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-        let result = self.try_reload(threads);
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        result
+        if self.reloading {
+            return self.reload_again.push(asked);
+        }
+        self.reloading = true;
+        let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
+        std::thread::spawn(move || {
+            let config = config::load(&file).map_err(|error| error.to_string());
+            let _ = news.send(News::Loaded(config, asked));
+            waker.wake();
+        });
     }
 
-    fn try_reload(&mut self, threads: &Threads) -> Result<(), String> {
-        let new = config::load(&self.file).map_err(|e| e.to_string())?;
+    /// Applies a configuration that was read again, all of it or nothing.
+    fn loaded(&mut self, config: Result<Config, String>, asked: Option<Call>, threads: &Threads) {
+        self.reloading = false;
+        let result = config.and_then(|new| self.try_reload(new, threads));
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        match (result, asked) {
+            (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
+            (Err(message), Some(call)) => call.answer(Reply::Error(message)),
+            (Err(message), None) => warn!("the configuration stays as it was: {message}"),
+            (Ok(()), None) => {}
+        }
+        // The file may have changed since it was read for those before.
+        for asked in std::mem::take(&mut self.reload_again) {
+            self.reload(asked, threads);
+        }
+    }
+
+    fn try_reload(&mut self, new: Config, threads: &Threads) -> Result<(), String> {
         let differs = |error: Error| Err(error.to_string());
         if new.tunnel.name != self.config.tunnel.name {
             return differs(Error::NeedsRestart("[tunnel] name"));
@@ -474,7 +501,6 @@ impl Daemon {
             return differs(Error::NeedsRestart("[node] private_key"));
         }
         let node_config = new.to_node_config(self.link_mtu, has_aes());
-        node_config.check().map_err(|e| e.to_string())?;
         check_limit(&new, self.shared).map_err(|e| e.to_string())?;
         let (answer, applied) = mpsc::channel();
         threads.tell(Command::Apply { config: Box::new(new.clone()), answer });
