@@ -149,7 +149,7 @@ pub struct UpOptions {
     /// Add this to the wall clock, and let the control socket change it (for tests)
     #[arg(long, hide = true, value_name = "DURATION", value_parser = signed_duration, allow_hyphen_values = true)]
     pub test_clock_offset: Option<ClockOffset>,
-    /// Do without these kernel features (for tests)
+    /// Do without these features of kernel and processor (for tests)
     #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
     pub test_without: Vec<Feature>,
 }
@@ -158,7 +158,7 @@ pub struct UpOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset(pub i64);
 
-/// Features of the kernel that a test can do without.
+/// Features of the kernel and the processor that a test can do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Feature {
     /// Segmentation offload of UDP sockets.
@@ -167,6 +167,8 @@ pub enum Feature {
     UdpGro,
     /// Offloads of the TUN device.
     TunOffload,
+    /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
+    Aes,
 }
 
 fn signed_duration(text: &str) -> Result<ClockOffset, String> {
@@ -327,10 +329,10 @@ mod tests {
             "--test-clock-offset",
             "-1h",
             "--test-without",
-            "udp-gro,tun-offload",
+            "udp-gro,tun-offload,aes",
         ]);
         assert_eq!(options.test_clock_offset, Some(ClockOffset(-3_600_000)));
-        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload]);
+        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload, Feature::Aes]);
         let plain = parse(&["sidestep", "up", "a.toml"]);
         assert_eq!((plain.test_clock_offset, plain.test_without.len()), (None, 0));
         assert_eq!(signed_duration("+30s"), Ok(ClockOffset(30_000)));

@@ -130,6 +130,7 @@ struct Daemon {
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
+    hardware_aes: bool,
 }
 
 /// What the other threads tell this one.
@@ -176,7 +177,7 @@ impl Daemon {
         let mut clock = Clock::new(options.test_clock_offset.map(|o| o.0));
         let memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
-        let hardware_aes = has_aes();
+        let hardware_aes = has_aes() && !without(Feature::Aes);
         let set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
             Ok(Node::new(
@@ -196,7 +197,18 @@ impl Daemon {
         let started = clock.now().boot;
         let data = DataPath::new(device)?;
         let file = options.file.clone();
-        Ok(Daemon { file, config, node, clock, memory, data, kernel: Some(kernel), started, link_mtu })
+        Ok(Daemon {
+            file,
+            config,
+            node,
+            clock,
+            memory,
+            data,
+            kernel: Some(kernel),
+            started,
+            link_mtu,
+            hardware_aes,
+        })
     }
 
     fn serve(&mut self, options: &UpOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
@@ -379,7 +391,7 @@ impl Daemon {
         if new.node.private_key.as_bytes() != self.config.node.private_key.as_bytes() {
             return differs(Error::NeedsRestart("[node] private_key"));
         }
-        let node_config = new.to_node_config(self.link_mtu, has_aes());
+        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes);
         node_config.check().map_err(|e| e.to_string())?;
         let files = process::raise_open_files().map_err(|e| e.to_string())?;
         check_limit(&new, files).map_err(|e| e.to_string())?;
