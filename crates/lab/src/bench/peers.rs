@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use nix::sys::resource::{Resource, setrlimit};
+
 use crate::Error;
 use crate::accounting::{cpu_seconds, resident};
 use crate::bench::contender::Contender;
@@ -27,6 +29,7 @@ pub(crate) fn measure(
     builder: Builder,
     peers: u32,
 ) -> Result<ManyPeers, Error> {
+    allow_open_files();
     let mut lab = contender.lab(builder).build()?;
     // Where the others should be, nothing is, and nobody says so.
     lab.namespace(Node::Router).ip("route add blackhole 2001:db8:b1::/48\n")?;
@@ -56,4 +59,13 @@ pub(crate) fn measure(
     });
     contender.stop(&mut lab);
     watched
+}
+
+/// Lets what is started from here have as many files open as the kernel allows at all: moving endpoints are sockets,
+/// several for each peer. Where it is refused, the contender says what it lacks.
+fn allow_open_files() {
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse().ok());
+    if let Some(most) = most {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
 }

@@ -46,7 +46,9 @@ pub(crate) const GROUPS: [Group; 8] = [
         title: "UDP without loss",
         unit: "thousand datagrams/s",
         how: "The highest rate from A to B at which not one datagram of a trial was lost, found by halving. The sizes are \
-              of the payload. ≥ where the generator itself could send no faster.",
+              of the payload; each datagram is a packet of its own (no segmentation offload). ≥ where the generator \
+              itself could send no faster: without a tunnel the sender's processor carries each packet all the way, so \
+              that its speed is the limit, and a tunnel, whose work is shared by several processors, may reach more.",
         higher_is_better: true,
         metrics: &[
             metric("udp_64", "64 bytes"),

@@ -36,8 +36,8 @@ pub(crate) struct Found {
 }
 
 /// Searches with trials at rates of its choice. Doubles until something is lost, then halves the interval; where
-/// an earlier search found something (`near`), it begins close to that. What loses gets a second chance, because
-/// a busy machine only ever adds losses.
+/// an earlier search found something (`near`), it begins close to that. What loses, or is slow to send, gets a second
+/// chance, because a busy machine only ever makes things worse.
 pub(crate) fn highest_without_loss(
     near: Option<f64>,
     mut trial: impl FnMut(f64) -> Result<Trial, Error>,
@@ -49,20 +49,20 @@ pub(crate) fn highest_without_loss(
     let mut chances = 2;
     for _ in 0..TRIALS {
         let outcome = trial(rate)?;
+        let limited = outcome.rate < rate * KEEPS_UP;
+        if outcome.lost == 0 && outcome.rate > found.rate {
+            found = Found { rate: outcome.rate, limited };
+        }
+        chances -= 1;
+        if (outcome.lost > 0 || limited) && chances > 0 {
+            continue;
+        }
+        if outcome.lost == 0 && limited {
+            break;
+        }
         if outcome.lost == 0 {
-            let limited = outcome.rate < rate * KEEPS_UP;
-            if outcome.rate > found.rate {
-                found = Found { rate: outcome.rate, limited };
-            }
-            if limited {
-                break;
-            }
             passed = Some(rate);
         } else {
-            chances -= 1;
-            if chances > 0 {
-                continue;
-            }
             // What the sender did not reach was not tried.
             failed = Some(outcome.rate.clamp(passed.unwrap_or(0.0), rate));
         }

@@ -1,7 +1,7 @@
 //! The results as tables, and these as text and as Markdown.
 
 use crate::bench::contender::{KNOWN, NONE};
-use crate::bench::results::{GROUPS, Group, Results};
+use crate::bench::results::{GROUPS, Group, Metric, Results};
 
 /// A table whose first column says what a row is about.
 #[derive(Debug)]
@@ -25,10 +25,15 @@ pub(crate) fn values(results: &Results, group: &Group) -> Table {
         let Some(summary) = results.summary(contender, metric) else { return "–".into() };
         let more = if results.limited(contender, metric) { "≥ " } else { "" };
         let (median, min, max) = (number(summary.median), number(summary.min), number(summary.max));
-        format!("{more}{median} ({min}–{max})")
+        if min == max { format!("{more}{median}") } else { format!("{more}{median} ({min}–{max})") }
     });
     let title = format!("{}, {}", group.title, group.unit);
-    Table { title, how: format!("{} Median (lowest–highest).", group.how), header: header(group), rows }
+    Table {
+        title,
+        how: format!("{} Median (lowest–highest).", group.how),
+        header: header(results, group),
+        rows,
+    }
 }
 
 /// The same as multiples of two contenders that everybody knows.
@@ -51,7 +56,7 @@ pub(crate) fn ratios(results: &Results, group: &Group) -> Table {
     Table {
         title: format!("{}: of {}", group.title, bases.join(" / of ")),
         how: format!("Medians of the ratios within each repetition; {better} is better."),
-        header: header(group),
+        header: header(results, group),
         rows,
     }
 }
@@ -89,9 +94,17 @@ pub(crate) fn peers(results: &Results) -> Table {
     }
 }
 
-fn header(group: &Group) -> Vec<String> {
-    let titles = group.metrics.iter().map(|metric| metric.title.to_owned());
+fn header(results: &Results, group: &Group) -> Vec<String> {
+    let titles = measured(results, group).map(|metric| metric.title.to_owned());
     std::iter::once("contender".to_owned()).chain(titles).collect()
+}
+
+/// What was measured of anybody: a short run has fewer columns.
+fn measured<'a>(results: &'a Results, group: &'a Group) -> impl Iterator<Item = &'a Metric> {
+    let of_anybody = |metric: &&Metric| {
+        results.contenders.iter().any(|one| results.summary(&one.name, metric.key).is_some())
+    };
+    group.metrics.iter().filter(of_anybody)
 }
 
 fn rows(results: &Results, group: &Group, cell: impl Fn(&str, &str) -> String) -> Vec<Vec<String>> {
@@ -99,7 +112,7 @@ fn rows(results: &Results, group: &Group, cell: impl Fn(&str, &str) -> String) -
     let with_values = contenders.filter(|name| has_values(results, group, name));
     with_values
         .map(|name| {
-            let cells = group.metrics.iter().map(|metric| cell(name, metric.key));
+            let cells = measured(results, group).map(|metric| cell(name, metric.key));
             std::iter::once(name.to_owned()).chain(cells).collect()
         })
         .collect()
