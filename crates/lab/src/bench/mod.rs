@@ -77,6 +77,9 @@ pub struct Options {
     /// Write a page with plots, and all values, into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Measure nothing: show the values of an earlier run, from the file that --json wrote
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
     /// Put the tables into this Markdown page, between `<!-- bench:begin -->` and `<!-- bench:end -->`
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
@@ -125,12 +128,18 @@ impl Options {
 /// # Errors
 /// When a lab cannot be built, a contender that was asked for is not there, or the results cannot be written.
 pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let Some(mut results) = run::run(options, program, stop)? else {
+    let results = match &options.from {
+        Some(path) => Some(read(path)?),
+        None => run::run(options, program, stop)?,
+    };
+    let Some(mut results) = results else {
         eprintln!("interrupted");
         return Ok(ExitCode::from(130));
     };
-    results.version = version(program);
-    results.machine = machine();
+    if options.from.is_none() {
+        results.version = version(program);
+        results.machine = machine();
+    }
     for table in tables::all(&results) {
         println!("\n{}", table.text().trim_end());
     }
@@ -139,6 +148,11 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     }
     write(options, &results)?;
     Ok(if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path) -> Result<Results, Error> {
+    let text = std::fs::read(path).map_err(|source| Error::file(path, source))?;
+    serde_json::from_slice(&text).map_err(|error| Error::output(path.display().to_string(), error))
 }
 
 fn write(options: &Options, results: &Results) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! What was measured: every value of every repetition, and what they say together.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::statistics::{Summary, quantile};
 
@@ -101,33 +101,33 @@ pub(crate) const GROUPS: [Group; 8] = [
 ];
 
 /// One value.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) contender: String,
     pub(crate) metric: String,
     pub(crate) repetition: u32,
     pub(crate) value: f64,
     /// The generator could send no faster: the true value is higher.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) limited: bool,
 }
 
 /// One that took part.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) name: String,
     pub(crate) about: String,
 }
 
 /// One that did not, or a measurement that failed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Absence {
     pub(crate) what: String,
     pub(crate) why: String,
 }
 
 /// One gateway with many peers.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ManyPeers {
     pub(crate) contender: String,
     pub(crate) peers: u32,
@@ -141,7 +141,7 @@ pub(crate) struct ManyPeers {
 }
 
 /// Everything; also what goes into the JSON.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Results {
     pub(crate) version: String,
     pub(crate) machine: String,
