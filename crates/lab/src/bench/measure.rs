@@ -92,13 +92,13 @@ impl Measurement {
         }
     }
 
-    /// Carries it out between the hosts of a lab. `last` is what the same measurement gave the last time.
+    /// Carries it out between the hosts of a lab. `best` is what the same measurement gave before.
     pub(crate) fn run(
         self,
         lab: &Lab,
         processes: Option<[u32; 2]>,
         lengths: Lengths,
-        last: Option<f64>,
+        best: Option<f64>,
     ) -> Result<Vec<Value>, Error> {
         match self {
             Self::Tcp { flows, from } => {
@@ -116,7 +116,7 @@ impl Measurement {
                 }
                 Ok(values)
             }
-            Self::Udp { size } => udp(self, lab, processes, lengths, size, last),
+            Self::Udp { size } => udp(self, lab, processes, lengths, size, best),
             Self::Flood => echoes("flood", lab, lengths.echoes, None),
             Self::Paced => echoes("paced", lab, lengths.echoes / 2, Some(PACE)),
             Self::Loaded => {
@@ -156,12 +156,11 @@ pub(crate) fn all(quick: bool) -> Vec<Measurement> {
 
 /// Whether it says something about a variant: what the other ones add would be the same again.
 pub(crate) fn tells_variants_apart(measurement: Measurement) -> bool {
-    use Measurement::{Flood, Memory, Paced, Tcp, Udp};
     match measurement {
-        Tcp { flows, from } => flows == 1 || from == Site::A,
-        Udp { size } => size != 512,
-        Flood | Paced | Memory => true,
-        Measurement::Loaded => false,
+        Measurement::Tcp { from, .. } => from == Site::A,
+        Measurement::Udp { size } => size != 512,
+        Measurement::Paced | Measurement::Memory => true,
+        Measurement::Flood | Measurement::Loaded => false,
     }
 }
 
@@ -171,10 +170,10 @@ fn udp(
     processes: Option<[u32; 2]>,
     lengths: Lengths,
     size: usize,
-    last: Option<f64>,
+    best: Option<f64>,
 ) -> Result<Vec<Value>, Error> {
     let mut costs = Vec::new();
-    let found = highest_without_loss(last.map(|thousands| thousands * 1e3), |rate| {
+    let found = highest_without_loss(best.map(|thousands| thousands * 1e3), |rate| {
         let used = Used::begin(processes)?;
         let options =
             UdpOptions { rate: rate as u32, size, duration: lengths.trial, ..UdpOptions::default() };

@@ -182,9 +182,9 @@ impl Results {
         quantile(&ratios, 0.5)
     }
 
-    /// The last value of an earlier repetition.
-    pub(crate) fn last(&self, contender: &str, metric: &str) -> Option<f64> {
-        self.of(contender, metric).last().map(|sample| sample.value)
+    /// The highest value of the earlier repetitions.
+    pub(crate) fn best(&self, contender: &str, metric: &str) -> Option<f64> {
+        self.summary(contender, metric).map(|summary| summary.max)
     }
 
     /// Whether a contender of this name took part.

@@ -9,7 +9,7 @@ const START: f64 = 20_000.0;
 const LEAST: f64 = 500.0;
 
 /// Trials of one search, at most.
-const TRIALS: u32 = 12;
+const TRIALS: u32 = 14;
 
 /// The search ends when what passes and what fails are this close to each other.
 const PRECISION: f64 = 0.06;
@@ -43,7 +43,7 @@ pub(crate) fn highest_without_loss(
     mut trial: impl FnMut(f64) -> Result<Trial, Error>,
 ) -> Result<Found, Error> {
     let near = near.filter(|rate| *rate > LEAST);
-    let (mut rate, factor) = near.map_or((START, 2.0), |near| (near, 1.25));
+    let (mut rate, mut factor) = near.map_or((START, 2.0), |near| (near, 1.25));
     let (mut passed, mut failed): (Option<f64>, Option<f64>) = (None, None);
     let mut found = Found::default();
     let mut chances = 2;
@@ -73,6 +73,8 @@ pub(crate) fn highest_without_loss(
             (Some(low), Some(high)) if high - low > PRECISION * high => f64::midpoint(low, high),
             _ => break,
         };
+        // An earlier result that is far off costs a few trials, not all of them.
+        factor = (factor * factor).min(2.0);
         if rate < LEAST {
             break;
         }
@@ -100,6 +102,14 @@ mod tests {
     fn a_search_near_the_last_result_is_short() {
         let (found, trials) = search(Some(100_000.0), 110_000.0, 1e9);
         assert!((100_000.0..=110_000.0).contains(&found.rate) && !found.limited && trials <= 6, "{trials}");
+    }
+
+    #[test]
+    fn a_search_near_a_wrong_result_finds_the_limit_all_the_same() {
+        for near in [5_000.0, 1_000_000.0] {
+            let (found, _) = search(Some(near), 100_000.0, 1e9);
+            assert!((85_000.0..=100_000.0).contains(&found.rate), "{} from {near}", found.rate);
+        }
     }
 
     #[test]
