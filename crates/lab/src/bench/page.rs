@@ -20,7 +20,7 @@ const OWN_STYLE: &str = "
 .swatch.neutral { background: var(--neutral); }
 h2 { margin-top: 34px; }
 h3 { font-size: 15px; margin: 14px 0 2px; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 14px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 14px; }
 .wide { overflow-x: auto; margin-bottom: 10px; }
 td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.text { white-space: normal; }
@@ -47,8 +47,8 @@ fn introduction(results: &Results) -> String {
         "<header>\n<h1>Sidestep beside other tunnels</h1>\n<p class=\"lead\">Each contender has a lab of its own: two \
          hosts, two gateways and a router, all of them network namespaces of one machine. The measurements go from one \
          contender to the next, several times over, so that whatever slows the machine down for a while meets all of \
-         them. Bars are medians, the thin lines reach from the lowest to the highest repetition. Only ratios can be \
-         compared with another machine's.</p>\n<p class=\"lead\">{}. {}.</p>\n<div class=\"legend\">\
+         them. Bars are medians, the thin lines reach from the lowest to the highest repetition; in brackets \
+         are multiples of no tunnel, or of wireguard-go where no tunnel has no value. Only ratios can be compared with another machine's.</p>\n<p class=\"lead\">{}. {}.</p>\n<div class=\"legend\">\
          <span><i class=\"swatch faint\"></i>no tunnel</span><span><i class=\"swatch a\"></i>Sidestep</span>\
          <span><i class=\"swatch neutral\"></i>Sidestep with other settings</span>\
          <span><i class=\"swatch b\"></i>other tunnels</span></div>\n<p></p>\n</header>\n",

@@ -164,9 +164,13 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// A ratio with two digits behind the point, or none where it is large.
+/// A ratio with two digits behind the point; more where it is small, none where it is large.
 pub(crate) fn multiple(ratio: f64) -> String {
-    if ratio < 9.995 { format!("{ratio:.2}") } else { format!("{ratio:.0}") }
+    match ratio {
+        small if small < 0.0995 => format!("{small:.3}"),
+        usual if usual < 9.995 => format!("{usual:.2}"),
+        large => format!("{large:.0}"),
+    }
 }
 
 fn thousands(value: u64) -> String {
@@ -194,6 +198,6 @@ mod tests {
     fn numbers_have_about_three_digits() {
         let texts = [1_234_567.0, 999.7, 123.4, 12.34, 1.234, 0.1234].map(number);
         assert_eq!(texts, ["1,234,567", "1,000", "123", "12.3", "1.23", "0.123"]);
-        assert_eq!((multiple(0.42), multiple(23.4)), ("0.42".into(), "23".into()));
+        assert_eq!([0.007, 0.42, 23.4].map(multiple), ["0.007", "0.42", "23"]);
     }
 }
