@@ -48,7 +48,8 @@ fn introduction(results: &Results) -> String {
          hosts, two gateways and a router, all of them network namespaces of one machine. The measurements go from one \
          contender to the next, several times over, so that whatever slows the machine down for a while meets all of \
          them. Bars are medians, the thin lines reach from the lowest to the highest repetition; in brackets \
-         are multiples of no tunnel, or of wireguard-go where no tunnel has no value. Only ratios can be compared with another machine's.</p>\n<p class=\"lead\">{}. {}.</p>\n<div class=\"legend\">\
+         are multiples of no tunnel, or of wireguard-go where no tunnel has no value. Only ratios can be compared with \
+         another machine's.</p>\n<p class=\"lead\">{}. {}.</p>\n<div class=\"legend\">\
          <span><i class=\"swatch faint\"></i>no tunnel</span><span><i class=\"swatch a\"></i>Sidestep</span>\
          <span><i class=\"swatch neutral\"></i>Sidestep with other settings</span>\
          <span><i class=\"swatch b\"></i>other tunnels</span></div>\n<p></p>\n</header>\n",
