@@ -20,7 +20,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A contender in a lab of its own, running.
 struct Running {
-    // Before the lab, whose end removes what it runs in.
     contender: Box<dyn Contender>,
     lab: Lab,
 }
