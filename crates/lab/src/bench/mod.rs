@@ -28,6 +28,7 @@ mod statistics;
 mod tables;
 mod wireguard;
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -140,14 +141,24 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         results.version = version(program);
         results.machine = machine();
     }
-    for table in tables::all(&results) {
-        println!("\n{}", table.text().trim_end());
-    }
-    for failure in &results.failures {
-        println!("failed: {}: {}", failure.what, failure.why);
-    }
     write(options, &results)?;
+    // A reader that goes away has what it wanted.
+    let _ = print(options, &results);
     Ok(if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(options: &Options, results: &Results) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for table in tables::all(results) {
+        writeln!(out, "\n{}", table.text().trim_end())?;
+    }
+    for absence in results.left_out.iter().chain(&results.failures) {
+        writeln!(out, "\nNot measured: {}: {}", absence.what, absence.why)?;
+    }
+    if let Some(directory) = &options.report {
+        writeln!(out, "\nReport: {}", directory.join("index.html").display())?;
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Results, Error> {
@@ -166,7 +177,6 @@ fn write(options: &Options, results: &Results) -> Result<(), Error> {
             let path = directory.join(name);
             std::fs::write(&path, bytes).map_err(|source| Error::file(path, source))?;
         }
-        println!("\nReport: {}", directory.join("index.html").display());
     }
     options.docs.as_deref().map_or(Ok(()), |path| docs::write(results, path))
 }
