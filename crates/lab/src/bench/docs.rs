@@ -41,12 +41,7 @@ fn text(results: &Results) -> String {
         let _ = writeln!(text, "| {} | {} |", entry.name, entry.about);
     }
     for absence in &results.left_out {
-        let _ = writeln!(
-            text,
-            "| {} | left out: {} |",
-            absence.what,
-            absence.why.lines().next().unwrap_or_default()
-        );
+        let _ = writeln!(text, "| {} | left out: {} |", absence.what, one_line(&absence.why));
     }
     text.push('\n');
     for table in tables::all(results) {
@@ -55,11 +50,15 @@ fn text(results: &Results) -> String {
     if !results.failures.is_empty() {
         text.push_str("### What failed\n\n");
         for failure in &results.failures {
-            let _ = writeln!(text, "- {}: {}", failure.what, failure.why.lines().next().unwrap_or_default());
+            let _ = writeln!(text, "- {}: {}", failure.what, one_line(&failure.why));
         }
         text.push('\n');
     }
     text
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
 }
 
 #[cfg(test)]
