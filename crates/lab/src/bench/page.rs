@@ -20,7 +20,7 @@ const OWN_STYLE: &str = "
 .swatch.neutral { background: var(--neutral); }
 h2 { margin-top: 34px; }
 h3 { font-size: 15px; margin: 14px 0 2px; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 14px; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 14px; }
 .wide { overflow-x: auto; margin-bottom: 10px; }
 td { font-variant-numeric: tabular-nums; white-space: nowrap; }
 td.text { white-space: normal; }
