@@ -76,32 +76,13 @@ pub enum LabCommand {
         #[arg(long)]
         no_tunnel: bool,
     },
-    /// Compare TCP throughput and latency: no tunnel, Sidestep, and wireguard-go where it is installed
-    #[command(
-        after_help = "Examples:\n  sidestep lab bench\n  sidestep lab bench --seconds 10 --repetitions 5 \
-                            --json bench.json\n\nwireguard-go is looked for on the path; without it, that line is left out.\n\
-                            To install it: go install golang.zx2c4.com/wireguard@latest"
-    )]
-    Bench {
-        /// What the names of the labs' namespaces begin with, before a digit for each lab
-        #[arg(long, default_value = "bench")]
-        prefix: String,
-        /// Rotation interval
-        #[arg(long, default_value = "10s")]
-        rotation: String,
-        /// Seconds of TCP per measurement
-        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
-        seconds: u32,
-        /// Measurements of each
-        #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-        repetitions: u32,
-        /// The wireguard-go program, if it is not on the path
-        #[arg(long)]
-        wireguard_go: Option<PathBuf>,
-        /// Write the measurements to this file
-        #[arg(long)]
-        json: Option<PathBuf>,
-    },
+    /// Compare with no tunnel and other tunnels: throughput, latency, processor time, memory
+    #[command(after_help = "Examples:\n  sidestep lab bench --quick\n  \
+                            sidestep lab bench --report report/bench --json bench.json\n  \
+                            sidestep lab bench --against wireguard-go,sidestep-chacha --only tcp,load\n\n\
+                            Other tunnels are looked for on the path; scripts/contenders installs them below \
+                            target/tools.\nOne that is not there is left out, and named.")]
+    Bench(bench::Options),
     /// One gateway with many peers: memory, processor time, losses
     #[command(
         after_help = "Examples:\n  sidestep lab many\n  sidestep lab many --peers 50 --rotation 1s --seconds 60"
@@ -300,10 +281,7 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             let options = demo::Options { prefix, topology, rotation, seconds, report, tunnel };
             demo::run(&options, program, &stop_flag()?)
         }
-        LabCommand::Bench { prefix, rotation, seconds, repetitions, wireguard_go, json } => {
-            let options = bench::Options { prefix, rotation, seconds, repetitions, wireguard_go, json };
-            bench::run(&options, program, &stop_flag()?)
-        }
+        LabCommand::Bench(options) => bench::run(&options, program, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, rotation, seconds, json } => {
             let options = many::Options { prefix, peers, configured, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)

@@ -43,6 +43,7 @@
 //! - A measurement never repairs anything: streams have no retransmission and receivers never answer.
 #![forbid(unsafe_code)]
 
+mod accounting;
 pub mod bench;
 pub mod capture;
 mod chart;
@@ -66,7 +67,6 @@ pub mod status;
 pub mod topology;
 pub mod traffic;
 pub mod udp_stream;
-mod wireguard;
 
 pub use error::Error;
 pub use gateway::Gateway;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Error;
+use crate::accounting::{cpu_seconds, resident};
 use crate::command::{check, check_with_input, text};
 use crate::gateway::write_private;
 use crate::namespaces::Namespace;
@@ -301,22 +302,4 @@ fn base64(bytes: &[u8; 32]) -> String {
 
 fn count(status: &Value, of: impl Fn(&Value) -> u64) -> u64 {
     status["peers"].as_array().map_or(0, |peers| peers.iter().map(of).sum())
-}
-
-/// Processor time that a process has used, seconds.
-fn cpu_seconds(id: u32) -> Result<f64, Error> {
-    let path = format!("/proc/{id}/stat");
-    let stat = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
-    // proc(5): utime and stime are the 14th and 15th fields, in ticks of 10 ms; the name before may hold spaces.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: u64 = fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(ticks as f64 / 100.0)
-}
-
-/// Resident memory of a process, bytes.
-fn resident(id: u32) -> Result<u64, Error> {
-    let path = format!("/proc/{id}/status");
-    let status = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    Ok(line.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024)
 }

@@ -246,11 +246,42 @@ pub struct PingReport {
 /// # Errors
 /// When ping cannot be started or its summary is not understood. Lost replies are no error.
 pub fn ping(lab: &Lab, options: PingOptions) -> Result<PingReport, Error> {
-    let output = run(&mut ping_command(lab, options)?)?;
+    let output = run(&mut ping_command(lab, options, true)?)?;
     ping_report(&text(&output)).ok_or_else(|| {
         let detail = format!("{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
         Error::output("ping", detail)
     })
+}
+
+/// What became of each echo.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoundTrips {
+    /// Requests sent.
+    pub sent: u64,
+    /// Of those that were answered: the time it took, milliseconds.
+    pub times_ms: Vec<f64>,
+}
+
+/// Pings from one host to the other, each with its own time. Without an interval the next request leaves when the
+/// answer is there, as `ping -f` does it.
+///
+/// # Errors
+/// As [`ping()`].
+pub fn round_trips(lab: &Lab, options: PingOptions) -> Result<RoundTrips, Error> {
+    let mut command = ping_command(
+        lab,
+        PingOptions { interval: Some(options.interval.unwrap_or_default()), ..options },
+        false,
+    )?;
+    let output = text(&run(&mut command)?);
+    read_round_trips(&output).ok_or_else(|| Error::output("ping", output))
+}
+
+fn read_round_trips(text: &str) -> Option<RoundTrips> {
+    let sent = ping_report(text)?.sent;
+    let answers = text.lines().filter(|line| !line.contains("(DUP!)"));
+    let times = answers.filter_map(|line| line.split(" time=").nth(1)?.split(' ').next()?.parse().ok());
+    Some(RoundTrips { sent, times_ms: times.collect() })
 }
 
 /// Pings on their way.
@@ -264,7 +295,7 @@ impl Pings {
     /// When ping cannot be started.
     pub fn start(lab: &Lab, options: PingOptions) -> Result<Self, Error> {
         let log = lab.directory().join(format!("ping-{}.log", options.from.letter()));
-        start_fresh(ping_command(lab, options)?, &log).map(Self)
+        start_fresh(ping_command(lab, options, true)?, &log).map(Self)
     }
 
     /// Waits for the last one.
@@ -284,11 +315,14 @@ impl Pings {
     }
 }
 
-fn ping_command(lab: &Lab, options: PingOptions) -> Result<Command, Error> {
+fn ping_command(lab: &Lab, options: PingOptions, summary_only: bool) -> Result<Command, Error> {
     let to = options.from.other();
     let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (to.host(), "-6") };
     let mut command = lab.command(options.from.host_node(), "ping")?;
-    command.args([family, "-n", "-q", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
+    command.args([family, "-n", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
+    if summary_only {
+        command.arg("-q");
+    }
     match options.interval {
         Some(interval) => command.args(["-i", &interval.as_secs_f64().to_string()]),
         None => command.arg("-f"),
@@ -393,6 +427,17 @@ mod tests {
             ping_report("3 packets transmitted, 0 received, 100% packet loss, time 1ms").expect("a summary");
         assert_eq!((silent.sent, silent.received), (3, 0));
         assert_eq!(ping_report("ping: unknown host"), None);
+    }
+
+    #[test]
+    fn each_echo_has_its_time() {
+        let text = "PING x(x) 56 data bytes\n\
+            64 bytes from x: icmp_seq=1 ttl=61 time=0.053 ms\n\
+            64 bytes from x: icmp_seq=1 ttl=61 time=0.090 ms (DUP!)\n\
+            64 bytes from x: icmp_seq=3 ttl=61 time=12.3 ms\n\n--- x ping statistics ---\n\
+            3 packets transmitted, 2 received, +1 duplicates, 33% packet loss, time 4ms\n";
+        let expected = RoundTrips { sent: 3, times_ms: vec![0.053, 12.3] };
+        assert_eq!(read_round_trips(text), Some(expected));
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! A stream of numbered datagrams at a steady rate: what gets lost, doubled, reordered and how late it comes.
 //!
+//! Datagrams are due one by one, and leave one by one as long as the sender keeps up. Those that became due meanwhile
+//! leave with one system call, up to a batch: so it reaches rates at which a call for each would be the limit.
+//!
 //! The sender (`sidestep lab udp-send`) never reads, the receiver (`sidestep lab udp-receive`) never writes: the
 //! stream is strictly one-way. The receiver prints a line of JSON per second and the report at its end.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{IoSlice, IoSliceMut, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -23,6 +27,12 @@ const HEADER: usize = 20;
 
 /// Numbers beyond this are refused, so that a stray datagram cannot make the receiver allocate the world.
 const MOST: u64 = 1 << 32;
+
+/// Datagrams that one system call sends or receives at most.
+const BATCH: usize = 64;
+
+/// Datagrams longer than this are cut off; their number is in front.
+const LONGEST: usize = 9_216;
 
 /// Ranges of missing numbers that a report lists at most.
 const MOST_GAPS: usize = 200;
@@ -97,6 +107,8 @@ pub struct Sent {
     pub refused: u64,
     /// When the first one left, in milliseconds of Unix time.
     pub start_unix_ms: u64,
+    /// How long it took, in microseconds: longer than asked for where the sender could not keep up.
+    pub took_us: u64,
 }
 
 /// Sends datagrams of `size` bytes, `rate` per second, for so long.
@@ -111,29 +123,66 @@ pub fn send(
     stop: &Arc<AtomicBool>,
 ) -> Result<Sent, Error> {
     let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
-    let socket = UdpSocket::bind(any).map_err(|source| Error::system("UDP socket", source))?;
+    let failed = |source| Error::system("UDP socket", source);
+    let socket = UdpSocket::bind(any).map_err(failed)?;
     let interval = Duration::from_secs(1) / rate.max(1);
     let count = u64::try_from(duration.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX);
-    let mut datagram = filler(size.max(HEADER));
-    datagram[..4].copy_from_slice(&MAGIC);
+    let mut batch = Batch::new(to, size.max(HEADER));
     let start = Instant::now();
     let mut report = Sent { start_unix_ms: unix_nanos() / 1_000_000, ..Sent::default() };
-    for number in 0..count {
-        let due = interval.mul_f64(number as f64);
-        if let Some(early) = due.checked_sub(start.elapsed()) {
+    let mut number = 0;
+    while number < count && !stop.load(Ordering::Relaxed) {
+        if let Some(early) = interval.mul_f64(number as f64).checked_sub(start.elapsed()) {
             std::thread::sleep(early);
         }
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        datagram[4..12].copy_from_slice(&number.to_be_bytes());
-        datagram[12..20].copy_from_slice(&unix_nanos().to_be_bytes());
-        match socket.send_to(&datagram, to) {
-            Ok(_) => report.sent += 1,
-            Err(_) => report.refused += 1,
-        }
+        let due = (start.elapsed().as_nanos() / interval.as_nanos().max(1)) as u64 + 1;
+        let size = due.min(count).saturating_sub(number).clamp(1, BATCH as u64);
+        let sent = batch.send(&socket, number, size as usize);
+        report.sent += sent;
+        report.refused += size - sent;
+        number += size;
     }
+    report.took_us = u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
     Ok(report)
+}
+
+/// Datagrams that leave with one call.
+struct Batch {
+    datagrams: Vec<Vec<u8>>,
+    to: [Option<SockaddrStorage>; BATCH],
+}
+
+impl Batch {
+    fn new(to: SocketAddr, size: usize) -> Self {
+        let mut datagram = filler(size);
+        datagram[..4].copy_from_slice(&MAGIC);
+        Self { datagrams: vec![datagram; BATCH], to: [Some(to.into()); BATCH] }
+    }
+
+    /// Sends datagrams of these numbers; how many the kernel took. A refused one is not tried again.
+    fn send(&mut self, socket: &UdpSocket, first: u64, count: usize) -> u64 {
+        for (number, datagram) in (first..).zip(&mut self.datagrams[..count]) {
+            datagram[4..12].copy_from_slice(&number.to_be_bytes());
+            datagram[12..20].copy_from_slice(&unix_nanos().to_be_bytes());
+        }
+        let mut taken = 0;
+        let mut rest = &self.datagrams[..count];
+        while !rest.is_empty() {
+            let slices: Vec<[IoSlice; 1]> = rest.iter().map(|datagram| [IoSlice::new(datagram)]).collect();
+            let mut headers = MultiHeaders::preallocate(rest.len(), None);
+            let to = &self.to[..rest.len()];
+            // The kernel stops at the first that it refuses, and says why only when that is the very first.
+            match sendmmsg(socket.as_raw_fd(), &mut headers, &slices, to, [], MsgFlags::empty()) {
+                Ok(results) => {
+                    let sent = results.count();
+                    taken += sent as u64;
+                    rest = &rest[sent.max(1)..];
+                }
+                Err(_) => rest = &rest[1..],
+            }
+        }
+        taken
+    }
 }
 
 /// Receives until `stop` is set; prints a line of JSON per second to `output`.
@@ -147,12 +196,14 @@ pub fn receive(at: SocketAddr, stop: &Arc<AtomicBool>, mut output: impl Write) -
     setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).map_err(|errno| Error::system(what, errno))?;
     socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(|source| Error::system(what, source))?;
     let mut tally = Tally::default();
-    let mut buffer = vec![0; 65_536];
+    let mut buffers = vec![[0; LONGEST]; BATCH];
     while !stop.load(Ordering::Relaxed) {
-        if let Ok(length) = socket.recv(&mut buffer)
-            && let Some((number, sent)) = parse(&buffer[..length])
-        {
-            tally.count(number, sent, unix_nanos(), length);
+        let lengths = receive_batch(&socket, &mut buffers);
+        let now = unix_nanos();
+        for (buffer, length) in buffers.iter().zip(lengths) {
+            if let Some((number, sent)) = parse(&buffer[..length.min(LONGEST)]) {
+                tally.count(number, sent, now, length);
+            }
         }
         if let Some(second) = tally.finished_second() {
             let line = serde_json::to_string(&second).unwrap_or_default();
@@ -162,6 +213,15 @@ pub fn receive(at: SocketAddr, stop: &Arc<AtomicBool>, mut output: impl Write) -
         }
     }
     Ok(tally.report())
+}
+
+/// The lengths of the datagrams that are there, or of the first that comes within the socket's patience.
+fn receive_batch(socket: &UdpSocket, buffers: &mut [[u8; LONGEST]]) -> Vec<usize> {
+    let mut headers = MultiHeaders::<()>::preallocate(buffers.len(), None);
+    let mut slices: Vec<[IoSliceMut; 1]> =
+        buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
+    let received = recvmmsg(socket.as_raw_fd(), &mut headers, &mut slices, MsgFlags::MSG_WAITFORONE, None);
+    received.map_or_else(|_| Vec::new(), |messages| messages.map(|message| message.bytes).collect())
 }
 
 /// Bytes that are easily recognised in a capture, should they ever show up in one.

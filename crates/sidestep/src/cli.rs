@@ -152,7 +152,7 @@ pub struct UpOptions {
     /// Renew keys at this age (for tests)
     #[arg(long, hide = true, value_name = "DURATION", value_parser = config::parse_duration)]
     pub test_rekey_after: Option<Duration>,
-    /// Do without these kernel features (for tests)
+    /// Do without these features of kernel and processor (for tests)
     #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
     pub test_without: Vec<Feature>,
 }
@@ -161,7 +161,7 @@ pub struct UpOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset(pub i64);
 
-/// Features of the kernel that a test can do without.
+/// Features of the kernel and the processor that a test can do without.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Feature {
     /// Segmentation offload of UDP sockets.
@@ -176,6 +176,8 @@ pub enum Feature {
     TunQueues,
     /// One socket for all rendezvous endpoints.
     SkLookup,
+    /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
+    Aes,
 }
 
 fn signed_duration(text: &str) -> Result<ClockOffset, String> {
@@ -336,10 +338,10 @@ mod tests {
             "--test-clock-offset",
             "-1h",
             "--test-without",
-            "udp-gro,tun-offload",
+            "udp-gro,tun-offload,aes",
         ]);
         assert_eq!(options.test_clock_offset, Some(ClockOffset(-3_600_000)));
-        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload]);
+        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload, Feature::Aes]);
         let plain = parse(&["sidestep", "up", "a.toml"]);
         assert_eq!((plain.test_clock_offset, plain.test_without.len()), (None, 0));
         assert_eq!(signed_duration("+30s"), Ok(ClockOffset(30_000)));

@@ -149,6 +149,7 @@ struct Daemon {
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
+    hardware_aes: bool,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     asking: Option<Asking>,
@@ -248,7 +249,7 @@ impl Daemon {
         let mut clock = Clock::new(options.test_clock_offset.map(|o| o.0));
         let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
-        let hardware_aes = has_aes();
+        let hardware_aes = has_aes() && !without(Feature::Aes);
         let mut set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes);
@@ -280,6 +281,7 @@ impl Daemon {
             asking: None,
             reloading: false,
             reload_again: Vec::new(),
+            hardware_aes,
         })
     }
 
@@ -500,7 +502,7 @@ impl Daemon {
         if new.node.private_key.as_bytes() != self.config.node.private_key.as_bytes() {
             return differs(Error::NeedsRestart("[node] private_key"));
         }
-        let node_config = new.to_node_config(self.link_mtu, has_aes());
+        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes);
         check_limit(&new, self.shared).map_err(|e| e.to_string())?;
         let (answer, applied) = mpsc::channel();
         threads.tell(Command::Apply { config: Box::new(new.clone()), answer });

@@ -1,0 +1,81 @@
+//! The tables in a Markdown page, between two marks; what people wrote around them stays.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::Error;
+use crate::bench::results::Results;
+use crate::bench::tables;
+
+const BEGIN: &str = "<!-- bench:begin -->";
+const END: &str = "<!-- bench:end -->";
+
+/// Puts the tables into a page.
+///
+/// # Errors
+/// When it cannot be read or written, or has no marks.
+pub(crate) fn write(results: &Results, path: &Path) -> Result<(), Error> {
+    let failed = |source| Error::file(path, source);
+    let page = std::fs::read_to_string(path).map_err(failed)?;
+    let page = replace(&page, &text(results)).ok_or_else(|| {
+        let path = path.display();
+        Error::Usage(format!(
+            "{path}: the tables go between the lines `{BEGIN}` and `{END}`: please add them"
+        ))
+    })?;
+    std::fs::write(path, page).map_err(failed)
+}
+
+fn replace(page: &str, tables: &str) -> Option<String> {
+    let (before, rest) = page.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+}
+
+fn text(results: &Results) -> String {
+    let mut text = format!(
+        "Sidestep {}. {}. {}.\n\n| contender | what it is |\n|---|---|\n",
+        results.version, results.machine, results.settings
+    );
+    for entry in &results.contenders {
+        let _ = writeln!(text, "| {} | {} |", entry.name, entry.about);
+    }
+    for absence in &results.left_out {
+        let _ = writeln!(text, "| {} | left out: {} |", absence.what, one_line(&absence.why));
+    }
+    text.push('\n');
+    for table in tables::all(results) {
+        text.push_str(&table.markdown());
+    }
+    if !results.failures.is_empty() {
+        text.push_str("### What failed\n\n");
+        for failure in &results.failures {
+            let _ = writeln!(text, "- {}: {}", failure.what, one_line(&failure.why));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::results::tests::example;
+
+    #[test]
+    fn what_stands_around_the_tables_stays() {
+        let page = "# Title\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nprose\n";
+        let new = replace(page, &text(&example())).expect("marks");
+        assert!(
+            new.starts_with("# Title\n<!-- bench:begin -->\n")
+                && new.ends_with("<!-- bench:end -->\nprose\n")
+        );
+        assert!(new.contains("| sidestep | 3,000") && !new.contains("old"));
+        assert_eq!(replace(&new, &text(&example())), Some(new.clone()), "a second run changes nothing");
+        assert_eq!(replace("no marks", ""), None);
+    }
+}

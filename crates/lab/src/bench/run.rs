@@ -1,0 +1,215 @@
+//! The run: labs for all contenders side by side, and the measurements one after the other, each for all contenders
+//! before the next one.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::bench::Options;
+use crate::bench::contender::{Choice, Contender, NONE, choose};
+use crate::bench::measure::{self, Lengths, Measurement, tells_variants_apart};
+use crate::bench::peers;
+use crate::bench::results::{Absence, Entry, Results, Sample};
+use crate::lab::{Builder, Lab};
+use crate::topology::{Node, Site};
+
+/// How long a tunnel may take to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A contender in a lab of its own, running.
+struct Running {
+    contender: Box<dyn Contender>,
+    lab: Lab,
+}
+
+impl Running {
+    fn start(mut contender: Box<dyn Contender>, builder: Builder) -> Result<Self, Error> {
+        let mut lab = contender.lab(builder).build()?;
+        let started = contender.start(&mut lab, 0).and_then(|()| {
+            if contender.name() != NONE && !lab.has_tunnel() {
+                close_other_ways(&lab)?;
+            }
+            lab.wait_connected(PATIENCE)
+        });
+        if let Err(error) = started {
+            contender.stop(&mut lab);
+            return Err(error);
+        }
+        Ok(Self { contender, lab })
+    }
+
+    fn name(&self) -> &str {
+        self.contender.name()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.contender.stop(&mut self.lab);
+    }
+}
+
+/// Takes the routes of the plain lab away at its router: what comes through now has come through the tunnel.
+fn close_other_ways(lab: &Lab) -> Result<(), Error> {
+    let lines = [Site::A, Site::B].map(|site| {
+        let [v6, v4] = site.inner_prefixes();
+        format!("route del {v6}\nroute del {v4}\n")
+    });
+    lab.namespace(Node::Router).ip(&lines.concat())
+}
+
+/// Measures everything; nothing, if interrupted.
+pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Result<Option<Results>, Error> {
+    let begun = Instant::now();
+    let Choice { contenders, left_out } = choose(&options.against, options.quick, &options.rotation)?;
+    let mut results = Results { settings: options.settings(), ..Results::default() };
+    for absence in &left_out {
+        eprintln!("{} is left out: {}", absence.what, absence.why);
+    }
+    results.left_out = left_out;
+    let mut running = Vec::new();
+    for (number, contender) in contenders.into_iter().enumerate() {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let entry = Entry { name: contender.name().to_owned(), about: contender.about() };
+        eprintln!("starting {}: {}", entry.name, entry.about);
+        let builder = Lab::builder(program).prefix(&format!("{}{number}", options.prefix));
+        match Running::start(contender, builder) {
+            Ok(one) => {
+                running.push(one);
+                results.contenders.push(entry);
+            }
+            // A tunnel that was asked for by name, and no tunnel and our own, are not to be missing silently.
+            Err(error) if number < 2 || !options.against.is_empty() => return Err(error),
+            Err(error) => {
+                eprintln!("{} is left out: it does not start: {error}", entry.name);
+                results.left_out.push(Absence { what: entry.name, why: format!("does not start: {error}") });
+            }
+        }
+    }
+    if !repetitions(options, &mut running, &mut results, stop) {
+        return Ok(None);
+    }
+    drop(running);
+    if options.measures("peers") && !many_peers(options, program, &mut results, stop)? {
+        return Ok(None);
+    }
+    results.minutes = begun.elapsed().as_secs_f64() / 60.0;
+    Ok(Some(results))
+}
+
+/// All repetitions of all measurements; false, if interrupted.
+fn repetitions(options: &Options, running: &mut [Running], results: &mut Results, stop: &AtomicBool) -> bool {
+    let measurements: Vec<Measurement> = measure::all(options.quick)
+        .into_iter()
+        .filter(|measurement| options.measures(measurement.kind()))
+        .collect();
+    let wanted = |one: &Running, measurement| {
+        options.everything || !one.contender.is_variant() || tells_variants_apart(measurement)
+    };
+    let pairs =
+        measurements.iter().flat_map(|measurement| running.iter().map(|one| wanted(one, *measurement)));
+    let total = pairs.filter(|wanted| *wanted).count() * options.repetitions() as usize;
+    let begun = Instant::now();
+    let mut done = 0;
+    for repetition in 1..=options.repetitions() {
+        for measurement in &measurements {
+            for one in running.iter_mut().filter(|one| wanted(one, *measurement)) {
+                if stop.load(Ordering::Relaxed) {
+                    return false;
+                }
+                let outcome = visit(one, *measurement, options.lengths(), repetition, results);
+                done += 1;
+                let left = begun.elapsed().as_secs_f64() / f64::from(done) * (total as f64 - f64::from(done));
+                eprintln!(
+                    "[{done:>3} of {total}, {:>4.1} min left] {repetition}: {:<20} {:<18} {outcome}",
+                    left / 60.0,
+                    one.name(),
+                    measurement.title(),
+                );
+            }
+        }
+    }
+    true
+}
+
+/// One measurement of one contender; what to say about it.
+fn visit(
+    one: &mut Running,
+    measurement: Measurement,
+    lengths: Lengths,
+    repetition: u32,
+    results: &mut Results,
+) -> String {
+    let name = one.name().to_owned();
+    let processes = one.contender.processes(&mut one.lab);
+    let best = results.best(&name, &measurement.key());
+    let values = match measurement.run(&one.lab, processes, lengths, best) {
+        Ok(values) => values,
+        // One that fails in one discipline may still take part in the others.
+        Err(error) => {
+            let what = format!("{name}, {}, repetition {repetition}", measurement.title());
+            results.failures.push(Absence { what, why: error.to_string() });
+            return format!("failed: {error}");
+        }
+    };
+    let said = values.first().map_or("not applicable".into(), |(_, value, limited)| {
+        let more = if *limited { "at least " } else { "" };
+        format!("{more}{value:.1} {}", measurement.unit())
+    });
+    results.samples.extend(values.into_iter().map(|(metric, value, limited)| Sample {
+        contender: name.clone(),
+        metric,
+        repetition,
+        value,
+        limited,
+    }));
+    said
+}
+
+/// The part with many peers; false, if interrupted.
+fn many_peers(
+    options: &Options,
+    program: &Path,
+    results: &mut Results,
+    stop: &AtomicBool,
+) -> Result<bool, Error> {
+    for peers in options.peers() {
+        let choice = choose(&options.against, options.quick, &options.rotation)?;
+        for mut contender in choice.contenders {
+            let name = contender.name().to_owned();
+            if !contender.has_peers() || contender.is_variant() || !results.has(&name) {
+                continue;
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            eprint!("{name} with {peers} peers: ");
+            let _ = std::io::stderr().flush();
+            let builder =
+                Lab::builder(program).prefix(&format!("{}p", options.prefix)).rotation(&options.rotation);
+            match peers::measure(contender.as_mut(), builder, peers) {
+                Ok(measured) => {
+                    eprintln!(
+                        "{:.1} MB, {:.1} % of a processor, p50 {:.0} µs, there after {:.1} s",
+                        measured.resident_mb,
+                        measured.idle_share * 100.0,
+                        measured.p50_us,
+                        measured.start_s
+                    );
+                    results.peers.push(measured);
+                }
+                Err(error) => {
+                    eprintln!("failed: {error}");
+                    // Often the machine's own limits, of which the error tells.
+                    let what = format!("{name} with {peers} peers");
+                    results.left_out.push(Absence { what, why: error.to_string() });
+                }
+            }
+        }
+    }
+    Ok(true)
+}
