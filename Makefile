@@ -52,6 +52,12 @@ bench: build ## beside no tunnel and other tunnels, 25 minutes (BENCH=--quick: 3
 	mkdir -p report/bench
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab bench --report report/bench $(BENCH)
 
+.PHONY: bench-code
+bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving; many peers
+	@scripts/setup build
+	cargo bench $(LOCKED) --package wire --package mt6d
+	cargo run --release $(LOCKED) --package mt6d --example peers
+
 .PHONY: lint
 lint: ## formatting, clippy, licences and sources of dependencies, shell scripts
 	@scripts/setup build lint
