@@ -98,11 +98,13 @@ impl Converter<'_> {
         let addresses: Vec<_> = addresses
             .map(|text| self.value("addresses", Some(text), |text| value::interface_address(text)))
             .collect();
+        let spin = self.optional("spin", table.spin.as_ref(), |text| value::spin(text));
         Some(Tunnel {
             name: name?,
             mtu: mtu?,
             addresses: addresses.into_iter().collect::<Option<_>>()?,
             realtime: table.realtime.unwrap_or(true),
+            spin: spin?.unwrap_or_default(),
         })
     }
 

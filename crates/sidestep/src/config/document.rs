@@ -39,6 +39,7 @@ pub(super) struct Tunnel {
     #[serde(default)]
     pub addresses: Vec<Spanned<String>>,
     pub realtime: Option<bool>,
+    pub spin: Text,
 }
 
 #[derive(Debug, Deserialize)]

@@ -15,6 +15,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
@@ -62,6 +63,8 @@ pub struct Tunnel {
     pub addresses: Vec<IpNet>,
     /// Packets go before ordinary programs where processors are short: latency stays low, and a flood is felt by them.
     pub realtime: bool,
+    /// How long to look for packets before sleeping, where they come in quick succession; at most a millisecond.
+    pub spin: Duration,
 }
 
 /// Why there is no configuration.

@@ -24,17 +24,18 @@ fn problem<T>(label: impl Into<String>, help: impl Into<String>) -> Result<T, Pr
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let milliseconds = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
+    let microseconds = match unit {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
         "" if !number.is_empty() => return Err(format!("a unit is missing: write {number}s for seconds")),
         _ => return Err("write a whole number and a unit, like 500ms, 10s, 1m or 1h".to_owned()),
     };
-    let number = number.parse::<u64>().ok().and_then(|n| n.checked_mul(milliseconds));
+    let number = number.parse::<u64>().ok().and_then(|n| n.checked_mul(microseconds));
     number
-        .map(Duration::from_millis)
+        .map(Duration::from_micros)
         .ok_or_else(|| "write a smaller whole number and a unit, like 10s".to_owned())
 }
 
@@ -46,6 +47,16 @@ pub(super) fn rotation(text: &str) -> Result<Duration, Problem> {
 /// How often something is sent at least.
 pub(super) fn keepalive(text: &str) -> Result<Duration, Problem> {
     in_range(text, "a keepalive is 1s to 1h; 25s suits most firewalls")
+}
+
+/// How long to look for packets before sleeping.
+pub(super) fn spin(text: &str) -> Result<Duration, Problem> {
+    const HELP: &str = "write 0us to 1ms; 50us suits machines with a processor to spare";
+    match parse_duration(text) {
+        Ok(duration) if duration <= Duration::from_millis(1) => Ok(duration),
+        Ok(_) => problem("out of range", HELP),
+        Err(_) => problem("not a duration", HELP),
+    }
 }
 
 fn in_range(text: &str, range: &str) -> Result<Duration, Problem> {

@@ -14,6 +14,7 @@ mod data;
 mod kernel;
 mod memory;
 mod report;
+mod wait;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,7 @@ use clock::Clock;
 use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Kernel, Outcome};
 use memory::Memory;
+use wait::Wait;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
 mod token {
@@ -348,6 +350,7 @@ impl Daemon {
             poller.add(shared, token::SHARED, linux::event::Interest::Readable)?;
         }
         let mut events = Events::with_capacity(256);
+        let mut waiting = Wait::new(self.config.tunnel.spin);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
         // Whether something was left to do when its share of a turn was over.
         let mut busy = false;
@@ -368,7 +371,7 @@ impl Daemon {
             busy |= self.node.has_actions();
             let now = self.clock.now();
             let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
-            poller.wait(&mut events, Some(wait))?;
+            waiting.wait(&poller, &mut events, wait)?;
             let now = self.clock.now();
             if now.boot >= self.node.deadline() {
                 self.data.timeout(&mut self.node, now);
@@ -498,6 +501,9 @@ impl Daemon {
         }
         if new.tunnel.realtime != self.config.tunnel.realtime {
             return differs(Error::NeedsRestart("[tunnel] realtime"));
+        }
+        if new.tunnel.spin != self.config.tunnel.spin {
+            return differs(Error::NeedsRestart("[tunnel] spin"));
         }
         if new.node.private_key.as_bytes() != self.config.node.private_key.as_bytes() {
             return differs(Error::NeedsRestart("[node] private_key"));
