@@ -50,6 +50,17 @@ struct Way {
     room: usize,
 }
 
+/// The largest inner packet of this form that fits so many bytes in one piece.
+fn whole_in(room: usize, form: Option<Form>) -> u16 {
+    let packet = match form {
+        None => room,
+        Some(Form::Elided) => room + 32,
+        // Before a pair has its context its packets may be split: what counts is what it will have.
+        Some(_) => room + 32 - Form::Context(0).extra(),
+    };
+    packet as u16
+}
+
 impl Session {
     /// The inner MTU for packets of this form: what fits, but never less than IPv6 demands (then they are split).
     fn inner_mtu(&self, form: Option<Form>) -> u16 {
@@ -59,13 +70,8 @@ impl Session {
 
     /// The same for some path MTU.
     fn inner_mtu_of(path: u16, form: Option<Form>) -> u16 {
-        let room = usize::from(path) - OUTER - seal::OVERHEAD;
-        match form {
-            // Before a pair has its context its packets may be split: what counts is what it will have.
-            Some(Form::Elided) => (room + 32).max(BASE.into()) as u16,
-            Some(_) => (room + 32 - Form::Context(0).extra()).max(BASE.into()) as u16,
-            None => room as u16,
-        }
+        let whole = whole_in(usize::from(path) - OUTER - seal::OVERHEAD, form);
+        if form.is_some() { whole.max(BASE) } else { whole }
     }
 
     /// The inner MTUs, as routes would have them.
@@ -102,9 +108,8 @@ impl Session {
         let limit = self.inner_mtu(form);
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
         // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
-        let path = self.path_mtu.get();
-        let room = usize::from(path) - OUTER - seal::OVERHEAD;
-        let fits = Self::inner_mtu_of(path, form) - (room % seal::BLOCK) as u16;
+        let room = usize::from(self.path_mtu.get()) - OUTER - seal::OVERHEAD;
+        let fits = whole_in(room - room % seal::BLOCK, form);
         let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
 

@@ -198,8 +198,9 @@ fn checksum(packet: &[u8], transport: usize) -> u16 {
 
 #[test]
 fn the_maximum_segment_size_is_clamped_to_what_fits() {
+    // In whole blocks of 16 bytes: of 1432, 1332 and 1212 bytes, 1424, 1328 and 1200.
     for (mtu, v6, v4) in
-        [(1500, 1461 - 60, 1432 - 40), (1400, 1361 - 60, 1332 - 40), (1280, 1280 - 60, 1212 - 40)]
+        [(1500, 1453 - 60, 1424 - 40), (1400, 1357 - 60, 1328 - 40), (1280, 1229 - 60, 1200 - 40)]
     {
         let mut network = on_path(mtu, true);
         network.start();
