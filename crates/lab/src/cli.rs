@@ -139,6 +139,9 @@ pub enum LabCommand {
         /// How long
         #[arg(long, default_value_t = 10.0)]
         seconds: f64,
+        /// Hand datagrams that leave together to the kernel as one packet
+        #[arg(long)]
+        batched: bool,
     },
     /// Receive numbered datagrams, report each second and at the end
     #[command(hide = true)]
@@ -146,6 +149,9 @@ pub enum LabCommand {
         /// Address and port to receive at
         #[arg(long)]
         listen: SocketAddr,
+        /// Take packets of several datagrams uncut
+        #[arg(long)]
+        batched: bool,
     },
     /// Write an interface's packets to a pcap file
     #[command(hide = true)]
@@ -300,13 +306,13 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             };
             sixin4::run(&endpoint, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
-        LabCommand::UdpSend { to, rate, size, seconds } => {
+        LabCommand::UdpSend { to, rate, size, seconds, batched } => {
             let duration =
                 Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()))?;
-            print_json(&udp_stream::send(to, rate, size, duration, &stop_flag()?)?)
+            print_json(&udp_stream::send(to, rate, size, duration, batched, &stop_flag()?)?)
         }
-        LabCommand::UdpReceive { listen } => {
-            print_json(&udp_stream::receive(listen, &stop_flag()?, std::io::stdout())?)
+        LabCommand::UdpReceive { listen, batched } => {
+            print_json(&udp_stream::receive(listen, batched, &stop_flag()?, std::io::stdout())?)
         }
         LabCommand::Capture { interface, file } => {
             capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)

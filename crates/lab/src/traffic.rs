@@ -30,6 +30,8 @@ pub struct UdpOptions {
     pub port: u16,
     /// IPv4 in place of IPv6.
     pub ipv4: bool,
+    /// Datagrams that leave together are one packet to the kernel.
+    pub batched: bool,
 }
 
 impl Default for UdpOptions {
@@ -41,6 +43,7 @@ impl Default for UdpOptions {
             duration: Duration::from_secs(10),
             port: 4242,
             ipv4: false,
+            batched: false,
         }
     }
 }
@@ -74,14 +77,14 @@ impl UdpStream {
         let address = if options.ipv4 { to.host_v4() } else { to.host() };
         let target = SocketAddr::new(address, options.port).to_string();
         let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
-        let receiver = start_fresh(
-            lab.own_command(to.host_node(), &["udp-receive", "--listen", &target])?,
-            &log("receiver"),
-        )?;
+        let batched: &[&str] = if options.batched { &["--batched"] } else { &[] };
+        let words = [&["udp-receive", "--listen", &target], batched].concat();
+        let receiver = start_fresh(lab.own_command(to.host_node(), &words)?, &log("receiver"))?;
         wait_listening(&receiver, "udp", options.port)?;
         let (rate, size) = (options.rate.to_string(), options.size.to_string());
         let seconds = options.duration.as_secs_f64().to_string();
         let words = ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", &seconds];
+        let words = [&words, batched].concat();
         let sender = start_fresh(lab.own_command(options.from.host_node(), &words)?, &log("sender"))?;
         Ok(Self { sender, receiver, limit: options.duration + Duration::from_secs(10) })
     }

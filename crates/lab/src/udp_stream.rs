@@ -3,6 +3,9 @@
 //! Datagrams are due one by one, and leave one by one as long as the sender keeps up. Those that became due meanwhile
 //! leave with one system call, up to a batch: so it reaches rates at which a call for each would be the limit.
 //!
+//! Batched, such a call hands them to the kernel as a single packet that it cuts late or never (`UDP_SEGMENT`, as QUIC
+//! servers send), and the receiver takes them uncut (`UDP_GRO`): otherwise each is carried all the way on its own.
+//!
 //! The sender (`sidestep lab udp-send`) never reads, the receiver (`sidestep lab udp-receive`) never writes: the
 //! stream is strictly one-way. The receiver prints a line of JSON per second and the report at its end.
 
@@ -14,7 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use nix::sys::socket::{MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, setsockopt, sockopt};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg,
+    sendmmsg, sendmsg, setsockopt, sockopt,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -31,8 +37,14 @@ const MOST: u64 = 1 << 32;
 /// Datagrams that one system call sends or receives at most.
 const BATCH: usize = 64;
 
-/// Datagrams longer than this are cut off; their number is in front.
-const LONGEST: usize = 9_216;
+/// Bytes that the kernel takes as one packet to be cut, and some headers less.
+const LONGEST_BATCH: usize = 65_000;
+
+/// No datagram is longer, and no packet of several.
+const LONGEST: usize = 65_535;
+
+/// What may wait at the receiver: it is not what is measured, and may have to share its processor with what is.
+const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// Ranges of missing numbers that a report lists at most.
 const MOST_GAPS: usize = 200;
@@ -70,7 +82,7 @@ pub struct Latency {
 impl Latency {
     /// Percentiles of these values, which get sorted.
     fn of(values: &mut [f32]) -> Self {
-        values.sort_by(f32::total_cmp);
+        values.sort_unstable_by(f32::total_cmp);
         let at = |part: f64| {
             let index = (values.len() as f64 * part) as usize;
             values.get(index.min(values.len().saturating_sub(1))).copied().map_or(0.0, f64::from)
@@ -111,7 +123,8 @@ pub struct Sent {
     pub took_us: u64,
 }
 
-/// Sends datagrams of `size` bytes, `rate` per second, for so long.
+/// Sends datagrams of `size` bytes, `rate` per second, for so long. `batched`: those that leave together are one packet
+/// to the kernel.
 ///
 /// # Errors
 /// When no socket can be had.
@@ -120,6 +133,7 @@ pub fn send(
     rate: u32,
     size: usize,
     duration: Duration,
+    batched: bool,
     stop: &Arc<AtomicBool>,
 ) -> Result<Sent, Error> {
     let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
@@ -127,7 +141,7 @@ pub fn send(
     let socket = UdpSocket::bind(any).map_err(failed)?;
     let interval = Duration::from_secs(1) / rate.max(1);
     let count = u64::try_from(duration.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u64::MAX);
-    let mut batch = Batch::new(to, size.max(HEADER));
+    let mut batch = Batch::new(to, size.max(HEADER), batched);
     let start = Instant::now();
     let mut report = Sent { start_unix_ms: unix_nanos() / 1_000_000, ..Sent::default() };
     let mut number = 0;
@@ -136,7 +150,7 @@ pub fn send(
             std::thread::sleep(early);
         }
         let due = (start.elapsed().as_nanos() / interval.as_nanos().max(1)) as u64 + 1;
-        let size = due.min(count).saturating_sub(number).clamp(1, BATCH as u64);
+        let size = due.min(count).saturating_sub(number).clamp(1, batch.most() as u64);
         let sent = batch.send(&socket, number, size as usize);
         report.sent += sent;
         report.refused += size - sent;
@@ -148,31 +162,55 @@ pub fn send(
 
 /// Datagrams that leave with one call.
 struct Batch {
-    datagrams: Vec<Vec<u8>>,
+    /// One behind the other.
+    datagrams: Vec<u8>,
+    size: usize,
     to: [Option<SockaddrStorage>; BATCH],
+    /// As a single packet to the kernel.
+    whole: bool,
 }
 
 impl Batch {
-    fn new(to: SocketAddr, size: usize) -> Self {
+    fn new(to: SocketAddr, size: usize, whole: bool) -> Self {
         let mut datagram = filler(size);
         datagram[..4].copy_from_slice(&MAGIC);
-        Self { datagrams: vec![datagram; BATCH], to: [Some(to.into()); BATCH] }
+        Self { datagrams: datagram.repeat(BATCH), size, to: [Some(to.into()); BATCH], whole }
+    }
+
+    /// How many can leave together.
+    fn most(&self) -> usize {
+        if self.whole { (LONGEST_BATCH / self.size).clamp(1, BATCH) } else { BATCH }
     }
 
     /// Sends datagrams of these numbers; how many the kernel took. A refused one is not tried again.
     fn send(&mut self, socket: &UdpSocket, first: u64, count: usize) -> u64 {
-        for (number, datagram) in (first..).zip(&mut self.datagrams[..count]) {
+        let now = unix_nanos().to_be_bytes();
+        for (number, datagram) in (first..first + count as u64).zip(self.datagrams.chunks_mut(self.size)) {
             datagram[4..12].copy_from_slice(&number.to_be_bytes());
-            datagram[12..20].copy_from_slice(&unix_nanos().to_be_bytes());
+            datagram[12..20].copy_from_slice(&now);
         }
+        if self.whole { self.send_whole(socket, count) } else { self.send_each(socket, count) }
+    }
+
+    fn send_whole(&self, socket: &UdpSocket, count: usize) -> u64 {
+        // Longer than any datagram can be: the kernel refuses it anyway.
+        let Ok(size) = u16::try_from(self.size) else { return 0 };
+        let slices = [IoSlice::new(&self.datagrams[..count * self.size])];
+        let segments = [ControlMessage::UdpGsoSegments(&size)];
+        let sent = sendmsg(socket.as_raw_fd(), &slices, &segments, MsgFlags::empty(), self.to[0].as_ref());
+        sent.map_or(0, |_| count as u64)
+    }
+
+    fn send_each(&self, socket: &UdpSocket, count: usize) -> u64 {
+        let slices: Vec<[IoSlice; 1]> =
+            self.datagrams.chunks(self.size).take(count).map(|datagram| [IoSlice::new(datagram)]).collect();
         let mut taken = 0;
-        let mut rest = &self.datagrams[..count];
+        let mut rest = &slices[..];
         while !rest.is_empty() {
-            let slices: Vec<[IoSlice; 1]> = rest.iter().map(|datagram| [IoSlice::new(datagram)]).collect();
             let mut headers = MultiHeaders::preallocate(rest.len(), None);
             let to = &self.to[..rest.len()];
             // The kernel stops at the first that it refuses, and says why only when that is the very first.
-            match sendmmsg(socket.as_raw_fd(), &mut headers, &slices, to, [], MsgFlags::empty()) {
+            match sendmmsg(socket.as_raw_fd(), &mut headers, rest, to, [], MsgFlags::empty()) {
                 Ok(results) => {
                     let sent = results.count();
                     taken += sent as u64;
@@ -185,24 +223,33 @@ impl Batch {
     }
 }
 
-/// Receives until `stop` is set; prints a line of JSON per second to `output`.
+/// Receives until `stop` is set; prints a line of JSON per second to `output`. `batched`: takes packets of several
+/// datagrams uncut.
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub fn receive(at: SocketAddr, stop: &Arc<AtomicBool>, mut output: impl Write) -> Result<Received, Error> {
+pub fn receive(
+    at: SocketAddr,
+    batched: bool,
+    stop: &Arc<AtomicBool>,
+    mut output: impl Write,
+) -> Result<Received, Error> {
     let socket =
         UdpSocket::bind(at).map_err(|source| Error::system(format!("UDP socket at {at}"), source))?;
     let what = "UDP socket options";
-    setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).map_err(|errno| Error::system(what, errno))?;
+    setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).map_err(|errno| Error::system(what, errno))?;
+    setsockopt(&socket, sockopt::UdpGroSegment, &batched).map_err(|errno| Error::system(what, errno))?;
     socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(|source| Error::system(what, source))?;
     let mut tally = Tally::default();
     let mut buffers = vec![[0; LONGEST]; BATCH];
     while !stop.load(Ordering::Relaxed) {
-        let lengths = receive_batch(&socket, &mut buffers);
+        let packets = receive_batch(&socket, &mut buffers);
         let now = unix_nanos();
-        for (buffer, length) in buffers.iter().zip(lengths) {
-            if let Some((number, sent)) = parse(&buffer[..length.min(LONGEST)]) {
-                tally.count(number, sent, now, length);
+        for (buffer, packet) in buffers.iter().zip(packets) {
+            for datagram in buffer[..packet.length].chunks(packet.segment) {
+                if let Some((number, sent)) = parse(datagram) {
+                    tally.count(number, sent, now, datagram.len());
+                }
             }
         }
         if let Some(second) = tally.finished_second() {
@@ -215,13 +262,30 @@ pub fn receive(at: SocketAddr, stop: &Arc<AtomicBool>, mut output: impl Write) -
     Ok(tally.report())
 }
 
-/// The lengths of the datagrams that are there, or of the first that comes within the socket's patience.
-fn receive_batch(socket: &UdpSocket, buffers: &mut [[u8; LONGEST]]) -> Vec<usize> {
-    let mut headers = MultiHeaders::<()>::preallocate(buffers.len(), None);
+/// What the kernel handed over at once: one datagram, or several of one length of which only the last may be shorter.
+struct Packet {
+    length: usize,
+    /// The datagrams' length, never 0.
+    segment: usize,
+}
+
+impl Packet {
+    fn of(message: &RecvMsg<()>) -> Self {
+        let segment = message.cmsgs().into_iter().flatten().find_map(|control| match control {
+            ControlMessageOwned::UdpGroSegments(size) => usize::try_from(size).ok(),
+            _ => None,
+        });
+        Self { length: message.bytes, segment: segment.unwrap_or(message.bytes).max(1) }
+    }
+}
+
+/// The packets that are there, or the first that comes within the socket's patience.
+fn receive_batch(socket: &UdpSocket, buffers: &mut [[u8; LONGEST]]) -> Vec<Packet> {
+    let mut headers = MultiHeaders::<()>::preallocate(buffers.len(), Some(nix::cmsg_space!(i32)));
     let mut slices: Vec<[IoSliceMut; 1]> =
         buffers.iter_mut().map(|buffer| [IoSliceMut::new(buffer)]).collect();
     let received = recvmmsg(socket.as_raw_fd(), &mut headers, &mut slices, MsgFlags::MSG_WAITFORONE, None);
-    received.map_or_else(|_| Vec::new(), |messages| messages.map(|message| message.bytes).collect())
+    received.map_or_else(|_| Vec::new(), |messages| messages.map(|message| Packet::of(&message)).collect())
 }
 
 /// Bytes that are easily recognised in a capture, should they ever show up in one.
@@ -349,20 +413,42 @@ mod tests {
         assert_eq!((latency.p50, latency.p99, latency.max), (50.0, 99.0, 99.0));
     }
 
-    #[test]
-    fn a_stream_over_loopback_arrives_whole() {
-        let at: SocketAddr = "127.0.0.1:47811".parse().expect("an address");
+    /// What arrives of 1,000 datagrams over loopback, of the lengths that a packet of several has to cope with.
+    fn over_loopback(port: u16, size: usize, batched: [bool; 2]) {
+        let at = SocketAddr::new("127.0.0.1".parse().expect("an address"), port);
         let stop = Arc::new(AtomicBool::new(false));
         let receiver = {
             let stop = Arc::clone(&stop);
-            std::thread::spawn(move || receive(at, &stop, std::io::sink()).expect("received"))
+            std::thread::spawn(move || receive(at, batched[1], &stop, std::io::sink()).expect("received"))
         };
         std::thread::sleep(Duration::from_millis(100));
-        let sent = send(at, 2_000, 200, Duration::from_millis(500), &Arc::default()).expect("sent");
+        let duration = Duration::from_millis(100);
+        let sent = send(at, 10_000, size, duration, batched[0], &Arc::default()).expect("sent");
         std::thread::sleep(Duration::from_millis(100));
         stop.store(true, Ordering::Relaxed);
         let received = receiver.join().expect("a report");
-        assert_eq!((sent.sent, received.distinct, received.duplicated), (1_000, 1_000, 0));
+        let counts = (sent.sent, sent.refused, received.distinct, received.duplicated);
+        assert_eq!(counts, (1_000, 0, 1_000, 0), "{size} bytes, {batched:?}");
+    }
+
+    #[test]
+    fn a_stream_over_loopback_arrives_whole() {
+        over_loopback(47_811, 200, [false, false]);
+    }
+
+    #[test]
+    fn a_batched_stream_arrives_whole_uncut_or_cut() {
+        over_loopback(47_812, 64, [true, true]);
+        over_loopback(47_812, 1_200, [true, true]);
+        over_loopback(47_812, 9_000, [true, true]);
+        over_loopback(47_812, 64, [true, false]);
+    }
+
+    #[test]
+    fn a_batch_is_no_longer_than_a_packet() {
+        let most = |size, whole| Batch::new(([127, 0, 0, 1], 9).into(), size, whole).most();
+        assert_eq!([64, 1_200, 9_000, 65_507].map(|size| most(size, true)), [64, 54, 7, 1]);
+        assert_eq!(most(9_000, false), 64);
     }
 
     proptest! {

@@ -62,7 +62,7 @@ fn introduction(results: &Results) -> String {
 fn headline(results: &Results) -> String {
     let cards = [
         ("tcp_1_ab", "TCP, one flow"),
-        ("udp_1200", "UDP, 1200 bytes"),
+        ("udp_1200_batched", "UDP in batches, 1200 bytes"),
         ("paced_p50", "latency, median"),
         ("loaded_p99", "latency under load, p99"),
         ("cpu_gb_a", "processor time per GB"),

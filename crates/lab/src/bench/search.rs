@@ -2,9 +2,6 @@
 
 use crate::Error;
 
-/// The first rate, datagrams per second, when nothing is known.
-const START: f64 = 20_000.0;
-
 /// Below this the search is given up.
 const LEAST: f64 = 500.0;
 
@@ -35,15 +32,16 @@ pub(crate) struct Found {
     pub(crate) limited: bool,
 }
 
-/// Searches with trials at rates of its choice. Doubles until something is lost, then halves the interval; where
-/// an earlier search found something (`near`), it begins close to that. What loses, or is slow to send, gets a second
+/// Searches with trials at rates of its choice, datagrams per second. Begins at `start`, doubles until something is lost,
+/// then halves the interval; where an earlier search found something (`near`), it begins close to that. What loses, or is slow to send, gets a second
 /// chance, because a busy machine only ever makes things worse.
 pub(crate) fn highest_without_loss(
+    start: f64,
     near: Option<f64>,
     mut trial: impl FnMut(f64) -> Result<Trial, Error>,
 ) -> Result<Found, Error> {
     let near = near.filter(|rate| *rate > LEAST);
-    let (mut rate, mut factor) = near.map_or((START, 2.0), |near| (near, 1.25));
+    let (mut rate, mut factor) = near.map_or((start, 2.0), |near| (near, 1.25));
     let (mut passed, mut failed): (Option<f64>, Option<f64>) = (None, None);
     let mut found = Found::default();
     let mut chances = 2;
@@ -90,7 +88,7 @@ mod tests {
     /// Something that carries so much, behind a sender that manages so much; and how often it was tried.
     fn search(near: Option<f64>, capacity: f64, sender: f64) -> (Found, u32) {
         let mut trials = 0;
-        let found = highest_without_loss(near, |rate| {
+        let found = highest_without_loss(20_000.0, near, |rate| {
             trials += 1;
             let rate = rate.min(sender);
             Ok(Trial { rate, lost: u64::from(rate > capacity) })
@@ -121,7 +119,7 @@ mod tests {
     #[test]
     fn one_unlucky_trial_changes_nothing() {
         let mut first = true;
-        let found = highest_without_loss(Some(50_000.0), |rate| {
+        let found = highest_without_loss(20_000.0, Some(50_000.0), |rate| {
             let unlucky = std::mem::take(&mut first);
             Ok(Trial { rate, lost: u64::from(unlucky || rate > 50_000.0) })
         });
