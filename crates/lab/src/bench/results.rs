@@ -46,9 +46,10 @@ pub(crate) const GROUPS: [Group; 9] = [
         title: "UDP without loss",
         unit: "thousand datagrams/s",
         how: "The highest rate from A to B at which not one datagram of a trial was lost, found by halving. The sizes are \
-              of the payload; each datagram is a packet of its own (no segmentation offload). ≥ where the generator \
-              itself could send no faster: without a tunnel the sender's processor carries each packet all the way, so \
-              that its speed is the limit, and a tunnel, whose work is shared by several processors, may reach more.",
+              of the payload; each datagram is a packet of its own (no segmentation offload). ≥ where the \
+              sender got no faster: without a tunnel its processor carries each packet all the way, so that its speed is \
+              the limit, and a tunnel, whose work is shared by several processors, may reach more; or the tunnel took the \
+              processors that it shares with the sender.",
         higher_is_better: true,
         metrics: &[
             metric("udp_64", "64 bytes"),
@@ -121,7 +122,7 @@ pub(crate) struct Sample {
     pub(crate) metric: String,
     pub(crate) repetition: u32,
     pub(crate) value: f64,
-    /// The generator could send no faster: the true value is higher.
+    /// The sender got no faster: the true value may be higher.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) limited: bool,
 }
