@@ -28,14 +28,19 @@ pub fn may_administer_network() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_NET_ADMIN).unwrap_or(false)
 }
 
-/// Has this thread run before all ordinary ones from now on (sched(7), SCHED_RR at the lowest priority); threads that it
-/// starts are ordinary. The kernel leaves ordinary ones 5 % of a processor. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
-pub fn run_first() -> Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
-    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+/// Lets threads of this process run before all ordinary ones later on, see [`run_first`], also without privileges then.
+pub fn allow_run_first() -> Result<()> {
+    setrlimit(Resource::RLIMIT_RTPRIO, 1, 1).context(|| "setrlimit RLIMIT_RTPRIO")
+}
+
+/// Has this thread run before all ordinary ones (sched(7), SCHED_RR at the lowest priority), or no longer; threads that
+/// it starts are ordinary. The kernel leaves ordinary ones 5 % of a processor. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+pub fn run_first(first: bool) -> Result<()> {
+    let priority = libc::sched_param { sched_priority: i32::from(first) };
+    let policy = if first { libc::SCHED_RR } else { libc::SCHED_OTHER } | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the structure is read, and lives across the call.
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };
-    if result < 0 { Err(Error::last("sched_setscheduler SCHED_RR")) } else { Ok(()) }
+    if result < 0 { Err(Error::last("sched_setscheduler")) } else { Ok(()) }
 }
 
 /// Gives up all capabilities but `keep`, for good, in this thread, the threads and the programs that it starts:

@@ -27,10 +27,10 @@ pub(super) const TUN_QUEUES: usize = 32;
 /// Packets, and bytes to be sent, after which a turn reads no more from the TUN device. The more go out together, the
 /// fewer wakeups they cost all the way; but what comes in must not wait for long.
 const READS: (usize, usize) = (128, 1 << 20);
-/// Receives in one turn, all sockets together, before what came is written.
-const RECEIVES: usize = 16;
-/// Receives from one socket before the next has its turn.
-const RECEIVES_OF_ONE: usize = 8;
+/// Room for what is received before it is written, all sockets together.
+const ARENA: usize = 16 * MAX_RECEIVE;
+/// Receives, and bytes, from one socket before the next has its turn.
+const RECEIVES_OF_ONE: (usize, usize) = (64, 8 * MAX_RECEIVE);
 /// Receives from the socket of all rendezvous endpoints in one turn: each may be a handshake, a fifth of a millisecond.
 const RECEIVES_OF_SHARED: usize = 4;
 /// errno(3) of a device that is down.
@@ -61,8 +61,10 @@ pub(super) struct DataPath {
     shared: Option<Shared>,
     read_buffer: Vec<u8>,
     arena: Vec<u8>,
-    /// Receives that lie in the arena.
-    received: usize,
+    /// Bytes of the arena in use. What is received lies closely packed: small datagrams stay in the nearest cache.
+    filled: usize,
+    /// Bytes carried in this turn.
+    carried: usize,
     sink: Sink,
 }
 
@@ -99,8 +101,9 @@ impl DataPath {
             sockets: Vec::new(),
             shared: shared.map(|socket| Shared { socket, endpoints: HashMap::new() }),
             read_buffer: vec![0; tun::MAX_READ],
-            arena: vec![0; RECEIVES * MAX_RECEIVE],
-            received: 0,
+            arena: vec![0; ARENA],
+            filled: 0,
+            carried: 0,
             sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
         })
     }
@@ -117,6 +120,11 @@ impl DataPath {
     /// The socket of all rendezvous endpoints, if there is one.
     pub(super) fn shared(&self) -> Option<&SharedSocket> {
         self.shared.as_ref().map(|shared| &shared.socket)
+    }
+
+    /// How many bytes were carried since this was last asked.
+    pub(super) fn carried(&mut self) -> usize {
+        std::mem::take(&mut self.carried)
     }
 
     /// Whether the protocol knows a path better than before, since it was last asked.
@@ -248,15 +256,16 @@ impl DataPath {
                 node.path_error(*id, &quoted[..queued.len.min(quoted.len())], too_big, now);
             }
         }
-        for _ in 0..RECEIVES_OF_ONE {
-            if self.received == RECEIVES {
+        let (mut receives, mut bytes) = (0, 0);
+        while receives < RECEIVES_OF_ONE.0 && bytes < RECEIVES_OF_ONE.1 {
+            if ARENA - self.filled < MAX_RECEIVE {
                 self.write_tun();
             }
             let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) else { return };
             if id.as_u64() != token {
                 return;
             }
-            let start = self.received * MAX_RECEIVE;
+            let start = self.filled;
             let received = match socket.recv(&mut self.arena[start..start + MAX_RECEIVE]) {
                 Ok(Some(received)) => received,
                 Ok(None) => return,
@@ -265,9 +274,11 @@ impl DataPath {
                     return;
                 }
             };
-            self.received += 1;
+            receives += 1;
+            bytes += received.len;
             let id = *id;
             let end = start + received.len;
+            self.filled = end;
             for at in (start..end).step_by(received.segment_size) {
                 let at = at..(at + received.segment_size).min(end);
                 let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
@@ -314,7 +325,7 @@ impl DataPath {
             }
         }
         self.sink.coalescer.clear();
-        self.received = 0;
+        self.carried += std::mem::take(&mut self.filled);
         let header = virtio_net::Header::NONE.to_bytes();
         for packet in self.sink.own.drain(..) {
             if let Err(error) = self.tun[0].write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
@@ -349,6 +360,7 @@ impl DataPath {
                 }
             }
         }
+        self.carried += self.outbox.len();
         self.outbox.clear();
     }
 }

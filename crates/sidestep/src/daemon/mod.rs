@@ -13,6 +13,7 @@ mod clock;
 mod data;
 mod kernel;
 mod memory;
+mod priority;
 mod report;
 mod wait;
 
@@ -36,6 +37,7 @@ use clock::Clock;
 use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Kernel, Outcome};
 use memory::Memory;
+use priority::Priority;
 use wait::Wait;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
@@ -111,12 +113,12 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
-    if daemon.config.tunnel.realtime
-        && let Err(error) = process::run_first()
-    {
-        info!("other programs can delay packets where processors are short: {error}");
+    let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+    // Where limits are not ours to raise, as in some containers.
+    if daemon.config.tunnel.realtime && process::allow_run_first().is_err() {
+        keep.push(Capability::CAP_SYS_NICE);
     }
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    process::keep_capabilities(&keep)?;
     daemon.serve(options, &socket, signals)
 }
 
@@ -351,6 +353,7 @@ impl Daemon {
         }
         let mut events = Events::with_capacity(256);
         let mut waiting = Wait::new(self.config.tunnel.spin);
+        let mut priority = Priority::new(self.config.tunnel.realtime);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
         // Whether something was left to do when its share of a turn was over.
         let mut busy = false;
@@ -403,6 +406,7 @@ impl Daemon {
             self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
             busy = told == SHARE || self.asking.is_some();
             self.data.flush(&mut self.node);
+            priority.turn(self.data.carried());
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
                     threads.tell(Command::Mtu { prefixes: prefixes.to_vec(), mtu });

@@ -1,0 +1,43 @@
+//! When packets go before ordinary programs.
+//!
+//! A bulk flow keeps the packet thread busy for long enough that the scheduler interrupts it, and all packets wait until
+//! others have had their time: so it goes first then. Single packets come and go between interruptions. For them it
+//! would be waked before the next one can arrive, and each would cost a turn of its own.
+
+use linux::process;
+use tracing::info;
+
+/// Bytes in a turn, on average, from which on a flow counts as bulk, and below which it no longer does.
+const BULK: (usize, usize) = (32 * 1024, 4 * 1024);
+/// Turns that the average is over, about.
+const TURNS: usize = 16;
+
+/// The packet thread's priority.
+pub(super) struct Priority {
+    wanted: bool,
+    first: bool,
+    /// Sum of about the last [`TURNS`] turns, in bytes.
+    recent: usize,
+}
+
+impl Priority {
+    /// An ordinary thread, which may become more if that is `wanted`.
+    pub(super) fn new(wanted: bool) -> Self {
+        Priority { wanted, first: false, recent: 0 }
+    }
+
+    /// A turn has carried so many bytes.
+    pub(super) fn turn(&mut self, carried: usize) {
+        self.recent = self.recent - self.recent / TURNS + carried;
+        let average = self.recent / TURNS;
+        let change = if self.first { average < BULK.1 } else { average >= BULK.0 };
+        if !change || !self.wanted {
+            return;
+        }
+        self.first = !self.first;
+        if let Err(error) = process::run_first(self.first) {
+            info!("other programs can delay packets where processors are short: {error}");
+            self.wanted = false;
+        }
+    }
+}
