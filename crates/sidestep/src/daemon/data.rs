@@ -63,8 +63,8 @@ pub(super) struct DataPath {
     arena: Vec<u8>,
     /// Bytes of the arena in use. What is received lies closely packed: small datagrams stay in the nearest cache.
     filled: usize,
-    /// Bytes carried in this turn.
-    carried: usize,
+    /// Work done in this turn, see [`DataPath::work`].
+    work: usize,
     sink: Sink,
 }
 
@@ -103,7 +103,7 @@ impl DataPath {
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; ARENA],
             filled: 0,
-            carried: 0,
+            work: 0,
             sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
         })
     }
@@ -122,9 +122,9 @@ impl DataPath {
         self.shared.as_ref().map(|shared| &shared.socket)
     }
 
-    /// How many bytes were carried since this was last asked.
-    pub(super) fn carried(&mut self) -> usize {
-        std::mem::take(&mut self.carried)
+    /// How much was done since this was last asked: as many bytes were carried, or fewer in small datagrams.
+    pub(super) fn work(&mut self) -> usize {
+        std::mem::take(&mut self.work)
     }
 
     /// Whether the protocol knows a path better than before, since it was last asked.
@@ -279,6 +279,7 @@ impl DataPath {
             let id = *id;
             let end = start + received.len;
             self.filled = end;
+            self.work += work(received.len, received.segment_size);
             for at in (start..end).step_by(received.segment_size) {
                 let at = at..(at + received.segment_size).min(end);
                 let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
@@ -325,7 +326,7 @@ impl DataPath {
             }
         }
         self.sink.coalescer.clear();
-        self.carried += std::mem::take(&mut self.filled);
+        self.filled = 0;
         let header = virtio_net::Header::NONE.to_bytes();
         for packet in self.sink.own.drain(..) {
             if let Err(error) = self.tun[0].write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
@@ -336,6 +337,7 @@ impl DataPath {
 
     fn send_outbox(&mut self, node: &mut Node) {
         for (batch, bytes) in self.outbox.batches() {
+            self.work += work(bytes.len(), batch.segment);
             let sent = match self.sockets.get(batch.endpoint.slot()) {
                 Some(Some(Slot::Open(id, socket))) if *id == batch.endpoint => {
                     let segment = (bytes.len() > batch.segment).then_some(batch.segment as u16);
@@ -360,7 +362,11 @@ impl DataPath {
                 }
             }
         }
-        self.carried += self.outbox.len();
         self.outbox.clear();
     }
+}
+
+/// What so many bytes in datagrams of that size cost, in bytes: a datagram takes as long as some hundred bytes do.
+fn work(bytes: usize, segment: usize) -> usize {
+    bytes + bytes.div_ceil(segment.max(1)) * 512
 }

@@ -406,7 +406,7 @@ impl Daemon {
             self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
             busy = told == SHARE || self.asking.is_some();
             self.data.flush(&mut self.node);
-            priority.turn(self.data.carried());
+            priority.turn(self.data.work());
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
                     threads.tell(Command::Mtu { prefixes: prefixes.to_vec(), mtu });

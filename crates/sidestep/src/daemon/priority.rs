@@ -7,8 +7,9 @@
 use linux::process;
 use tracing::info;
 
-/// Bytes in a turn, on average, from which on a flow counts as bulk, and below which it no longer does.
-const BULK: (usize, usize) = (32 * 1024, 4 * 1024);
+/// Work in a turn, on average, from which on there is a bulk flow, and below which there no longer is: a dozen small
+/// datagrams, three of them.
+const BULK: (usize, usize) = (8 * 1024, 2 * 1024);
 /// Turns that the average is over, about.
 const TURNS: usize = 16;
 
@@ -16,7 +17,7 @@ const TURNS: usize = 16;
 pub(super) struct Priority {
     wanted: bool,
     first: bool,
-    /// Sum of about the last [`TURNS`] turns, in bytes.
+    /// Sum of about the last [`TURNS`] turns.
     recent: usize,
 }
 
@@ -26,9 +27,9 @@ impl Priority {
         Priority { wanted, first: false, recent: 0 }
     }
 
-    /// A turn has carried so many bytes.
-    pub(super) fn turn(&mut self, carried: usize) {
-        self.recent = self.recent - self.recent / TURNS + carried;
+    /// A turn has done so much, as [`DataPath::work`](super::data::DataPath::work) has it.
+    pub(super) fn turn(&mut self, work: usize) {
+        self.recent = self.recent - self.recent / TURNS + work;
         let average = self.recent / TURNS;
         let change = if self.first { average < BULK.1 } else { average >= BULK.0 };
         if !change || !self.wanted {
