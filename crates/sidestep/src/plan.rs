@@ -10,7 +10,7 @@ use mt6d::rendezvous::Tier;
 use crate::config::Config;
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
-pub const OTHER_FILES: u64 = 64;
+pub const OTHER_FILES: u64 = 96;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u32, &str); 4] = [

@@ -34,8 +34,7 @@ pub(crate) struct Found {
 
 /// Searches with trials at rates of its choice, datagrams per second. Begins at `start`, doubles until something is lost,
 /// then halves the interval; where an earlier search found something (`near`), it begins close to that. What loses, or is
-/// slow to send, gets a second
-/// chance, because a busy machine only ever makes things worse.
+/// slow to send, gets a second chance, because a busy machine only ever makes things worse.
 pub(crate) fn highest_without_loss(
     start: f64,
     near: Option<f64>,

@@ -8,8 +8,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::bpf::{self, PacketField, Program, Register};
 use crate::error::{Error, Result};
 
-const TCP: i32 = 6;
-const UDP: i32 = 17;
 /// Odd, with its bits well spread: the golden ratio's first 31.
 const FACTOR: i32 = 0x4f1b_bcdd;
 
@@ -45,8 +43,8 @@ fn program() -> Program {
     }
     mix(&mut program, PacketField::Byte(6));
     program.copy(PROTOCOL, Register::R0);
-    let tcp = program.jump_if(PROTOCOL, TCP);
-    let other = program.jump_unless(PROTOCOL, UDP);
+    let tcp = program.jump_if(PROTOCOL, libc::IPPROTO_TCP);
+    let other = program.jump_unless(PROTOCOL, libc::IPPROTO_UDP);
     program.land(tcp);
     mix(&mut program, PacketField::Word(40));
     let done_ipv6 = program.jump();
@@ -61,8 +59,8 @@ fn program() -> Program {
     program.load_packet(PacketField::Half(6));
     program.and(Register::R0, 0x3fff);
     let fragment = program.jump_unless(Register::R0, 0);
-    let tcp = program.jump_if(PROTOCOL, TCP);
-    let other_ipv4 = program.jump_unless(PROTOCOL, UDP);
+    let tcp = program.jump_if(PROTOCOL, libc::IPPROTO_TCP);
+    let other_ipv4 = program.jump_unless(PROTOCOL, libc::IPPROTO_UDP);
     program.land(tcp);
     program.load_packet(PacketField::Byte(0));
     program.and(Register::R0, 0xf);

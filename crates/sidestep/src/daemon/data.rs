@@ -90,11 +90,11 @@ impl Deliver for Sink {
 }
 
 impl DataPath {
-    pub(super) fn new(device: tun::Device, shared: Option<SharedSocket>) -> Result<Self, linux::Error> {
+    pub(super) fn new(device: tun::Device, shared: Option<SharedSocket>) -> Self {
         let tcp = device.offloads >= tun::Offloads::Tcp;
         let udp = device.offloads >= tun::Offloads::TcpAndUdp;
         let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
-        Ok(DataPath {
+        DataPath {
             outbox: Outbox::new(),
             tun: device.queues,
             readable: Vec::with_capacity(TUN_QUEUES),
@@ -105,7 +105,7 @@ impl DataPath {
             filled: 0,
             work: 0,
             sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
-        })
+        }
     }
 
     pub(super) fn tun(&self) -> &[tun::Queue] {

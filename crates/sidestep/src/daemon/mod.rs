@@ -1,9 +1,9 @@
 //! `sidestep up`: the protocol over the kernel.
 //!
-//! Two threads do the work (a third writes what is remembered of peers). This one carries packets and runs the protocol: it waits in one poller for the TUN device,
+//! Two threads do the work. This one carries packets and runs the protocol: it waits in one poller for the TUN device,
 //! all endpoint sockets, signals and the control socket, and drives [`mt6d::Node`]. The [`kernel`] thread opens and
-//! closes sockets and changes routes, so that a rotation never delays a packet. They talk over channels; no lock is
-//! shared.
+//! closes sockets and changes routes, so that a rotation never delays a packet; what would hold packets up otherwise
+//! (files, status) has threads of its own. They talk over channels; no lock is shared.
 //!
 //! Invariants:
 //! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device.
@@ -270,7 +270,7 @@ impl Daemon {
             }
         };
         let started = clock.now().boot;
-        let data = DataPath::new(device, shared)?;
+        let data = DataPath::new(device, shared);
         Ok(Daemon {
             file: options.file.clone(),
             config,
