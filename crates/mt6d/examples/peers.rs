@@ -225,7 +225,7 @@ fn handshakes() {
         let (id, length) = (at_hub[&to], datagram.len());
         outbox.clear();
         busy.time(|| {
-            hub.receive(id, from, 0, &mut datagram, 0..length, now(at), &mut outbox, &mut Nothing);
+            hub.receive(id, from, 0, &mut datagram, 0..length, length, now(at), &mut outbox, &mut Nothing);
         });
         act(&mut hub, at, &mut endpoints, &mut busy);
         busy.time(|| hub.handle_timeout(now(at), &mut outbox, &mut Nothing));

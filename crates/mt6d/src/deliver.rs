@@ -15,3 +15,16 @@ pub trait Deliver {
     /// The inner MTU towards some peer may be another.
     fn mtu_changed(&mut self) {}
 }
+
+/// Hands on packets that lie in memory of ours, not in the host's arena.
+pub(crate) struct Own<'a>(pub(crate) &'a mut dyn Deliver);
+
+impl Deliver for Own<'_> {
+    fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
+        self.0.own(&[header, &arena[rest]].concat());
+    }
+
+    fn own(&mut self, packet: &[u8]) {
+        self.0.own(packet);
+    }
+}

@@ -1,5 +1,7 @@
 //! Why a packet or datagram went no further. One list for counters, `show --json` and the documentation.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 /// A reason to drop. The name is the label in the status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -48,11 +50,13 @@ pub enum DropReason {
     KeyExhausted,
     /// The kernel did not take a datagram.
     SendFailed,
+    /// There was more that only the protocol's thread can deal with than it can.
+    Overload,
 }
 
 impl DropReason {
     /// All reasons, in the order of the counters.
-    pub const ALL: [DropReason; 22] = [
+    pub const ALL: [DropReason; 23] = [
         DropReason::TooShort,
         DropReason::NotAuthentic,
         DropReason::Replayed,
@@ -75,6 +79,7 @@ impl DropReason {
         DropReason::Reassembly,
         DropReason::KeyExhausted,
         DropReason::SendFailed,
+        DropReason::Overload,
     ];
 
     /// The label in status and metrics.
@@ -102,6 +107,7 @@ impl DropReason {
             DropReason::Reassembly => "reassembly",
             DropReason::KeyExhausted => "key_exhausted",
             DropReason::SendFailed => "send_failed",
+            DropReason::Overload => "overload",
         }
     }
 }
@@ -116,9 +122,11 @@ impl Drops {
         self.0[reason as usize] += 1;
     }
 
-    /// Counts several.
-    pub(crate) fn add(&mut self, reason: DropReason, count: u64) {
-        self.0[reason as usize] += count;
+    /// Counts what others have counted.
+    pub(crate) fn add(&mut self, others: &Drops) {
+        for (own, other) in self.0.iter_mut().zip(others.0) {
+            *own += other;
+        }
     }
 
     /// How often for this reason.
@@ -129,6 +137,20 @@ impl Drops {
     /// The reasons that occurred, with their counts.
     pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().map(|r| (r, self.of(r))).filter(|(_, n)| *n > 0)
+    }
+}
+
+/// The same, for several threads to count in.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicDrops([AtomicU64; DropReason::ALL.len()]);
+
+impl AtomicDrops {
+    pub(crate) fn count(&self, reason: DropReason) {
+        self.0[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Drops {
+        Drops(std::array::from_fn(|reason| self.0[reason].load(Relaxed)))
     }
 }
 

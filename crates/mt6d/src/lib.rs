@@ -15,6 +15,8 @@
 //!    with [`Node::opened`] or [`Node::open_failed`].
 //! 4. Sleep until something arrives or [`Node::deadline`].
 //!
+//! Where one thread does not do for all packets, others carry with a [`Carrier`] each.
+//!
 //! # Invariants
 //!
 //! - An endpoint is asked for before its epoch begins and closed after its end, never the other way round.
@@ -34,9 +36,11 @@
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
 //! | `control` | messages inside a session |
 //! | `node`, `host`, [`Outbox`], [`Deliver`] | the host's side |
+//! | `carrier` | carrying packets on other threads |
 
 #![forbid(unsafe_code)]
 
+mod carrier;
 pub mod config;
 mod contact;
 mod control;
@@ -60,6 +64,7 @@ mod time;
 #[cfg(test)]
 mod vectors;
 
+pub use carrier::{Carrier, Notice, Receiver, Update};
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
 pub use host::{Action, EndpointId};

@@ -11,18 +11,20 @@ use crate::host::PeerIndex;
 /// The allowed prefixes of all peers.
 #[derive(Default)]
 pub(crate) struct Routes {
+    own: Option<Ipv6Net>,
     v4: PrefixMap<Ipv4Net, PeerIndex>,
     v6: PrefixMap<Ipv6Net, Option<PeerIndex>>,
 }
 
 impl Routes {
-    /// From each peer's prefixes, and the hopping prefixes.
+    /// From each peer's prefixes, this node's hopping prefix, and those of the peers.
     pub(crate) fn new<'a>(
         peers: impl IntoIterator<Item = (PeerIndex, &'a [IpNet])>,
+        own: Ipv6Net,
         hop_prefixes: impl IntoIterator<Item = Ipv6Net>,
     ) -> Self {
-        let mut routes = Routes::default();
-        for prefix in hop_prefixes {
+        let mut routes = Routes { own: Some(own), ..Routes::default() };
+        for prefix in hop_prefixes.into_iter().chain([own]) {
             routes.v6.insert(prefix.trunc(), None);
         }
         for (peer, prefixes) in peers {
@@ -34,6 +36,11 @@ impl Routes {
             }
         }
         routes
+    }
+
+    /// Whether this node hops there.
+    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V6(address) if self.own.is_some_and(|own| own.contains(&address)))
     }
 
     /// The peer that `address` is behind.
@@ -54,7 +61,7 @@ mod tests {
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
         let (a, b) = (nets(&["::/0", "10.0.0.0/8"]), nets(&["2001:db8:b::/64", "10.1.0.0/16"]));
         let hop_prefix = "2001:db8:a::/64".parse().unwrap();
-        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())], [hop_prefix]);
+        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())], hop_prefix, []);
         for (address, peer) in [
             ("2001:db8:b::1", Some(5)),
             ("2001:db8:c::1", Some(3)),

@@ -1,6 +1,7 @@
 //! Clocks. The protocol never reads one: every call that needs time is given [`Now`].
 
 use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// A point in time on CLOCK_BOOTTIME (it runs through suspends, nobody sets it), in microseconds since boot.
@@ -35,6 +36,24 @@ impl Sub<Duration> for Time {
     type Output = Time;
     fn sub(self, rhs: Duration) -> Time {
         Time(self.0.saturating_sub(u64::try_from(rhs.as_micros()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// A [`Time`] that several threads write, each for itself: who reads it gets one of theirs.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicTime(AtomicU64);
+
+impl AtomicTime {
+    pub(crate) fn new(time: Time) -> Self {
+        AtomicTime(AtomicU64::new(time.0))
+    }
+
+    pub(crate) fn get(&self) -> Time {
+        Time(self.0.load(Relaxed))
+    }
+
+    pub(crate) fn set(&self, time: Time) {
+        self.0.store(time.0, Relaxed);
     }
 }
 

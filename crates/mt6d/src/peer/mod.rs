@@ -10,6 +10,7 @@ mod status;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddrV6};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
@@ -27,7 +28,10 @@ use crate::offer::Offer;
 use crate::outbox::Outbox;
 use crate::rendezvous::Tier;
 use crate::routes::Routes;
-use crate::session::{self, Health, Incoming, InnerMtu, Phase, RekeyMessage, Session, Traffic};
+use crate::session::{
+    self, Datagrams, Health, Incoming, InnerMtu, Pair, Phase, Receiver, RekeyMessage, Sender, Session,
+    Traffic,
+};
 use crate::time::{Now, Time};
 
 pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
@@ -255,7 +259,8 @@ impl Peer {
 
     /// Where it is: of those that can, the youngest at `L`, the one on which we heard from `L` last at `H`.
     fn in_use(&self) -> Option<usize> {
-        let since = |s: &Session| if self.keys.role == Role::L { s.begun } else { s.last_received };
+        let since =
+            |s: &Session| if self.keys.role == Role::L { s.begun } else { s.activity.last_received.get() };
         let usable = self.sessions.iter().enumerate().filter(|(_, s)| s.may_send());
         usable.max_by_key(|(_, s)| (since(s), s.id)).map(|(at, _)| at)
     }
@@ -355,7 +360,8 @@ impl Peer {
         let (tokens, filled) = &mut self.errors;
         let earned = (env.now.boot.since(*filled).as_micros() / ERRORS.1.as_micros()) as u32;
         if earned > 0 {
-            (*tokens, *filled) = (tokens.saturating_add(earned).min(ERRORS.0), env.now.boot);
+            // What is left of the time counts for the next.
+            (*tokens, *filled) = (tokens.saturating_add(earned).min(ERRORS.0), *filled + ERRORS.1 * earned);
         }
         let Some(left) = tokens.checked_sub(1) else { return };
         *tokens = left;
@@ -368,74 +374,105 @@ impl Peer {
         }
     }
 
-    /// Takes a datagram that came to an endpoint of the peer's.
+    /// Takes datagrams that came to an endpoint of the peer's together.
     #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
     pub(crate) fn receive(
         &mut self,
         purpose: Purpose,
         via: EndpointId,
         source: SocketAddrV6,
-        ecn: u8,
         arena: &mut [u8],
-        at: Range<usize>,
+        datagrams: &Datagrams,
         routes: &Routes,
         env: &mut Env,
         deliver: &mut dyn Deliver,
     ) {
-        let outcome = match purpose {
-            Purpose::Rendezvous { tier, epoch } => self.contacted(tier, epoch, via, source, &arena[at], env),
-            Purpose::Data { session, lane, generation, .. } => {
-                let datagram = session::Datagram { arena, at, lane, generation, ecn };
-                self.receive_data(session, datagram, routes, env, deliver)
+        match purpose {
+            Purpose::Rendezvous { tier, epoch } => {
+                for at in datagrams.each() {
+                    if let Err(reason) = self.contacted(tier, epoch, via, source, &arena[at], env) {
+                        self.drops.count(reason);
+                    }
+                }
             }
-        };
-        if let Err(reason) = outcome {
-            self.drops.count(reason);
+            Purpose::Data { session, lane, generation, .. } => {
+                let Some(receiver) = self.receiver(session, lane, generation) else {
+                    return self.drops.count(DropReason::Stale);
+                };
+                let mut rest = Vec::new();
+                receiver.receive(arena, datagrams, routes, env.now.boot, deliver, &mut rest);
+                for inner in rest {
+                    self.receive_rest(&receiver, arena, inner, datagrams.ecn, routes, env, deliver);
+                }
+                self.heard();
+            }
         }
     }
 
-    fn receive_data(
+    /// The receiving half of a session.
+    pub(crate) fn receiver(&self, session: SessionId, lane: u8, generation: u32) -> Option<Arc<Receiver>> {
+        self.sessions.iter().find(|s| s.id == session)?.receiver(lane, generation).cloned()
+    }
+
+    /// The sending half of the session in use. None while what is sent has consequences.
+    pub(crate) fn sender(&self) -> Option<&Sender> {
+        let told = self.silent && self.attempts.slow();
+        self.in_use().filter(|_| !told).map(|at| self.sessions[at].sender())
+    }
+
+    /// A peer that is heard is not silent any more.
+    fn heard(&mut self) {
+        let answered = |s: &Session| s.phase == Phase::Up && s.activity.unanswered().is_none();
+        if self.silent && self.in_use().is_some_and(|at| answered(&self.sessions[at])) {
+            self.silent = false;
+        }
+    }
+
+    /// Takes what a receiving half has opened, at `inner` in the arena, and left to its session.
+    #[expect(clippy::too_many_arguments, reason = "what a datagram says may concern anything")]
+    pub(crate) fn receive_rest(
         &mut self,
-        id: SessionId,
-        datagram: session::Datagram,
+        receiver: &Receiver,
+        arena: &mut [u8],
+        inner: Range<usize>,
+        ecn: u8,
         routes: &Routes,
         env: &mut Env,
         deliver: &mut dyn Deliver,
-    ) -> Result<(), DropReason> {
-        let (index, own, now) = (self.index, env.own.hop_prefix, env.now.boot);
-        let remote = self.remote_prefix;
-        let admission = |source: IpAddr, destination: IpAddr| {
-            if routes.peer(source) != Some(index) {
-                return Err(DropReason::SourceNotAllowed);
-            }
-            let outer = |a: IpAddr| [own, remote].into_iter().any(|p| IpNet::V6(p).contains(&a));
-            if outer(destination) || !session::may_be_destination(destination) {
-                return Err(DropReason::DestinationNotAllowed);
-            }
-            Ok(())
-        };
-        let Some(session) = self.sessions.iter_mut().find(|s| s.id == id) else {
-            return Err(DropReason::Stale);
-        };
+    ) {
+        let (id, now) = (receiver.session, env.now.boot);
+        let Some(session) = self.session(id) else { return self.drops.count(DropReason::Stale) };
         let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
-        let incoming = session.receive(datagram, &admission, now, env.host, env.outbox, deliver)?;
-        let current = session.phase == Phase::Up;
-        self.silent &= !current;
-        if unproven || incoming == Incoming::Established {
+        let incoming =
+            session.receive(receiver, arena, inner, ecn, routes, now, env.host, env.outbox, deliver);
+        if unproven || incoming == Ok(Incoming::Established) {
             self.settle(id, now);
         }
-        match incoming {
-            Incoming::Done => return Ok(()),
-            Incoming::Established => {}
-            Incoming::Closed => {
+        let result = match incoming {
+            Ok(Incoming::Done) => return,
+            Ok(Incoming::Established) => Ok(()),
+            Ok(Incoming::Closed) => {
                 if let Some(session) = self.session(id) {
                     session.retire(now);
                 }
+                Ok(())
             }
-            Incoming::Rekey(rekey, message) => self.rekey(id, rekey, &message, env)?,
+            Ok(Incoming::Rekey(rekey, message)) => self.rekey(id, rekey, &message, env),
+            Err(reason) => Err(reason),
+        };
+        match result {
+            Ok(()) => self.next = now,
+            Err(reason) => self.drops.count(reason),
         }
-        self.next = now;
-        Ok(())
+    }
+
+    /// A packet thread has sent an address pair of a session in full.
+    pub(crate) fn sent_in_full(&mut self, sender: &Sender, pair: &Pair, env: &mut Env) {
+        let Some(at) = self.in_use().filter(|at| self.sessions[*at].sender().is_of_same_session(sender))
+        else {
+            return;
+        };
+        self.sessions[at].sent_in_full(pair, env.now.boot, env.host, env.outbox);
     }
 
     fn rekey(
@@ -514,10 +551,8 @@ impl Peer {
         session.dismantle(host);
         let (rotations, skips) = session.rotations();
         self.past_rotations = (self.past_rotations.0 + rotations, self.past_rotations.1 + skips);
-        status::add(&mut self.past, &session.traffic);
-        for (reason, count) in session.drops.nonzero() {
-            self.drops.add(reason, count);
-        }
+        status::add(&mut self.past, session.activity.traffic());
+        self.drops.add(&session.activity.drops.get());
         self.answers.retain(|a| a.session != id);
     }
 
@@ -550,7 +585,8 @@ impl Peer {
         let in_use = self.sending().map(|s| s.id);
         let mut sessions = std::mem::take(&mut self.sessions);
         for session in &mut sessions {
-            let forsaken = session.phase == Phase::Up && now.since(session.last_received) >= FORSAKEN_AFTER;
+            let forsaken = session.phase == Phase::Up
+                && now.since(session.activity.last_received.get()) >= FORSAKEN_AFTER;
             if forsaken && in_use != Some(session.id) {
                 session.retire(now);
             }
@@ -568,6 +604,7 @@ impl Peer {
             next = next.min(at);
         }
         self.sessions = sessions;
+        self.heard();
         if self.silent && self.attempts.fruitless(self.listeners.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
             self.silent = false;

@@ -84,7 +84,7 @@ pub struct PeerStatus {
     pub hop_prefix: ipnet::Ipv6Net,
 }
 
-pub(super) fn add(sum: &mut Traffic, more: &Traffic) {
+pub(super) fn add(sum: &mut Traffic, more: Traffic) {
     sum.tx_packets += more.tx_packets;
     sum.tx_bytes += more.tx_bytes;
     sum.rx_packets += more.rx_packets;
@@ -98,10 +98,8 @@ impl Peer {
         let (mut traffic, mut drops) = (self.past, self.drops.clone());
         let (mut rotations, mut skips) = self.past_rotations;
         for session in &self.sessions {
-            add(&mut traffic, &session.traffic);
-            for (reason, count) in session.drops.nonzero() {
-                drops.add(reason, count);
-            }
+            add(&mut traffic, session.activity.traffic());
+            drops.add(&session.activity.drops.get());
             let (more, skipped) = session.rotations();
             (rotations, skips) = (rotations + more, skips + skipped);
         }

@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
 use crate::control::Control;
-use crate::time::Time;
+use crate::time::{AtomicTime, Time};
 
 /// Contexts that a node keeps for its peer.
 pub(crate) const KEPT: u16 = 1024;
@@ -54,10 +55,36 @@ impl Form {
     }
 }
 
-/// The sender's side.
-pub(crate) struct SendContexts {
+/// The contexts that the peer is known to know: what sending needs, on any thread.
+#[derive(Clone, Default)]
+pub(crate) struct KnownContexts {
     fixed: Option<Pair>,
-    pairs: HashMap<Pair, Entry>,
+    pairs: HashMap<Pair, Known>,
+}
+
+#[derive(Clone)]
+struct Known {
+    context: u16,
+    used: Arc<AtomicTime>,
+}
+
+impl KnownContexts {
+    /// The form for a packet of `pair`.
+    pub(crate) fn form(&self, pair: &Pair, now: Time) -> Form {
+        if self.fixed.as_ref() == Some(pair) {
+            return Form::Elided;
+        }
+        let Some(known) = self.pairs.get(pair) else { return Form::Full };
+        known.used.set(now);
+        Form::Context(known.context)
+    }
+}
+
+/// The sender's side: which pairs get a context.
+pub(crate) struct SendContexts {
+    /// Replaced, not changed, while others hold it.
+    known: Arc<KnownContexts>,
+    candidates: HashMap<Pair, Candidate>,
     limit: usize,
     live: usize,
     next: u16,
@@ -65,10 +92,11 @@ pub(crate) struct SendContexts {
     full_until: Time,
 }
 
-struct Entry {
+/// A pair without a context that the peer knows.
+struct Candidate {
+    /// Announced, if it is not 0.
     context: u16,
     packets: u8,
-    known: bool,
     used: Time,
     announced: Time,
     retires: u16,
@@ -78,8 +106,8 @@ impl SendContexts {
     /// For a peer that keeps `limit` contexts; `fixed` is context 0, if the session has one.
     pub(crate) fn new(limit: u16, fixed: Option<Pair>) -> Self {
         SendContexts {
-            fixed,
-            pairs: HashMap::new(),
+            known: Arc::new(KnownContexts { fixed, pairs: HashMap::new() }),
+            candidates: HashMap::new(),
             limit: limit.into(),
             live: 0,
             next: 1,
@@ -87,57 +115,56 @@ impl SendContexts {
         }
     }
 
-    /// The form for a packet of `pair`, and an announcement to send, due when unanswered for `again`.
-    pub(crate) fn form(
+    /// Those that the peer knows, as they are now.
+    pub(crate) fn known_ones(&self) -> &Arc<KnownContexts> {
+        &self.known
+    }
+
+    /// A packet of a pair without a known context was sent. The announcement to send, due when unanswered for `again`.
+    pub(crate) fn sent_in_full(
         &mut self,
         pair: &Pair,
         now: Time,
         again: Duration,
-    ) -> (Form, Option<(u32, Control<'static>)>) {
-        if self.fixed.as_ref() == Some(pair) {
-            return (Form::Elided, None);
-        }
-        let Some(entry) = self.pairs.get_mut(pair) else {
-            if self.pairs.len() - self.live >= CANDIDATES {
-                self.pairs.retain(|_, e| e.context != 0);
+    ) -> Option<(u32, Control<'static>)> {
+        let Some(candidate) = self.candidates.get_mut(pair) else {
+            // Told by another thread that did not know yet.
+            if self.known.pairs.contains_key(pair) {
+                return None;
             }
-            let entry = Entry { context: 0, packets: 1, known: false, used: now, announced: now, retires: 0 };
-            self.pairs.insert(*pair, entry);
-            return (Form::Full, None);
+            if self.candidates.len() >= CANDIDATES {
+                self.candidates.retain(|_, c| c.context != 0);
+            }
+            let candidate = Candidate { context: 0, packets: 1, used: now, announced: now, retires: 0 };
+            self.candidates.insert(*pair, candidate);
+            return None;
         };
-        entry.used = now;
-        if entry.known {
-            return (Form::Context(entry.context), None);
-        }
-        if entry.context == 0 {
-            entry.packets = entry.packets.saturating_add(1);
-            if entry.packets < PACKETS_BEFORE || self.next == u16::MAX {
-                return (Form::Full, None);
+        candidate.used = now;
+        if candidate.context == 0 {
+            candidate.packets = candidate.packets.saturating_add(1);
+            if candidate.packets < PACKETS_BEFORE || self.next == u16::MAX {
+                return None;
             }
-            let retires = if self.live < self.limit {
-                0
-            } else if let Some(retired) = self.retire(now) {
-                retired
-            } else {
-                return (Form::Full, None);
-            };
-            let entry = self.pairs.get_mut(pair).expect("looked up above");
-            (entry.context, entry.announced, entry.retires) = (self.next, now, retires);
+            let retires = if self.live < self.limit { 0 } else { self.retire(now)? };
+            let candidate = self.candidates.get_mut(pair).expect("looked up above");
+            (candidate.context, candidate.retires) = (self.next, retires);
             self.next += 1;
             self.live += 1;
-        } else if now.since(entry.announced) < again {
-            return (Form::Full, None);
+        } else if now.since(candidate.announced) < again {
+            return None;
         }
-        let entry = self.pairs.get_mut(pair).expect("looked up above");
-        entry.announced = now;
-        (Form::Full, Some((entry.context.into(), announcement(pair, entry.context, entry.retires))))
+        let candidate = self.candidates.get_mut(pair).expect("looked up above");
+        candidate.announced = now;
+        Some((candidate.context.into(), announcement(pair, candidate.context, candidate.retires)))
     }
 
     /// The peer knows a context.
     pub(crate) fn known(&mut self, context: u16) {
-        if let Some(entry) = self.pairs.values_mut().find(|e| e.context == context && context != 0) {
-            entry.known = true;
-        }
+        let announced = |(_, c): &(&Pair, &Candidate)| c.context == context && context != 0;
+        let Some((&pair, candidate)) = self.candidates.iter().find(announced) else { return };
+        let known = Known { context, used: Arc::new(AtomicTime::new(candidate.used)) };
+        self.candidates.remove(&pair);
+        Arc::make_mut(&mut self.known).pairs.insert(pair, known);
     }
 
     /// Gives up the context that was idle longest, if any was long enough.
@@ -145,16 +172,19 @@ impl SendContexts {
         if now < self.full_until {
             return None;
         }
-        let contexts = self.pairs.iter().filter(|(_, e)| e.context != 0);
-        let oldest =
-            contexts.min_by_key(|(_, e)| (e.used, e.context)).map(|(pair, e)| (*pair, e.context, e.used));
+        let known = self.known.pairs.iter().map(|(pair, k)| (*pair, k.context, k.used.get()));
+        let announced = self.candidates.iter().map(|(pair, c)| (*pair, c.context, c.used));
+        let oldest = known
+            .chain(announced.filter(|(_, context, _)| *context != 0))
+            .min_by_key(|(_, context, used)| (*used, *context));
         let Some((pair, context, _)) = oldest.filter(|(.., used)| now.since(*used) >= IDLE) else {
             // Looking costs a walk over all of them, which is not for every packet.
             let idle = oldest.map_or(now, |(.., used)| used) + IDLE;
             self.full_until = idle.max(now + LOOK_AGAIN);
             return None;
         };
-        self.pairs.remove(&pair);
+        self.candidates.remove(&pair);
+        Arc::make_mut(&mut self.known).pairs.remove(&pair);
         self.live -= 1;
         Some(context)
     }
@@ -214,6 +244,14 @@ mod tests {
         pair
     }
 
+    type Announcement = Option<(u32, Control<'static>)>;
+
+    /// Sends a packet.
+    fn send_one(send: &mut SendContexts, pair: &Pair, now: Time) -> (Form, Announcement) {
+        let form = send.known_ones().form(pair, now);
+        (form, if form == Form::Full { send.sent_in_full(pair, now, AGAIN) } else { None })
+    }
+
     /// Sends until the pair has a context that the receiver knows.
     fn establish(
         send: &mut SendContexts,
@@ -222,12 +260,12 @@ mod tests {
         now: Time,
     ) -> Option<u16> {
         for _ in 0..PACKETS_BEFORE {
-            if let (_, Some((_, Control::Context { context, retires, .. }))) = send.form(pair, now, AGAIN) {
+            if let (_, Some((_, Control::Context { context, retires, .. }))) = send_one(send, pair, now) {
                 assert!(receive.learn(context, retires, *pair));
                 send.known(context);
             }
         }
-        match send.form(pair, now, AGAIN).0 {
+        match send_one(send, pair, now).0 {
             Form::Context(context) => Some(context),
             _ => None,
         }
@@ -237,15 +275,15 @@ mod tests {
     fn a_pair_gets_its_context_after_a_few_packets_and_once_it_is_acknowledged() {
         let mut send = SendContexts::new(KEPT, None);
         let pair = numbered(1);
-        assert_eq!(send.form(&pair, at(0), AGAIN), (Form::Full, None));
-        assert_eq!(send.form(&pair, at(0), AGAIN), (Form::Full, None));
-        let (form, announcement) = send.form(&pair, at(0), AGAIN);
+        assert_eq!(send_one(&mut send, &pair, at(0)), (Form::Full, None));
+        assert_eq!(send_one(&mut send, &pair, at(0)), (Form::Full, None));
+        let (form, announcement) = send_one(&mut send, &pair, at(0));
         assert_eq!(form, Form::Full);
         assert!(matches!(announcement, Some((1, Control::Context { context: 1, retires: 0, .. }))));
-        assert_eq!(send.form(&pair, at(100), AGAIN), (Form::Full, None), "not announced with each packet");
-        assert!(send.form(&pair, at(600), AGAIN).1.is_some(), "but again when unanswered");
+        assert_eq!(send_one(&mut send, &pair, at(100)), (Form::Full, None), "not announced with each packet");
+        assert!(send_one(&mut send, &pair, at(600)).1.is_some(), "but again when unanswered");
         send.known(1);
-        assert_eq!(send.form(&pair, at(700), AGAIN), (Form::Context(1), None));
+        assert_eq!(send_one(&mut send, &pair, at(700)), (Form::Context(1), None));
     }
 
     #[test]
@@ -263,10 +301,10 @@ mod tests {
     #[test]
     fn context_zero_is_fixed() {
         let mut send = SendContexts::new(0, Some(numbered(7)));
-        assert_eq!(send.form(&numbered(7), at(0), AGAIN), (Form::Elided, None));
+        assert_eq!(send_one(&mut send, &numbered(7), at(0)), (Form::Elided, None));
         for _ in 0..10 {
             assert_eq!(
-                send.form(&numbered(8), at(0), AGAIN).0,
+                send_one(&mut send, &numbered(8), at(0)).0,
                 Form::Full,
                 "a peer that keeps none gets none"
             );
@@ -278,8 +316,8 @@ mod tests {
     fn a_scan_does_not_fill_the_table() {
         let mut send = SendContexts::new(KEPT, None);
         for n in 0..100_000 {
-            send.form(&numbered(n), at(0), AGAIN);
+            send_one(&mut send, &numbered(n), at(0));
         }
-        assert!(send.pairs.len() <= CANDIDATES + usize::from(KEPT));
+        assert!(send.candidates.len() <= CANDIDATES + usize::from(KEPT));
     }
 }

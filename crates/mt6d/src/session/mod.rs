@@ -2,27 +2,31 @@
 //!
 //! It owns the session clock and schedule, a [`lane::Lane`] of endpoints for each lane, the keys of the current and
 //! (around a rekey) the next generation, and everything learned about the path. It is driven by [`Session::poll`]
-//! (time), [`Session::send`] (inner packets), [`Session::receive`] (datagrams) and the host's word on endpoints.
+//! (time), [`Session::send`] (inner packets), [`Receiver::receive`] and [`Session::receive`] (datagrams) and the host's
+//! word on endpoints. Its halves, [`Sender`] and [`Receiver`], carry packets on any thread.
 
+mod activity;
 mod clock;
 mod contexts;
 mod lane;
 mod path_mtu;
 mod reassembly;
 mod receive;
+mod receiver;
 mod rekey;
 mod replay;
 pub(crate) mod seal;
 mod send;
+mod sender;
 
 use std::net::Ipv6Addr;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
 use crate::config::Padding;
 use crate::control::Control;
-use crate::drops::Drops;
 use crate::endpoint;
 use crate::handshake::SessionSecret;
 use crate::host::{EndpointId, Host, PeerIndex, Purpose, SessionId};
@@ -33,17 +37,20 @@ use crate::outbox::Outbox;
 use crate::schedule::Schedule;
 use crate::time::Time;
 
+pub(crate) use activity::{Activity, Traffic};
 use clock::{RoundTrip, SessionClock};
-pub(crate) use contexts::KEPT as CONTEXTS_KEPT;
+pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
 use lane::{Lane, Overlap, Slot, State};
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
-pub(crate) use receive::{Datagram, Incoming, may_be_destination};
+pub(crate) use receive::{Incoming, may_be_destination};
+pub(crate) use receiver::{Datagrams, Receiver};
 pub(crate) use rekey::RekeyMessage;
 use seal::{OpeningKey, SealingKey};
-pub use send::InnerMtu;
-pub(crate) use send::Refusal;
+pub use sender::InnerMtu;
+use sender::LaneSender;
+pub(crate) use sender::{Refusal, Sender};
 
 /// An answer that took longer is refused.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -115,32 +122,39 @@ pub(crate) enum Health {
 struct Generation {
     number: u32,
     from_epoch: u64,
-    lanes: Vec<(SealingKey, OpeningKey)>,
+    /// Of each lane.
+    sealing: Vec<Arc<SealingKey>>,
+    receivers: Vec<Arc<Receiver>>,
     local_address: Secret,
     remote_address: Secret,
 }
 
+/// What all generations of a session's keys have in common.
+struct Common {
+    peer: PeerIndex,
+    session: SessionId,
+    role: Role,
+    contexts: Arc<RwLock<ReceiveContexts>>,
+    activity: Arc<Activity>,
+}
+
 impl Generation {
-    fn new(
-        number: u32,
-        from_epoch: u64,
-        secret: &SessionSecret,
-        role: Role,
-        cipher: Cipher,
-        lanes: u8,
-    ) -> Self {
-        let peer = role.other();
-        let lanes = (0..lanes).map(|lane| {
-            let sealing = SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
-            let opening = OpeningKey::new(cipher, &secret.data(peer, lane), &secret.header(peer, lane));
-            (sealing, opening)
-        });
+    fn new(number: u32, from_epoch: u64, secret: &SessionSecret, terms: &Terms, common: &Common) -> Self {
+        let Common { peer, session, role, contexts, activity } = common;
+        let (cipher, role, other) = (terms.cipher, *role, role.other());
+        let sealing = |lane| SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
+        let receiver = |lane| {
+            let key = OpeningKey::new(cipher, &secret.data(other, lane), &secret.header(other, lane));
+            let prefix = terms.remote_prefix;
+            Receiver::new(*peer, *session, key, contexts.clone(), prefix, activity.clone())
+        };
         Generation {
             number,
             from_epoch,
-            lanes: lanes.collect(),
+            sealing: (0..terms.lanes).map(|lane| Arc::new(sealing(lane))).collect(),
+            receivers: (0..terms.lanes).map(|lane| Arc::new(receiver(lane))).collect(),
             local_address: secret.address(role),
-            remote_address: secret.address(peer),
+            remote_address: secret.address(other),
         }
     }
 }
@@ -160,15 +174,6 @@ enum ReliableMessage {
     Skip { lane: u8, epoch: u64 },
 }
 
-/// Packets and bytes that crossed, inner.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Traffic {
-    pub(crate) tx_packets: u64,
-    pub(crate) tx_bytes: u64,
-    pub(crate) rx_packets: u64,
-    pub(crate) rx_bytes: u64,
-}
-
 /// A session with a peer.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -176,24 +181,22 @@ pub(crate) struct Session {
     pub(crate) phase: Phase,
     pub(crate) terms: Terms,
     pub(crate) begun: Time,
-    pub(crate) traffic: Traffic,
-    pub(crate) drops: Drops,
+    pub(crate) activity: Arc<Activity>,
     pub(crate) round_trip: RoundTrip,
     pub(crate) path_mtu: PathMtu,
     pub(crate) rekeys: u64,
     /// Whether the peer has counted it among its handshakes.
     pub(crate) counted: bool,
-    peer: PeerIndex,
-    role: Role,
+    common: Common,
+    /// What packets are sent with; see [`Session::update_sender`].
+    sender: Sender,
     clock: SessionClock,
     schedule: Schedule,
     lanes: Vec<Lane>,
     generations: Vec<Generation>,
     next_generation: u32,
     send_contexts: SendContexts,
-    receive_contexts: ReceiveContexts,
     reassembly: Reassembly,
-    admitted: Option<contexts::Pair>,
     rekey: rekey::Rekey,
     keyed: Time,
     reliable: Vec<Reliable>,
@@ -203,12 +206,6 @@ pub(crate) struct Session {
     next_cover: Time,
     next_tick: Time,
     next_round_trip: Time,
-    last_inner: Time,
-    last_sent: Time,
-    /// When the last datagram came that opened; at first, when the session began.
-    pub(crate) last_received: Time,
-    lane_sent: Vec<Time>,
-    unanswered: Option<Time>,
 }
 
 /// What a new session begins with.
@@ -234,28 +231,45 @@ impl Session {
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
         let ours = terms.stream.map(|(own, peer)| contexts::pair(own, peer));
         let theirs = terms.stream.map(|(own, peer)| contexts::pair(peer, own));
+        let phase = if initiated_by == role { Phase::Confirming } else { Phase::Answering };
+        let send_contexts = SendContexts::new(terms.contexts, ours);
+        let activity = Arc::new(Activity::new(terms.lanes, phase == Phase::Answering, now));
+        let common = Common {
+            peer,
+            session: host.new_session(),
+            role,
+            contexts: Arc::new(RwLock::new(ReceiveContexts::new(theirs))),
+            activity: activity.clone(),
+        };
+        let path_mtu = PathMtu::new(terms.mtu, now);
+        let sender = Sender {
+            lanes: vec![None; terms.lanes.into()],
+            contexts: send_contexts.known_ones().clone(),
+            padding: terms.padding,
+            path_mtu: path_mtu.get(),
+            stated_mtu: terms.mtu,
+            remote_prefix: terms.remote_prefix,
+            activity: activity.clone(),
+        };
         let mut session = Session {
-            id: host.new_session(),
+            id: common.session,
             initiated_by,
-            phase: if initiated_by == role { Phase::Confirming } else { Phase::Answering },
+            phase,
             begun: now,
-            traffic: Traffic::default(),
-            drops: Drops::default(),
+            activity,
             round_trip: RoundTrip::new(round_trip),
-            path_mtu: PathMtu::new(terms.mtu, now),
+            path_mtu,
             rekeys: 0,
             counted: false,
-            peer,
-            role,
+            sender,
             clock,
             lanes: (0..terms.lanes).map(|number| Lane::new(number, &schedule, 0)).collect(),
             schedule,
-            generations: vec![Generation::new(0, 0, secret, role, terms.cipher, terms.lanes)],
+            generations: vec![Generation::new(0, 0, secret, &terms, &common)],
+            common,
             next_generation: 1,
-            send_contexts: SendContexts::new(terms.contexts, ours),
-            receive_contexts: ReceiveContexts::new(theirs),
+            send_contexts,
             reassembly: Reassembly::default(),
-            admitted: None,
             rekey: rekey::Rekey::Idle,
             keyed: now,
             reliable: Vec::new(),
@@ -265,11 +279,6 @@ impl Session {
             next_cover: now,
             next_tick: now + TICK,
             next_round_trip: now + TICK,
-            last_inner: now,
-            last_sent: now,
-            last_received: now,
-            lane_sent: vec![now; terms.lanes.into()],
-            unanswered: None,
             terms,
         };
         if session.phase == Phase::Confirming {
@@ -282,6 +291,7 @@ impl Session {
             );
         }
         session.poll_lanes(now, host);
+        session.update_sender();
         session
     }
 
@@ -306,7 +316,9 @@ impl Session {
     pub(crate) fn reconfigure(&mut self, keepalive: Option<Duration>, cover: u32) {
         self.keepalive = keepalive;
         self.cover = (cover > 0).then(|| Duration::from_secs(1) / cover.max(1));
-        self.admitted = None;
+        for receiver in self.generations.iter().flat_map(|g| &g.receivers) {
+            receiver.forget_admitted();
+        }
     }
 
     /// Somebody claims that the peer cannot be reached: ask it, at the next tick.
@@ -341,6 +353,7 @@ impl Session {
     pub(crate) fn opened(&mut self, id: EndpointId, lane: u8, now: Time) {
         let now_ms = self.clock.at(now);
         self.lanes[usize::from(lane)].opened(id, now_ms);
+        self.update_sender();
     }
 
     /// An endpoint could not be opened. False if the session cannot go on: it is its first.
@@ -351,6 +364,7 @@ impl Session {
         if !self.lanes[usize::from(lane)].ready() {
             return false;
         }
+        self.update_sender();
         let message = ReliableMessage::Skip { lane, epoch };
         let id = self.new_id();
         self.send_reliably(
@@ -371,7 +385,7 @@ impl Session {
                 now.since(self.begun) >= CONFIRM_WITHIN
             }
             Phase::Up => {
-                !self.kept() && now.since(self.last_inner) >= IDLE_AFTER
+                !self.kept() && now.since(self.activity.last_inner.get()) >= IDLE_AFTER
                     || now.since(self.keyed) >= rekey::hard_limit(&self.terms)
             }
         };
@@ -388,12 +402,13 @@ impl Session {
             self.next_tick = now + TICK;
             if self.phase == Phase::Up {
                 self.keep_alive(now, host, outbox);
-                if self.unanswered.is_some_and(|since| now.since(since) >= DEAD_AFTER) {
+                if self.activity.unanswered().is_some_and(|since| now.since(since) >= DEAD_AFTER) {
                     health = Health::Silent;
                 }
             }
         }
         self.forget_old_keys();
+        self.update_sender();
         (health, self.deadline(now))
     }
 
@@ -403,7 +418,7 @@ impl Session {
     }
 
     fn busy(&self, now: Time) -> bool {
-        self.kept() || now.since(self.last_inner) < BUSY_FOR
+        self.kept() || now.since(self.activity.last_inner.get()) < BUSY_FOR
     }
 
     fn overlap(&self) -> Overlap {
@@ -430,7 +445,7 @@ impl Session {
         let now_ms = self.clock.at(now);
         let overlap = self.overlap();
         let retiring = matches!(self.phase, Phase::Retiring { .. });
-        let Session { lanes, generations, terms, schedule, peer, id: session, .. } = self;
+        let Session { lanes, generations, terms, schedule, common: Common { peer, session, .. }, .. } = self;
         for lane in lanes {
             let number = lane.number;
             lane.poll(now_ms, overlap, schedule, host, |host, epoch, start| {
@@ -544,7 +559,7 @@ impl Session {
 
     fn probe_path(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
         let mut sizes = Vec::new();
-        let busy = now.since(self.last_inner) < BUSY_FOR;
+        let busy = now.since(self.activity.last_inner.get()) < BUSY_FOR;
         self.path_mtu.poll(now, self.round_trip.smoothed(), busy, |size| sizes.push(size));
         for size in sizes {
             let id = self.new_id();
@@ -554,8 +569,9 @@ impl Session {
 
     /// What liveness asks for, once a second.
     fn keep_alive(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
-        let owed = self.last_received > self.last_sent && now.since(self.last_sent) >= ANSWER_TRAFFIC_AFTER;
-        let due = self.keepalive.is_some_and(|every| now.since(self.last_sent) >= every);
+        let (received, sent) = (self.activity.last_received.get(), self.activity.last_sent.get());
+        let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER;
+        let due = self.keepalive.is_some_and(|every| now.since(sent) >= every);
         if owed || due {
             self.send_control(0, &Control::Padding, now, host, outbox);
         }
@@ -567,18 +583,18 @@ impl Session {
             self.send_control(id, &Control::RoundTrip { clock }, now, host, outbox);
             // Nothing else would tell that the peer of a session without inner traffic is gone.
             if self.kept() {
-                self.unanswered.get_or_insert(now);
+                self.activity.waits_for_answer(now);
             }
         }
         if self.busy(now) {
             for index in 0..self.lanes.len() {
-                if now.since(self.lane_sent[index]) < OPENER_AGAIN {
+                if now.since(self.activity.lane_sent[index].get()) < OPENER_AGAIN {
                     continue;
                 }
                 if let Some((slot, id)) = self.lanes[index].current() {
                     let (generation, lane) = (slot.generation, index as u8);
                     self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
-                    self.lane_sent[index] = now;
+                    self.activity.lane_sent[index].set(now);
                 }
             }
         }
@@ -589,8 +605,18 @@ impl Session {
         self.generations.retain(|g| g.number >= oldest);
     }
 
-    fn generation(&mut self, number: u32) -> Option<&mut Generation> {
-        self.generations.iter_mut().find(|g| g.number == number)
+    fn generation(&self, number: u32) -> Option<&Generation> {
+        self.generations.iter().find(|g| g.number == number)
+    }
+
+    /// The receiving half of a lane, under the keys of a generation.
+    pub(crate) fn receiver(&self, lane: u8, generation: u32) -> Option<&Arc<Receiver>> {
+        self.generation(generation)?.receivers.get(usize::from(lane))
+    }
+
+    /// The sending half.
+    pub(crate) fn sender(&self) -> &Sender {
+        &self.sender
     }
 
     fn new_id(&mut self) -> u32 {

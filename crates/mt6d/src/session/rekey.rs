@@ -71,11 +71,11 @@ impl Session {
             Rekey::Asked { until, .. } | Rekey::Answered { until, .. } if now < *until => return,
             _ => {}
         }
-        let patience = if self.role == Role::L { Duration::ZERO } else { PATIENCE };
+        let patience = if self.common.role == Role::L { Duration::ZERO } else { PATIENCE };
         let old = now.since(self.keyed) >= due_after(&self.terms) + patience;
-        let margin = if self.role == Role::L { 0 } else { seal::SOFT_LIMIT / 8 };
+        let margin = if self.common.role == Role::L { 0 } else { seal::SOFT_LIMIT / 8 };
         let newest = self.generations.last().expect("there is always a generation");
-        let used = newest.lanes.iter().any(|(sealing, _)| sealing.used() >= seal::SOFT_LIMIT + margin);
+        let used = newest.sealing.iter().any(|sealing| sealing.used() >= seal::SOFT_LIMIT + margin);
         if !(old || used) {
             return;
         }
@@ -133,7 +133,7 @@ impl Session {
             }
             Rekey::Agreed { id: known } if *known == id => return true,
             // Both began: the one that L began goes on.
-            Rekey::Asked { until, .. } if now < *until && self.role == Role::L => return true,
+            Rekey::Asked { until, .. } if now < *until && self.common.role == Role::L => return true,
             _ => {}
         }
         // A peer has one generation to come at a time, and one that begins soon.
@@ -194,7 +194,7 @@ impl Session {
     fn next_keys(&mut self, switch: u64, secret: &SessionSecret) -> Generation {
         let number = self.next_generation;
         self.next_generation = self.next_generation.wrapping_add(1);
-        Generation::new(number, switch, secret, self.role, self.terms.cipher, self.terms.lanes)
+        Generation::new(number, switch, secret, &self.terms, &self.common)
     }
 
     fn change_keys(&mut self, generation: Generation, now: Time) {

@@ -6,6 +6,8 @@
 //! C        = counter XOR the first 4 bytes of the mask of the 16 bytes that follow it (RFC 9001 section 5.4)
 //! ```
 
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
 use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey, quic};
 
 use super::replay::{ReplayWindow, Verdict};
@@ -65,28 +67,29 @@ fn xor(field: &mut [u8], mask: [u8; 4]) {
 /// Seals what this node sends on a lane.
 pub(crate) struct SealingKey {
     keys: Keys,
-    next: u32,
+    /// No two threads may ever use the same.
+    next: AtomicU32,
 }
 
 impl SealingKey {
     pub(crate) fn new(cipher: Cipher, data: &[u8; 32], header: &[u8; 32]) -> Self {
-        SealingKey { keys: Keys::new(cipher, data, header), next: 0 }
+        SealingKey { keys: Keys::new(cipher, data, header), next: AtomicU32::new(0) }
     }
 
     /// How many datagrams were sealed.
     pub(crate) fn used(&self) -> u32 {
-        self.next
+        self.next.load(Relaxed)
     }
 
     /// Seals a datagram in place: `datagram[COUNTER..len - TAG]` holds the inner packet.
     /// False if the key is used up; the datagram must not be sent then.
     #[must_use]
-    pub(crate) fn seal(&mut self, datagram: &mut [u8]) -> bool {
-        if self.next >= HARD_LIMIT {
+    pub(crate) fn seal(&self, datagram: &mut [u8]) -> bool {
+        // The limit is far enough from where the counter wraps for all threads to find it passed.
+        if self.next.load(Relaxed) >= HARD_LIMIT {
             return false;
         }
-        let counter = self.next;
-        self.next += 1;
+        let counter = self.next.fetch_add(1, Relaxed);
         let (field, rest) = datagram.split_at_mut(COUNTER);
         let (inner, tag) = rest.split_at_mut(rest.len() - TAG);
         let sealed = self
@@ -162,7 +165,7 @@ mod tests {
     #[test]
     fn opens_each_datagram_once() {
         for cipher in [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
-            let (mut sealing, mut opening) = pair(cipher);
+            let (sealing, mut opening) = pair(cipher);
             let mut sealed = datagram(b"hello");
             assert!(sealing.seal(&mut sealed));
             assert_eq!(sealing.counter_of(&sealed), Some(0));
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn an_empty_inner_packet_has_a_sample() {
-        let (mut sealing, mut opening) = pair(Cipher::Aes256Gcm);
+        let (sealing, mut opening) = pair(Cipher::Aes256Gcm);
         let mut sealed = datagram(b"");
         assert!(sealing.seal(&mut sealed));
         assert_eq!(opening.open(&mut sealed), Ok(0));
@@ -183,8 +186,8 @@ mod tests {
 
     #[test]
     fn a_used_up_key_seals_no_more() {
-        let (mut sealing, _) = pair(Cipher::Aes256Gcm);
-        sealing.next = HARD_LIMIT - 1;
+        let (sealing, _) = pair(Cipher::Aes256Gcm);
+        sealing.next.store(HARD_LIMIT - 1, Relaxed);
         assert!(sealing.seal(&mut datagram(b"last")));
         assert!(!sealing.seal(&mut datagram(b"never")));
     }
@@ -192,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_changed_datagram_does_not_open(at in 0usize..25, bit in 0u8..8) {
-            let (mut sealing, mut opening) = pair(Cipher::Aes256Gcm);
+            let (sealing, mut opening) = pair(Cipher::Aes256Gcm);
             let mut sealed = datagram(b"hello");
             prop_assert!(sealing.seal(&mut sealed));
             let mut changed = sealed.clone();

@@ -145,7 +145,7 @@ pub(super) fn sealed() -> Vec<Value> {
 pub(super) fn sealed_with(cipher: Cipher) -> Vec<Value> {
     let (_, secret) = handshake(Role::L);
     let (data, header) = (secret.data(Role::L, LANE), secret.header(Role::L, LANE));
-    let mut key = SealingKey::new(cipher, &data, &header);
+    let key = SealingKey::new(cipher, &data, &header);
     let mut cases = Vec::new();
     for (counter, inner) in sent() {
         let mut datagram = Vec::new();

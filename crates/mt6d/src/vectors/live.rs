@@ -1,6 +1,5 @@
 //! Sessions of this implementation send and take the datagrams of the vectors.
 
-use std::net::IpAddr;
 use std::ops::Range;
 
 use wire::virtio_net;
@@ -15,8 +14,9 @@ use crate::host::{Action, Host};
 use crate::keys::Role;
 use crate::offer::Cipher;
 use crate::outbox::Outbox;
+use crate::routes::Routes;
 use crate::session::seal::{COUNTER, OpeningKey, SealingKey, TAG};
-use crate::session::{Beginning, Datagram, Session, Terms};
+use crate::session::{Beginning, Datagrams, Session, Terms};
 use crate::time::Time;
 
 const NOW: Time = Time::from_micros(1_000_000);
@@ -83,11 +83,19 @@ impl End {
 
     fn receive(&mut self, datagram: &[u8], delivered: &mut Delivered) -> Result<(), DropReason> {
         let mut arena = datagram.to_vec();
-        let at = 0..arena.len();
-        let datagram = Datagram { arena: &mut arena, at, lane: LANE, generation: 0, ecn: 0 };
-        let everything = |_: IpAddr, _: IpAddr| Ok(());
+        let datagrams = Datagrams { at: 0..arena.len(), segment: arena.len(), ecn: 0 };
+        let everywhere = ["::/0", "0.0.0.0/0"].map(|net| net.parse().unwrap());
+        let routes = Routes::new([(0, everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
         let End { session, host, outbox } = self;
-        session.receive(datagram, &everything, NOW, host, outbox, delivered).map(|_| ())
+        let receiver = session.receiver(LANE, 0).unwrap().clone();
+        let (before, mut rest) = (session.activity.drops.get(), Vec::new());
+        receiver.receive(&mut arena, &datagrams, &routes, NOW, delivered, &mut rest);
+        for inner in rest {
+            session.receive(&receiver, &mut arena, inner, 0, &routes, NOW, host, outbox, delivered)?;
+        }
+        let drops = session.activity.drops.get();
+        let dropped = DropReason::ALL.into_iter().find(|reason| drops.of(*reason) > before.of(*reason));
+        dropped.map_or(Ok(()), Err)
     }
 
     fn send(&mut self, packet: &str) {
@@ -122,7 +130,7 @@ fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
         end.send(CONTEXT);
     }
     let (_, secret) = handshake(Role::L);
-    let mut answers = SealingKey::new(cipher, &secret.data(Role::H, LANE), &secret.header(Role::H, LANE));
+    let answers = SealingKey::new(cipher, &secret.data(Role::H, LANE), &secret.header(Role::H, LANE));
     let known = datagrams::control(&Control::ContextKnown { context: 1 }, 1, 0);
     let mut datagram = [&[0; COUNTER], known.as_slice(), &[0; TAG]].concat();
     assert!(answers.seal(&mut datagram));
@@ -160,7 +168,7 @@ fn the_full_form_carries_ipv6_alone() {
     let cipher = Cipher::Aes256Gcm;
     let mut end = End::new(Role::H, cipher);
     let (_, secret) = handshake(Role::L);
-    let mut key = SealingKey::new(cipher, &secret.data(Role::L, LANE), &secret.header(Role::L, LANE));
+    let key = SealingKey::new(cipher, &secret.data(Role::L, LANE), &secret.header(Role::L, LANE));
     let ipv4 = format!("45000030{}", "00".repeat(44));
     let mut outcomes = Vec::new();
     for packet in [FULL, &ipv4] {

@@ -182,7 +182,7 @@ fn packets_for_nobody_are_counted() {
     for malformed in [vec![], vec![0; 100], vec![0x60; 39], vec![0x45; 19]] {
         network.inject(A, virtio_net::Header::NONE, malformed);
     }
-    let drops = network.sites[A].node().drops().clone();
+    let drops = network.sites[A].node().drops();
     assert_eq!(drops.of(DropReason::NoPeer), 1);
     assert_eq!(drops.of(DropReason::Malformed), 4);
 }

@@ -280,11 +280,9 @@ impl DataPath {
             let end = start + received.len;
             self.filled = end;
             self.work += work(received.len, received.segment_size);
-            for at in (start..end).step_by(received.segment_size) {
-                let at = at..(at + received.segment_size).min(end);
-                let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
-                node.receive(id, received.source, received.ecn, arena, at, now, outbox, sink);
-            }
+            let (source, ecn, segment) = (received.source, received.ecn, received.segment_size);
+            let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
+            node.receive(id, source, ecn, arena, start..end, segment, now, outbox, sink);
         }
     }
 
@@ -300,11 +298,9 @@ impl DataPath {
             };
             // One that was just closed may have left something in the queue.
             let Some(&id) = shared.endpoints.get(&destination) else { continue };
-            for start in (0..received.len).step_by(received.segment_size) {
-                let at = start..(start + received.segment_size).min(received.len);
-                let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
-                node.receive(id, received.source, received.ecn, arena, at, now, outbox, sink);
-            }
+            let (source, ecn, segment) = (received.source, received.ecn, received.segment_size);
+            let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
+            node.receive(id, source, ecn, arena, 0..received.len, segment, now, outbox, sink);
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Sta
         external: config.node.external.clone(),
         hop_prefix: node.hop_prefix(),
         uptime_s: now.boot.since(started).as_secs(),
-        drops: drops(node.drops()),
+        drops: drops(&node.drops()),
         peers: Vec::new(),
     }
 }

@@ -8,6 +8,7 @@ mod observer;
 mod path;
 mod random;
 mod site;
+mod threads;
 mod traffic;
 
 use std::cmp::Reverse;
@@ -25,6 +26,7 @@ pub(crate) use observer::{Observer, Seen};
 pub(crate) use path::{Firewall, Path, Translator};
 pub(crate) use random::Random;
 pub(crate) use site::Site;
+use threads::Threads;
 pub(crate) use traffic::{Flow, Stream, host};
 
 use site::{Delivered, Socket};
@@ -53,6 +55,7 @@ pub(crate) struct Network {
     serial: u64,
     random: Random,
     attacker: Random,
+    threads: Random,
     addresses: PrefixMap<Ipv6Net, usize>,
     /// Until when each path is busy, where it has a rate.
     busy: HashMap<(usize, usize), u64>,
@@ -67,6 +70,7 @@ struct Event {
 enum What {
     Timer(usize),
     Opened { site: usize, socket: Socket },
+    Threads { site: usize },
     Arrives { datagram: Datagram },
     TooBig { site: usize, endpoint: EndpointId, quoted: Vec<u8>, mtu: u32 },
     Send { flow: usize },
@@ -138,6 +142,7 @@ impl Network {
             events: BinaryHeap::new(),
             serial: 0,
             attacker: Random::new(!seed),
+            threads: Random::new(seed.rotate_left(32)),
             addresses: PrefixMap::new(),
             busy: HashMap::new(),
             random: Random::new(0),
@@ -214,6 +219,8 @@ impl Network {
         }
         site.node =
             Some(Node::new(site.config.clone(), &site.memory, seed, now).expect("a good configuration"));
+        // Some sites carry packets on threads of their own, others do not: nobody can tell.
+        self.start_threads(index, (self.seed as usize + index) % 3);
         self.with(index, |_, _, _, _| {});
     }
 
@@ -226,6 +233,7 @@ impl Network {
         }
         site.sockets.clear();
         site.asked.clear();
+        site.threads = Threads::default();
         site.timer = u64::MAX;
     }
 
@@ -353,6 +361,7 @@ impl Network {
         while let Some(action) = self.sites[index].node().next_action() {
             self.act(index, action);
         }
+        self.tell_threads(index);
         for packet in delivered.packets {
             self.deliver(index, packet);
         }
@@ -369,6 +378,9 @@ impl Network {
 
     /// Hands an inner packet to a site's node.
     pub(crate) fn inject(&mut self, site: usize, header: virtio_net::Header, mut packet: Vec<u8>) {
+        if self.thread_sends(site, header, &mut packet) {
+            return;
+        }
         self.with(site, |node, now, outbox, deliver| node.send(&header, &mut packet, now, outbox, deliver));
     }
 
@@ -389,6 +401,7 @@ impl Network {
         match event.what {
             What::Timer(site) => self.timer(site, event.at),
             What::Opened { site, socket } => self.opened(site, socket),
+            What::Threads { site } => self.threads_hear(site),
             What::Arrives { datagram } => self.arrives(datagram),
             What::TooBig { site, endpoint, quoted, mtu } => {
                 if self.sites[site].node.is_some() {
@@ -435,6 +448,7 @@ impl Network {
                 self.push(self.now + delay, What::Opened { site: index, socket });
             }
             Action::Close { id } => {
+                self.detach(index, id);
                 let site = &mut self.sites[index];
                 let socket = site.asked.remove(&id).expect("only what was asked for is closed");
                 if site.sockets.get(&socket.local).is_some_and(|s| s.id == id) {
@@ -459,6 +473,7 @@ impl Network {
             self.with(index, |node, now, _, _| node.open_failed(socket.id, now));
         } else {
             site.sockets.insert(socket.local, socket);
+            self.attach(index, socket.id);
             self.with(index, |node, now, _, _| node.opened(socket.id, now));
         }
     }
@@ -543,14 +558,28 @@ impl Network {
             site.missed += u64::from(!datagram.replay);
             return;
         };
-        let mut arena = std::mem::take(&mut site.arena);
+        if self.thread_receives(index, socket.id, &datagram) {
+            return;
+        }
+        let mut arena = std::mem::take(&mut self.sites[index].arena);
         arena.clear();
         // Somewhere in the buffer, as in a batch.
-        let at = 16..16 + datagram.payload.len();
+        let length = datagram.payload.len();
+        let at = 16..16 + length;
         arena.resize(16, 0xee);
         arena.extend_from_slice(&datagram.payload);
         self.with(index, |node, now, outbox, deliver| {
-            node.receive(socket.id, datagram.source, datagram.ecn, &mut arena, at, now, outbox, deliver);
+            node.receive(
+                socket.id,
+                datagram.source,
+                datagram.ecn,
+                &mut arena,
+                at,
+                length,
+                now,
+                outbox,
+                deliver,
+            );
         });
         self.sites[index].arena = arena;
     }

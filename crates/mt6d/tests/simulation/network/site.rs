@@ -10,6 +10,7 @@ use mt6d::keys::{PrivateKey, PublicKey};
 use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time};
 
 use super::path::{Firewall, Translator};
+use super::threads::Threads;
 
 /// 2027-01-15, in milliseconds since 1970.
 const TODAY: u64 = 1_800_000_000_000;
@@ -55,6 +56,7 @@ pub(crate) struct Site {
     pub(crate) config: NodeConfig,
     /// None while it is down.
     pub(crate) node: Option<Node>,
+    pub(crate) threads: Threads,
     pub(crate) clock: Clock,
     pub(crate) memory: HashMap<PublicKey, PeerMemory>,
     pub(crate) suspended: bool,
@@ -103,6 +105,7 @@ impl Site {
                 peers: Vec::new(),
             },
             node: None,
+            threads: Threads::default(),
             clock: Clock { boot, drift: 0, wall: 0 },
             memory: HashMap::new(),
             suspended: false,

@@ -1,9 +1,12 @@
 //! A node: all its peers, their timers, and the host's way to drive them.
 
+mod carriers;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::net::SocketAddrV6;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
@@ -11,14 +14,15 @@ use wire::virtio_net;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::Deliver;
-use crate::drops::{DropReason, Drops};
+use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::host::{Action, EndpointId, Host, PeerIndex, Purpose};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
 use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
 use crate::routes::Routes;
-use crate::session::{InnerMtu, may_be_destination};
+use crate::session::{Datagrams, InnerMtu, may_be_destination};
 use crate::time::{Now, Time};
+use carriers::Carriers;
 
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
 /// before learns of the restart, and stateful firewalls in front of both see each send.
@@ -39,14 +43,16 @@ pub struct Node {
     peers: Vec<Option<Peer>>,
     /// Places in `peers` that are free, the lowest first.
     free: BinaryHeap<Reverse<PeerIndex>>,
-    routes: Routes,
+    routes: Arc<Routes>,
     /// When each peer wants to be polled: one entry each, see [`Node::wake`].
     timers: BTreeSet<(Time, PeerIndex)>,
     /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
     new_mtus: BTreeSet<PeerIndex>,
     unsaved: BTreeSet<PeerIndex>,
     host: Host,
-    drops: Drops,
+    drops: Arc<AtomicDrops>,
+    /// Those that carry packets beside the node, if there are any.
+    carriers: Option<Carriers>,
     /// Wall clock minus boot clock when last looked at, in milliseconds.
     wall: i64,
     next_clock_check: Time,
@@ -75,12 +81,13 @@ impl Node {
             own,
             peers: Vec::with_capacity(config.peers.len()),
             free: BinaryHeap::new(),
-            routes: Routes::default(),
+            routes: Arc::default(),
             timers: BTreeSet::new(),
             new_mtus: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             host: Host::new(seed),
-            drops: Drops::default(),
+            drops: Arc::default(),
+            carriers: None,
             wall: wall(now),
             next_clock_check: now.boot + CLOCK_CHECK,
         };
@@ -115,8 +122,12 @@ impl Node {
 
     fn route(&mut self) {
         let peers = || self.peers.iter().enumerate().filter_map(|(i, p)| Some((i, &p.as_ref()?.config)));
-        let hop_prefixes = peers().map(|(_, p)| p.hop_prefix).chain([self.own.hop_prefix]);
-        self.routes = Routes::new(peers().map(|(i, p)| (i, p.allowed_ips.as_slice())), hop_prefixes);
+        let behind = peers().map(|(i, p)| (i, p.allowed_ips.as_slice()));
+        let hop_prefixes = peers().map(|(_, p)| p.hop_prefix);
+        self.routes = Arc::new(Routes::new(behind, self.own.hop_prefix, hop_prefixes));
+        if let Some(carriers) = &mut self.carriers {
+            carriers.routes_changed(&self.routes);
+        }
     }
 
     /// Takes over another configuration. Peers that did not change, or only in what a session survives, keep their
@@ -162,6 +173,9 @@ impl Node {
                 }
                 (Some(_), None) => {
                     let mut peer = self.peers[index].take().expect("just seen");
+                    if let Some(carriers) = &mut self.carriers {
+                        carriers.touch(index);
+                    }
                     if let Some(at) = peer.timer {
                         self.timers.remove(&(at, index));
                     }
@@ -299,13 +313,13 @@ impl Node {
         }
         let before = peer.next;
         peer.send(header, packet, &mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
-        if peer.next != before {
+        if peer.next != before || self.carriers.is_some() {
             self.wake(index);
         }
     }
 
-    /// Takes a datagram, at `at` in `arena`, that came from `source` to an endpoint, with the outer packet's ECN
-    /// codepoint. It is decrypted in place.
+    /// Takes datagrams, at `at` in `arena`, that came together from `source` to an endpoint, with the outer packets' ECN
+    /// codepoint. Each is `segment` bytes long but the last, which may be shorter. They are decrypted in place.
     #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
     pub fn receive(
         &mut self,
@@ -314,6 +328,7 @@ impl Node {
         ecn: u8,
         arena: &mut [u8],
         at: Range<usize>,
+        segment: usize,
         now: Now,
         outbox: &mut Outbox,
         deliver: &mut dyn Deliver,
@@ -324,11 +339,12 @@ impl Node {
         let Some(peer) = &mut self.peers[index] else { return };
         let before = peer.next;
         let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
-        peer.receive(purpose, endpoint, source, ecn, arena, at, &self.routes, &mut env, deliver);
+        let datagrams = Datagrams { at, segment, ecn };
+        peer.receive(purpose, endpoint, source, arena, &datagrams, &self.routes, &mut env, deliver);
         if matches!(purpose, Purpose::Rendezvous { .. }) && peer.memory_is_news(now) {
             self.unsaved.insert(index);
         }
-        if peer.next != before {
+        if peer.next != before || self.carriers.is_some() {
             self.wake(index);
         }
     }
@@ -388,8 +404,8 @@ impl Node {
     }
 
     /// What was dropped before it was known whose it is.
-    pub fn drops(&self) -> &Drops {
-        &self.drops
+    pub fn drops(&self) -> Drops {
+        self.drops.get()
     }
 
     /// The prefix that the node hops in.
@@ -402,8 +418,11 @@ impl Node {
         self.host.count()
     }
 
-    /// Sees that the peer is polled when it wants to be.
+    /// Sees that the peer is polled when it wants to be, and that carriers are told of what was done with it.
     fn wake(&mut self, index: PeerIndex) {
+        if let Some(carriers) = &mut self.carriers {
+            carriers.touch(index);
+        }
         let Some(peer) = &mut self.peers[index] else { return };
         let before = peer.timer.replace(peer.next);
         if before == peer.timer {

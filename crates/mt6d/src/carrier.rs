@@ -1,0 +1,183 @@
+//! Carrying packets beside the node, on other threads.
+//!
+//! A node decides, and carries packets too. Where one thread does not do, others have a [`Carrier`] each, which carries
+//! the packets of sessions that exist and decides nothing: [`Node::carriers`](crate::Node::carriers) makes them,
+//! [`Update`]s tell them what has changed, and what is not for them they hand to the node as [`Notice`]s. Whatever the
+//! order in which these arrive, a carrier does nothing that the node would not have done a moment earlier.
+//!
+//! All carriers may send for all sessions, each flow in one of them. The datagrams of an endpoint are received by one.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use wire::virtio_net;
+
+use crate::deliver::Deliver;
+use crate::drops::{AtomicDrops, DropReason};
+use crate::host::{EndpointId, PeerIndex};
+use crate::outbox::Outbox;
+use crate::routes::Routes;
+use crate::session::{self, Datagrams, Pair, Refusal, may_be_destination};
+use crate::time::Now;
+
+/// Notices that may wait until somebody asks for them: what one turn of a thread can bring.
+const NOTICES: usize = 256;
+
+/// Something has changed for carriers.
+#[derive(Clone)]
+pub struct Update(pub(crate) Change);
+
+#[derive(Clone)]
+pub(crate) enum Change {
+    Routes(Arc<Routes>),
+    Sender(PeerIndex, Option<Arc<session::Sender>>),
+}
+
+/// The receiving half of a session's endpoint, for the carrier that receives its datagrams.
+#[derive(Clone)]
+pub struct Receiver(pub(crate) Arc<session::Receiver>);
+
+/// Something that is for the node to deal with: to be given to [`Node::notice`](crate::Node::notice).
+pub struct Notice(pub(crate) Matter);
+
+pub(crate) enum Matter {
+    /// An inner packet that cannot just be sent.
+    Packet(virtio_net::Header, Vec<u8>),
+    /// The contents of a datagram that is more than a packet, and its outer ECN codepoint.
+    Opened(Arc<session::Receiver>, u8, Vec<u8>),
+    /// A pair of addresses was sent in full.
+    InFull(PeerIndex, Arc<session::Sender>, Pair),
+    /// The kernel did not take a datagram.
+    SendFailed(EndpointId),
+    /// An ICMPv6 error came: what it quotes, and the MTU of a Packet Too Big.
+    PathError(EndpointId, Vec<u8>, Option<u32>),
+}
+
+/// Carries packets of the sessions that there are.
+pub struct Carrier {
+    routes: Arc<Routes>,
+    senders: Vec<Option<Arc<session::Sender>>>,
+    /// By the endpoint's slot.
+    receivers: Vec<Option<(EndpointId, Arc<session::Receiver>)>>,
+    notices: Vec<Notice>,
+    drops: Arc<AtomicDrops>,
+    rest: Vec<Range<usize>>,
+}
+
+impl Carrier {
+    pub(crate) fn new(
+        routes: Arc<Routes>,
+        senders: Vec<Option<Arc<session::Sender>>>,
+        drops: Arc<AtomicDrops>,
+    ) -> Self {
+        Carrier { routes, senders, receivers: Vec::new(), notices: Vec::new(), drops, rest: Vec::new() }
+    }
+
+    /// Takes over a change.
+    pub fn update(&mut self, update: Update) {
+        match update.0 {
+            Change::Routes(routes) => self.routes = routes,
+            Change::Sender(peer, sender) => {
+                if self.senders.len() <= peer {
+                    self.senders.resize(peer + 1, None);
+                }
+                self.senders[peer] = sender;
+            }
+        }
+    }
+
+    /// From now on the datagrams of this endpoint come here.
+    pub fn attach(&mut self, endpoint: EndpointId, receiver: Receiver) {
+        if self.receivers.len() <= endpoint.slot() {
+            self.receivers.resize(endpoint.slot() + 1, None);
+        }
+        self.receivers[endpoint.slot()] = Some((endpoint, receiver.0));
+    }
+
+    /// Or no longer.
+    pub fn detach(&mut self, endpoint: EndpointId) {
+        if let Some(receiver) = self.receivers.get_mut(endpoint.slot()) {
+            receiver.take_if(|(id, _)| *id == endpoint);
+        }
+    }
+
+    /// As [`Node::send`](crate::Node::send).
+    pub fn send(&mut self, header: &virtio_net::Header, packet: &mut [u8], now: Now, outbox: &mut Outbox) {
+        let Ok((_, destination)) = wire::flow::addresses(packet) else {
+            return self.drops.count(DropReason::Malformed);
+        };
+        if !may_be_destination(destination) {
+            return;
+        }
+        let Some(peer) = self.routes.peer(destination) else { return self.drops.count(DropReason::NoPeer) };
+        let Some(Some(sender)) = self.senders.get(peer) else {
+            return self.leave(Matter::Packet(*header, packet.to_vec()));
+        };
+        if sender.hops_at(destination) {
+            return self.drops.count(DropReason::NoPeer);
+        }
+        match sender.send(header, packet, now.boot, outbox) {
+            Ok(None) => {}
+            Ok(Some(pair)) => {
+                let sender = sender.clone();
+                self.leave(Matter::InFull(peer, sender, pair));
+            }
+            Err(Refusal::Drop(DropReason::Malformed)) => self.drops.count(DropReason::Malformed),
+            // It has consequences: an error to its sender, or new keys.
+            Err(_) => self.leave(Matter::Packet(*header, packet.to_vec())),
+        }
+    }
+
+    /// As [`Node::receive`](crate::Node::receive), for an endpoint that was attached.
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
+    pub fn receive(
+        &mut self,
+        endpoint: EndpointId,
+        ecn: u8,
+        arena: &mut [u8],
+        at: Range<usize>,
+        segment: usize,
+        now: Now,
+        deliver: &mut dyn Deliver,
+    ) {
+        let attached = self.receivers.get(endpoint.slot()).and_then(Option::as_ref);
+        let Some((_, receiver)) = attached.filter(|(id, _)| *id == endpoint) else {
+            return self.drops.count(DropReason::Stale);
+        };
+        let datagrams = Datagrams { at, segment, ecn };
+        receiver.receive(arena, &datagrams, &self.routes, now.boot, deliver, &mut self.rest);
+        if self.rest.is_empty() {
+            return;
+        }
+        let receiver = receiver.clone();
+        let mut rest = std::mem::take(&mut self.rest);
+        for inner in rest.drain(..) {
+            self.leave(Matter::Opened(receiver.clone(), ecn, arena[inner].to_vec()));
+        }
+        self.rest = rest;
+    }
+
+    /// As [`Node::send_failed`](crate::Node::send_failed).
+    pub fn send_failed(&mut self, endpoint: EndpointId) {
+        self.leave(Matter::SendFailed(endpoint));
+    }
+
+    /// As [`Node::path_error`](crate::Node::path_error).
+    pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>) {
+        self.leave(Matter::PathError(endpoint, quoted.to_vec(), too_big));
+    }
+
+    fn leave(&mut self, matter: Matter) {
+        match matter {
+            _ if self.notices.len() < NOTICES => self.notices.push(Notice(matter)),
+            // There will be others of the same.
+            Matter::InFull(..) | Matter::SendFailed(_) | Matter::PathError(..) => {}
+            Matter::Packet(..) | Matter::Opened(..) => self.drops.count(DropReason::Overload),
+        }
+    }
+
+    /// What is for the node, in order.
+    pub fn notices(&mut self) -> impl Iterator<Item = Notice> + '_ {
+        self.notices.drain(..)
+    }
+}

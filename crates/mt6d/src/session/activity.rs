@@ -1,0 +1,108 @@
+//! What the carrying of packets leaves behind, in numbers that several threads may write: counts, and when something
+//! crossed last. Nothing hangs together in here that must be read at one instant.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use crate::drops::AtomicDrops;
+use crate::time::{AtomicTime, Time};
+
+/// Packets and bytes that crossed, inner.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Traffic {
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+}
+
+/// Of one session.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    tx_packets: AtomicU64,
+    tx_bytes: AtomicU64,
+    rx_packets: AtomicU64,
+    rx_bytes: AtomicU64,
+    pub(crate) drops: AtomicDrops,
+    /// When the last inner packet crossed, in either direction; at first, when the session began.
+    pub(crate) last_inner: AtomicTime,
+    /// When the last datagram left, control messages included.
+    pub(crate) last_sent: AtomicTime,
+    /// When the last datagram came that opened.
+    pub(crate) last_received: AtomicTime,
+    /// When the last datagram left on each lane.
+    pub(crate) lane_sent: Box<[AtomicTime]>,
+    /// Since when something was sent and nothing received; zero if not.
+    unanswered: AtomicTime,
+    /// Whether what comes proves first of all that the peer has the keys. Not set again once it is not.
+    pub(crate) unproven: AtomicBool,
+    /// Names for packets that leave in halves.
+    next_half: AtomicU32,
+}
+
+impl Activity {
+    pub(crate) fn new(lanes: u8, unproven: bool, now: Time) -> Self {
+        Activity {
+            tx_packets: AtomicU64::new(0),
+            tx_bytes: AtomicU64::new(0),
+            rx_packets: AtomicU64::new(0),
+            rx_bytes: AtomicU64::new(0),
+            drops: AtomicDrops::default(),
+            last_inner: AtomicTime::new(now),
+            last_sent: AtomicTime::new(now),
+            last_received: AtomicTime::new(now),
+            lane_sent: (0..lanes).map(|_| AtomicTime::new(now)).collect(),
+            unanswered: AtomicTime::default(),
+            unproven: AtomicBool::new(unproven),
+            next_half: AtomicU32::new(0),
+        }
+    }
+
+    /// Inner packets left on a lane.
+    pub(crate) fn sent(&self, lane: usize, packets: u64, bytes: u64, now: Time) {
+        self.tx_packets.fetch_add(packets, Relaxed);
+        self.tx_bytes.fetch_add(bytes, Relaxed);
+        self.lane_sent[lane].set(now);
+        self.last_inner.set(now);
+        self.last_sent.set(now);
+        self.waits_for_answer(now);
+    }
+
+    /// Something opened.
+    pub(crate) fn heard(&self, now: Time) {
+        self.last_received.set(now);
+        self.unanswered.set(Time::default());
+    }
+
+    /// Inner packets came.
+    pub(crate) fn delivered(&self, packets: u64, bytes: u64, now: Time) {
+        self.rx_packets.fetch_add(packets, Relaxed);
+        self.rx_bytes.fetch_add(bytes, Relaxed);
+        self.last_inner.set(now);
+    }
+
+    /// From now on, unless it did before, the peer owes a sign of life.
+    pub(crate) fn waits_for_answer(&self, now: Time) {
+        if self.unanswered.get() == Time::default() {
+            self.unanswered.set(now);
+        }
+    }
+
+    /// Since when it does.
+    pub(crate) fn unanswered(&self) -> Option<Time> {
+        Some(self.unanswered.get()).filter(|since| *since != Time::default())
+    }
+
+    /// A name for a packet in halves that no other has had for long.
+    pub(crate) fn next_half(&self) -> u32 {
+        self.next_half.fetch_add(1, Relaxed)
+    }
+
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic {
+            tx_packets: self.tx_packets.load(Relaxed),
+            tx_bytes: self.tx_bytes.load(Relaxed),
+            rx_packets: self.rx_packets.load(Relaxed),
+            rx_bytes: self.rx_bytes.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! The sending half of a session: inner packets become data datagrams (docs/protocol.md, "Data").
+//!
+//! It decides nothing: which endpoints, keys and contexts are in use is the session's to say. So packet threads carry
+//! with copies of it, and get another when something has changed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::Ipv6Net;
+use wire::segment::Segmenter;
+use wire::{ecn, flow, mss, virtio_net};
+
+use super::activity::Activity;
+use super::contexts::{self, Form, KnownContexts, Pair};
+use super::path_mtu::BASE;
+use super::seal::{self, COUNTER, SealingKey, TAG};
+use crate::config::Padding;
+use crate::control::{self, Control};
+use crate::drops::DropReason;
+use crate::host::EndpointId;
+use crate::outbox::Outbox;
+use crate::time::Time;
+
+/// Outer headers: IPv6 and UDP.
+pub(super) const OUTER: usize = 48;
+/// Sizes of outer packets that `padding = "buckets"` uses; above them, the path MTU.
+pub(super) const BUCKETS: [usize; 6] = [128, 256, 512, 768, 1024, 1280];
+
+/// Why an inner packet did not go out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It is larger than this, the inner MTU: its sender is to be told.
+    TooBig(u16),
+    /// For another reason.
+    Drop(DropReason),
+}
+
+/// The largest inner packets that a path carries in one piece, or, for IPv6, at least [`BASE`] bytes in two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InnerMtu {
+    /// Of IPv6, in bytes.
+    pub ipv6: u16,
+    /// Of IPv4, in bytes: its addresses are not left out.
+    pub ipv4: u16,
+}
+
+/// Where the datagrams of a lane leave from.
+#[derive(Clone)]
+pub(super) struct LaneSender {
+    pub(super) endpoint: EndpointId,
+    pub(super) key: Arc<SealingKey>,
+}
+
+/// The sending half of a session.
+#[derive(Clone)]
+pub(crate) struct Sender {
+    /// None where a lane has no endpoint yet.
+    pub(super) lanes: Vec<Option<LaneSender>>,
+    pub(super) contexts: Arc<KnownContexts>,
+    pub(super) padding: Padding,
+    /// The largest outer packet that is known to arrive.
+    pub(super) path_mtu: u16,
+    /// The one that inner MTUs follow from: they do not go up and down while the path is being measured.
+    pub(super) stated_mtu: u16,
+    /// Where the peer hops: packets to there are outer ones.
+    pub(super) remote_prefix: Ipv6Net,
+    pub(super) activity: Arc<Activity>,
+}
+
+/// Where a datagram leaves from, and how long its inner part may be.
+pub(super) struct Way<'a> {
+    pub(super) endpoint: EndpointId,
+    pub(super) key: &'a SealingKey,
+    pub(super) ecn: u8,
+    pub(super) room: usize,
+    pub(super) padding: Padding,
+}
+
+/// The longest inner part of a datagram on a path of this MTU.
+pub(super) fn room(path_mtu: u16) -> usize {
+    usize::from(path_mtu) - OUTER - seal::OVERHEAD
+}
+
+/// The largest inner packet of this form that fits so many bytes in one piece.
+fn whole_in(room: usize, form: Option<Form>) -> u16 {
+    let packet = match form {
+        None => room,
+        Some(Form::Elided) => room + 32,
+        // Before a pair has its context its packets may be split: what counts is what it will have.
+        Some(_) => room + 32 - Form::Context(0).extra(),
+    };
+    packet as u16
+}
+
+/// The inner MTU for packets of this form: what fits, but never less than IPv6 demands (then they are split).
+pub(super) fn inner_mtu(path_mtu: u16, form: Option<Form>) -> u16 {
+    let whole = whole_in(room(path_mtu), form);
+    if form.is_some() { whole.max(BASE) } else { whole }
+}
+
+impl Sender {
+    /// Whether the other is a state of the same session.
+    pub(crate) fn is_of_same_session(&self, other: &Sender) -> bool {
+        Arc::ptr_eq(&self.activity, &other.activity)
+    }
+
+    /// Whether the other does just the same.
+    pub(crate) fn is_same(&self, other: &Sender) -> bool {
+        let endpoints =
+            |s: &Sender| s.lanes.iter().map(|l| l.as_ref().map(|l| l.endpoint)).collect::<Vec<_>>();
+        self.is_of_same_session(other)
+            && Arc::ptr_eq(&self.contexts, &other.contexts)
+            && (self.path_mtu, self.stated_mtu) == (other.path_mtu, other.stated_mtu)
+            && endpoints(self) == endpoints(other)
+    }
+
+    /// Whether the peer may hop to this address.
+    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+        matches!(address, IpAddr::V6(address) if self.remote_prefix.contains(&address))
+    }
+
+    /// Seals an inner packet or super-packet into `outbox`. The address pair that went out in full, if it did: the
+    /// session wants to know.
+    pub(crate) fn send(
+        &self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Time,
+        outbox: &mut Outbox,
+    ) -> Result<Option<Pair>, Refusal> {
+        let drop = |reason| Err(Refusal::Drop(reason));
+        let (Ok((source, destination)), Ok(hash)) = (flow::addresses(packet), flow::hash(packet)) else {
+            return drop(DropReason::Malformed);
+        };
+        let (form, pair) = match (source, destination) {
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                let pair = contexts::pair(source, destination);
+                let form = self.contexts.form(&pair, now);
+                (Some(form), (form == Form::Full).then_some(pair))
+            }
+            _ => (None, None),
+        };
+        let limit = inner_mtu(self.stated_mtu, form);
+        // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
+        // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
+        let room = room(self.path_mtu);
+        let fits = whole_in(room - room % seal::BLOCK, form);
+        let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
+        mss::clamp(packet, max_mss, header.transport_checksum());
+
+        let full = self.padding == Padding::Full;
+        let ecn = if full { ecn::Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
+        let number = self.lane_for(hash);
+        let Some(lane) = &self.lanes[number] else { return drop(DropReason::NoSession) };
+        let padding = self.padding;
+        let way = Way { endpoint: lane.endpoint, key: &lane.key, ecn: ecn.bits(), room, padding };
+
+        let Ok(mut segmenter) = Segmenter::new(header, packet) else { return drop(DropReason::Malformed) };
+        if segmenter.largest_segment() > usize::from(limit) {
+            return Err(Refusal::TooBig(limit));
+        }
+        let (mut packets, mut bytes) = (0, 0);
+        let mut sealed = Ok(());
+        while let Some(segment) = segmenter.next() {
+            sealed = self.segment(&way, form, segment.head, segment.payload, outbox);
+            if sealed.is_err() {
+                break;
+            }
+            packets += 1;
+            bytes += segment.len() as u64;
+        }
+        self.activity.sent(number, packets, bytes, now);
+        sealed.map_err(Refusal::Drop)?;
+        Ok(pair)
+    }
+
+    /// Lanes that have an endpoint share the flows; a flow keeps its lane.
+    pub(super) fn lane_for(&self, hash: u32) -> usize {
+        let preferred = hash as usize % self.lanes.len();
+        if self.lanes[preferred].is_some() {
+            return preferred;
+        }
+        self.lanes.iter().position(Option::is_some).unwrap_or(preferred)
+    }
+
+    fn segment(
+        &self,
+        way: &Way,
+        form: Option<Form>,
+        head: &[u8],
+        payload: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), DropReason> {
+        // What stands in the place of an IPv6 packet's first 40 bytes.
+        let mut prefix = [0; 3 + 8];
+        let (prefix, head): (&[u8], &[u8]) = match form {
+            None => (&[], head),
+            Some(Form::Full) => {
+                prefix[0] = 0x10;
+                (&prefix[..3], head)
+            }
+            Some(form) => {
+                let (fixed, rest) = head.split_at(8);
+                let start = match form {
+                    Form::Context(context) => {
+                        prefix[0] = 0x20;
+                        prefix[1..3].copy_from_slice(&context.to_be_bytes());
+                        0
+                    }
+                    _ => 3,
+                };
+                prefix[3..].copy_from_slice(fixed);
+                (&prefix[start..], &rest[32..])
+            }
+        };
+        let length = prefix.len() + head.len() + payload.len();
+        if length > way.room {
+            return self.halves(way, [prefix, head, payload], outbox);
+        }
+        way.seal(way.padded(length), outbox, |inner| {
+            let (first, rest) = inner.split_at_mut(prefix.len());
+            first.copy_from_slice(prefix);
+            let (second, rest) = rest.split_at_mut(head.len());
+            second.copy_from_slice(head);
+            let (third, padding) = rest.split_at_mut(payload.len());
+            third.copy_from_slice(payload);
+            padding.fill(0);
+        })
+    }
+
+    /// Sends an inner packet that does not fit in two halves.
+    #[cold]
+    fn halves(&self, way: &Way, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<(), DropReason> {
+        let inner = parts.concat();
+        let room = way.room - control::HEADER - 1;
+        if inner.len() > 2 * room {
+            return Err(DropReason::TooBig);
+        }
+        let id = self.activity.next_half();
+        let (first, second) = inner.split_at(inner.len().div_ceil(2));
+        for (part, bytes) in [(0, first), (1, second)] {
+            let half = Control::Half { part, bytes };
+            way.seal(way.padded(half.length()), outbox, |inner| {
+                let length = half.encode(id, inner);
+                inner[length..].fill(0);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl Way<'_> {
+    /// The length that an inner part of `length` bytes is padded to.
+    pub(super) fn padded(&self, length: usize) -> usize {
+        match self.padding {
+            Padding::None => length,
+            Padding::Full => self.room.max(length),
+            Padding::Buckets => BUCKETS
+                .into_iter()
+                .map(|outer| outer - OUTER - seal::OVERHEAD)
+                .find(|bucket| *bucket >= length)
+                .map_or(self.room, |bucket| bucket.min(self.room))
+                .max(length),
+        }
+    }
+
+    /// Seals an inner part of `length` bytes, which `write` writes.
+    pub(super) fn seal(
+        &self,
+        length: usize,
+        outbox: &mut Outbox,
+        write: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DropReason> {
+        let size = COUNTER + length + TAG;
+        let datagram = outbox.datagram(self.endpoint, None, self.ecn, size);
+        write(&mut datagram[COUNTER..COUNTER + length]);
+        if self.key.seal(datagram) {
+            return Ok(());
+        }
+        outbox.cancel_last(size);
+        Err(DropReason::KeyExhausted)
+    }
+}
