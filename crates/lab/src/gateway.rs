@@ -192,12 +192,13 @@ fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> St
     let other = site.other();
     let on_link = options.topology == Topology::Switched;
     let mtu = options.tunnel_mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
+    let threads = options.threads.map_or(String::new(), |threads| format!("threads = {threads}\n"));
     let preshared =
         keys.preshared.as_ref().map_or(String::new(), |key| format!("preshared_key = \"{key}\"\n"));
     let [v6, v4] = other.inner_prefixes();
     format!(
         "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"{hop}\"\non_link = {on_link}\n\n\
-         [tunnel]\nname = \"{tunnel}\"\n{mtu}\n\
+         [tunnel]\nname = \"{tunnel}\"\n{mtu}{threads}\n\
          [[peer]]\nname = \"site-{letter}\"\npublic_key = \"{public}\"\n{preshared}hop_prefix = \"{peer_hop}\"\n\
          allowed_ips = [\"{v6}\", \"{v4}\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\npadding = \"{padding}\"\n\
          cover = \"{cover}\"\n",

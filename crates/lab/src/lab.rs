@@ -28,6 +28,7 @@ pub struct Builder {
     pub(crate) topology: Topology,
     pub(crate) rotation: String,
     pub(crate) lanes: u8,
+    pub(crate) threads: Option<u8>,
     pub(crate) padding: String,
     pub(crate) cover: String,
     pub(crate) preshared: bool,
@@ -68,6 +69,12 @@ impl Builder {
     /// Lanes. Default 1.
     pub fn lanes(mut self, lanes: u8) -> Self {
         self.lanes = lanes;
+        self
+    }
+
+    /// Threads of each gateway that carry packets. Default: as many as it chooses.
+    pub fn threads(mut self, threads: u8) -> Self {
+        self.threads = Some(threads);
         self
     }
 
@@ -216,6 +223,7 @@ impl Lab {
             topology: Topology::default(),
             rotation: "1s".into(),
             lanes: 1,
+            threads: None,
             padding: "none".into(),
             cover: "0".into(),
             preshared: false,

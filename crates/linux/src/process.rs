@@ -43,6 +43,21 @@ pub fn run_first(first: bool) -> Result<()> {
     if result < 0 { Err(Error::last("sched_setscheduler")) } else { Ok(()) }
 }
 
+/// The numbers of the processors that this thread may run on.
+#[must_use]
+pub fn processors() -> Vec<usize> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap_or_default();
+    (0..nix::sched::CpuSet::count()).filter(|number| set.is_set(*number).unwrap_or(false)).collect()
+}
+
+/// Keeps this thread on one processor, by its number.
+pub fn run_on(processor: usize) -> Result<()> {
+    let what = || format!("sched_setaffinity to processor {processor}");
+    let mut set = nix::sched::CpuSet::new();
+    set.set(processor).context(what)?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set).context(what)
+}
+
 /// Gives up all capabilities but `keep`, for good, in this thread, the threads and the programs that it starts:
 /// call it before the first thread. What is kept is handed on to programs (`nft`) also where the user is not root.
 pub fn keep_capabilities(keep: &[Capability]) -> Result<()> {

@@ -11,6 +11,8 @@ use crate::config::Config;
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 pub const OTHER_FILES: u64 = 96;
+/// Files of each packet thread: a poller, a waker, and an end of a channel to spare.
+const FILES_OF_THREAD: u64 = 3;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u32, &str); 4] = [
@@ -79,7 +81,8 @@ pub fn shared_endpoints(config: &Config) -> u32 {
 /// `shared` have but one socket.
 pub fn open_files(config: &Config, shared: u64) -> (u64, u64) {
     let sessions = || config.peers.iter().map(|peer| 2 * session_endpoints(peer));
-    let always = all_rendezvous_endpoints(config).saturating_sub(shared) + OTHER_FILES;
+    let others = OTHER_FILES + FILES_OF_THREAD * config.tunnel.packet_threads() as u64;
+    let always = all_rendezvous_endpoints(config).saturating_sub(shared) + others;
     (always + sessions().max().unwrap_or(0), always + sessions().sum::<u64>())
 }
 

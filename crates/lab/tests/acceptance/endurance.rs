@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
-use lab::{Builder, Node, Site, Topology};
+use lab::{Builder, Lab, Node, Site, Topology};
 
 use crate::scene;
 
@@ -33,6 +33,46 @@ fn nothing_is_lost_in_a_minute_routed() {
 fn nothing_is_lost_in_a_minute_switched() {
     let Some(builder) = scene::lab("ac-es") else { return };
     nothing_is_lost_in_a_minute(builder.topology(Topology::Switched));
+}
+
+/// Processor time of a gateway's packet threads, in ticks.
+fn packet_threads(lab: &mut Lab, site: Site) -> Vec<u64> {
+    let tasks = format!("/proc/{}/task", lab.gateway(site).id().expect("it runs"));
+    let mut ticks = Vec::new();
+    for task in std::fs::read_dir(tasks).expect("its threads") {
+        let stat = std::fs::read_to_string(task.expect("a thread").path().join("stat")).expect("its times");
+        if let Some((_, rest)) = stat.split_once("(packets-") {
+            let fields = rest.split_once(')').expect("the name's end").1.split_whitespace();
+            ticks.push(fields.skip(11).take(2).map(|field| field.parse::<u64>().expect("ticks")).sum());
+        }
+    }
+    ticks
+}
+
+#[test]
+fn several_threads_share_the_flows_and_lose_nothing() {
+    let Some(builder) = scene::lab("ac-th") else { return };
+    let mut lab = scene::up(builder.threads(2).lanes(4));
+    let first = scene::rotations(&lab);
+    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, 12));
+    let pings = Pings::start(&lab, PingOptions { count: 20_000, interval: None, ..PingOptions::default() });
+    for stream in streams {
+        scene::assert_complete(&scene::finish(stream));
+    }
+    let pings = pings.expect("pings").finish(Duration::from_secs(120)).expect("a summary");
+    assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (20_000, 20_000, 0, 0));
+    for from in [Site::A, Site::B] {
+        let options = TcpOptions { from, seconds: 3, parallel: 16, ..TcpOptions::default() };
+        let report = traffic::tcp(&lab, options).expect("a transfer");
+        eprintln!("16 flows from {from:?}: {report:?}");
+    }
+    assert!(scene::rotations(&lab) - first >= 40, "four lanes move every second");
+    for site in [Site::A, Site::B] {
+        let ticks = packet_threads(&mut lab, site);
+        eprintln!("ticks of packet threads: {ticks:?}");
+        assert_eq!(ticks.len(), 2);
+        assert!(ticks.iter().all(|ticks| *ticks > 10), "one thread does nothing: {ticks:?}");
+    }
 }
 
 /// Prints, whenever they change, when, how many segments the host has sent again, and how many of these needlessly.

@@ -15,7 +15,12 @@ use serde_json::Value;
 pub(crate) fn lab(prefix: &str) -> Option<Builder> {
     let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
     if let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) {
-        return Some(Lab::builder(program).prefix(prefix));
+        let builder = Lab::builder(program).prefix(prefix);
+        let threads = std::env::var("SIDESTEP_THREADS").ok().and_then(|threads| threads.parse().ok());
+        return Some(match threads {
+            Some(threads) => builder.threads(threads),
+            None => builder,
+        });
     }
     assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
     eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");

@@ -105,6 +105,13 @@ impl Queue {
     }
 }
 
+impl Queue {
+    /// Another handle of the same queue, for another thread to write to.
+    pub fn try_clone(&self) -> Result<Self> {
+        Ok(Queue { fd: self.fd.try_clone().map_err(|error| Error::new("dup of a TUN queue", error))? })
+    }
+}
+
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -65,13 +65,13 @@ impl Node {
         updates.pop_front()
     }
 
-    /// The receiving half of an endpoint, if it is one of a session's, and its lane, by which hosts spread endpoints
-    /// over carriers.
-    pub fn receiver(&self, endpoint: EndpointId) -> Option<(Receiver, u8)> {
+    /// The receiving half of an endpoint, if it is one of a session's, and a number to choose its carrier by: it keeps
+    /// the endpoints of a lane together, and those of lanes and peers apart.
+    pub fn receiver(&self, endpoint: EndpointId) -> Option<(Receiver, usize)> {
         let (peer, purpose) = self.host.purpose(endpoint)?;
         let Purpose::Data { session, lane, generation, .. } = purpose else { return None };
         let receiver = self.peers[peer].as_ref()?.receiver(session, lane, generation)?;
-        Some((Receiver(receiver), lane))
+        Some((Receiver(receiver), peer + usize::from(lane)))
     }
 
     /// Deals with what a carrier has left to the node.

@@ -99,12 +99,20 @@ impl Converter<'_> {
             .map(|text| self.value("addresses", Some(text), |text| value::interface_address(text)))
             .collect();
         let spin = self.optional("spin", table.spin.as_ref(), |text| value::spin(text));
+        let threads = self.optional("threads", table.threads.as_ref(), |number| value::threads(*number));
+        let cpus: Vec<_> = table
+            .cpus
+            .iter()
+            .map(|number| self.value("cpus", Some(number), |number| value::processor(*number)))
+            .collect();
         Some(Tunnel {
             name: name?,
             mtu: mtu?,
             addresses: addresses.into_iter().collect::<Option<_>>()?,
             realtime: table.realtime.unwrap_or(true),
             spin: spin?.unwrap_or_default(),
+            threads: threads?,
+            cpus: cpus.into_iter().collect::<Option<_>>()?,
         })
     }
 

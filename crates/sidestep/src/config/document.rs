@@ -40,6 +40,9 @@ pub(super) struct Tunnel {
     pub addresses: Vec<Spanned<String>>,
     pub realtime: Option<bool>,
     pub spin: Text,
+    pub threads: Option<Spanned<i64>>,
+    #[serde(default)]
+    pub cpus: Vec<Spanned<i64>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -65,6 +65,18 @@ pub struct Tunnel {
     pub realtime: bool,
     /// How long to look for packets before sleeping, where they come in quick succession; at most a millisecond.
     pub spin: Duration,
+    /// Threads that carry packets, 1 to 16; chosen by the machine where not given.
+    pub threads: Option<usize>,
+    /// Processors that these keep to, one each in turn; any, where there are none.
+    pub cpus: Vec<usize>,
+}
+
+impl Tunnel {
+    /// How many threads carry packets: unless given, half of the processors, since the kernel's share of the work for a
+    /// packet is as large as ours. Where it is one, that one runs the protocol, too.
+    pub fn packet_threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| (linux::process::processors().len() / 2).clamp(1, 8))
+    }
 }
 
 /// Why there is no configuration.

@@ -67,6 +67,28 @@ fn in_range(text: &str, range: &str) -> Result<Duration, Problem> {
     }
 }
 
+/// How many threads carry packets.
+pub(super) fn threads(number: i64) -> Result<usize, Problem> {
+    match usize::try_from(number) {
+        Ok(threads @ 1..=16) => Ok(threads),
+        _ => problem(
+            "out of range",
+            "1 to 16 threads carry packets; half as many as there are processors do well",
+        ),
+    }
+}
+
+/// A processor that there is.
+pub(super) fn processor(number: i64) -> Result<usize, Problem> {
+    match usize::try_from(number) {
+        Ok(processor) if linux::process::processors().contains(&processor) => Ok(processor),
+        _ => problem(
+            "there is no such processor for this program",
+            "`nproc` and `taskset -p $$` tell which there are",
+        ),
+    }
+}
+
 /// How many endpoints are in use at once.
 pub(super) fn lanes(number: i64) -> Result<u8, Problem> {
     match u8::try_from(number) {
@@ -223,6 +245,17 @@ mod tests {
     }
 
     #[test]
+    fn processors_are_those_of_this_machine() {
+        let here = linux::process::processors();
+        assert!(here.iter().all(|number| processor(*number as i64) == Ok(*number)));
+        for number in [-1, 100_000, i64::MAX] {
+            assert!(processor(number).is_err() && threads(number).is_err(), "{number}");
+        }
+        assert_eq!(threads(16), Ok(16));
+        assert!(threads(0).is_err());
+    }
+
+    #[test]
     fn interface_names() {
         for name in ["mt6d0", "eth0.100", "x", "fifteen-letters"] {
             assert!(interface(name).is_ok(), "{name}");
@@ -238,6 +271,7 @@ mod tests {
             let _ = (parse_duration(&text), hop_prefix(&text), inner_prefix(&text), interface_address(&text));
             let _ = (interface(&text), peer_name(&text), padding(&text), cover(&Cover::Text(text)));
             let _ = (lanes(number), mtu(number), cover(&Cover::Number(number)));
+            let _ = (threads(number), processor(number));
         }
     }
 }

@@ -9,15 +9,17 @@ use std::collections::HashMap;
 use std::io::IoSlice;
 use std::net::SocketAddrV6;
 use std::ops::Range;
+use std::sync::Arc;
 
 use linux::event::{Interest, Poller};
 use linux::tun;
 use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
-use mt6d::{Deliver, EndpointId, Node, Now, Outbox};
+use mt6d::{Deliver, EndpointId, Node, Notice, Now, Outbox};
 use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
+use super::carry::Carry;
 use super::kernel::Endpoint;
 
 /// Queues of the TUN device. The kernel keeps a flow in one queue, and each queue has its turn: so a flow waits for
@@ -41,7 +43,8 @@ const PACKET_TOO_BIG: u8 = 2;
 /// A socket in use, or what it takes to know that it is wanted.
 enum Slot {
     Opening(EndpointId),
-    Open(EndpointId, EndpointSocket),
+    /// One that another thread receives from leaves the poller out.
+    Open(EndpointId, Arc<EndpointSocket>),
     /// A rendezvous endpoint on the socket that all of them share.
     Shared(EndpointId, SocketAddrV6),
 }
@@ -90,13 +93,14 @@ impl Deliver for Sink {
 }
 
 impl DataPath {
-    pub(super) fn new(device: tun::Device, shared: Option<SharedSocket>) -> Self {
-        let tcp = device.offloads >= tun::Offloads::Tcp;
-        let udp = device.offloads >= tun::Offloads::TcpAndUdp;
+    /// Over some queues of the TUN device, at least one.
+    pub(super) fn new(tun: Vec<tun::Queue>, offloads: tun::Offloads, shared: Option<SharedSocket>) -> Self {
+        let tcp = offloads >= tun::Offloads::Tcp;
+        let udp = offloads >= tun::Offloads::TcpAndUdp;
         let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
         DataPath {
             outbox: Outbox::new(),
-            tun: device.queues,
+            tun,
             readable: Vec::with_capacity(TUN_QUEUES),
             sockets: Vec::new(),
             shared: shared.map(|socket| Shared { socket, endpoints: HashMap::new() }),
@@ -150,7 +154,7 @@ impl DataPath {
                 Some(Slot::Shared(id, local))
             }
             (Endpoint::Own(socket), _) => {
-                if let Err(error) = poller.add(&socket, id.as_u64(), Interest::Readable) {
+                if let Err(error) = poller.add(&*socket, id.as_u64(), Interest::Readable) {
                     debug!("{error}");
                 }
                 Some(Slot::Open(id, socket))
@@ -158,6 +162,22 @@ impl DataPath {
             (unwanted, None) => return Some(unwanted),
         };
         None
+    }
+
+    /// A socket of a session is open: to send from, and to receive from where a poller is given.
+    pub(super) fn share(&mut self, id: EndpointId, socket: Arc<EndpointSocket>, receive: Option<&Poller>) {
+        self.opening(id);
+        if let Some(Err(error)) = receive.map(|poller| poller.add(&*socket, id.as_u64(), Interest::Readable))
+        {
+            debug!("{error}");
+        }
+        self.sockets[id.slot()] = Some(Slot::Open(id, socket));
+    }
+
+    /// Whether a socket is still wanted.
+    pub(super) fn wants(&self, id: EndpointId) -> bool {
+        let slot = self.sockets.get(id.slot()).and_then(Option::as_ref);
+        matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id)
     }
 
     /// A socket could not be opened.
@@ -174,7 +194,7 @@ impl DataPath {
         let slot = self.sockets.get_mut(id.slot())?;
         match slot.take() {
             Some(Slot::Open(open, socket)) if open == id => {
-                if let Err(error) = poller.remove(&socket) {
+                if let Err(error) = poller.remove(&*socket) {
                     debug!("{error}");
                 }
                 Some(Endpoint::Own(socket))
@@ -198,11 +218,18 @@ impl DataPath {
         node.handle_timeout(now, &mut self.outbox, &mut self.sink);
     }
 
+    /// Deals with what packet threads have left to the node.
+    pub(super) fn notices(&mut self, node: &mut Node, notices: Vec<Notice>, now: Now) {
+        for notice in notices {
+            node.notice(notice, now, &mut self.outbox, &mut self.sink);
+        }
+    }
+
     /// Reads packets from the queues of the TUN device, one of each in turn, and sends them.
     ///
     /// # Errors
     /// When there is no device any more.
-    pub(super) fn read_tun(&mut self, node: &mut Node, now: Now) -> linux::Result<()> {
+    pub(super) fn read_tun(&mut self, node: &mut impl Carry, now: Now) -> linux::Result<()> {
         let mut readable = std::mem::take(&mut self.readable);
         let mut reads = 0;
         while !readable.is_empty() && reads < READS.0 && self.outbox.len() < READS.1 {
@@ -230,7 +257,7 @@ impl DataPath {
     }
 
     /// Reads a packet from a queue of the TUN device and seals it. False if there was none.
-    fn read_packet(&mut self, queue: usize, node: &mut Node, now: Now) -> linux::Result<bool> {
+    fn read_packet(&mut self, queue: usize, node: &mut impl Carry, now: Now) -> linux::Result<bool> {
         let length = match self.tun[queue].read(&mut self.read_buffer) {
             Ok(Some(length)) if length > virtio_net::LEN => length,
             Ok(Some(_)) => return Ok(true),
@@ -246,7 +273,7 @@ impl DataPath {
     }
 
     /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
-    pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut Node, now: Now) {
+    pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut impl Carry, now: Now) {
         // The token's low half is the endpoint's slot.
         let slot = token as u32 as usize;
         if error && let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) {
@@ -280,9 +307,8 @@ impl DataPath {
             let end = start + received.len;
             self.filled = end;
             self.work += work(received.len, received.segment_size);
-            let (source, ecn, segment) = (received.source, received.ecn, received.segment_size);
             let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
-            node.receive(id, source, ecn, arena, start..end, segment, now, outbox, sink);
+            node.receive(id, &received, arena, start..end, now, outbox, sink);
         }
     }
 
@@ -298,14 +324,13 @@ impl DataPath {
             };
             // One that was just closed may have left something in the queue.
             let Some(&id) = shared.endpoints.get(&destination) else { continue };
-            let (source, ecn, segment) = (received.source, received.ecn, received.segment_size);
             let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
-            node.receive(id, source, ecn, arena, 0..received.len, segment, now, outbox, sink);
+            Carry::receive(node, id, &received, arena, 0..received.len, now, outbox, sink);
         }
     }
 
     /// Sends and writes all that has gathered.
-    pub(super) fn flush(&mut self, node: &mut Node) {
+    pub(super) fn flush(&mut self, node: &mut impl Carry) {
         self.write_tun();
         self.send_outbox(node);
     }
@@ -331,7 +356,7 @@ impl DataPath {
         }
     }
 
-    fn send_outbox(&mut self, node: &mut Node) {
+    fn send_outbox(&mut self, node: &mut impl Carry) {
         for (batch, bytes) in self.outbox.batches() {
             self.work += work(bytes.len(), batch.segment);
             let sent = match self.sockets.get(batch.endpoint.slot()) {

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,7 @@ pub(super) enum Command {
 
 /// An endpoint that is open.
 pub(super) enum Endpoint {
-    Own(EndpointSocket),
+    Own(Arc<EndpointSocket>),
     /// A rendezvous endpoint, which is heard on the socket that all of them share.
     Shared(SocketAddrV6),
 }
@@ -361,7 +361,8 @@ impl Kernel {
         }
         let endpoint = match &self.heard {
             Some(heard) if remote.is_none() => heard.insert(local).map(|()| Endpoint::Shared(local)),
-            _ => EndpointSocket::open(local, remote, &self.sockets).map(Endpoint::Own),
+            _ => EndpointSocket::open(local, remote, &self.sockets)
+                .map(|socket| Endpoint::Own(Arc::new(socket))),
         };
         match endpoint {
             Ok(endpoint) => {

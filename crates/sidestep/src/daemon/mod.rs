@@ -3,18 +3,22 @@
 //! Two threads do the work. This one carries packets and runs the protocol: it waits in one poller for the TUN device,
 //! all endpoint sockets, signals and the control socket, and drives [`mt6d::Node`]. The [`kernel`] thread opens and
 //! closes sockets and changes routes, so that a rotation never delays a packet; what would hold packets up otherwise
-//! (files, status) has threads of its own. They talk over channels; no lock is shared.
+//! (files, status) has threads of its own. Where the machine has processors for it, [`threads`] of their own carry the
+//! packets of sessions. They all talk over channels.
 //!
 //! Invariants:
 //! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device.
 //! - A configuration is applied as a whole or not at all.
 
+mod carry;
 mod clock;
 mod data;
 mod kernel;
 mod memory;
 mod priority;
+mod reload;
 mod report;
+mod threads;
 mod wait;
 
 use std::io::IsTerminal as _;
@@ -29,15 +33,16 @@ use mt6d::{Action, Node, Time};
 use tracing::{info, warn};
 
 use crate::cli::{Feature, UpOptions};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
 use crate::status::Status;
 use clock::Clock;
 use data::{DataPath, TUN_QUEUES};
-use kernel::{Command, Kernel, Outcome};
+use kernel::{Command, Endpoint, Kernel, Outcome};
 use memory::Memory;
 use priority::Priority;
+use threads::{PacketThreads, Told};
 use wait::Wait;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
@@ -85,6 +90,9 @@ pub enum Error {
     /// The thread that opens endpoints has ended.
     #[error("no endpoint can be opened any more (the reason is above): sidestep ends")]
     KernelThread,
+    /// A thread that carries packets has ended.
+    #[error("packets are not carried any more (the reason is above): sidestep ends")]
+    PacketThread,
     /// A change that a running daemon cannot make.
     #[error("{0} changed: end sidestep and start it again for that")]
     NeedsRestart(&'static str),
@@ -150,6 +158,9 @@ struct Daemon {
     clock: Clock,
     memory: Memory,
     data: DataPath,
+    /// Of each packet thread, where there are some; until they are started.
+    parts: Vec<DataPath>,
+    packet_threads: Option<PacketThreads>,
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
@@ -188,6 +199,7 @@ impl Asking {
 enum News {
     Kernel(Outcome),
     Call(Call),
+    Packets(Told),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
     Loaded(Result<Config, String>, Option<Call>),
 }
@@ -270,7 +282,16 @@ impl Daemon {
             }
         };
         let started = clock.now().boot;
-        let data = DataPath::new(device, shared);
+        let (data, parts) = match divided(device, config.tunnel.packet_threads()) {
+            Ok((own, parts, offloads)) => {
+                let part = |queues| DataPath::new(queues, offloads, None);
+                (DataPath::new(own, offloads, shared), parts.into_iter().map(part).collect())
+            }
+            Err(error) => {
+                kernel.close();
+                return Err(error.into());
+            }
+        };
         Ok(Daemon {
             file: options.file.clone(),
             config,
@@ -278,6 +299,8 @@ impl Daemon {
             clock,
             memory,
             data,
+            parts,
+            packet_threads: None,
             kernel: Some(kernel),
             started,
             link_mtu,
@@ -301,6 +324,7 @@ impl Daemon {
             }
         };
         let (commands, kernel_waker, thread) = kernel.start(outcome)?;
+        self.start_packet_threads(&send, &waker)?;
         let threads =
             Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
         let result = {
@@ -326,12 +350,32 @@ impl Daemon {
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
         self.memory.end(&mut self.node, self.clock.now());
+        if let Some(threads) = self.packet_threads.take() {
+            threads.end();
+        }
         threads.tell(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close();
         }
         info!("{} is down", self.config.tunnel.name);
         result
+    }
+
+    /// Starts the threads that carry packets, where these are not carried by this one.
+    fn start_packet_threads(&mut self, news: &mpsc::Sender<News>, waker: &Waker) -> Result<(), Error> {
+        let parts = std::mem::take(&mut self.parts);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        info!("threads that carry packets: {}", parts.len());
+        let carriers = self.node.carriers(parts.len()).into_iter().zip(parts).collect();
+        let (news, waker) = (news.clone(), waker.clone());
+        let tell = move |told| {
+            let _ = news.send(News::Packets(told));
+            waker.wake();
+        };
+        self.packet_threads = Some(PacketThreads::start(carriers, &self.config.tunnel, &self.clock, tell)?);
+        Ok(())
     }
 
     fn run(
@@ -343,7 +387,8 @@ impl Daemon {
         signals: &Signals,
     ) -> Result<(), Error> {
         let poller = Poller::new()?;
-        for (queue, number) in self.data.tun().iter().zip(token::TUN..) {
+        let queues = if self.packet_threads.is_some() { &[] } else { self.data.tun() };
+        for (queue, number) in queues.iter().zip(token::TUN..) {
             poller.add(queue, number, linux::event::Interest::Readable)?;
         }
         poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;
@@ -358,6 +403,10 @@ impl Daemon {
         // Whether something was left to do when its share of a turn was over.
         let mut busy = false;
         loop {
+            if let Some(threads) = &mut self.packet_threads {
+                // Before what they still use is closed.
+                std::iter::from_fn(|| self.node.next_update()).for_each(|update| threads.update(&update));
+            }
             for action in std::iter::from_fn(|| self.node.next_action()).take(SHARE) {
                 match action {
                     Action::Open { id, local, remote } => {
@@ -365,6 +414,9 @@ impl Daemon {
                         threads.tell(Command::Open { id, local, remote });
                     }
                     Action::Close { id } => {
+                        if let Some(packet_threads) = &mut self.packet_threads {
+                            packet_threads.close(id);
+                        }
                         if let Some(endpoint) = self.data.close(id, &poller) {
                             threads.tell(Command::Close(endpoint));
                         }
@@ -374,7 +426,10 @@ impl Daemon {
             busy |= self.node.has_actions();
             let now = self.clock.now();
             let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
-            waiting.wait(&poller, &mut events, wait)?;
+            if let Some(packet_threads) = &mut self.packet_threads {
+                packet_threads.wake();
+            }
+            waiting.wait(&poller, &mut events, Some(wait))?;
             let now = self.clock.now();
             if now.boot >= self.node.deadline() {
                 self.data.timeout(&mut self.node, now);
@@ -399,6 +454,8 @@ impl Daemon {
                 match news {
                     News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
+                    News::Packets(Told::Ended) => return Err(Error::PacketThread),
+                    News::Packets(Told::Notices(notices)) => self.data.notices(&mut self.node, notices, now),
                     News::Call(call) => self.answer(call, options, threads),
                     News::Loaded(config, asked) => self.loaded(config, asked, threads),
                 }
@@ -422,6 +479,20 @@ impl Daemon {
     fn kernel_did(&mut self, outcome: Outcome, poller: &Poller, threads: &Threads) {
         let now = self.clock.now();
         match outcome {
+            Outcome::Opened { id, endpoint: Ok(Endpoint::Own(socket)) }
+                if self.packet_threads.is_some()
+                    && self.data.wants(id)
+                    && self.node.receiver(id).is_some() =>
+            {
+                let (Some(threads), Some((receiver, place))) =
+                    (&mut self.packet_threads, self.node.receiver(id))
+                else {
+                    return;
+                };
+                threads.open(id, &socket, &receiver, place);
+                self.data.share(id, socket, None);
+                self.node.opened(id, now);
+            }
             Outcome::Opened { id, endpoint: Ok(endpoint) } => {
                 if let Some(unwanted) = self.data.opened(id, endpoint, poller) {
                     threads.tell(Command::Close(unwanted));
@@ -462,67 +533,24 @@ impl Daemon {
         };
         call.answer(reply);
     }
+}
 
-    /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
-    fn reload(&mut self, asked: Option<Call>, threads: &Threads) {
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-        if self.reloading {
-            return self.reload_again.push(asked);
-        }
-        self.reloading = true;
-        let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
-        std::thread::spawn(move || {
-            let config = config::load(&file).map_err(|error| error.to_string());
-            let _ = news.send(News::Loaded(config, asked));
-            waker.wake();
-        });
+/// The device's queues for this thread, and for each of so many packet threads, if it is more than one: then this one
+/// reads none, but has one to write to. What the kernel does not divide by flows is not divided.
+fn divided(
+    device: tun::Device,
+    threads: usize,
+) -> linux::Result<(Vec<tun::Queue>, Vec<Vec<tun::Queue>>, tun::Offloads)> {
+    let (mut queues, offloads) = (device.queues, device.offloads);
+    if threads == 1 || queues.len() < threads {
+        return Ok((queues, Vec::new(), offloads));
     }
-
-    /// Applies a configuration that was read again, all of it or nothing.
-    fn loaded(&mut self, config: Result<Config, String>, asked: Option<Call>, threads: &Threads) {
-        self.reloading = false;
-        let result = config.and_then(|new| self.try_reload(new, threads));
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        match (result, asked) {
-            (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
-            (Err(message), Some(call)) => call.answer(Reply::Error(message)),
-            (Err(message), None) => warn!("the configuration stays as it was: {message}"),
-            (Ok(()), None) => {}
-        }
-        // The file may have changed since it was read for those before.
-        for asked in std::mem::take(&mut self.reload_again) {
-            self.reload(asked, threads);
-        }
+    let own = vec![queues[0].try_clone()?];
+    let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
+    for (number, queue) in queues.drain(..).enumerate() {
+        parts[number % threads].push(queue);
     }
-
-    fn try_reload(&mut self, new: Config, threads: &Threads) -> Result<(), String> {
-        let differs = |error: Error| Err(error.to_string());
-        if new.tunnel.name != self.config.tunnel.name {
-            return differs(Error::NeedsRestart("[tunnel] name"));
-        }
-        if new.node.external != self.config.node.external {
-            return differs(Error::NeedsRestart("[node] external"));
-        }
-        if new.tunnel.realtime != self.config.tunnel.realtime {
-            return differs(Error::NeedsRestart("[tunnel] realtime"));
-        }
-        if new.tunnel.spin != self.config.tunnel.spin {
-            return differs(Error::NeedsRestart("[tunnel] spin"));
-        }
-        if new.node.private_key.as_bytes() != self.config.node.private_key.as_bytes() {
-            return differs(Error::NeedsRestart("[node] private_key"));
-        }
-        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes);
-        check_limit(&new, self.shared).map_err(|e| e.to_string())?;
-        let (answer, applied) = mpsc::channel();
-        threads.tell(Command::Apply { config: Box::new(new.clone()), answer });
-        applied.recv().map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
-        let now = self.clock.now();
-        self.node.reconfigure(node_config, now, &mut self.data.outbox).map_err(|e| e.to_string())?;
-        self.config = new;
-        info!("configuration read again, peers: {}", self.config.peers.len());
-        Ok(())
-    }
+    Ok((own, parts, offloads))
 }
 
 /// Whether the processor seals AES-256-GCM without the help of tables.

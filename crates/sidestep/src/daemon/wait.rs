@@ -18,23 +18,23 @@ impl Wait {
         Wait { spin, dense: false }
     }
 
-    /// Until there are events, or until the timeout.
+    /// Until there are events, or until the timeout if there is one.
     pub(super) fn wait(
         &mut self,
         poller: &Poller,
         events: &mut Events,
-        timeout: Duration,
+        timeout: Option<Duration>,
     ) -> linux::Result<()> {
-        if self.spin.is_zero() || timeout.is_zero() {
-            return poller.wait(events, Some(timeout)).map(drop);
+        if self.spin.is_zero() || timeout.is_some_and(|timeout| timeout.is_zero()) {
+            return poller.wait(events, timeout).map(drop);
         }
         let began = Instant::now();
-        while self.dense && began.elapsed() < self.spin.min(timeout) {
+        while self.dense && began.elapsed() < timeout.map_or(self.spin, |timeout| timeout.min(self.spin)) {
             if poller.wait(events, Some(Duration::ZERO))? > 0 {
                 return Ok(());
             }
         }
-        let came = poller.wait(events, Some(timeout.saturating_sub(began.elapsed())))?;
+        let came = poller.wait(events, timeout.map(|timeout| timeout.saturating_sub(began.elapsed())))?;
         self.dense = came > 0 && began.elapsed() <= self.spin;
         Ok(())
     }

@@ -34,8 +34,8 @@ impl Network {
     pub(super) fn attach(&mut self, index: usize, endpoint: EndpointId) {
         let site = &mut self.sites[index];
         let count = site.threads.carriers.len();
-        if let Some((receiver, lane)) = site.node().receiver(endpoint).filter(|_| count > 0) {
-            let thread = usize::from(lane) % count;
+        if let Some((receiver, place)) = site.node().receiver(endpoint).filter(|_| count > 0) {
+            let thread = place % count;
             site.threads.carriers[thread].attach(endpoint, receiver);
             site.threads.attached.insert(endpoint, thread);
         }

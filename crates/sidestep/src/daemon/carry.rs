@@ -1,0 +1,107 @@
+//! What the packet path needs of the protocol, whoever has it: the node, or a carrier on a thread beside it.
+
+use std::ops::Range;
+
+use linux::udp::Received;
+use mt6d::{Carrier, Deliver, EndpointId, Node, Now, Outbox};
+use wire::virtio_net;
+
+/// See [`Node`] for what each of these does.
+pub(super) trait Carry {
+    fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    );
+
+    /// Datagrams, at `at` in the arena, that were received together.
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
+    fn receive(
+        &mut self,
+        endpoint: EndpointId,
+        received: &Received,
+        arena: &mut [u8],
+        at: Range<usize>,
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    );
+
+    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now);
+
+    fn send_failed(&mut self, endpoint: EndpointId);
+}
+
+impl Carry for Node {
+    fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
+        Node::send(self, header, packet, now, outbox, deliver);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
+    fn receive(
+        &mut self,
+        endpoint: EndpointId,
+        received: &Received,
+        arena: &mut [u8],
+        at: Range<usize>,
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
+        let Received { source, ecn, segment_size, .. } = *received;
+        Node::receive(self, endpoint, source, ecn, arena, at, segment_size, now, outbox, deliver);
+    }
+
+    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
+        Node::path_error(self, endpoint, quoted, too_big, now);
+    }
+
+    fn send_failed(&mut self, endpoint: EndpointId) {
+        Node::send_failed(self, endpoint);
+    }
+}
+
+impl Carry for Carrier {
+    fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Now,
+        outbox: &mut Outbox,
+        _: &mut dyn Deliver,
+    ) {
+        Carrier::send(self, header, packet, now, outbox);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
+    fn receive(
+        &mut self,
+        endpoint: EndpointId,
+        received: &Received,
+        arena: &mut [u8],
+        at: Range<usize>,
+        now: Now,
+        _: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
+        Carrier::receive(self, endpoint, received.ecn, arena, at, received.segment_size, now, deliver);
+    }
+
+    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, _: Now) {
+        Carrier::path_error(self, endpoint, quoted, too_big);
+    }
+
+    fn send_failed(&mut self, endpoint: EndpointId) {
+        Carrier::send_failed(self, endpoint);
+    }
+}
