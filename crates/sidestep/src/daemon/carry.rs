@@ -47,7 +47,6 @@ impl Carry for Node {
         Node::send(self, header, packet, now, outbox, deliver);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
     fn receive(
         &mut self,
         endpoint: EndpointId,
@@ -83,7 +82,6 @@ impl Carry for Carrier {
         Carrier::send(self, header, packet, now, outbox);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
     fn receive(
         &mut self,
         endpoint: EndpointId,

@@ -201,7 +201,7 @@ enum News {
     Call(Call),
     Packets(Told),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
-    Loaded(Result<Config, String>, Option<Call>),
+    Loaded(Result<Box<Config>, String>, Option<Call>),
 }
 
 /// The threads that serve this one, and how they are reached.

@@ -19,14 +19,14 @@ impl Daemon {
         self.reloading = true;
         let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
         std::thread::spawn(move || {
-            let config = config::load(&file).map_err(|error| error.to_string());
+            let config = config::load(&file).map(Box::new).map_err(|error| error.to_string());
             let _ = news.send(News::Loaded(config, asked));
             waker.wake();
         });
     }
 
     /// Applies a configuration that was read again, all of it or nothing.
-    pub(super) fn loaded(&mut self, config: Result<Config, String>, asked: Option<Call>, threads: &Threads) {
+    pub(super) fn loaded(&mut self, config: Result<Box<Config>, String>, asked: Option<Call>, threads: &Threads) {
         self.reloading = false;
         let result = config.and_then(|new| self.try_reload(new, threads));
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -42,7 +42,7 @@ impl Daemon {
         }
     }
 
-    fn try_reload(&mut self, new: Config, threads: &Threads) -> Result<(), String> {
+    fn try_reload(&mut self, new: Box<Config>, threads: &Threads) -> Result<(), String> {
         let (old, tunnel) = (&self.config, &new.tunnel);
         let fixed = [
             ("[tunnel] name", tunnel.name == old.tunnel.name),
@@ -59,11 +59,11 @@ impl Daemon {
         let node_config = new.to_node_config(self.link_mtu, self.hardware_aes);
         check_limit(&new, self.shared).map_err(|e| e.to_string())?;
         let (answer, applied) = mpsc::channel();
-        threads.tell(Command::Apply { config: Box::new(new.clone()), answer });
+        threads.tell(Command::Apply { config: new.clone(), answer });
         applied.recv().map_err(|e| e.to_string())?.map_err(|e| e.to_string())?;
         let now = self.clock.now();
         self.node.reconfigure(node_config, now, &mut self.data.outbox).map_err(|e| e.to_string())?;
-        self.config = new;
+        self.config = *new;
         info!("configuration read again, peers: {}", self.config.peers.len());
         Ok(())
     }
