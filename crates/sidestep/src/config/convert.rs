@@ -17,6 +17,7 @@ use super::{KeyFileError, Node, ReadKey, Tunnel};
 
 const TUNNEL_NAME: &str = "mt6d0";
 const ROTATION: Duration = Duration::from_secs(10);
+const SPIN: Duration = Duration::from_micros(50);
 
 /// What could be converted.
 pub(super) struct Converted {
@@ -110,7 +111,7 @@ impl Converter<'_> {
             mtu: mtu?,
             addresses: addresses.into_iter().collect::<Option<_>>()?,
             realtime: table.realtime.unwrap_or(true),
-            spin: spin?.unwrap_or_default(),
+            spin: spin?.unwrap_or(SPIN),
             threads: threads?,
             cpus: cpus.into_iter().collect::<Option<_>>()?,
         })

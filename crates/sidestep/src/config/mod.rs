@@ -63,7 +63,7 @@ pub struct Tunnel {
     pub addresses: Vec<IpNet>,
     /// Packets go before ordinary programs where processors are short: latency stays low, and a flood is felt by them.
     pub realtime: bool,
-    /// How long to look for packets before sleeping, where they come in quick succession; at most a millisecond.
+    /// How long to look for packets before sleeping, where they go back and forth in quick succession; at most 1 ms.
     pub spin: Duration,
     /// Threads that carry packets, 1 to 16; chosen by the machine where not given.
     pub threads: Option<usize>,

@@ -51,7 +51,7 @@ pub(super) fn keepalive(text: &str) -> Result<Duration, Problem> {
 
 /// How long to look for packets before sleeping.
 pub(super) fn spin(text: &str) -> Result<Duration, Problem> {
-    const HELP: &str = "write 0us to 1ms; 50us suits machines with a processor to spare";
+    const HELP: &str = "write 0us to 1ms; 0us to sleep at once";
     match parse_duration(text) {
         Ok(duration) if duration <= Duration::from_millis(1) => Ok(duration),
         Ok(_) => problem("out of range", HELP),

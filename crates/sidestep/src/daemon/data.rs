@@ -66,8 +66,9 @@ pub(super) struct DataPath {
     arena: Vec<u8>,
     /// Bytes of the arena in use. What is received lies closely packed: small datagrams stay in the nearest cache.
     filled: usize,
-    /// Work done in this turn, see [`DataPath::work`].
-    work: usize,
+    /// Work done since [`DataPath::work`] was asked.
+    received: usize,
+    sent: usize,
     sink: Sink,
 }
 
@@ -107,7 +108,8 @@ impl DataPath {
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; ARENA],
             filled: 0,
-            work: 0,
+            received: 0,
+            sent: 0,
             sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
         }
     }
@@ -126,9 +128,9 @@ impl DataPath {
         self.shared.as_ref().map(|shared| &shared.socket)
     }
 
-    /// How much was done since this was last asked: as many bytes were carried, or fewer in small datagrams.
-    pub(super) fn work(&mut self) -> usize {
-        std::mem::take(&mut self.work)
+    /// How much was received and sent since this was last asked: so many bytes, or fewer in small datagrams.
+    pub(super) fn work(&mut self) -> (usize, usize) {
+        (std::mem::take(&mut self.received), std::mem::take(&mut self.sent))
     }
 
     /// Whether the protocol knows a path better than before, since it was last asked.
@@ -306,7 +308,7 @@ impl DataPath {
             let id = *id;
             let end = start + received.len;
             self.filled = end;
-            self.work += work(received.len, received.segment_size);
+            self.received += work(received.len, received.segment_size);
             let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
             node.receive(id, &received, arena, start..end, now, outbox, sink);
         }
@@ -358,7 +360,7 @@ impl DataPath {
 
     fn send_outbox(&mut self, node: &mut impl Carry) {
         for (batch, bytes) in self.outbox.batches() {
-            self.work += work(bytes.len(), batch.segment);
+            self.sent += work(bytes.len(), batch.segment);
             let sent = match self.sockets.get(batch.endpoint.slot()) {
                 Some(Some(Slot::Open(id, socket))) if *id == batch.endpoint => {
                     let segment = (bytes.len() > batch.segment).then_some(batch.segment as u16);

@@ -463,7 +463,9 @@ impl Daemon {
             self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
             busy = told == SHARE || self.asking.is_some();
             self.data.flush(&mut self.node);
-            priority.turn(self.data.work());
+            let (received, sent) = self.data.work();
+            waiting.turn(received, sent, now.boot);
+            priority.turn(received + sent);
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
                     threads.tell(Command::Mtu { prefixes: prefixes.to_vec(), mtu });

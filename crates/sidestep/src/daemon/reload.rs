@@ -26,7 +26,12 @@ impl Daemon {
     }
 
     /// Applies a configuration that was read again, all of it or nothing.
-    pub(super) fn loaded(&mut self, config: Result<Box<Config>, String>, asked: Option<Call>, threads: &Threads) {
+    pub(super) fn loaded(
+        &mut self,
+        config: Result<Box<Config>, String>,
+        asked: Option<Call>,
+        threads: &Threads,
+    ) {
         self.reloading = false;
         let result = config.and_then(|new| self.try_reload(new, threads));
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);

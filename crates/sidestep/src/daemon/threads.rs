@@ -194,7 +194,9 @@ impl Thread {
             }
             self.data.read_tun(&mut self.carrier, now)?;
             self.data.flush(&mut self.carrier);
-            self.priority.turn(self.data.work());
+            let (received, sent) = self.data.work();
+            self.waiting.turn(received, sent, now.boot);
+            self.priority.turn(received + sent);
             let notices: Vec<_> = self.carrier.notices().collect();
             if !notices.is_empty() {
                 tell(Told::Notices(notices));
