@@ -1,15 +1,68 @@
 //! The benchmark, as short as it gets: it compares, and writes what it measured to all the places it was told.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The program, where there is one and root.
+fn program() -> Option<std::ffi::OsString> {
+    let program = std::env::var_os("SIDESTEP_BIN").filter(|_| nix::unistd::geteuid().is_root());
+    if program.is_none() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
+        eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+    }
+    program
+}
+
+#[test]
+fn what_was_measured_before_an_interruption_is_kept() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.md");
+    std::fs::write(&page, "<!-- bench:begin -->\n<!-- bench:end -->\n").expect("a page");
+
+    let mut bench = Command::new(program)
+        .args(["lab", "bench", "--prefix", "ti", "--seconds", "1", "--against", "sidestep-chacha"])
+        .args(["--only", "ping,memory", "--report"])
+        .arg(directory.path())
+        .arg("--docs")
+        .arg(&page)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the benchmark");
+    let progress = BufReader::new(bench.stderr.take().expect("its progress"));
+    let mut said = Vec::new();
+    for line in progress.lines() {
+        said.push(line.expect("a line"));
+        if said.last().is_some_and(|line| line.starts_with("[  2 of")) {
+            kill(Pid::from_raw(bench.id() as i32), Signal::SIGINT).expect("a signal");
+        }
+    }
+    let output = bench.wait_with_output().expect("an end");
+
+    assert_eq!(output.status.code(), Some(130), "{said:?}");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("Interrupted: 2 of 27 measurements were made"), "{told}{said:?}");
+    let data = std::fs::read(directory.path().join("data.json")).expect("the values");
+    let data: serde_json::Value = serde_json::from_slice(&data).expect("JSON");
+    let flood = |name| {
+        let samples = data["samples"].as_array().expect("values").iter();
+        samples.filter(|sample| sample["metric"] == "flood_p50" && sample["contender"] == name).count()
+    };
+    assert_eq!([flood("none"), flood("sidestep"), flood("sidestep-chacha")], [1, 1, 0]);
+    assert!(data["failures"].as_array().is_some_and(Vec::is_empty), "what was cut short is no failure");
+    for file in ["index.html", "page.md"] {
+        let text = std::fs::read_to_string(directory.path().join(file)).expect("a page");
+        assert!(text.contains("Interrupted: 2 of 27"), "{file}");
+    }
+}
 
 #[test]
 fn a_short_comparison_ends_in_tables_a_report_and_a_page() {
-    let program = std::env::var_os("SIDESTEP_BIN").filter(|_| nix::unistd::geteuid().is_root());
-    let Some(program) = program else {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
-        eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
-        return;
-    };
+    let Some(program) = program() else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("page.md");
     std::fs::write(&page, "before\n<!-- bench:begin -->\n<!-- bench:end -->\nafter\n").expect("a page");

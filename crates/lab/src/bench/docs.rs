@@ -33,10 +33,11 @@ fn replace(page: &str, tables: &str) -> Option<String> {
 }
 
 fn text(results: &Results) -> String {
-    let mut text = format!(
-        "Sidestep {}. {}. {}.\n\n| contender | what it is |\n|---|---|\n",
-        results.version, results.machine, results.settings
-    );
+    let mut text = format!("Sidestep {}. {}. {}.\n\n", results.version, results.machine, results.settings);
+    if let Some(how_far) = &results.interrupted {
+        let _ = writeln!(text, "Interrupted: {how_far}.\n");
+    }
+    text.push_str("| contender | what it is |\n|---|---|\n");
     for entry in &results.contenders {
         let _ = writeln!(text, "| {} | {} |", entry.name, entry.about);
     }

@@ -21,8 +21,17 @@ const START: f64 = 20_000.0;
 /// The same of one with batches.
 const START_BATCHED: f64 = 200_000.0;
 
+/// Bytes of a steady stream's datagrams.
+const STEADY_SIZE: usize = 1200;
+
 /// How long a stream's last datagrams may take.
 const DRAIN: Duration = Duration::from_millis(150);
+
+/// How long a steady stream is, whatever else the lengths are: at a rotation of a second, five or more lie in it.
+pub(crate) const STEADY: Duration = Duration::from_secs(6);
+
+/// Its part of the highest rate without loss.
+const STEADY_PART: f64 = 0.8;
 
 /// How long each measurement takes.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +47,18 @@ pub(crate) struct Lengths {
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Measurement {
-    Tcp { flows: u32, from: Site },
-    Udp { size: usize, batched: bool },
+    Tcp {
+        flows: u32,
+        from: Site,
+    },
+    Udp {
+        size: usize,
+        batched: bool,
+    },
+    /// Of 1200 bytes.
+    Steady {
+        batched: bool,
+    },
     Flood,
     Paced,
     Loaded,
@@ -55,6 +74,7 @@ impl Measurement {
         match self {
             Self::Tcp { .. } => "tcp",
             Self::Udp { .. } => "udp",
+            Self::Steady { .. } => "steady",
             Self::Flood | Self::Paced => "ping",
             Self::Loaded => "load",
             Self::Memory => "memory",
@@ -71,6 +91,7 @@ impl Measurement {
             Self::Udp { size, batched } => {
                 format!("UDP, {size} bytes{}", if batched { ", batched" } else { "" })
             }
+            Self::Steady { batched } => format!("UDP, steady{}", if batched { ", batched" } else { "" }),
             Self::Flood => "flood of echoes".into(),
             Self::Paced => "paced echoes".into(),
             Self::Loaded => "echoes under load".into(),
@@ -83,6 +104,7 @@ impl Measurement {
         match self {
             Self::Tcp { flows, from } => format!("tcp_{flows}_{}{}", from.letter(), from.other().letter()),
             Self::Udp { size, batched } => format!("udp_{size}{}", if batched { "_batched" } else { "" }),
+            Self::Steady { batched } => format!("steady{}_lost", if batched { "_batched" } else { "" }),
             Self::Flood => "flood_p50".into(),
             Self::Paced => "paced_p50".into(),
             Self::Loaded => "loaded_p50".into(),
@@ -95,18 +117,28 @@ impl Measurement {
         match self {
             Self::Tcp { .. } => "Mbit/s",
             Self::Udp { .. } => "thousand/s",
+            Self::Steady { .. } => "lost",
             Self::Flood | Self::Paced | Self::Loaded => "µs",
             Self::Memory => "MB",
         }
     }
 
-    /// Carries it out between the hosts of a lab. `best` is what the same measurement gave before.
+    /// Which value of this repetition it builds upon, if any.
+    pub(crate) fn builds_upon(self) -> Option<String> {
+        match self {
+            Self::Steady { batched } => Some(Self::Udp { size: STEADY_SIZE, batched }.key()),
+            _ => None,
+        }
+    }
+
+    /// Carries it out between the hosts of a lab. `known` is what the measurement that it builds upon gave in this
+    /// repetition, or what the same measurement gave before.
     pub(crate) fn run(
         self,
         lab: &Lab,
         processes: Option<[u32; 2]>,
         lengths: Lengths,
-        best: Option<f64>,
+        known: Option<f64>,
     ) -> Result<Vec<Value>, Error> {
         match self {
             Self::Tcp { flows, from } => {
@@ -124,7 +156,8 @@ impl Measurement {
                 }
                 Ok(values)
             }
-            Self::Udp { size, batched } => udp(self, lab, processes, lengths, (size, batched), best),
+            Self::Udp { size, batched } => udp(self, lab, processes, lengths, (size, batched), known),
+            Self::Steady { batched } => steady(lab, lengths, batched, known),
             Self::Flood => echoes("flood", lab, lengths.echoes, None),
             Self::Paced => echoes("paced", lab, lengths.echoes / 2, Some(PACE)),
             Self::Loaded => {
@@ -157,6 +190,9 @@ pub(crate) fn all(quick: bool) -> Vec<Measurement> {
         all.push(tcp(8, Site::B));
     }
     all.extend([udp(64, false), udp(1200, false), udp(64, true), udp(1200, true)]);
+    if !quick {
+        all.extend([false, true].map(|batched| Measurement::Steady { batched }));
+    }
     all.extend([Measurement::Flood, Measurement::Paced, Measurement::Loaded, Measurement::Memory]);
     all
 }
@@ -167,7 +203,7 @@ pub(crate) fn tells_variants_apart(measurement: Measurement) -> bool {
         Measurement::Tcp { from, .. } => from == Site::A,
         // Single ones the hosts' own work limits, too much to see small differences.
         Measurement::Udp { batched, .. } => batched,
-        Measurement::Paced | Measurement::Memory => true,
+        Measurement::Steady { .. } | Measurement::Paced | Measurement::Memory => true,
         Measurement::Flood | Measurement::Loaded => false,
     }
 }
@@ -198,6 +234,25 @@ fn udp(
     let mut values = vec![(measurement.key(), found.rate / 1e3, found.limited)];
     values.append(&mut costs);
     Ok(values)
+}
+
+/// A stream at a part of the highest rate without loss, which is looked for if it is not known.
+fn steady(lab: &Lab, lengths: Lengths, batched: bool, known: Option<f64>) -> Result<Vec<Value>, Error> {
+    let search = Measurement::Udp { size: STEADY_SIZE, batched };
+    let thousands = match known {
+        Some(thousands) => thousands,
+        None => search.run(lab, None, lengths, None)?.first().map_or(0.0, |(_, thousands, _)| *thousands),
+    };
+    let rate = (thousands * 1e3 * STEADY_PART) as u32;
+    let options = UdpOptions { rate, size: STEADY_SIZE, duration: STEADY, batched, ..UdpOptions::default() };
+    let report = UdpStream::start(lab, options)?.finish(DRAIN)?;
+    let (lost, sent) = (report.lost + report.sent.refused, report.sent.sent + report.sent.refused);
+    let key = |what: &str| Measurement::Steady { batched }.key().replace("lost", what);
+    Ok(vec![
+        (key("lost"), lost as f64, false),
+        (key("sent"), sent as f64, false),
+        (key("rate"), sent as f64 / report.sent.took_us.max(1) as f64 * 1e3, false),
+    ])
 }
 
 fn echoes(name: &str, lab: &Lab, count: u32, interval: Option<Duration>) -> Result<Vec<Value>, Error> {
@@ -243,7 +298,8 @@ mod tests {
         for measurement in all(false) {
             let key = measurement.key();
             let known = GROUPS.iter().flat_map(|group| group.metrics).any(|metric| metric.key == key);
-            assert!(known, "{key}");
+            // Streams have a table of their own.
+            assert!(known || measurement.builds_upon().is_some(), "{key}");
         }
     }
 }

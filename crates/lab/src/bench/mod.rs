@@ -43,7 +43,10 @@ use measure::Lengths;
 use results::Results;
 
 /// Kinds of measurements, as `--only` has them.
-const KINDS: [&str; 6] = ["tcp", "udp", "ping", "load", "memory", "peers"];
+const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "peers"];
+
+/// Exit status of a run that was interrupted, as a shell has it for SIGINT.
+const INTERRUPTED: u8 = 130;
 
 /// What to compare, how thoroughly, and where it goes.
 #[derive(Clone, Debug, Args)]
@@ -129,14 +132,17 @@ impl Options {
 /// # Errors
 /// When a lab cannot be built, a contender that was asked for is not there, or the results cannot be written.
 pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let results = match &options.from {
-        Some(path) => Some(read(path)?),
+    let mut results = match &options.from {
+        Some(path) => read(path)?,
         None => run::run(options, program, stop)?,
     };
-    let Some(mut results) = results else {
-        eprintln!("interrupted");
-        return Ok(ExitCode::from(130));
-    };
+    let interrupted = options.from.is_none() && results.interrupted.is_some();
+    if let Some(how_far) = results.interrupted.as_deref().filter(|_| interrupted) {
+        eprintln!("interrupted: {how_far}");
+        if results.is_empty() {
+            return Ok(INTERRUPTED.into());
+        }
+    }
     if options.from.is_none() {
         results.version = version(program);
         results.machine = machine();
@@ -144,13 +150,20 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     write(options, &results)?;
     // A reader that goes away has what it wanted.
     let _ = print(options, &results);
-    Ok(if results.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(match () {
+        () if interrupted => INTERRUPTED.into(),
+        () if results.failures.is_empty() => ExitCode::SUCCESS,
+        () => ExitCode::FAILURE,
+    })
 }
 
 fn print(options: &Options, results: &Results) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for table in tables::all(results) {
         writeln!(out, "\n{}", table.text().trim_end())?;
+    }
+    if let Some(how_far) = &results.interrupted {
+        writeln!(out, "\nInterrupted: {how_far}")?;
     }
     for absence in results.left_out.iter().chain(&results.failures) {
         writeln!(out, "\nNot measured: {}: {}", absence.what, absence.why)?;

@@ -33,23 +33,26 @@ pub(crate) fn page(results: &Results) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Sidestep: the benchmark</title>\n<style>\n{STYLE}{OWN_STYLE}</style>\n</head>\n<body>\n\
-         {}{}{}{sections}{}{}</body>\n</html>\n",
+         {}{}{}{sections}{}{}{}</body>\n</html>\n",
         introduction(results),
         headline(results),
         contenders(results),
+        steady(results),
         peers(results),
         footer(results),
     )
 }
 
 fn introduction(results: &Results) -> String {
+    let interrupted = results.interrupted.as_ref();
+    let interrupted = interrupted.map_or(String::new(), |how_far| format!(" Interrupted: {how_far}."));
     format!(
         "<header>\n<h1>Sidestep beside other tunnels</h1>\n<p class=\"lead\">Each contender has a lab of its own: two \
          hosts, two gateways and a router, all of them network namespaces of one machine. The measurements go from one \
          contender to the next, several times over, so that whatever slows the machine down for a while meets all of \
          them. Bars are medians, the thin lines reach from the lowest to the highest repetition; in brackets \
          are multiples of no tunnel, or of wireguard-go where no tunnel has no value. Only ratios can be compared with \
-         another machine's.</p>\n<p class=\"lead\">{}. {}.</p>\n<div class=\"legend\">\
+         another machine's.</p>\n<p class=\"lead\">{}. {}.{interrupted}</p>\n<div class=\"legend\">\
          <span><i class=\"swatch faint\"></i>no tunnel</span><span><i class=\"swatch a\"></i>Sidestep</span>\
          <span><i class=\"swatch neutral\"></i>Sidestep with other settings</span>\
          <span><i class=\"swatch b\"></i>other tunnels</span></div>\n<p></p>\n</header>\n",
@@ -143,6 +146,19 @@ fn plot(results: &Results, group: &Group, metric: &Metric) -> String {
         metric.title,
         group.unit,
         svg(&bars, &title)
+    )
+}
+
+fn steady(results: &Results) -> String {
+    let table = tables::steady(results);
+    if table.rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<section>\n<h2>{}</h2>\n<p>{}</p>\n{}</section>\n",
+        escape(&table.title),
+        escape(&table.how),
+        html(&table)
     )
 }
 

@@ -163,6 +163,9 @@ pub(crate) struct Results {
     /// How the run was set up.
     pub(crate) settings: String,
     pub(crate) minutes: f64,
+    /// How far it came, if it was interrupted: it has only what was measured up to then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) interrupted: Option<String>,
     pub(crate) contenders: Vec<Entry>,
     pub(crate) left_out: Vec<Absence>,
     pub(crate) failures: Vec<Absence>,
@@ -200,6 +203,21 @@ impl Results {
     /// The highest value of the earlier repetitions.
     pub(crate) fn best(&self, contender: &str, metric: &str) -> Option<f64> {
         self.summary(contender, metric).map(|summary| summary.max)
+    }
+
+    /// The value of one repetition.
+    pub(crate) fn value(&self, contender: &str, metric: &str, repetition: u32) -> Option<f64> {
+        self.of(contender, metric).find(|sample| sample.repetition == repetition).map(|sample| sample.value)
+    }
+
+    /// What all repetitions add up to.
+    pub(crate) fn sum(&self, contender: &str, metric: &str) -> f64 {
+        self.of(contender, metric).map(|sample| sample.value).sum()
+    }
+
+    /// Whether nothing was measured.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.peers.is_empty()
     }
 
     /// Whether a contender of this name took part.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::bench::Options;
 use crate::bench::contender::{Choice, Contender, NONE, choose};
-use crate::bench::measure::{self, Lengths, Measurement, tells_variants_apart};
+use crate::bench::measure::{self, Lengths, Measurement, Value, tells_variants_apart};
 use crate::bench::peers;
 use crate::bench::results::{Absence, Entry, Results, Sample};
 use crate::lab::{Builder, Lab};
@@ -60,8 +60,8 @@ fn close_other_ways(lab: &Lab) -> Result<(), Error> {
     lab.namespace(Node::Router).ip(&lines.concat())
 }
 
-/// Measures everything; nothing, if interrupted.
-pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Result<Option<Results>, Error> {
+/// Measures everything; if interrupted, what it came to.
+pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Result<Results, Error> {
     let begun = Instant::now();
     let Choice { contenders, left_out } = choose(&options.against, options.quick, &options.rotation)?;
     let mut results = Results { settings: options.settings(), ..Results::default() };
@@ -72,7 +72,8 @@ pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Resul
     let mut running = Vec::new();
     for (number, contender) in contenders.into_iter().enumerate() {
         if stop.load(Ordering::Relaxed) {
-            return Ok(None);
+            results.interrupted = Some("nothing was measured".to_owned());
+            return Ok(results);
         }
         let entry = Entry { name: contender.name().to_owned(), about: contender.about() };
         eprintln!("starting {}: {}", entry.name, entry.about);
@@ -90,23 +91,21 @@ pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Resul
             }
         }
     }
-    if !repetitions(options, &mut running, &mut results, stop) {
-        return Ok(None);
-    }
+    repetitions(options, &mut running, &mut results, stop);
     drop(running);
-    if options.measures("peers") && !many_peers(options, program, &mut results, stop)? {
-        return Ok(None);
+    if options.measures("peers") && results.interrupted.is_none() {
+        many_peers(options, program, &mut results, stop)?;
     }
     results.minutes = begun.elapsed().as_secs_f64() / 60.0;
-    Ok(Some(results))
+    Ok(results)
 }
 
-/// All repetitions of all measurements; false, if interrupted.
-fn repetitions(options: &Options, running: &mut [Running], results: &mut Results, stop: &AtomicBool) -> bool {
-    let measurements: Vec<Measurement> = measure::all(options.quick)
-        .into_iter()
-        .filter(|measurement| options.measures(measurement.kind()))
-        .collect();
+/// All repetitions of all measurements, or as far as it comes.
+fn repetitions(options: &Options, running: &mut [Running], results: &mut Results, stop: &AtomicBool) {
+    // A quick run leaves it out, unless it is asked for by name.
+    let quick = options.quick && !options.only.iter().any(|kind| kind == "steady");
+    let measurements: Vec<Measurement> =
+        measure::all(quick).into_iter().filter(|measurement| options.measures(measurement.kind())).collect();
     let wanted = |one: &Running, measurement| {
         options.everything || !one.contender.is_variant() || tells_variants_apart(measurement)
     };
@@ -118,10 +117,13 @@ fn repetitions(options: &Options, running: &mut [Running], results: &mut Results
     for repetition in 1..=options.repetitions() {
         for measurement in &measurements {
             for one in running.iter_mut().filter(|one| wanted(one, *measurement)) {
+                let measured = measure(one, *measurement, options.lengths(), repetition, results);
+                // What was under way may have been cut short, too: Ctrl-C reaches gateways and generators.
                 if stop.load(Ordering::Relaxed) {
-                    return false;
+                    results.interrupted = Some(format!("{done} of {total} measurements were made"));
+                    return;
                 }
-                let outcome = visit(one, *measurement, options.lengths(), repetition, results);
+                let outcome = record(one.name(), *measurement, repetition, measured, results);
                 done += 1;
                 let left = begun.elapsed().as_secs_f64() / f64::from(done) * (total as f64 - f64::from(done));
                 eprintln!(
@@ -133,21 +135,33 @@ fn repetitions(options: &Options, running: &mut [Running], results: &mut Results
             }
         }
     }
-    true
 }
 
-/// One measurement of one contender; what to say about it.
-fn visit(
+/// One measurement of one contender.
+fn measure(
     one: &mut Running,
     measurement: Measurement,
     lengths: Lengths,
     repetition: u32,
+    results: &Results,
+) -> Result<Vec<Value>, Error> {
+    let processes = one.contender.processes(&mut one.lab);
+    let known = match measurement.builds_upon() {
+        Some(key) => results.value(one.name(), &key, repetition),
+        None => results.best(one.name(), &measurement.key()),
+    };
+    measurement.run(&one.lab, processes, lengths, known)
+}
+
+/// Keeps what a measurement came to; what to say about it.
+fn record(
+    name: &str,
+    measurement: Measurement,
+    repetition: u32,
+    measured: Result<Vec<Value>, Error>,
     results: &mut Results,
 ) -> String {
-    let name = one.name().to_owned();
-    let processes = one.contender.processes(&mut one.lab);
-    let best = results.best(&name, &measurement.key());
-    let values = match measurement.run(&one.lab, processes, lengths, best) {
+    let values = match measured {
         Ok(values) => values,
         // One that fails in one discipline may still take part in the others.
         Err(error) => {
@@ -161,7 +175,7 @@ fn visit(
         format!("{more}{value:.1} {}", measurement.unit())
     });
     results.samples.extend(values.into_iter().map(|(metric, value, limited)| Sample {
-        contender: name.clone(),
+        contender: name.to_owned(),
         metric,
         repetition,
         value,
@@ -170,13 +184,13 @@ fn visit(
     said
 }
 
-/// The part with many peers; false, if interrupted.
+/// The part with many peers, or as far as it comes.
 fn many_peers(
     options: &Options,
     program: &Path,
     results: &mut Results,
     stop: &AtomicBool,
-) -> Result<bool, Error> {
+) -> Result<(), Error> {
     for peers in options.peers() {
         let choice = choose(&options.against, options.quick, &options.rotation)?;
         for mut contender in choice.contenders {
@@ -184,14 +198,17 @@ fn many_peers(
             if !contender.has_peers() || contender.is_variant() || !results.has(&name) {
                 continue;
             }
-            if stop.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
             eprint!("{name} with {peers} peers: ");
             let _ = std::io::stderr().flush();
             let builder =
                 Lab::builder(program).prefix(&format!("{}p", options.prefix)).rotation(&options.rotation);
-            match peers::measure(contender.as_mut(), builder, peers) {
+            let measured = peers::measure(contender.as_mut(), builder, peers);
+            if stop.load(Ordering::Relaxed) {
+                results.interrupted =
+                    Some(format!("the part with many peers ended before {name} with {peers}"));
+                return Ok(());
+            }
+            match measured {
                 Ok(measured) => {
                     eprintln!(
                         "{:.1} MB, {:.1} % of a processor, p50 {:.0} µs, there after {:.1} s",
@@ -211,5 +228,5 @@ fn many_peers(
             }
         }
     }
-    Ok(true)
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The results as tables, and these as text and as Markdown.
 
 use crate::bench::contender::{KNOWN, NONE};
+use crate::bench::measure::STEADY;
 use crate::bench::results::{GROUPS, Group, Metric, Results};
 
 /// A table whose first column says what a row is about.
@@ -16,7 +17,7 @@ pub(crate) struct Table {
 /// All tables that have something to say.
 pub(crate) fn all(results: &Results) -> Vec<Table> {
     let groups = GROUPS.iter().flat_map(|group| [values(results, group), ratios(results, group)]);
-    groups.chain([peers(results)]).filter(|table| !table.rows.is_empty()).collect()
+    groups.chain([steady(results), peers(results)]).filter(|table| !table.rows.is_empty()).collect()
 }
 
 /// Medians with the lowest and the highest repetition.
@@ -58,6 +59,34 @@ pub(crate) fn ratios(results: &Results, group: &Group) -> Table {
         how: format!("Medians of the ratios within each repetition; {better} is better."),
         header: header(results, group),
         rows,
+    }
+}
+
+/// What a steady stream loses, of all repetitions together.
+pub(crate) fn steady(results: &Results) -> Table {
+    let columns = [("1200 bytes", "steady"), ("1200 bytes, in batches", "steady_batched")];
+    let cell = |name: &str, key: &str| {
+        let [lost, sent] = ["lost", "sent"].map(|what| results.sum(name, &format!("{key}_{what}")));
+        let rate = results.summary(name, &format!("{key}_rate"))?.median;
+        let (lost, sent) = (thousands(lost as u64), thousands(sent as u64));
+        Some(format!("{lost} of {sent} ({} thousand/s)", number(rate)))
+    };
+    let rows = results.contenders.iter().filter_map(|entry| {
+        let cells = columns.map(|(_, key)| cell(&entry.name, key));
+        cells.iter().any(Option::is_some).then(|| {
+            let cells = cells.into_iter().map(|cell| cell.unwrap_or("–".into()));
+            std::iter::once(entry.name.clone()).chain(cells).collect()
+        })
+    });
+    Table {
+        title: "UDP datagrams lost at 80 % of the rate without loss".into(),
+        how: format!(
+            "A stream of {} s at 80 % of the rate that the same repetition found above (the median is in brackets); lost \
+             and sent in all repetitions.",
+            STEADY.as_secs()
+        ),
+        header: ["contender"].into_iter().chain(columns.map(|(title, _)| title)).map(str::to_owned).collect(),
+        rows: rows.collect(),
     }
 }
 
@@ -183,6 +212,7 @@ fn thousands(value: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::results::Sample;
     use crate::bench::results::tests::example;
 
     #[test]
@@ -192,6 +222,23 @@ mod tests {
         assert!(text.contains("3,000 (2,000–4,000)") && text.contains("0.50×"), "{text}");
         assert_eq!(tables.len(), 2, "tables without values are left out");
         assert!(tables[0].markdown().contains("| sidestep | 3,000 (2,000–4,000) |"));
+    }
+
+    #[test]
+    fn a_steady_streams_losses_are_added_up() {
+        let mut results = example();
+        for repetition in [1, 2] {
+            for (metric, value) in [
+                ("steady_lost", 3.0),
+                ("steady_sent", 60_000.0),
+                ("steady_rate", 10.0 * f64::from(repetition)),
+            ] {
+                let (contender, metric) = ("sidestep".into(), metric.into());
+                results.samples.push(Sample { contender, metric, repetition, value, limited: false });
+            }
+        }
+        let table = steady(&results);
+        assert_eq!(table.rows, [["sidestep", "6 of 120,000 (15.0 thousand/s)", "–"]]);
     }
 
     #[test]
