@@ -97,6 +97,9 @@ pub enum LabCommand {
         /// So many further peers in its configuration, which never answer
         #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100_000))]
         configured: u32,
+        /// Echoes that each peer sends in a second
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+        echoes: u32,
         /// Rotation interval
         #[arg(long, default_value = "10s")]
         rotation: String,
@@ -288,8 +291,8 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             demo::run(&options, program, &stop_flag()?)
         }
         LabCommand::Bench(options) => bench::run(&options, program, &stop_flag()?),
-        LabCommand::Many { prefix, peers, configured, rotation, seconds, json } => {
-            let options = many::Options { prefix, peers, configured, rotation, seconds, json };
+        LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
+            let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)
         }
         LabCommand::Relay { left, right, impair, impair_back } => {

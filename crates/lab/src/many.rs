@@ -1,7 +1,8 @@
 //! `sidestep lab many`: one gateway with hundreds of peers, each a gateway of its own; what that costs it.
 //!
-//! All peers live in one namespace, the hub in another; one link joins them. Each peer's host pings the hub through
-//! its own tunnel while every pair rotates.
+//! The hub has a namespace of its own, and so has each group of peers: what a gateway sets up there (tables of the
+//! firewall, programs of BPF) is asked about each packet, or may be there but 64 times. A bridge joins them. Each peer
+//! pings the hub through its own tunnel while every pair rotates.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,12 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::accounting::{cpu_seconds, resident};
+use crate::bench::quantile;
 use crate::command::{check, check_with_input, text};
 use crate::gateway::write_private;
 use crate::namespaces::Namespace;
 use crate::process::Process;
+use crate::traffic::read_round_trips;
 
 /// How long the sessions of a batch may take to be made.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const HUB: &str = "hub.toml";
 /// Peers started at once.
 const BATCH: usize = 10;
+/// Peers that share a namespace: prefixes of 64 bits in one of 58.
+const GROUP: u16 = 64;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -36,6 +41,8 @@ pub struct Options {
     pub peers: u16,
     /// How many more the hub has in its configuration, that are nowhere.
     pub configured: u32,
+    /// Echoes that each peer sends in a second.
+    pub echoes: u32,
     /// Rotation interval.
     pub rotation: String,
     /// Seconds of traffic.
@@ -55,7 +62,9 @@ pub struct Measured {
     pub start_s: f64,
     /// Resident memory of the hub, bytes.
     pub resident_bytes: u64,
-    /// Processor time of the hub per second, with a ping per second and peer.
+    /// Seconds in which all peers started and had a session.
+    pub sessions_s: f64,
+    /// Processor time of the hub per second, with the echoes of all peers.
     pub cpu_share: f64,
     /// Files that the hub had open.
     pub open_files: usize,
@@ -65,20 +74,32 @@ pub struct Measured {
     pub sent: u64,
     /// Of these.
     pub lost: u64,
+    /// Round trips in milliseconds.
+    pub p50_ms: f64,
+    /// 99 of 100 were faster.
+    pub p99_ms: f64,
+    /// The slowest.
+    pub max_ms: f64,
 }
 
 /// Namespaces and processes; gone when dropped.
 struct Many {
+    prefix: String,
     hub: Namespace,
-    peers: Namespace,
+    groups: Vec<Namespace>,
     directory: PathBuf,
     processes: Vec<Process>,
 }
 
 impl Many {
-    /// Starts the gateway of a configuration: the hub's is in `hub.toml`. Its process id.
-    fn up(&mut self, program: &Path, file: &Path) -> Result<u32, Error> {
-        let namespace = if file.ends_with(HUB) { &self.hub } else { &self.peers };
+    /// Where a peer is.
+    fn group(&self, number: u16) -> &Namespace {
+        &self.groups[usize::from(number / GROUP)]
+    }
+
+    /// Starts the gateway of a configuration: of a peer, or the hub's. Its process id.
+    fn up(&mut self, program: &Path, file: &Path, peer: Option<u16>) -> Result<u32, Error> {
+        let namespace = peer.map_or(&self.hub, |number| self.group(number));
         let mut command = namespace.command(program)?;
         command.arg("up").arg(file).arg("--state-dir").arg(self.directory.join("state"));
         let process = Process::start(&mut command, &file.with_extension("log"))?;
@@ -93,9 +114,16 @@ impl Drop for Many {
         for process in self.processes.drain(..) {
             process.kill();
         }
-        for namespace in [&self.hub, &self.peers] {
+        for namespace in std::iter::once(&self.hub).chain(&self.groups) {
             if let Err(error) = namespace.delete() {
                 eprintln!("{error}");
+            }
+        }
+        // What gateways leave that are not asked to end.
+        let numbers = (1..=self.groups.len() * usize::from(GROUP)).map(|number| number.to_string());
+        for end in numbers.chain(["hub".to_owned()]) {
+            for kind in ["sock", "journal"] {
+                let _ = std::fs::remove_file(format!("/run/sidestep/{}-{end}.{kind}", self.prefix));
             }
         }
         let _ = std::fs::remove_dir_all(&self.directory);
@@ -115,7 +143,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     };
     let files = configure(&many, options, program)?;
     let begun = Instant::now();
-    let hub = many.up(program, &files[0])?;
+    let hub = many.up(program, &files[0], None)?;
     while show().is_err() {
         if begun.elapsed() > PATIENCE || stop.load(Ordering::Relaxed) {
             return Err(Error::Usage("the hub does not start".to_owned()));
@@ -123,10 +151,11 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         std::thread::sleep(Duration::from_millis(20));
     }
     let start_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
     // A few at a time: starting costs far more than running, and all share one machine.
     for (batch, files) in files[1..].chunks(BATCH).enumerate() {
-        for file in files {
-            many.up(program, file)?;
+        for (number, file) in (1 + batch * BATCH..).zip(files) {
+            many.up(program, file, Some(number as u16))?;
         }
         let wanted = (batch * BATCH + files.len()) as u64;
         let deadline = Instant::now() + PATIENCE;
@@ -142,7 +171,8 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
             std::thread::sleep(Duration::from_millis(100));
         }
     }
-    println!("{} sessions are up; {} s of pings", options.peers, options.seconds);
+    let sessions_s = begun.elapsed().as_secs_f64();
+    println!("{} sessions are up after {sessions_s:.0} s; {} s of echoes", options.peers, options.seconds);
 
     let rotations = |status: &Value| count(status, |peer| peer["rotations"].as_u64().unwrap_or(0));
     let (before, cpu, begun) = (rotations(&show()?), cpu_seconds(hub)?, Instant::now());
@@ -150,21 +180,20 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     for number in 1..=options.peers {
         let (own, target) = (format!("2001:db8:c:{number:x}::1"), format!("2001:db8:a:{number:x}::1"));
         let log = many.directory.join(format!("ping-{number}.log"));
-        let mut ping = many.peers.command("ping")?;
-        ping.args(["-6", "-q", "-i", "1", "-c", &options.seconds.to_string(), "-I", &own, &target]);
+        let mut ping = many.group(number).command("ping")?;
+        let (interval, count) = (1.0 / f64::from(options.echoes), options.echoes * options.seconds);
+        ping.args(["-6", "-n", "-i", &interval.to_string(), "-c", &count.to_string(), "-I", &own, &target]);
         pings.push(Process::start(&mut ping, &log)?);
     }
-    let (mut sent, mut received) = (0, 0);
+    let (mut sent, mut times) = (0, Vec::new());
     for mut ping in pings {
         ping.wait(Duration::from_secs(u64::from(options.seconds) + 20));
         let log = std::fs::read_to_string(ping.log()).unwrap_or_default();
-        let number = |before: &str| {
-            let words = log.split(before).next()?.rsplit([' ', '\n']).next()?;
-            words.parse::<u64>().ok()
-        };
-        sent += number(" packets transmitted").unwrap_or(options.seconds.into());
-        received += number(" received").unwrap_or(0);
+        let echoes = read_round_trips(&log).ok_or_else(|| Error::output("ping", log))?;
+        sent += echoes.sent;
+        times.extend(echoes.times_ms);
     }
+    let time = |part| quantile(&times, part).unwrap_or(f64::NAN);
     let measured = Measured {
         peers: options.peers,
         configured: options.configured,
@@ -173,12 +202,16 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         cpu_share: (cpu_seconds(hub)? - cpu) / begun.elapsed().as_secs_f64(),
         open_files: std::fs::read_dir(format!("/proc/{hub}/fd")).map_or(0, Iterator::count),
         rotations: rotations(&show()?) - before,
+        sessions_s,
         sent,
-        lost: sent - received,
+        lost: sent - times.len() as u64,
+        p50_ms: time(0.5),
+        p99_ms: time(0.99),
+        max_ms: time(1.0),
     };
     println!(
         "{} peers and {} that never answer, rotation {}: up after {:.1} s, {:.1} MB resident, {:.1} % of a processor, {} open files, {} rotations, \
-         {} of {} echoes lost",
+         {} of {} echoes lost, round trips {:.2} ms, 99 % below {:.2} ms, at most {:.0} ms",
         measured.peers,
         measured.configured,
         options.rotation,
@@ -188,7 +221,10 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         measured.open_files,
         measured.rotations,
         measured.lost,
-        measured.sent
+        measured.sent,
+        measured.p50_ms,
+        measured.p99_ms,
+        measured.max_ms
     );
     if let Some(path) = &options.json {
         let text =
@@ -203,24 +239,34 @@ fn hub_name(prefix: &str) -> String {
 }
 
 fn build(options: &Options) -> Result<Many, Error> {
+    let groups = 0..=options.peers / GROUP;
     let many = Many {
+        prefix: options.prefix.clone(),
         hub: Namespace::named(format!("{}-hub", options.prefix)),
-        peers: Namespace::named(format!("{}-peers", options.prefix)),
+        groups: groups.map(|group| Namespace::named(format!("{}-{group}", options.prefix))).collect(),
         directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
         processes: Vec::new(),
     };
     std::fs::create_dir_all(&many.directory).map_err(|source| Error::file(&many.directory, source))?;
-    for namespace in [&many.hub, &many.peers] {
+    for namespace in std::iter::once(&many.hub).chain(&many.groups) {
         namespace.delete()?;
         namespace.create()?;
         namespace.ip("link set lo up\n")?;
     }
-    let peers = many.peers.name();
-    many.hub.ip(&format!(
-        "link add ex type veth peer name ex netns {peers}\nlink set ex up\naddr add 2001:db8:ff::1/64 dev ex nodad\n"
-    ))?;
-    many.peers.ip("link set ex up\naddr add 2001:db8:ff::2/64 dev ex nodad\nroute add 2001:db8:a1::/64 via 2001:db8:ff::1\n")?;
-    many.hub.ip("route add 2001:db8:b1::/48 via 2001:db8:ff::2\n")?;
+    many.hub.ip(
+        "link add ex type bridge mcast_snooping 0\nlink set ex up\naddr add 2001:db8:ff::1/64 dev ex nodad\n",
+    )?;
+    for (number, group) in many.groups.iter().enumerate() {
+        let (name, address) = (group.name(), format!("2001:db8:ff::{:x}", number + 2));
+        many.hub.ip(&format!(
+            "link add g{number} type veth peer name ex netns {name}\nlink set g{number} master ex up\n\
+             route add 2001:db8:b1:{:x}::/58 via {address}\n",
+            number * usize::from(GROUP)
+        ))?;
+        group.ip(&format!(
+            "link set ex up\naddr add {address}/64 dev ex nodad\nroute add 2001:db8:a1::/64 via 2001:db8:ff::1\n"
+        ))?;
+    }
     Ok(many)
 }
 
@@ -241,7 +287,7 @@ fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathB
         let _ = write!(
             entries,
             "[[peer]]\nname = \"p{number}\"\npublic_key = \"{public}\"\nhop_prefix = \"2001:db8:b1:{number:x}::/64\"\n\
-             allowed_ips = [\"2001:db8:c:{number:x}::/64\"]\nrotation = \"{rotation}\"\nkeepalive = \"25s\"\n",
+             allowed_ips = [\"2001:db8:c:{number:x}::/64\"]\nrotation = \"{rotation}\"\n",
             rotation = options.rotation
         );
         let path = many.directory.join(format!("peer-{number}.toml"));
@@ -251,7 +297,7 @@ fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathB
                 "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"2001:db8:b1:{number:x}::/64\"\n\
                  [tunnel]\nname = \"{prefix}-{number}\"\naddresses = [\"2001:db8:c:{number:x}::1/128\"]\n\
                  [[peer]]\nname = \"hub\"\npublic_key = \"{hub_public}\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
-                 allowed_ips = [\"2001:db8:a:{number:x}::/64\"]\nrotation = \"{rotation}\"\n",
+                 allowed_ips = [\"2001:db8:a:{number:x}::/64\"]\nrotation = \"{rotation}\"\nkeepalive = \"25s\"\n",
                 prefix = options.prefix,
                 rotation = options.rotation,
             ),

@@ -280,7 +280,8 @@ pub fn round_trips(lab: &Lab, options: PingOptions) -> Result<RoundTrips, Error>
     read_round_trips(&output).ok_or_else(|| Error::output("ping", output))
 }
 
-fn read_round_trips(text: &str) -> Option<RoundTrips> {
+/// Reads what ping printed.
+pub(crate) fn read_round_trips(text: &str) -> Option<RoundTrips> {
     let sent = ping_report(text)?.sent;
     let answers = text.lines().filter(|line| !line.contains("(DUP!)"));
     let times = answers.filter_map(|line| line.split(" time=").nth(1)?.split(' ').next()?.parse().ok());

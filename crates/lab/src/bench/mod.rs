@@ -41,6 +41,7 @@ use crate::Error;
 use crate::command::{check, text};
 use measure::Lengths;
 use results::Results;
+pub(crate) use statistics::quantile;
 
 /// Kinds of measurements, as `--only` has them.
 const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "peers"];
