@@ -119,3 +119,137 @@ fn payload(outer: &[u8]) -> Option<&[u8]> {
     };
     rest.get(udp::HEADER_LEN..)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hashed::{Host, Salt};
+    use crate::keys::{SESSION_KEY_LEN, SessionKey};
+    use crate::packet::{Content, encapsulate};
+    use proptest::prelude::*;
+
+    const CIPHERS: [Option<Cipher>; 3] = [None, Some(Cipher::Aes256Cbc), Some(Cipher::Aes128Cbc)];
+
+    struct Scene {
+        ciphers: CipherKeys,
+        path: Path,
+        local: Ipv6Addr,
+        remote: Ipv6Addr,
+    }
+
+    fn scene() -> Scene {
+        let key = SessionKey::from_bytes([1; SESSION_KEY_LEN]);
+        let (local, remote) = ("2001:db8:a::1".parse().unwrap(), "2001:db8:b::1".parse().unwrap());
+        let hashed = |address| Host { address, mac: None }.hashed(&key, Salt(1));
+        let path = Path::new(&key, hashed(local), hashed(remote));
+        Scene { ciphers: CipherKeys::new(&key), path, local, remote }
+    }
+
+    impl Scene {
+        fn inner(&self, length: usize) -> Vec<u8> {
+            let header = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 7,
+                payload_length: length as u16,
+                next_header: 59,
+                hop_limit: 63,
+                source: self.local,
+                destination: self.remote,
+            };
+            [&header.to_bytes()[..], &vec![9; length]].concat()
+        }
+
+        fn outer(&self, cipher: Option<Cipher>, length: usize) -> Vec<u8> {
+            let (inner, mut outer) = (self.inner(length), Vec::new());
+            let content = Content { inner: Some(&inner), ..Content::default() };
+            encapsulate(&self.path, &self.ciphers, cipher, content, &mut outer);
+            outer
+        }
+
+        /// What a router says to the hashed address about `invoking`.
+        fn error(&self, message_type: u8, body: u32, invoking: &[u8]) -> Vec<u8> {
+            let router: Ipv6Addr = "2001:db8:ff::1".parse().unwrap();
+            let to = self.path.source.address;
+            let mut message = vec![message_type, 1, 0, 0];
+            message.extend(body.to_be_bytes());
+            message.extend(invoking);
+            let sum = Sum::pseudo_ipv6(router, to, message.len() as u32, 58) + Sum::of(&message);
+            message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+            let header = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                payload_length: message.len() as u16,
+                next_header: 58,
+                hop_limit: 60,
+                source: router,
+                destination: to,
+            };
+            [&header.to_bytes()[..], &message].concat()
+        }
+
+        fn translate(&self, cipher: Option<Cipher>, packet: &[u8]) -> Option<Vec<u8>> {
+            let packet = ipv6::Packet::parse(packet).ok()?;
+            let error = Error::parse(&packet)?;
+            let mut inner = vec![0xee; 3];
+            error.translate(&self.path, &self.ciphers, cipher, (self.local, self.remote), &mut inner)?;
+            Some(inner)
+        }
+    }
+
+    #[test]
+    fn an_error_has_true_addresses_and_a_lower_mtu() {
+        let scene = scene();
+        for (cipher, mtu) in CIPHERS.into_iter().zip([1464u32, 1456, 1456]) {
+            let outer = scene.outer(cipher, 1400);
+            let error = scene.error(icmpv6::PACKET_TOO_BIG, 1480, &outer[..1232]);
+            let inner = scene.translate(cipher, &error).unwrap();
+            assert_eq!(inner[44..48], mtu.to_be_bytes());
+            let packet = ipv6::Packet::parse(&inner).unwrap();
+            assert_eq!((packet.source(), packet.destination()), (scene.remote, scene.local));
+            assert!(inner.len() <= ipv6::MIN_MTU);
+            assert_eq!(inner[48..1200], scene.inner(1400)[..1152]);
+            let message = packet.payload();
+            let pseudo = Sum::pseudo_ipv6(scene.remote, scene.local, message.len() as u32, 58);
+            assert!((pseudo + Sum::of(message)).is_valid());
+            let quote = ipv6::Packet::parse(&error).unwrap();
+            let error = Error::parse(&quote).unwrap();
+            assert_eq!(error.addresses(), Some((scene.path.source.address, scene.path.destination.address)));
+        }
+    }
+
+    #[test]
+    fn what_quotes_too_little_or_is_no_error_is_none() {
+        let scene = scene();
+        let outer = scene.outer(Some(Cipher::Aes256Cbc), 100);
+        let translate = |packet: Vec<u8>| scene.translate(Some(Cipher::Aes256Cbc), &packet);
+        assert!(translate(scene.error(1, 0, &outer[..72])).is_some());
+        assert!(translate(scene.error(1, 0, &outer[..71])).is_none());
+        assert!(translate(scene.error(128, 0, &outer)).is_none());
+        assert!(translate(scene.error(5, 0, &outer)).is_none());
+        let mut damaged = scene.error(1, 0, &outer);
+        damaged[60] ^= 1;
+        assert!(translate(damaged).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_panics(
+            cipher in prop::sample::select(CIPHERS.to_vec()),
+            message_type in 0u8..6,
+            body: u32,
+            cut in 0usize..200,
+            edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+        ) {
+            let scene = scene();
+            let mut invoking = scene.outer(cipher, 100);
+            for (at, byte) in edits {
+                let at = at.index(invoking.len());
+                invoking[at] = byte;
+            }
+            invoking.truncate(cut);
+            if let Some(inner) = scene.translate(cipher, &scene.error(message_type, body, &invoking)) {
+                prop_assert!(ipv6::Packet::parse(&inner).is_ok());
+            }
+        }
+    }
+}

@@ -177,6 +177,13 @@ impl Node {
         packet::inner_mtu(stream.config().cipher, stream.config().outer_mtu)
     }
 
+    /// The path of a stream, or its link, carries outer packets of so many bytes; 1280 at least.
+    pub fn set_outer_mtu(&mut self, stream: usize, mtu: u16) {
+        if let Some(stream) = self.streams.get_mut(stream) {
+            stream.set_outer_mtu(mtu.max(ipv6::MIN_MTU as u16));
+        }
+    }
+
     /// Takes a packet from outside: writes the inner packet over whatever is in `inner`, if there is one.
     pub fn receive(&mut self, outer: &[u8], now: UnixTime, inner: &mut Vec<u8>) -> Received {
         let Ok(packet) = ipv6::Packet::parse(outer) else {

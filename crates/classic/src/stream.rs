@@ -125,6 +125,10 @@ impl Stream {
         &self.config
     }
 
+    pub(crate) fn set_outer_mtu(&mut self, mtu: u16) {
+        self.config.outer_mtu = mtu;
+    }
+
     pub(crate) fn status(&self) -> StreamStatus {
         let (table, _) = self.sending();
         let path = table.in_use().or(table.newest()).map(|route| route.outgoing);
