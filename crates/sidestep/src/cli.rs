@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config};
 use crate::control::{self, Request};
-use crate::{daemon, keys, manual, plan, rendezvous, show};
+use crate::{daemon, import_classic, keys, manual, plan, rendezvous, show};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -96,6 +96,22 @@ enum Command {
         /// Write JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Make a configuration from the files of the published MT6D
+    ///
+    /// Settings without a counterpart, and unknown ones, are named on standard error.
+    #[command(
+        after_help = "Examples:\n  umask 077; sidestep import-classic mt6d.ini users ethers profiles > mt6d0.toml"
+    )]
+    ImportClassic {
+        /// Its main file
+        ini: PathBuf,
+        /// Host names and their IPv6 addresses
+        users: PathBuf,
+        /// IPv6 addresses and their MAC addresses
+        ethers: PathBuf,
+        /// Pairs of hosts and their session keys
+        profiles: PathBuf,
     },
     #[command(subcommand)]
     Lab(Box<lab::cli::LabCommand>),
@@ -259,6 +275,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Up(options) => {
             let config = load(&options.file)?;
+            if let Some(peer) = config.classic.first() {
+                let message = format!("peer {:?}: `up` does not run the classic profile yet", peer.name);
+                return Err(Failure::Message(message));
+            }
             daemon::run(&options, config)?;
         }
         Command::Reload(daemon) => {
@@ -269,6 +289,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load(&file)?, &peer, at, count, json)?;
+        }
+        Command::ImportClassic { ini, users, ethers, profiles } => {
+            import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
         Command::Lab(command) => {
             let program = std::env::current_exe()

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`cli`] | the commands and their options, each declared once; help, manual and completions come from it |
 //! | [`config`] | the configuration file: text in, valid values or a report of what is wrong out |
+//! | `import_classic` | the files of the published MT6D, made a configuration |
 //! | [`plan`] | what a configuration leads to, in plain words |
 //! | [`daemon`] | `up`: the protocol over the kernel |
 //! | [`control`] | the control socket: requests to the running daemon, and its answers |
@@ -23,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod import_classic;
 mod keys;
 mod manual;
 pub mod plan;

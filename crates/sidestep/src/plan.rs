@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use classic::cipher::Cipher;
+use classic::hashed::Rotation;
+use classic::profile::KeyExchange;
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::rendezvous::Tier;
 
-use crate::config::Config;
+use crate::config::{ClassicPeer, Config};
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 pub const OTHER_FILES: u64 = 96;
@@ -94,6 +97,12 @@ pub fn describe(file: &Path, config: &Config, system: &System) -> String {
     for peer in &config.peers {
         let _ = write_peer(&mut text, config, peer);
     }
+    for peer in &config.classic {
+        let _ = write_classic_peer(&mut text, peer);
+    }
+    if config.is_classic() {
+        return text;
+    }
     let _ = write_limits(&mut text, config, system);
     text
 }
@@ -110,6 +119,9 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
         writeln!(text, " and no address")?;
     } else {
         writeln!(text, " and {}", list(&tunnel.addresses))?;
+    }
+    if config.is_classic() {
+        return Ok(());
     }
     let prefix = node.hop_prefix;
     writeln!(text, "Identity  be {}, the public key to give to peers", node.private_key.public())?;
@@ -163,6 +175,33 @@ fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt
         writeln!(text, "          {}", extras.join("; "))?;
     }
     Ok(())
+}
+
+fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result {
+    let stream = &peer.stream;
+    let (local, remote) = (stream.local.address, stream.remote.address);
+    writeln!(text, "\nPeer      {}, of the classic profile", peer.name)?;
+    writeln!(text, "          WARNING: it is not authenticated: for research, not for protection")?;
+    writeln!(text, "          tunnel what {local} and {remote} say to each other")?;
+    let rotation = match stream.rotation {
+        Rotation::Fixed(seconds) => format!("{seconds} s"),
+        Rotation::Randomised { least, .. } => {
+            format!("{least} s to {} s, as the session key has it", stream.rotation.longest())
+        }
+    };
+    let cipher = match stream.cipher {
+        Some(Cipher::Aes256Cbc) => "encrypted with AES-256-CBC",
+        Some(Cipher::Aes128Cbc) => "encrypted with AES-128-CBC",
+        None => "not encrypted",
+    };
+    let mtu = classic::packet::inner_mtu(stream.cipher, stream.outer_mtu);
+    writeln!(text, "          move every {rotation}, {cipher}: inner packets of up to {mtu} bytes")?;
+    match stream.key_exchange {
+        Some(KeyExchange { interval, window }) => {
+            writeln!(text, "          offer a new session key every {interval} s, {window} s more or less")
+        }
+        None => writeln!(text, "          offer no new session keys"),
+    }
 }
 
 fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt::Result {

@@ -23,7 +23,7 @@ fn parse(text: &str) -> Result<config::Config, config::Report> {
 /// Parses, and shows what there is to show.
 fn survives(text: &str) {
     let report = match parse(text) {
-        Ok(config) => config.warnings,
+        Ok(config) => *config.warnings,
         Err(report) => {
             assert!(report.errors() > 0);
             report

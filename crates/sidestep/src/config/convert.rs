@@ -6,11 +6,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use mt6d::config::{Padding, PeerConfig};
-use mt6d::keys::KeyError;
+use mt6d::keys::PrivateKey;
 use toml::Spanned;
 use zeroize::Zeroizing;
 
-use super::document::{Document, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
+use super::classic::ClassicPeer;
+use super::cross::STAND_IN;
+use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
 use super::{KeyFileError, Node, ReadKey, Tunnel};
@@ -23,8 +25,10 @@ const SPIN: Duration = Duration::from_micros(50);
 pub(super) struct Converted {
     pub(super) node: Option<Node>,
     pub(super) tunnel: Option<Tunnel>,
-    /// Peers with their index in the document.
+    /// Peers of version 2 with their index in the document.
     pub(super) peers: Vec<(usize, PeerConfig)>,
+    /// Peers of the classic profile, likewise.
+    pub(super) classic: Vec<(usize, ClassicPeer)>,
 }
 
 /// Converts every value of the document; `read_key` reads key files, whose names are relative to the folder of
@@ -37,8 +41,10 @@ pub(super) fn convert(
 ) -> Converted {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut converter = Converter { folder, read_key, report };
+    let all_classic =
+        !document.peer.is_empty() && document.peer.iter().all(|peer| peer.get_ref().is_classic());
     let node = match &document.node {
-        Some(node) => converter.node(node),
+        Some(node) => converter.node(node, all_classic),
         None => {
             converter.report.add(Finding::error(
                 0..0,
@@ -50,31 +56,55 @@ pub(super) fn convert(
         }
     };
     let tunnel = converter.tunnel(&document.tunnel);
-    let peers = document.peer.iter().enumerate();
-    let peers = peers.filter_map(|(index, peer)| Some((index, converter.peer(peer)?))).collect();
-    Converted { node, tunnel, peers }
+    let (mut peers, mut classic) = (Vec::new(), Vec::new());
+    for (index, table) in document.peer.iter().enumerate() {
+        if !converter.keys_fit_the_profile(table) {
+            continue;
+        }
+        if table.get_ref().is_classic() {
+            classic.extend(converter.classic_peer(table).map(|peer| (index, peer)));
+        } else {
+            peers.extend(converter.peer(table).map(|peer| (index, peer)));
+        }
+    }
+    Converted { node, tunnel, peers, classic }
 }
 
-struct Converter<'a> {
+pub(super) struct Converter<'a> {
     folder: &'a Path,
     read_key: &'a ReadKey,
     report: &'a mut Report,
 }
 
-/// Which secret, and how one is made.
-struct SecretKind {
-    name: &'static str,
-    command: &'static str,
+/// Which secret, how one is made, and what one looks like.
+pub(super) struct SecretKind {
+    pub(super) name: &'static str,
+    pub(super) command: &'static str,
+    pub(super) form: &'static str,
 }
 
-const PRIVATE_KEY: SecretKind = SecretKind { name: "private_key", command: "sidestep genkey" };
-const PRESHARED_KEY: SecretKind = SecretKind { name: "preshared_key", command: "sidestep genpsk" };
+const PRIVATE_KEY: SecretKind = SecretKind {
+    name: "private_key",
+    command: "sidestep genkey",
+    form: "a key is 44 characters of base64, as `sidestep genkey` and `sidestep pubkey` print them",
+};
+const PRESHARED_KEY: SecretKind = SecretKind {
+    name: "preshared_key",
+    command: "sidestep genpsk",
+    form: "a key is 44 characters of base64, as `sidestep genpsk` and `sidestep pubkey` print them",
+};
 
 impl Converter<'_> {
-    fn node(&mut self, table: &Spanned<NodeTable>) -> Option<Node> {
+    /// The classic profile needs neither private key nor hopping prefix: where all peers are of it, the node has
+    /// stand-ins.
+    fn node(&mut self, table: &Spanned<NodeTable>, all_classic: bool) -> Option<Node> {
         let (node, header) = (table.get_ref(), table.span());
-        let key = self.secret(&PRIVATE_KEY, node.private_key.as_ref(), node.private_key_file.as_ref());
-        if key.is_none() && node.private_key.is_none() && node.private_key_file.is_none() {
+        let mut key = self.secret(&PRIVATE_KEY, node.private_key.as_ref(), node.private_key_file.as_ref());
+        let no_key = node.private_key.is_none() && node.private_key_file.is_none();
+        if no_key && all_classic {
+            key = Some(PrivateKey::from_bytes([0; 32]));
+        }
+        if no_key && !all_classic {
             self.missing(&header, "[node]", "private_key_file", "the file that `sidestep genkey` wrote");
         }
         let external = self.required(
@@ -85,7 +115,10 @@ impl Converter<'_> {
             r#"the public interface, like "eth0""#,
         );
         let external = self.value("external", external, |text| value::interface(text));
-        let hop_prefix = self.hop_prefix(&node.hop_prefix, &header, "[node]");
+        let hop_prefix = match &node.hop_prefix {
+            None if all_classic => Some(STAND_IN),
+            given => self.hop_prefix(given, &header, "[node]"),
+        };
         Some(Node { private_key: key?, external: external?, hop_prefix: hop_prefix?, on_link: node.on_link })
     }
 
@@ -131,7 +164,7 @@ impl Converter<'_> {
             "public_key",
             "what `sidestep pubkey` prints for the peer's private key",
         );
-        let public_key = self.value("public_key", public_key, |text| key(text, PRIVATE_KEY.command));
+        let public_key = self.value("public_key", public_key, |text| key(text, &PRIVATE_KEY));
         let preshared_key =
             self.secret(&PRESHARED_KEY, peer.preshared_key.as_ref(), peer.preshared_key_file.as_ref());
         let wants_preshared = peer.preshared_key.is_some() || peer.preshared_key_file.is_some();
@@ -181,8 +214,38 @@ impl Converter<'_> {
             padding: padding?.unwrap_or(Padding::None),
             cover: cover?.unwrap_or(0),
             keepalive: keepalive?,
-            clockless: peer.clockless,
+            clockless: peer.clockless.as_ref().is_some_and(|given| *given.get_ref()),
         })
+    }
+
+    /// Whether the table has keys of its profile alone.
+    fn keys_fit_the_profile(&mut self, table: &Spanned<PeerTable>) -> bool {
+        let peer = table.get_ref();
+        if let Some(profile) = &peer.profile
+            && !matches!(profile.get_ref().as_str(), "classic" | "version-2")
+        {
+            self.report.add(Finding::error(
+                profile.span(),
+                "`profile` cannot be used",
+                "not a profile",
+                r#"write "classic", or leave the line out for version 2"#,
+            ));
+            return false;
+        }
+        let (strange, other): (Vec<Given>, _) = if peer.is_classic() {
+            (
+                peer.version_2_keys().into(),
+                "a peer with profile = \"classic\" has no such key: see docs/classic.md",
+            )
+        } else {
+            (peer.classic_keys().into(), "it belongs to peers with profile = \"classic\"")
+        };
+        let mut fits = true;
+        for (name, span) in strange.into_iter().flatten() {
+            fits = false;
+            self.report.add(Finding::error(span, format!("`{name}` does not fit the profile"), "", other));
+        }
+        fits
     }
 
     fn hop_prefix(&mut self, text: &Text, header: &Range<usize>, owner: &str) -> Option<ipnet::Ipv6Net> {
@@ -191,14 +254,19 @@ impl Converter<'_> {
         self.value("hop_prefix", text, |text| value::hop_prefix(text))
     }
 
+    /// The folder that names of files are relative to.
+    pub(super) fn folder(&self) -> &Path {
+        self.folder
+    }
+
     /// A secret that is given in the file or in one of its own.
-    fn secret<T: FromStr<Err = KeyError>>(
+    pub(super) fn secret<T: FromStr>(
         &mut self,
         kind: &SecretKind,
         inline: Option<&Spanned<Zeroizing<String>>>,
         file: Option<&Spanned<String>>,
     ) -> Option<T> {
-        let SecretKind { name, command } = kind;
+        let SecretKind { name, command, .. } = kind;
         let file = match (inline, file) {
             (Some(inline), Some(file)) => {
                 self.report.add(
@@ -212,19 +280,16 @@ impl Converter<'_> {
                 );
                 return None;
             }
-            (Some(inline), None) => return self.value(name, Some(inline), |text| key(text, command)),
+            (Some(inline), None) => return self.value(name, Some(inline), |text| key(text, kind)),
             (None, Some(file)) => file,
             (None, None) => return None,
         };
         let path = self.folder.join(file.get_ref());
         let shown = path.display();
         let (label, help) = match (self.read_key)(&path) {
-            Ok(bytes) => match std::str::from_utf8(&bytes)
-                .map_err(|_| KeyError::Malformed)
-                .and_then(str::parse)
-            {
-                Ok(key) => return Some(key),
-                Err(_) => ("the file holds no key", format!("make one with: umask 077; {command} > {shown}")),
+            Ok(bytes) => match std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()) {
+                Some(key) => return Some(key),
+                None => ("the file holds no key", format!("make one with: umask 077; {command} > {shown}")),
             },
             Err(KeyFileError::Missing) => {
                 ("no such file", format!("make one with: umask 077; {command} > {shown}"))
@@ -241,7 +306,7 @@ impl Converter<'_> {
     }
 
     /// The key that must be there.
-    fn required<'t>(
+    pub(super) fn required<'t>(
         &mut self,
         given: &'t Text,
         header: &Range<usize>,
@@ -255,7 +320,7 @@ impl Converter<'_> {
         given.as_ref()
     }
 
-    fn missing(&mut self, header: &Range<usize>, owner: &str, name: &str, help: &str) {
+    pub(super) fn missing(&mut self, header: &Range<usize>, owner: &str, name: &str, help: &str) {
         let title = format!("{owner} has no `{name}`");
         self.report.add(Finding::error(
             header.clone(),
@@ -266,7 +331,7 @@ impl Converter<'_> {
     }
 
     /// The value of a key that is there; None if it is absent or wrong.
-    fn value<V, T>(
+    pub(super) fn value<V, T>(
         &mut self,
         name: &str,
         given: Option<&Spanned<V>>,
@@ -276,7 +341,7 @@ impl Converter<'_> {
     }
 
     /// The value of a key that may be absent: None if it is wrong, Some(None) if absent.
-    fn optional<V, T>(
+    pub(super) fn optional<V, T>(
         &mut self,
         name: &str,
         given: Option<&Spanned<V>>,
@@ -298,9 +363,6 @@ impl Converter<'_> {
     }
 }
 
-fn key<T: FromStr<Err = KeyError>>(text: &str, command: &str) -> Result<T, Problem> {
-    text.parse().map_err(|_| Problem {
-        label: "not a key".to_owned(),
-        help: format!("a key is 44 characters of base64, as `{command}` and `sidestep pubkey` print them"),
-    })
+fn key<T: FromStr>(text: &str, kind: &SecretKind) -> Result<T, Problem> {
+    text.parse().map_err(|_| Problem { label: "not a key".to_owned(), help: kind.form.to_owned() })
 }

@@ -17,17 +17,18 @@ use super::report::{Finding, Report};
 use super::{Config, Node, Tunnel};
 
 /// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
-const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
+pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
 
 /// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
 /// could be.
 pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Config> {
-    let Converted { node, tunnel, peers } = converted;
+    let Converted { node, tunnel, peers, classic } = converted;
     if let Some(node) = &node {
         check_node(document, node, tunnel.as_ref(), report);
     }
     check_names(document, report);
     check_pairs(document, node.as_ref(), &peers, report);
+    super::classic::check(document, &classic, report);
     if document.peer.is_empty() {
         report.add(Finding::warning(
             0..0,
@@ -37,7 +38,14 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
         ));
     }
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
-    Some(Config { node: node?, tunnel: tunnel?, peers, warnings: Report::new(Path::new(""), "") })
+    let classic = classic.into_iter().map(|(_, peer)| peer).collect();
+    Some(Config {
+        node: node?,
+        tunnel: tunnel?,
+        peers,
+        classic,
+        warnings: Report::new(Path::new(""), "").into(),
+    })
 }
 
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {
@@ -197,8 +205,10 @@ fn span<T>(value: Option<&Spanned<T>>) -> Range<usize> {
 pub(super) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
     let Ok(document) = toml::from_str::<Document>(text) else { return };
     let private = document.node.as_ref().and_then(|node| node.get_ref().private_key.as_ref());
-    let mut preshared = document.peer.iter().filter_map(|peer| peer.get_ref().preshared_key.as_ref());
-    if let Some(secret) = private.or_else(|| preshared.next()) {
+    let peers = document.peer.iter().map(Spanned::get_ref);
+    let mut of_peers =
+        peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]).filter_map(Option::as_ref);
+    if let Some(secret) = private.or_else(|| of_peers.next()) {
         warnings.add(Finding::warning(
             secret.span(),
             "others can read this file, and it holds a secret",

@@ -1,6 +1,8 @@
 //! The shape of the file: which tables and keys there are, and the TOML type of each. Values are text here, with
 //! their place in the file.
 
+use std::ops::Range;
+
 use serde::Deserialize;
 use toml::Spanned;
 use zeroize::Zeroizing;
@@ -49,18 +51,78 @@ pub(super) struct Tunnel {
 #[serde(deny_unknown_fields)]
 pub(super) struct Peer {
     pub name: Text,
+    pub profile: Text,
+    pub rotation: Text,
+    // Version 2
     pub public_key: Text,
     pub preshared_key: Secret,
     pub preshared_key_file: Text,
     pub hop_prefix: Text,
     pub allowed_ips: Option<Spanned<Vec<Spanned<String>>>>,
-    pub rotation: Text,
     pub lanes: Option<Spanned<i64>>,
     pub padding: Text,
     pub cover: Option<Spanned<Cover>>,
     pub keepalive: Text,
-    #[serde(default)]
-    pub clockless: bool,
+    pub clockless: Option<Spanned<bool>>,
+    // The classic profile
+    pub local_address: Text,
+    pub remote_address: Text,
+    pub local_mac: Text,
+    pub remote_mac: Text,
+    pub session_key: Secret,
+    pub session_key_file: Text,
+    pub cipher: Text,
+    pub rotation_spread: Text,
+    pub lifetime: Text,
+    pub key_exchange: Text,
+    pub key_exchange_window: Text,
+}
+
+/// A key that is given, and where.
+pub(super) type Given = Option<(&'static str, Range<usize>)>;
+
+impl Peer {
+    /// Whether it says that it is of the classic profile.
+    pub(super) fn is_classic(&self) -> bool {
+        self.profile.as_ref().is_some_and(|profile| profile.get_ref() == "classic")
+    }
+
+    /// The keys that version 2 alone has.
+    pub(super) fn version_2_keys(&self) -> [Given; 10] {
+        [
+            given("public_key", self.public_key.as_ref()),
+            given("preshared_key", self.preshared_key.as_ref()),
+            given("preshared_key_file", self.preshared_key_file.as_ref()),
+            given("hop_prefix", self.hop_prefix.as_ref()),
+            given("allowed_ips", self.allowed_ips.as_ref()),
+            given("lanes", self.lanes.as_ref()),
+            given("padding", self.padding.as_ref()),
+            given("cover", self.cover.as_ref()),
+            given("keepalive", self.keepalive.as_ref()),
+            given("clockless", self.clockless.as_ref()),
+        ]
+    }
+
+    /// The keys that the classic profile alone has.
+    pub(super) fn classic_keys(&self) -> [Given; 11] {
+        [
+            given("local_address", self.local_address.as_ref()),
+            given("remote_address", self.remote_address.as_ref()),
+            given("local_mac", self.local_mac.as_ref()),
+            given("remote_mac", self.remote_mac.as_ref()),
+            given("session_key", self.session_key.as_ref()),
+            given("session_key_file", self.session_key_file.as_ref()),
+            given("cipher", self.cipher.as_ref()),
+            given("rotation_spread", self.rotation_spread.as_ref()),
+            given("lifetime", self.lifetime.as_ref()),
+            given("key_exchange", self.key_exchange.as_ref()),
+            given("key_exchange_window", self.key_exchange_window.as_ref()),
+        ]
+    }
+}
+
+fn given<T>(name: &'static str, value: Option<&Spanned<T>>) -> Given {
+    value.map(|value| (name, value.span()))
 }
 
 /// Datagrams per second, as `"50"` or `50`.

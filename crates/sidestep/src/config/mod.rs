@@ -5,6 +5,7 @@
 //! [`cross`] (what concerns several values). Each step reports everything that it finds, so that a user mends a file
 //! in one round. What is found is a [`Report`]: where, what, and what to do about it. Secrets are never part of it.
 
+mod classic;
 mod convert;
 mod cross;
 mod document;
@@ -22,6 +23,7 @@ use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
 use zeroize::Zeroizing;
 
+pub use classic::ClassicPeer;
 pub use report::Report;
 pub use value::parse_duration;
 
@@ -32,20 +34,22 @@ pub struct Config {
     pub node: Node,
     /// Table `[tunnel]`.
     pub tunnel: Tunnel,
-    /// Tables `[[peer]]`, in the order of the file.
+    /// Tables `[[peer]]` of version 2, in the order of the file.
     pub peers: Vec<PeerConfig>,
-    /// What works, but deserves a second look.
-    pub warnings: Report,
+    /// Tables `[[peer]]` of the classic profile, in the order of the file.
+    pub classic: Vec<ClassicPeer>,
+    /// What works, but deserves a second look. Boxed: configurations travel between threads.
+    pub warnings: Box<Report>,
 }
 
 /// This gateway itself.
 #[derive(Debug, Clone)]
 pub struct Node {
-    /// Its identity.
+    /// Its identity; a stand-in where all peers are of the classic profile, which has none.
     pub private_key: PrivateKey,
     /// Name of the interface that faces the public network. Whether it exists is not known here.
     pub external: String,
-    /// The prefix that it hops in.
+    /// The prefix that it hops in; a stand-in where all peers are of the classic profile and none is given.
     pub hop_prefix: Ipv6Net,
     /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
     /// answered for open endpoints.
@@ -122,6 +126,11 @@ impl Config {
         }
     }
 
+    /// Whether there are peers, and none of version 2.
+    pub fn is_classic(&self) -> bool {
+        self.peers.is_empty() && !self.classic.is_empty()
+    }
+
     /// The peer of this name.
     pub fn peer(&self, name: &str) -> Option<&PeerConfig> {
         self.peers.iter().find(|peer| peer.name == name)
@@ -150,7 +159,7 @@ pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Config, Repo
     });
     match config {
         Some(mut config) if !report.has_errors() => {
-            config.warnings = report;
+            *config.warnings = report;
             Ok(config)
         }
         _ => Err(report),

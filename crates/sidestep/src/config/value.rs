@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
+use classic::cipher::Cipher;
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{HOP_PREFIX_LENGTH, LANES, Padding, ROTATION};
 
@@ -57,6 +58,51 @@ pub(super) fn spin(text: &str) -> Result<Duration, Problem> {
         Ok(_) => problem("out of range", HELP),
         Err(_) => problem("not a duration", HELP),
     }
+}
+
+/// A number of whole seconds, as the classic profile counts.
+pub(super) fn seconds(text: &str) -> Result<u32, Problem> {
+    const HELP: &str = "write whole seconds, like 10s, 1m or 24h";
+    match parse_duration(text) {
+        Ok(duration) if duration.subsec_nanos() == 0 => {
+            u32::try_from(duration.as_secs()).map_or_else(|_| problem("out of range", HELP), Ok)
+        }
+        Ok(_) => problem("not whole seconds", HELP),
+        Err(help) => problem("not a duration", help),
+    }
+}
+
+/// When keys of the classic profile are exchanged, in seconds; None is never.
+pub(super) fn key_exchange(text: &str) -> Result<Option<u32>, Problem> {
+    if text == "off" { Ok(None) } else { seconds(text).map(Some) }
+}
+
+/// The encryption of the classic profile.
+pub(super) fn cipher(text: &str) -> Result<Option<Cipher>, Problem> {
+    match text {
+        "aes-256-cbc" => Ok(Some(Cipher::Aes256Cbc)),
+        "aes-128-cbc" => Ok(Some(Cipher::Aes128Cbc)),
+        "none" => Ok(None),
+        _ => problem("not a cipher", r#"write "aes-256-cbc", "aes-128-cbc" or "none""#),
+    }
+}
+
+/// The true address of a protected host.
+pub(super) fn host_address(text: &str) -> Result<Ipv6Addr, Problem> {
+    match text.parse::<Ipv6Addr>() {
+        Ok(address) => Ok(address),
+        Err(_) => problem("not an IPv6 address", r#"write the host's address, like "2001:db8:a::1""#),
+    }
+}
+
+/// A MAC address.
+pub(super) fn mac(text: &str) -> Result<[u8; 6], Problem> {
+    let bytes: Option<Vec<u8>> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok().filter(|_| byte.len() == 2)).collect();
+    bytes.and_then(|bytes| bytes.try_into().ok()).map_or_else(
+        || problem("not a MAC address", r#"write six bytes in hexadecimal, like "00:ab:cd:11:22:01""#),
+        Ok,
+    )
 }
 
 fn in_range(text: &str, range: &str) -> Result<Duration, Problem> {
@@ -269,6 +315,7 @@ mod tests {
         #[test]
         fn no_text_panics(text in any::<String>(), number: i64) {
             let _ = (parse_duration(&text), hop_prefix(&text), inner_prefix(&text), interface_address(&text));
+            let _ = (seconds(&text), key_exchange(&text), cipher(&text), host_address(&text), mac(&text));
             let _ = (interface(&text), peer_name(&text), padding(&text), cover(&Cover::Text(text)));
             let _ = (lanes(number), mtu(number), cover(&Cover::Number(number)));
             let _ = (threads(number), processor(number));
