@@ -47,6 +47,7 @@ mod accounting;
 pub mod bench;
 pub mod capture;
 mod chart;
+pub mod classic;
 pub mod cli;
 mod command;
 pub mod demo;

@@ -275,10 +275,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Up(options) => {
             let config = load(&options.file)?;
-            if let Some(peer) = config.classic.first() {
-                let message = format!("peer {:?}: `up` does not run the classic profile yet", peer.name);
-                return Err(Failure::Message(message));
-            }
             daemon::run(&options, config)?;
         }
         Command::Reload(daemon) => {

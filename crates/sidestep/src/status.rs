@@ -36,7 +36,10 @@ pub struct Status {
 pub struct Peer {
     /// Its name in the configuration.
     pub name: String,
-    /// Its public key, base64.
+    /// What is spoken with it.
+    #[serde(default)]
+    pub profile: Profile,
+    /// Its public key, base64; empty where the profile has none.
     pub public_key: String,
     /// The prefix that it hops in, as it last said.
     pub hop_prefix: Ipv6Net,
@@ -75,6 +78,18 @@ pub struct Peer {
     pub path_mtu: u16,
     /// Handshakes completed since the daemon started, rekeys inside a session not counted.
     pub handshakes: u64,
+}
+
+/// A protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Profile {
+    /// The moving-target protocol, version 2.
+    #[default]
+    #[serde(rename = "version-2")]
+    Version2,
+    /// As MT6D was published.
+    #[serde(rename = "classic")]
+    Classic,
 }
 
 /// Whether there is a session with a peer.
@@ -120,6 +135,7 @@ pub(crate) mod tests {
         let endpoint = |text: &str, port| Endpoint { lane: 0, address: text.parse().unwrap(), port };
         let established = Peer {
             name: "site-b".into(),
+            profile: Profile::Version2,
             public_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
             hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
             state: State::Established,
@@ -181,7 +197,7 @@ pub(crate) mod tests {
         {
             assert!(value.get(field).is_some(), "{field}");
         }
-        let fields = "name public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
+        let fields = "name profile public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
                       tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes";
         for peer in value["peers"].as_array().unwrap() {
             for field in fields.split_whitespace() {

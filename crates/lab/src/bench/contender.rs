@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::Error;
+use crate::bench::classic::Classic;
 use crate::bench::kernel_wireguard::KernelWireGuard;
 use crate::bench::openvpn::OpenVpn;
 use crate::bench::results::Absence;
@@ -84,6 +85,7 @@ fn all(rotation: &str) -> Vec<Box<dyn Contender>> {
     all.push(Box::new(KernelWireGuard));
     all.extend(WireGuard::implementations().into_iter().map(|one| Box::new(one) as _));
     all.push(Box::new(OpenVpn::default()));
+    all.extend(Classic::kinds(rotation).into_iter().map(|one| Box::new(one) as _));
     all
 }
 

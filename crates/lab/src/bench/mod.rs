@@ -13,6 +13,7 @@
 //! Measurements alternate: each is made of all contenders before the next one, and all of that is repeated. So a change
 //! of the machine's speed meets all of them, and medians and ratios within a repetition are compared.
 
+mod classic;
 mod contender;
 mod docs;
 mod kernel_wireguard;

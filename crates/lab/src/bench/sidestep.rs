@@ -17,13 +17,21 @@ pub(crate) struct Sidestep {
     rotation: String,
     padding: &'static str,
     lanes: u8,
+    threads: Option<u8>,
     aes: bool,
 }
 
 impl Sidestep {
     /// As it comes, but for the rotation.
     pub(crate) fn new(rotation: &str) -> Self {
-        Self { name: "sidestep".into(), rotation: rotation.into(), padding: "none", lanes: 1, aes: true }
+        Self {
+            name: "sidestep".into(),
+            rotation: rotation.into(),
+            padding: "none",
+            lanes: 1,
+            threads: None,
+            aes: true,
+        }
     }
 
     /// With one setting changed each.
@@ -35,6 +43,7 @@ impl Sidestep {
             Self { padding: "full", ..one("full") },
             Self { lanes: 4, ..one("lanes-4") },
             Self { lanes: 16, ..one("lanes-16") },
+            Self { threads: Some(2), lanes: 4, ..one("threads-2") },
             Self { rotation: "1s".into(), ..one("rotation-1s") },
             Self { rotation: "1h".into(), ..one("rotation-1h") },
         ]
@@ -47,8 +56,9 @@ impl Contender for Sidestep {
     }
 
     fn about(&self) -> String {
+        let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} packet threads"));
         format!(
-            "{}, rotation {}, {} lane{}, padding {}",
+            "{}, rotation {}, {} lane{}, padding {}{threads}",
             if self.aes { "AES-256-GCM where the processor has AES" } else { "ChaCha20-Poly1305" },
             self.rotation,
             self.lanes,
@@ -58,7 +68,11 @@ impl Contender for Sidestep {
     }
 
     fn lab(&self, builder: Builder) -> Builder {
-        builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes)
+        let builder = builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes);
+        match self.threads {
+            Some(threads) => builder.threads(threads),
+            None => builder,
+        }
     }
 
     fn start(&mut self, lab: &mut Lab, strangers: u32) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 //!
 //! The program is named by the environment variable `SIDESTEP_BIN`, as `make test` does.
 
+mod classic;
 mod clocks;
 mod endurance;
 mod interruptions;

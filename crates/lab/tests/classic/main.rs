@@ -1,18 +1,13 @@
-//! The classic profile between two implementations: `crates/classic` on this kernel, and the Python reference, in two
-//! namespaces on one link, across rotations and key exchanges.
+//! The classic profile between two implementations: the program, and the Python reference, in two namespaces on one
+//! link, across rotations and key exchanges.
 
-mod host;
-
-use std::net::Ipv6Addr;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use classic::cipher::Cipher;
-use classic::hashed::{Host, Rotation};
 use classic::keys::SessionKey;
-use classic::profile::{KeyExchange, StreamConfig};
 use lab::namespaces::Namespace;
 use lab::process::Process;
 
@@ -39,6 +34,8 @@ impl Scene {
         a.ip(&format!("link add ex type veth peer name ex netns {}", b.name())).expect("a link");
         for (own, other, namespace) in [(1, 2, a), (2, 1, b)] {
             let peer_prefix = ["2001:db8:b::/64", "2001:db8:a::/64"][own - 1];
+            // What is written to a TUN device is forwarded.
+            namespace.sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("sysctl");
             let lines = format!(
                 "addr add 2001:db8:ff::{own}/64 dev ex nodad\nlink set ex up\n\
                  route add {peer_prefix} via 2001:db8:ff::{other} dev ex\n"
@@ -50,7 +47,9 @@ impl Scene {
     }
 
     /// The reference's files, of the thesis's kind.
-    fn write_files(&self, encrypt: bool, crypt_type: &str, key: &SessionKey) -> PathBuf {
+    fn write_files(&self, cipher: &str, key: &SessionKey) -> PathBuf {
+        let encrypt = cipher != "none";
+        let crypt_type = if encrypt { cipher } else { "aes-256-cbc" };
         let write =
             |name: &str, text: &str| std::fs::write(self.folder.path().join(name), text).expect("a file");
         write("users", &format!("host-a {}\nhost-b {}\n", HOSTS[0], HOSTS[1]));
@@ -64,6 +63,38 @@ impl Scene {
             ),
         );
         self.folder.path().join("mt6d.ini")
+    }
+
+    /// The program's configuration for the other end.
+    fn write_configuration(&self, cipher: &str, key: &SessionKey) -> PathBuf {
+        let path = self.folder.path().join("a.toml");
+        let [own, other] = HOSTS;
+        let text = format!(
+            "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"mt\"\n\n[[peer]]\nname = \"b\"\nprofile = \"classic\"\n\
+             local_address = \"{own}\"\nlocal_mac = \"00:ab:cd:11:22:01\"\n\
+             remote_address = \"{other}\"\nremote_mac = \"00:ab:cd:11:22:02\"\n\
+             session_key = \"{}\"\ncipher = \"{cipher}\"\nrotation = \"1s\"\n\
+             key_exchange = \"8s\"\nkey_exchange_window = \"1s\"\n",
+            *key.to_hex()
+        );
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path);
+        file.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file");
+        path
+    }
+
+    fn start_program(&self, program: &Path, configuration: &Path) -> Process {
+        let mut command = self.namespaces[0].command(program).expect("the namespace");
+        command.arg("up").arg(configuration).arg("--state-dir").arg(self.folder.path());
+        command.arg("--socket").arg(self.folder.path().join("socket"));
+        Process::start(&mut command, &self.folder.path().join("program.log")).expect("the program")
+    }
+
+    fn show(&self, program: &Path) -> serde_json::Value {
+        let mut command = Command::new(program);
+        command.args(["show", "--json", "--socket"]).arg(self.folder.path().join("socket"));
+        let output = command.output().expect("the program");
+        serde_json::from_slice(&output.stdout).expect("a status")
     }
 
     fn start_reference(&self, ini: &Path) -> Process {
@@ -95,8 +126,8 @@ impl Scene {
         command
     }
 
-    fn has(&self, side: usize, address: &str) {
-        let lines = format!("addr replace {address}/128 dev classic nodad");
+    fn has(&self, side: usize, address: &str, device: &str) {
+        let lines = format!("addr replace {address}/128 dev {device} nodad");
         for _ in 0..100 {
             if self.namespaces[side].ip(&lines).is_ok() {
                 return;
@@ -107,7 +138,8 @@ impl Scene {
     }
 
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+        let read = |name: &str| std::fs::read_to_string(self.folder.path().join(name)).unwrap_or_default();
+        format!("{}{}", read("program.log"), read("log"))
     }
 }
 
@@ -119,80 +151,72 @@ impl Drop for Scene {
     }
 }
 
-fn stream(cipher: Option<Cipher>, key: SessionKey) -> StreamConfig {
-    let host = |index: usize| Host {
-        address: HOSTS[index].parse::<Ipv6Addr>().expect("an address"),
-        mac: Some([0, 0xab, 0xcd, 0x11, 0x22, index as u8 + 1]),
-    };
-    StreamConfig {
-        local: host(0),
-        remote: host(1),
-        key,
-        cipher,
-        rotation: Rotation::Fixed(1),
-        lifetime: 3,
-        key_exchange: Some(KeyExchange { interval: 8, window: 1 }),
-        outer_mtu: 1500,
-    }
-}
-
 /// Both sides ping each other with packets of 948 bytes; none is lost, addresses and keys change meanwhile.
-fn interoperate(prefix: &str, cipher: Option<Cipher>, crypt_type: &str) {
+fn interoperate(prefix: &str, cipher: &str) {
     let python = Command::new("python3").args(["-c", "import cryptography"]).output();
-    if !nix::unistd::geteuid().is_root() || !python.is_ok_and(|run| run.status.success()) {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and python3-cryptography");
-        eprintln!("skipped: needs root and python3-cryptography");
-        return;
-    }
+    let python = python.is_ok_and(|run| run.status.success());
+    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
+    let Some(program) = program.filter(|_| python && nix::unistd::geteuid().is_root()) else {
+        let needs = "needs root, python3-cryptography, and the program, in SIDESTEP_BIN";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
+        return eprintln!("skipped: {needs}");
+    };
     let scene = Scene::new(prefix);
     let key = SessionKey::from_bytes(std::array::from_fn(|i| i as u8));
-    let ini = scene.write_files(cipher.is_some(), crypt_type, &key);
-    let stop = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        let run = scope.spawn(|| host::run(&scene.namespaces[0], stream(cipher, key.clone()), &stop));
-        let reference = scene.start_reference(&ini);
-        scene.has(0, HOSTS[0]);
-        scene.has(1, HOSTS[1]);
-        // Both have routes of each other's interval.
-        std::thread::sleep(Duration::from_secs(2));
-        let pings = [0, 1].map(|from| scene.ping(from).stdout(Stdio::piped()).spawn().expect("ping"));
-        let reports = pings.map(|ping| ping.wait_with_output().expect("ping"));
-        stop.store(true, Ordering::Relaxed);
-        reference.stop(Duration::from_secs(5));
-        for report in reports {
-            let text = String::from_utf8_lossy(&report.stdout).into_owned();
-            assert!(text.contains(" 0% packet loss"), "{text}\n{}", scene.log());
-        }
-        run.join().expect("the host")
-    });
+    let ini = scene.write_files(cipher, &key);
+    let configuration = scene.write_configuration(cipher, &key);
+    let (reference, daemon) = (scene.start_reference(&ini), scene.start_program(&program, &configuration));
+    scene.has(0, HOSTS[0], "mt-c");
+    scene.has(1, HOSTS[1], "classic");
+    // Both have routes of each other's interval.
+    std::thread::sleep(Duration::from_secs(2));
+    let pings = [0, 1].map(|from| scene.ping(from).stdout(Stdio::piped()).spawn().expect("ping"));
+    for ping in pings {
+        let report = ping.wait_with_output().expect("ping");
+        let text = String::from_utf8_lossy(&report.stdout).into_owned();
+        assert!(text.contains(" 0% packet loss"), "{text}\n{}", scene.log());
+    }
+    std::thread::sleep(Duration::from_millis(1_500));
+    let status = scene.show(&program);
+    reference.stop(Duration::from_secs(5));
+    daemon.stop(Duration::from_secs(5));
 
     let log = scene.log();
-    assert!(outcome.keys_adopted >= 2, "{outcome:?}\n{log}");
-    assert!(log.matches("a new session key is adopted").count() as u64 >= outcome.keys_adopted, "{log}");
-    assert!(outcome.routes > u64::from(SECONDS), "{outcome:?}");
-    // Two ends may begin an exchange at the same time; nothing else is dropped by either.
-    assert!(outcome.drops.iter().all(|(reason, _)| *reason == "offer_collision"), "{outcome:?}");
+    assert!(log.contains("nothing is authenticated"), "{log}");
+    let peer = &status["peers"][0];
+    let adopted = peer["handshakes"].as_u64().expect("a number");
+    assert!(adopted >= 2, "{peer}\n{log}");
+    assert!(log.matches("a new session key is adopted").count() as u64 >= adopted, "{log}");
+    assert!(peer["rotations"].as_u64() > Some(u64::from(SECONDS)), "{peer}");
+    assert!(peer["rx_packets"].as_u64() >= Some(u64::from(2 * SECONDS * 20)), "{peer}");
+    // Two ends may begin an exchange at the same time; what is for no stream, such as neighbor discovery, is no fault.
+    let harmless = |reason: &str| matches!(reason, "offer_collision" | "no_stream" | "no_route");
+    let drops = status["drops"].as_object().expect("counts");
+    assert!(drops.keys().all(|reason| harmless(reason)), "{drops:?}");
     let counts = log.lines().last().unwrap_or_default();
     for reason in classic::DropReason::ALL.iter().map(|reason| reason.name()) {
-        let harmless = matches!(reason, "offer_collision" | "no_stream" | "no_route");
-        assert!(harmless || !counts.contains(&format!("{reason:?}")), "{counts}");
+        assert!(harmless(reason) || !counts.contains(&format!("{reason:?}")), "{counts}");
     }
-    // The reference stored the key that both have adopted.
-    let profiles = std::fs::read_to_string(scene.folder.path().join("profiles")).expect("the profiles");
-    assert!(!profiles.contains(key.to_hex().as_str()), "the first key is still stored");
+    // Both have stored the key that they adopted.
+    for file in ["profiles", "mt-classic.json"] {
+        let stored = std::fs::read_to_string(scene.folder.path().join(file)).expect("stored keys");
+        let first = stored.matches(key.to_hex().as_str()).count();
+        // The program remembers which configured key the adopted one goes with.
+        assert_eq!(first, usize::from(file == "mt-classic.json"), "{file}: the first key is still in use");
+    }
 }
 
 #[test]
 fn unencrypted() {
-    interoperate("cln", None, "aes-256-cbc");
+    interoperate("cln", "none");
 }
 
 #[test]
 fn encrypted_with_aes_256() {
-    interoperate("cl256", Some(Cipher::Aes256Cbc), "aes-256-cbc");
+    interoperate("cl256", "aes-256-cbc");
 }
 
 #[test]
 fn encrypted_with_aes_128() {
-    interoperate("cl128", Some(Cipher::Aes128Cbc), "aes-128-cbc");
+    interoperate("cl128", "aes-128-cbc");
 }

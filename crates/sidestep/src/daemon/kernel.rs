@@ -77,7 +77,7 @@ struct State {
 impl State {
     fn of(config: &Config) -> Self {
         State {
-            hop: Some((config.node.hop_prefix, config.node.on_link)),
+            hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
             routes: config.peers.iter().flat_map(|p| p.allowed_ips.iter().copied()).collect(),
             mtu: config.tunnel.mtu,

@@ -11,6 +11,7 @@
 //! - A configuration is applied as a whole or not at all.
 
 mod carry;
+mod classic;
 mod clock;
 mod data;
 mod kernel;
@@ -37,6 +38,7 @@ use crate::config::Config;
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
 use crate::status::Status;
+use classic::{Classic, ClassicStatus};
 use clock::Clock;
 use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Endpoint, Kernel, Outcome};
@@ -93,6 +95,9 @@ pub enum Error {
     /// A thread that carries packets has ended.
     #[error("packets are not carried any more (the reason is above): sidestep ends")]
     PacketThread,
+    /// The classic profile refuses a peer.
+    #[error("peer {0:?}: {1}")]
+    Classic(String, ::classic::profile::ConfigError),
     /// A change that a running daemon cannot make.
     #[error("{0} changed: end sidestep and start it again for that")]
     NeedsRestart(&'static str),
@@ -161,6 +166,9 @@ struct Daemon {
     /// Of each packet thread, where there are some; until they are started.
     parts: Vec<DataPath>,
     packet_threads: Option<PacketThreads>,
+    /// How peers of the classic profile are, and what was dropped of theirs.
+    classic: Vec<ClassicStatus>,
+    classic_drops: ::classic::Drops,
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
@@ -177,6 +185,8 @@ struct Daemon {
 struct Asking {
     call: Call,
     status: Status,
+    /// Peers of the classic profile, which come last.
+    classic: Vec<crate::status::Peer>,
     /// The place of the next peer.
     place: usize,
 }
@@ -190,6 +200,7 @@ impl Asking {
         if end < node.places() {
             return Some(self);
         }
+        self.status.peers.append(&mut self.classic);
         self.call.answer_status(self.status);
         None
     }
@@ -200,6 +211,7 @@ enum News {
     Kernel(Outcome),
     Call(Call),
     Packets(Told),
+    Classic(classic::Told),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
     Loaded(Result<Box<Config>, String>, Option<Call>),
 }
@@ -301,6 +313,8 @@ impl Daemon {
             data,
             parts,
             packet_threads: None,
+            classic: Vec::new(),
+            classic_drops: ::classic::Drops::default(),
             kernel: Some(kernel),
             started,
             link_mtu,
@@ -324,28 +338,34 @@ impl Daemon {
             }
         };
         let (commands, kernel_waker, thread) = kernel.start(outcome)?;
-        self.start_packet_threads(&send, &waker)?;
         let threads =
             Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
-        let result = {
-            let for_calls = waker.clone();
-            let server = Server::start(socket, move |call| {
-                let _ = send.send(News::Call(call));
-                for_calls.wake();
+        let started = self
+            .start_packet_threads(&send, &waker)
+            .and_then(|()| self.start_classic(options, &send, &waker))
+            .and_then(|classic| {
+                let for_calls = waker.clone();
+                let server = Server::start(socket, move |call| {
+                    let _ = send.send(News::Call(call));
+                    for_calls.wake();
+                })?;
+                Ok((classic, server))
             });
-            server.map_err(Error::from).and_then(|server| {
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-                info!(
-                    "{} is up, peers: {}, control socket {}",
-                    self.config.tunnel.name,
-                    self.config.peers.len(),
-                    socket.display()
-                );
-                let result = self.run(options, &threads, &news, &waker, &signals);
-                drop(server);
-                result
-            })
-        };
+        let result = started.and_then(|(classic, server)| {
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            info!(
+                "{} is up, peers: {}, control socket {}",
+                self.config.tunnel.name,
+                self.config.peers.len() + self.config.classic.len(),
+                socket.display()
+            );
+            let result = self.run(options, &threads, &news, &waker, &signals);
+            drop(server);
+            if let Some(classic) = classic {
+                classic.end();
+            }
+            result
+        });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
@@ -376,6 +396,24 @@ impl Daemon {
         };
         self.packet_threads = Some(PacketThreads::start(carriers, &self.config.tunnel, &self.clock, tell)?);
         Ok(())
+    }
+
+    /// Starts the thread for peers of the classic profile, if there are some.
+    fn start_classic(
+        &self,
+        options: &UpOptions,
+        news: &mpsc::Sender<News>,
+        waker: &Waker,
+    ) -> Result<Option<Classic>, Error> {
+        if self.config.classic.is_empty() {
+            return Ok(None);
+        }
+        let (news, waker) = (news.clone(), waker.clone());
+        let tell = move |told| {
+            let _ = news.send(News::Classic(told));
+            waker.wake();
+        };
+        Classic::start(&self.config, &self.clock, self.link_mtu, &options.state_dir, tell).map(Some)
     }
 
     fn run(
@@ -456,6 +494,10 @@ impl Daemon {
                     News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     News::Packets(Told::Ended) => return Err(Error::PacketThread),
                     News::Packets(Told::Notices(notices)) => self.data.notices(&mut self.node, notices, now),
+                    News::Classic(classic::Told::Ended) => return Err(Error::PacketThread),
+                    News::Classic(classic::Told::Status(peers, drops)) => {
+                        (self.classic, self.classic_drops) = (peers, drops);
+                    }
                     News::Call(call) => self.answer(call, options, threads),
                     News::Loaded(config, asked) => self.loaded(config, asked, threads),
                 }
@@ -519,9 +561,13 @@ impl Daemon {
     fn answer(&mut self, call: Call, options: &UpOptions, threads: &Threads) {
         let reply = match call.request {
             Request::Show => {
-                let status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                let mut status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                report::add_classic_drops(&mut status, &self.classic_drops);
+                let peers = self.config.classic.iter().enumerate();
+                let classic =
+                    peers.map(|(at, peer)| report::classic_peer(peer, self.classic.get(at))).collect();
                 // One client is served at a time, so nobody else is asking.
-                self.asking = Some(Asking { call, status, place: 0 });
+                self.asking = Some(Asking { call, status, classic, place: 0 });
                 return;
             }
             Request::Reload => return self.reload(Some(call), threads),

@@ -55,6 +55,7 @@ impl Daemon {
             ("[tunnel] spin", tunnel.spin == old.tunnel.spin),
             ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
             ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
+            ("a [[peer]] of the classic profile", new.classic == old.classic),
             ("[node] external", new.node.external == old.node.external),
             ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
         ];

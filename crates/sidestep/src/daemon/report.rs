@@ -1,9 +1,14 @@
 //! The protocol's status as the document of `sidestep show --json`.
 
+use std::collections::BTreeMap;
+
+use classic::hashed::HashedHost;
+use ipnet::Ipv6Net;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
 
-use crate::config::Config;
-use crate::status::{Endpoint, Peer, Session, State, Status};
+use super::classic::ClassicStatus;
+use crate::config::{ClassicPeer, Config};
+use crate::status::{Endpoint, Peer, Profile, Session, State, Status};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Status {
@@ -27,6 +32,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         status.lanes.iter().map(endpoint).collect()
     };
     Peer {
+        profile: Profile::Version2,
         public_key: status.public_key.to_string(),
         hop_prefix: status.hop_prefix,
         state: match status.state {
@@ -58,6 +64,43 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
     }
 }
 
-fn drops(drops: &Drops) -> std::collections::BTreeMap<String, u64> {
+/// What was dropped of peers of the classic profile; it is not known of whose.
+pub(super) fn add_classic_drops(status: &mut Status, drops: &classic::Drops) {
+    for (reason, count) in drops.nonzero() {
+        *status.drops.entry(reason.name().to_owned()).or_default() += count;
+    }
+}
+
+/// A peer of the classic profile.
+pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -> Peer {
+    let path = status.and_then(|s| s.stream.path.as_ref());
+    let traffic = status.map(|s| s.traffic).unwrap_or_default();
+    let end = |host: &HashedHost| vec![Endpoint { lane: 0, address: host.address, port: host.port }];
+    Peer {
+        name: peer.name.clone(),
+        profile: Profile::Classic,
+        public_key: String::new(),
+        hop_prefix: Ipv6Net::new_assert(peer.stream.remote.address, 64).trunc(),
+        state: if path.is_some() { State::Established } else { State::Idle },
+        session: None,
+        epoch: status.map(|s| s.salt),
+        rotations: status.map_or(0, |s| s.rotations),
+        skips: 0,
+        local: path.map_or_else(Vec::new, |(local, _)| end(local)),
+        remote: path.map_or_else(Vec::new, |(_, remote)| end(remote)),
+        next_rotation_ms: None,
+        tx_packets: traffic.tx_packets,
+        tx_bytes: traffic.tx_bytes,
+        rx_packets: traffic.rx_packets,
+        rx_bytes: traffic.rx_bytes,
+        drops: BTreeMap::new(),
+        rtt_ms: None,
+        clock_offset_ms: None,
+        path_mtu: peer.stream.outer_mtu,
+        handshakes: status.map_or(0, |s| s.stream.keys_adopted),
+    }
+}
+
+fn drops(drops: &Drops) -> BTreeMap<String, u64> {
     drops.nonzero().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use crate::status::{Endpoint, Peer, State, Status};
+use crate::status::{Endpoint, Peer, Profile, State, Status};
 
 /// The status as text for a terminal.
 pub fn describe(status: &Status) -> String {
@@ -27,7 +27,10 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
 
 fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
     writeln!(text, "\npeer: {}", peer.name)?;
-    writeln!(text, "  public key: {}", peer.public_key)?;
+    match peer.profile {
+        Profile::Version2 => writeln!(text, "  public key: {}", peer.public_key)?,
+        Profile::Classic => writeln!(text, "  profile: classic, nothing is authenticated")?,
+    }
     writeln!(text, "  hopping prefix: {}", peer.hop_prefix)?;
     write!(text, "  session: {}", state(peer.state))?;
     if let Some(session) = &peer.session {
@@ -44,6 +47,9 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
         let remote = peer.remote.iter().find(|remote| remote.lane == local.lane);
         let remote = remote.map_or("?".to_owned(), endpoint);
         writeln!(text, "  lane {}: {} <-> {remote}", local.lane, endpoint(local))?;
+    }
+    if peer.profile == Profile::Classic {
+        writeln!(text, "  rotations: {}, keys changed {}", peer.rotations, times(peer.handshakes))?;
     }
     if let Some(next) = peer.next_rotation_ms {
         write!(text, "  rotations: {}, next in {}", peer.rotations, milliseconds(next as f64))?;

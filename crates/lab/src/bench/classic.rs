@@ -1,0 +1,93 @@
+//! The classic profile: ours, and the node in Python.
+
+use std::path::PathBuf;
+
+use crate::Error;
+use crate::bench::contender::Contender;
+use crate::classic::{ClassicNodes, Settings};
+use crate::lab::Lab;
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Classic {
+    name: &'static str,
+    settings: Settings,
+    nodes: Option<ClassicNodes>,
+}
+
+impl Classic {
+    /// Unencrypted and encrypted, and the reference.
+    pub(crate) fn kinds(rotation: &str) -> Vec<Self> {
+        let rotation = seconds(rotation);
+        let one = |name, cipher: &str, reference| Self {
+            name,
+            settings: Settings { cipher: cipher.into(), rotation, reference, ..Settings::default() },
+            nodes: None,
+        };
+        vec![
+            one("classic", "none", None),
+            one("classic-encrypted", "aes-256-cbc", None),
+            // Below the folder that the program was started in.
+            one("classic-python", "none", Some(PathBuf::from("reference"))),
+        ]
+    }
+}
+
+/// A rotation in whole seconds: a second at least, and an hour at most.
+fn seconds(rotation: &str) -> u32 {
+    let digits = rotation.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let number: u32 = digits.parse().unwrap_or(10);
+    let seconds = match &rotation[digits.len()..] {
+        "ms" => number / 1000,
+        "m" => number * 60,
+        "h" => number * 3600,
+        _ => number,
+    };
+    seconds.clamp(1, 3600)
+}
+
+impl Contender for Classic {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn about(&self) -> String {
+        let Settings { cipher, rotation, reference, .. } = &self.settings;
+        let what = if reference.is_some() { "the classic profile in Python" } else { "the classic profile" };
+        let cipher = if cipher == "none" { "unencrypted" } else { cipher };
+        format!("{what}, {cipher}, rotation {rotation}s")
+    }
+
+    fn missing(&self) -> Option<String> {
+        let reference = self.settings.reference.as_ref()?;
+        (!reference.join("classic/__main__.py").exists())
+            .then(|| "the node in Python is not here: start this in the repository".to_owned())
+    }
+
+    fn start(&mut self, lab: &mut Lab, _: u32) -> Result<(), Error> {
+        self.nodes = Some(ClassicNodes::start(lab, &self.settings)?);
+        Ok(())
+    }
+
+    fn stop(&mut self, _: &mut Lab) {
+        if let Some(nodes) = self.nodes.take() {
+            nodes.stop();
+        }
+    }
+
+    fn processes(&self, _: &mut Lab) -> Option<[u32; 2]> {
+        self.nodes.as_ref().map(ClassicNodes::ids)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rotations_are_whole_seconds() {
+        for (text, expected) in [("10s", 10), ("500ms", 1), ("2m", 120), ("1h", 3600), ("9h", 3600)] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The packets of the classic profile: from the device through the node and back to the device.
+
+use std::collections::HashSet;
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv6Addr};
+
+use classic::{Node, Received, UnixTime, Unsent};
+use linux::tun;
+use wire::coalesce::{Coalescer, MAX_PIECES, Offloads};
+use wire::segment::Segmenter;
+use wire::{icmp_error, ipv6, mss, virtio_net};
+
+/// Packets that a turn reads before it writes, and bytes that these may become.
+const READS: (usize, usize) = (128, 1 << 20);
+/// errno(3) of a device that is down.
+const EIO: i32 = 5;
+
+/// Inner packets and bytes of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Traffic {
+    pub(in super::super) tx_packets: u64,
+    pub(in super::super) tx_bytes: u64,
+    pub(in super::super) rx_packets: u64,
+    pub(in super::super) rx_bytes: u64,
+}
+
+pub(super) struct DataPath {
+    pub(super) queue: tun::Queue,
+    /// Hashed addresses of this side.
+    pub(super) own: HashSet<Ipv6Addr>,
+    /// Where errors to local hosts come from.
+    source: Option<IpAddr>,
+    /// The largest TCP segments that fit all streams.
+    max_mss: u16,
+    read: Vec<u8>,
+    packet: Vec<u8>,
+    result: Vec<u8>,
+    /// Packets to be written, and how they merge.
+    arena: Vec<u8>,
+    merged: Coalescer,
+    pub(super) traffic: Vec<Traffic>,
+}
+
+impl DataPath {
+    pub(super) fn new(
+        queue: tun::Queue,
+        offloads: tun::Offloads,
+        source: Option<IpAddr>,
+        inner_mtus: &[u16],
+    ) -> Self {
+        let (tcp, udp) = (offloads >= tun::Offloads::Tcp, offloads >= tun::Offloads::TcpAndUdp);
+        DataPath {
+            queue,
+            own: HashSet::new(),
+            source,
+            max_mss: mss::for_ipv6_mtu(inner_mtus.iter().copied().min().unwrap_or(u16::MAX)),
+            read: vec![0; tun::MAX_READ],
+            packet: Vec::new(),
+            result: Vec::new(),
+            arena: Vec::new(),
+            merged: Coalescer::new(Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp }),
+            traffic: vec![Traffic::default(); inner_mtus.len()],
+        }
+    }
+
+    /// Reads what there is, up to a batch, and writes what becomes of it.
+    pub(super) fn read(&mut self, node: &mut Node, now: UnixTime) -> linux::Result<()> {
+        for _ in 0..READS.0 {
+            if self.arena.len() >= READS.1 {
+                break;
+            }
+            let length = match self.queue.read(&mut self.read) {
+                Ok(Some(length)) if length > virtio_net::LEN => length,
+                Ok(Some(_)) => continue,
+                Ok(None) => break,
+                // The device is down; it may come up again.
+                Err(error) if error.raw_os_error() == Some(EIO) => break,
+                Err(error) => return Err(error),
+            };
+            let mut read = std::mem::take(&mut self.read);
+            let (header, packet) = read[..length].split_at_mut(virtio_net::LEN);
+            let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
+            // A connection keeps the segment size that it begins with.
+            mss::clamp(packet, self.max_mss, header.transport_checksum());
+            if let Ok(mut segments) = Segmenter::new(&header, packet) {
+                while let Some(segment) = segments.next() {
+                    self.packet.clear();
+                    self.packet.extend_from_slice(segment.head);
+                    self.packet.extend_from_slice(segment.payload);
+                    self.carry(node, now);
+                }
+            }
+            self.read = read;
+        }
+        self.write();
+        Ok(())
+    }
+
+    /// Takes one packet through the node.
+    fn carry(&mut self, node: &mut Node, now: UnixTime) {
+        let Ok(packet) = ipv6::Packet::parse(&self.packet) else { return };
+        // The kernel says hello on every device (router solicitations, multicast listener reports): no news.
+        if packet.destination().is_multicast() {
+            return;
+        }
+        if self.own.contains(&packet.destination()) {
+            if let Received::Packet { stream } = node.receive(&self.packet, now, &mut self.result) {
+                self.traffic[stream].rx_packets += 1;
+                self.traffic[stream].rx_bytes += self.result.len() as u64;
+                self.push_result();
+            }
+            return;
+        }
+        match node.send(&self.packet, &mut self.result) {
+            Ok(stream) => {
+                self.traffic[stream].tx_packets += 1;
+                self.traffic[stream].tx_bytes += self.packet.len() as u64;
+                self.push_result();
+            }
+            Err(Unsent::TooBig { mtu }) => {
+                let mut error = [0; icmp_error::MAX_LEN];
+                let source = self.source.unwrap_or(IpAddr::V6(packet.destination()));
+                let reason = icmp_error::Reason::PacketTooBig { mtu: mtu.into() };
+                if let Ok(length) = icmp_error::build(reason, source, &self.packet, &mut error) {
+                    self.push(&error[..length]);
+                }
+            }
+            Err(Unsent::NoStream | Unsent::Malformed) => {}
+        }
+    }
+
+    fn push_result(&mut self) {
+        let result = std::mem::take(&mut self.result);
+        self.push(&result);
+        self.result = result;
+    }
+
+    /// A packet is to be written.
+    pub(super) fn push(&mut self, packet: &[u8]) {
+        let start = self.arena.len() + ipv6::HEADER_LEN;
+        self.arena.extend_from_slice(packet);
+        self.merged.push(&self.arena, &packet[..ipv6::HEADER_LEN], start..self.arena.len());
+    }
+
+    pub(super) fn write(&mut self) {
+        for packet in self.merged.packets() {
+            let mut pieces = [IoSlice::new(&[]); MAX_PIECES + 1];
+            pieces[0] = IoSlice::new(packet.head);
+            for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
+                *slot = IoSlice::new(&self.arena[piece.clone()]);
+            }
+            if let Err(error) = self.queue.write(&pieces[..=packet.pieces.len()]) {
+                tracing::debug!("{error}");
+            }
+        }
+        self.merged.clear();
+        self.arena.clear();
+    }
+}

@@ -1,0 +1,235 @@
+//! Peers of the classic profile (docs/classic.md): a thread with a TUN device of its own, through which all their
+//! packets pass in both directions.
+//!
+//! The kernel routes to the device what is for the remote hosts, which goes out under hashed addresses, and what is for
+//! the hashed addresses of this side, which comes in: each has a route of its own as long as it is in use. What is
+//! written to the device the kernel forwards, outwards or to the local hosts. So no socket is opened, and packets with
+//! options that no kernel knows never reach one.
+
+mod data;
+mod keys;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use classic::{Action, Drops, Node, StreamStatus, UnixTime};
+use ipnet::IpNet;
+use linux::event::{Events, Interest, Poller, Waker};
+use linux::netlink::{Netlink, Route};
+use linux::tun;
+use tracing::{info, warn};
+
+use super::Error;
+use super::clock::Clock;
+use crate::config::{ClassicPeer, Config};
+use data::DataPath;
+pub(super) use data::Traffic;
+use keys::StoredKeys;
+
+/// How often the clock is looked at, which somebody may have set.
+const LOOK_AT_CLOCK: Duration = Duration::from_secs(1);
+/// Numbers of the poller's descriptors.
+const TUN: u64 = 0;
+const WAKER: u64 = 1;
+
+/// What there is to know about one peer.
+pub(super) struct ClassicStatus {
+    pub(super) stream: StreamStatus,
+    pub(super) traffic: Traffic,
+    /// The number of the interval.
+    pub(super) salt: u64,
+    /// How often addresses have changed.
+    pub(super) rotations: u64,
+}
+
+/// What the thread tells.
+pub(super) enum Told {
+    /// How the peers are, and what was dropped, by reason.
+    Status(Vec<ClassicStatus>, Drops),
+    /// It has ended, told to or not.
+    Ended,
+}
+
+/// The thread, as the daemon sees it.
+pub(super) struct Classic {
+    end: mpsc::Sender<()>,
+    waker: Waker,
+    thread: JoinHandle<()>,
+}
+
+impl Classic {
+    /// Makes the device, and starts the thread, which tells how it is every second.
+    pub(super) fn start(
+        config: &Config,
+        clock: &Clock,
+        link_mtu: u16,
+        state_dir: &Path,
+        tell: impl Fn(Told) + Send + 'static,
+    ) -> Result<Self, Error> {
+        warn!(
+            "{} peer(s) of the classic profile: nothing is authenticated there, whoever sees a packet can forge others",
+            config.classic.len()
+        );
+        let device = tun::create(&device_name(&config.tunnel.name), 1, tun::Offloads::TcpAndUdp)?;
+        let mut netlink = Netlink::open()?;
+        netlink.set_link_up(device.index, true)?;
+        netlink.set_link_mtu(device.index, u32::from(u16::MAX))?;
+        let mut peers = config.classic.clone();
+        let mut keys = StoredKeys::load(state_dir, &config.tunnel.name);
+        for peer in &mut peers {
+            keys.recall(peer);
+            peer.stream.outer_mtu = link_mtu;
+        }
+        let streams = peers.iter().map(|peer| peer.stream.clone()).collect();
+        let now = unix(clock);
+        let node = Node::new(streams, super::seed()?, now)
+            .map_err(|(index, error)| Error::Classic(peers[index].name.clone(), error))?;
+        let mtus: Vec<_> = (0..peers.len()).map(|index| node.inner_mtu(index)).collect();
+        for (peer, mtu) in peers.iter().zip(&mtus) {
+            let remote = IpNet::from(IpAddr::V6(peer.stream.remote.address));
+            let mut route = Route::device(remote, device.index);
+            netlink.add_route(&route)?;
+            netlink.set_route_mtu(&mut route, Some((*mtu).into()))?;
+        }
+        let (end, ended) = mpsc::channel();
+        let (waker, poller) = (Waker::new()?, Poller::new()?);
+        poller.add(&waker, WAKER, Interest::Readable)?;
+        poller.add(&device.queues[0], TUN, Interest::Readable)?;
+        let source = config.tunnel.addresses.iter().map(IpNet::addr).find(IpAddr::is_ipv6);
+        let queue = device.queues.into_iter().next().expect("one was asked for");
+        let mut thread = Thread {
+            node,
+            keys,
+            clock: *clock,
+            made: vec![0; peers.len()],
+            index: device.index,
+            path: DataPath::new(queue, device.offloads, source, &mtus),
+            peers,
+            netlink,
+            poller,
+            waker: waker.clone(),
+            ended,
+        };
+        let body = move || {
+            if let Err(error) = thread.run(&tell) {
+                warn!("classic profile: {error}");
+            }
+            tell(Told::Ended);
+        };
+        let thread = std::thread::Builder::new().name("classic".into()).spawn(body)?;
+        Ok(Classic { end, waker, thread })
+    }
+
+    /// Ends it, and waits until it has.
+    pub(super) fn end(self) {
+        let _ = self.end.send(());
+        self.waker.wake();
+        let _ = self.thread.join();
+    }
+}
+
+/// The device beside that of version 2.
+fn device_name(tunnel: &str) -> String {
+    const LONGEST: usize = 15;
+    let room = LONGEST - 2;
+    format!("{}-c", &tunnel[..tunnel.len().min(room)])
+}
+
+fn unix(clock: &Clock) -> UnixTime {
+    UnixTime::from_millis(clock.now().unix_ms)
+}
+
+struct Thread {
+    node: Node,
+    peers: Vec<ClassicPeer>,
+    keys: StoredKeys,
+    clock: Clock,
+    /// Routes made for each peer.
+    made: Vec<u64>,
+    index: u32,
+    path: DataPath,
+    netlink: Netlink,
+    poller: Poller,
+    waker: Waker,
+    ended: mpsc::Receiver<()>,
+}
+
+impl Thread {
+    fn run(&mut self, tell: &impl Fn(Told)) -> linux::Result<()> {
+        let mut events = Events::with_capacity(4);
+        let mut told = UnixTime::default();
+        loop {
+            let now = unix(&self.clock);
+            if now >= self.node.deadline() || now < told || now >= told.after(LOOK_AT_CLOCK) {
+                self.node.handle_timeout(now);
+                if now < told || now >= told.after(LOOK_AT_CLOCK) {
+                    told = now;
+                    tell(self.status(now));
+                }
+            }
+            while let Some(action) = self.node.next_action() {
+                self.act(action);
+            }
+            self.path.write();
+            let left = self.node.deadline().millis().saturating_sub(now.millis());
+            self.poller.wait(&mut events, Some(Duration::from_millis(left).min(LOOK_AT_CLOCK)))?;
+            if self.ended.try_recv().is_ok() {
+                return Ok(());
+            }
+            self.waker.drain();
+            self.path.read(&mut self.node, unix(&self.clock))?;
+        }
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Open(endpoint) => {
+                self.made[endpoint.stream] += 1;
+                self.path.own.insert(endpoint.local.address);
+                let route = self.route(endpoint.local.address);
+                if let Err(error) = self.netlink.add_route(&route) {
+                    warn!("a hashed address cannot be heard: {error}");
+                }
+            }
+            Action::Close(endpoint) => {
+                let address = endpoint.local.address;
+                // Two streams of a host may have had the same.
+                if self.node.endpoints().any(|other| other.local.address == address) {
+                    return;
+                }
+                self.path.own.remove(&address);
+                let _ = self.netlink.delete_route(&self.route(address));
+            }
+            Action::Transmit(packet) => self.path.push(&packet),
+            Action::StoreKey { stream, key } => {
+                let peer = &self.peers[stream];
+                info!("{}: a new session key", peer.name);
+                if let Err(error) = self.keys.store(peer, &key) {
+                    warn!(
+                        "{}: the new session key is not stored ({error}): a restart takes both ends",
+                        peer.name
+                    );
+                }
+            }
+        }
+    }
+
+    fn route(&self, address: Ipv6Addr) -> Route {
+        Route::device(IpNet::from(IpAddr::V6(address)), self.index)
+    }
+
+    fn status(&self, now: UnixTime) -> Told {
+        let peers = self.node.status().zip(&self.path.traffic).zip(&self.made);
+        let status = |((stream, traffic), made): ((StreamStatus, &Traffic), &u64)| ClassicStatus {
+            salt: now.secs() / stream.interval.max(1),
+            // The first two are made at once, one for now and one for the next interval.
+            rotations: made.saturating_sub(2),
+            traffic: *traffic,
+            stream,
+        };
+        Told::Status(peers.map(status).collect(), self.node.drops().clone())
+    }
+}
