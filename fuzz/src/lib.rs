@@ -146,12 +146,14 @@ impl Pair {
     fn receive(&mut self, node: usize, id: EndpointId, source: SocketAddrV6, datagram: &[u8]) -> Outbox {
         let (mut outbox, mut arena) = (Outbox::new(), datagram.to_vec());
         let all = 0..arena.len();
+        let size = all.len().max(1);
         self.nodes[node].receive(
             id,
             source,
             0,
             &mut arena,
             all,
+            size,
             at(self.now),
             &mut outbox,
             &mut self.delivered,
