@@ -75,6 +75,10 @@ impl Contender for Classic {
         }
     }
 
+    fn hops_among_hosts(&self) -> bool {
+        true
+    }
+
     fn processes(&self, _: &mut Lab) -> Option<[u32; 2]> {
         self.nodes.as_ref().map(ClassicNodes::ids)
     }

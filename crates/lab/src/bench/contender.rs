@@ -49,6 +49,11 @@ pub(crate) trait Contender {
         false
     }
 
+    /// Whether its outer addresses are in the hosts' networks, which the router must go on routing then.
+    fn hops_among_hosts(&self) -> bool {
+        false
+    }
+
     /// Whether one process can have many peers.
     fn has_peers(&self) -> bool {
         false

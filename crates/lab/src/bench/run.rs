@@ -29,7 +29,7 @@ impl Running {
         let mut lab = contender.lab(builder).build()?;
         let started = contender.start(&mut lab, 0).and_then(|()| {
             if contender.name() != NONE && !lab.has_tunnel() {
-                close_other_ways(&lab)?;
+                close_other_ways(&lab, contender.hops_among_hosts())?;
             }
             lab.wait_connected(PATIENCE)
         });
@@ -51,11 +51,16 @@ impl Drop for Running {
     }
 }
 
-/// Takes the routes of the plain lab away at its router: what comes through now has come through the tunnel.
-fn close_other_ways(lab: &Lab) -> Result<(), Error> {
+/// Takes the routes of the plain lab away at its router, or, where outer addresses are in the hosts' networks, those to
+/// the hosts: what comes through now has come through the tunnel.
+fn close_other_ways(lab: &Lab, among_hosts: bool) -> Result<(), Error> {
     let lines = [Site::A, Site::B].map(|site| {
-        let [v6, v4] = site.inner_prefixes();
-        format!("route del {v6}\nroute del {v4}\n")
+        let ([v6, v4], host) = (site.inner_prefixes(), site.host());
+        if among_hosts {
+            format!("route add unreachable {host}/128\nroute del {v4}\n")
+        } else {
+            format!("route del {v6}\nroute del {v4}\n")
+        }
     });
     lab.namespace(Node::Router).ip(&lines.concat())
 }
