@@ -55,7 +55,7 @@ fn settings_without_a_counterpart_are_named_with_file_and_line() {
 }
 
 #[test]
-fn an_import_is_checked_and_not_run_yet() {
+fn an_import_is_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("mt6d0.toml");
     fs::write(&file, import().stdout).unwrap();
@@ -71,9 +71,4 @@ fn an_import_is_checked_and_not_run_yet() {
         assert!(plan.contains(part), "{part} is missing in:\n{plan}");
     }
     assert!(!plan.contains("00010203"), "a secret is shown");
-
-    let up = sidestep(&["up", file]);
-    assert_eq!(up.status.code(), Some(1));
-    let message = String::from_utf8(up.stderr).unwrap();
-    assert!(message.contains("does not run the classic profile yet"), "{message}");
 }

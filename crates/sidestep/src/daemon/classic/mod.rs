@@ -174,8 +174,9 @@ impl Thread {
                 self.act(action);
             }
             self.path.write();
-            let left = self.node.deadline().millis().saturating_sub(now.millis());
-            self.poller.wait(&mut events, Some(Duration::from_millis(left).min(LOOK_AT_CLOCK)))?;
+            let next = self.node.deadline().min(told.after(LOOK_AT_CLOCK));
+            let left = Duration::from_millis(next.millis().saturating_sub(now.millis()));
+            self.poller.wait(&mut events, Some(left))?;
             if self.ended.try_recv().is_ok() {
                 return Ok(());
             }
