@@ -189,8 +189,8 @@ fn interoperate(prefix: &str, cipher: &str) {
     assert!(log.matches("a new session key is adopted").count() as u64 >= adopted, "{log}");
     assert!(peer["rotations"].as_u64() > Some(u64::from(SECONDS)), "{peer}");
     assert!(peer["rx_packets"].as_u64() >= Some(u64::from(2 * SECONDS * 20)), "{peer}");
-    // Two ends may begin an exchange at the same time; what is for no stream, such as neighbor discovery, is no fault; and
-    // as long as the other end is not up, errors come about packets without payload, which nobody is to be told of.
+    // Two ends may begin an exchange at the same time; what is for no stream, such as neighbor discovery, is no fault; an
+    // error about a packet without payload, as one may come while the other end is not up, has nobody to be told.
     let harmless =
         |reason: &str| matches!(reason, "offer_collision" | "no_stream" | "no_route" | "malformed_error");
     let drops = status["drops"].as_object().expect("counts");

@@ -43,7 +43,7 @@ const PACKET_TOO_BIG: u8 = 2;
 /// A socket in use, or what it takes to know that it is wanted.
 enum Slot {
     Opening(EndpointId),
-    /// One that another thread receives from leaves the poller out.
+    /// Where another thread receives from it, it is in that thread's poller, and here to send from.
     Open(EndpointId, Arc<EndpointSocket>),
     /// A rendezvous endpoint on the socket that all of them share.
     Shared(EndpointId, SocketAddrV6),
