@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::accounting::{cpu_seconds, resident};
-use crate::bench::search::{Trial, highest_without_loss};
+use crate::bench::search::{Length, Trial, highest_without_loss};
 use crate::bench::statistics::quantile;
 use crate::lab::Lab;
 use crate::topology::Site;
@@ -26,6 +26,9 @@ const STEADY_SIZE: usize = 1200;
 
 /// How long a stream's last datagrams may take.
 const DRAIN: Duration = Duration::from_millis(150);
+
+/// How long a rate without loss has to last before it counts.
+const LASTS: Duration = Duration::from_millis(1500);
 
 /// How long a steady stream is, whatever else the lengths are: at a rotation of a second, five or more lie in it.
 pub(crate) const STEADY: Duration = Duration::from_secs(6);
@@ -219,10 +222,13 @@ fn udp(
     let mut costs = Vec::new();
     let costs_key = measurement.key().replace("udp", "cpu_mp");
     let start = if batched { START_BATCHED } else { START };
-    let found = highest_without_loss(start, best.map(|thousands| thousands * 1e3), |rate| {
+    let found = highest_without_loss(start, best.map(|thousands| thousands * 1e3), |rate, length| {
         let used = Used::begin(processes)?;
-        let options =
-            UdpOptions { rate: rate as u32, size, duration: lengths.trial, batched, ..UdpOptions::default() };
+        let duration = match length {
+            Length::Short => lengths.trial,
+            Length::Long => LASTS,
+        };
+        let options = UdpOptions { rate: rate as u32, size, duration, batched, ..UdpOptions::default() };
         let report = UdpStream::start(lab, options)?.finish(DRAIN)?;
         let lost = report.lost + report.sent.refused;
         if lost == 0 {

@@ -1,4 +1,5 @@
-//! The search for the highest rate at which nothing is lost (RFC 2544, section 26.1, with short trials).
+//! The search for the highest rate at which nothing is lost (RFC 2544, section 26.1): short trials find it, longer ones
+//! show that it lasts, because what is too much fills queues for a while before anything is lost.
 
 use crate::Error;
 
@@ -13,6 +14,19 @@ const PRECISION: f64 = 0.06;
 
 /// A sender that reaches less than this part of the rate that was asked for is at its own end.
 const KEEPS_UP: f64 = 0.95;
+
+/// A rate that does not last is lowered to this part of it, so often at most.
+const STEP_DOWN: f64 = 0.88;
+const STEPS_DOWN: u32 = 8;
+
+/// How long a trial is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// For the search.
+    Short,
+    /// Longer than all queues on the way hold.
+    Long,
+}
 
 /// One trial's outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,8 +48,32 @@ pub(crate) struct Found {
 
 /// Searches with trials at rates of its choice, datagrams per second. Begins at `start`, doubles until something is lost,
 /// then halves the interval; where an earlier search found something (`near`), it begins close to that. What loses, or is
-/// slow to send, gets a second chance, because a busy machine only ever makes things worse.
+/// slow to send, gets a second chance, because a busy machine only ever makes things worse. What was found is lowered
+/// until it lasts.
 pub(crate) fn highest_without_loss(
+    start: f64,
+    near: Option<f64>,
+    mut trial: impl FnMut(f64, Length) -> Result<Trial, Error>,
+) -> Result<Found, Error> {
+    let found = search(start, near, |rate| trial(rate, Length::Short))?;
+    let mut rate = found.rate;
+    for _ in 0..=STEPS_DOWN {
+        if rate < LEAST {
+            break;
+        }
+        for _ in 0..2 {
+            let outcome = trial(rate, Length::Long)?;
+            if outcome.lost == 0 {
+                let limited = found.limited && rate >= found.rate;
+                return Ok(Found { rate: outcome.rate, limited });
+            }
+        }
+        rate *= STEP_DOWN;
+    }
+    Ok(Found::default())
+}
+
+fn search(
     start: f64,
     near: Option<f64>,
     mut trial: impl FnMut(f64) -> Result<Trial, Error>,
@@ -88,8 +126,8 @@ mod tests {
     /// Something that carries so much, behind a sender that manages so much; and how often it was tried.
     fn search(near: Option<f64>, capacity: f64, sender: f64) -> (Found, u32) {
         let mut trials = 0;
-        let found = highest_without_loss(20_000.0, near, |rate| {
-            trials += 1;
+        let found = highest_without_loss(20_000.0, near, |rate, length| {
+            trials += u32::from(length == Length::Short);
             let rate = rate.min(sender);
             Ok(Trial { rate, lost: u64::from(rate > capacity) })
         });
@@ -119,11 +157,21 @@ mod tests {
     #[test]
     fn one_unlucky_trial_changes_nothing() {
         let mut first = true;
-        let found = highest_without_loss(20_000.0, Some(50_000.0), |rate| {
+        let found = highest_without_loss(20_000.0, Some(50_000.0), |rate, _| {
             let unlucky = std::mem::take(&mut first);
             Ok(Trial { rate, lost: u64::from(unlucky || rate > 50_000.0) })
         });
         assert_eq!(found.expect("no trial fails").rate, 50_000.0);
+    }
+
+    #[test]
+    fn what_queues_hold_for_a_while_is_not_taken_for_a_rate() {
+        let found = highest_without_loss(20_000.0, None, |rate, length| {
+            let capacity = if length == Length::Short { 100_000.0 } else { 60_000.0 };
+            Ok(Trial { rate, lost: u64::from(rate > capacity) })
+        });
+        let found = found.expect("no trial fails").rate;
+        assert!((52_000.0..=60_000.0).contains(&found), "{found}");
     }
 
     #[test]

@@ -18,6 +18,11 @@ pub const VNET_HEADER: usize = 10;
 pub const MAX_READ: usize = VNET_HEADER + 65_535;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
+/// Packets that wait in a queue until they are read; beyond that they are lost. The kernel's 500 are 7 ms of single
+/// packets, which a busy processor easily takes to wake the reader; as many as an Ethernet device has are not.
+const QUEUE_LENGTH: libc::c_int = 1000;
+// Not in libc either, for Linux.
+const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
 // Not in libc: make the device, or fail if there is one of that name already.
 const IFF_TUN_EXCL: i32 = 0x8000;
 
@@ -76,6 +81,7 @@ pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
         made.truncate(1);
     }
     let offloads = set_offloads(&made, offloads, name)?;
+    set_queue_length(name)?;
     let index = nix::net::if_::if_nametoindex(name).context(|| format!("if_nametoindex {name}"))?;
     Ok(Device { index, offloads, queues: made, unsteered })
 }
@@ -138,11 +144,7 @@ fn attach(name: &str, multiple: bool, exclusive: bool) -> Result<Queue> {
     if exclusive {
         flags |= IFF_TUN_EXCL;
     }
-    // SAFETY: a structure of integers and byte arrays, for which all zeros is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
-    }
+    let mut request = request(name);
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
@@ -163,6 +165,31 @@ fn attach(name: &str, multiple: bool, exclusive: bool) -> Result<Queue> {
         return Err(Error::last(format!("TUNSETVNETHDRSZ {name}")));
     }
     Ok(Queue { fd: file.into() })
+}
+
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: a structure of integers and byte arrays, for which all zeros is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn set_queue_length(name: &str) -> Result<()> {
+    let mut request = request(name);
+    request.ifr_ifru.ifru_metric = QUEUE_LENGTH;
+    let what = || format!("SIOCSIFTXQLEN {name}");
+    let socket = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet6,
+        nix::sys::socket::SockType::Datagram,
+        nix::sys::socket::SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .context(what)?;
+    // SAFETY: SIOCSIFTXQLEN reads one `ifreq`, which `request` is.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCSIFTXQLEN, &raw const request) };
+    if result < 0 { Err(Error::last(what())) } else { Ok(()) }
 }
 
 fn set_offloads(queues: &[Queue], wanted: Offloads, name: &str) -> Result<Offloads> {
