@@ -12,6 +12,7 @@
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
+//! | [`quiet`] | an interface at which the kernel says nothing of its own |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`process`] | open files, capabilities, private files |
@@ -35,6 +36,7 @@ pub mod netns;
 pub mod nft;
 pub mod packet;
 pub mod process;
+pub mod quiet;
 mod sockopt;
 pub mod tun;
 pub mod udp;

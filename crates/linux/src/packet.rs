@@ -9,16 +9,23 @@ use crate::sockopt;
 pub type Filter = [(u16, u8, u8, u32)];
 
 /// Lets through ICMPv6 neighbor solicitations in untagged Ethernet frames without extension headers.
-pub const NEIGHBOR_SOLICITATIONS: &Filter = &[
-    (LOAD_HALF, 0, 0, 12), // Ethernet type
-    (JUMP_IF_EQUAL, 0, 5, 0x86dd),
-    (LOAD_BYTE, 0, 0, 14 + 6), // next header
-    (JUMP_IF_EQUAL, 0, 3, 58),
-    (LOAD_BYTE, 0, 0, 14 + 40), // ICMPv6 type
-    (JUMP_IF_EQUAL, 0, 1, 135),
-    (RETURN, 0, 0, 0x40000),
-    (RETURN, 0, 0, 0),
-];
+pub const NEIGHBOR_SOLICITATIONS: &Filter = &icmpv6(135);
+
+/// Lets through router advertisements, likewise.
+pub const ROUTER_ADVERTISEMENTS: &Filter = &icmpv6(134);
+
+const fn icmpv6(kind: u32) -> [(u16, u8, u8, u32); 8] {
+    [
+        (LOAD_HALF, 0, 0, 12), // Ethernet type
+        (JUMP_IF_EQUAL, 0, 5, 0x86dd),
+        (LOAD_BYTE, 0, 0, 14 + 6), // next header
+        (JUMP_IF_EQUAL, 0, 3, 58),
+        (LOAD_BYTE, 0, 0, 14 + 40), // ICMPv6 type
+        (JUMP_IF_EQUAL, 0, 1, kind),
+        (RETURN, 0, 0, 0x40000),
+        (RETURN, 0, 0, 0),
+    ]
+}
 
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;

@@ -21,6 +21,7 @@ use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
 use crate::netlink::{NeighborState, Netlink, Route};
 use crate::nft;
+use crate::quiet::Quiet;
 
 /// Lines that are struck out before the file is written anew.
 const COMPACT_AFTER: usize = 4_096;
@@ -45,6 +46,8 @@ pub enum Step {
     },
     /// A filter of ours at an interface.
     Filter(Filter),
+    /// An interface that was made quiet, and how it was before.
+    Quiet(Quiet),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -144,6 +147,12 @@ impl Journal {
         self.take(Step::Filter(filter), || Attachment::clsact(program, filter))
     }
 
+    /// Makes an interface quiet: see [`crate::quiet`].
+    pub fn quieten(&mut self, interface: &str) -> Result<()> {
+        let before = Quiet::before(interface)?;
+        self.take(Step::Quiet(before.clone()), || before.hush())
+    }
+
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
     /// failed stays in the journal. When all went well the file is removed.
     pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {
@@ -202,6 +211,7 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::Route(route) => netlink.delete_route(route).map(drop),
         Step::Neighbor { index, address } => netlink.delete_neighbor(*index, *address).map(drop),
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
+        Step::Quiet(before) => before.wake(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
     }
 }

@@ -259,6 +259,45 @@ fn link_layer(options: &[u8], kind: u8) -> Option<MacAddress> {
     Some(MacAddress(*address))
 }
 
+/// A Router Solicitation to send, from the unspecified address and without options: it says nothing about the sender
+/// but the link-layer address that its frame comes from (RFC 4861 §4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouterSolicitation;
+
+/// Length of a [`RouterSolicitation`] frame in bytes.
+pub const ROUTER_SOLICITATION_FRAME_LEN: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + 8;
+
+impl RouterSolicitation {
+    /// The Ethernet frame, from this link-layer address to all routers.
+    pub fn to_frame(self, source: MacAddress) -> [u8; ROUTER_SOLICITATION_FRAME_LEN] {
+        const LENGTH: usize = 8;
+        let ethernet = ethernet::Header {
+            destination: multicast_mac(ALL_ROUTERS),
+            source,
+            ethertype: ethernet::ETHERTYPE_IPV6,
+        };
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_length: LENGTH as u16,
+            next_header: protocol::ICMPV6,
+            hop_limit: HOP_LIMIT,
+            source: Ipv6Addr::UNSPECIFIED,
+            destination: ALL_ROUTERS,
+        };
+        let mut frame = [0; ROUTER_SOLICITATION_FRAME_LEN];
+        frame[..ethernet::HEADER_LEN].copy_from_slice(&ethernet.to_bytes());
+        let packet = &mut frame[ethernet::HEADER_LEN..];
+        packet[..ipv6::HEADER_LEN].copy_from_slice(&header.to_bytes());
+        let message = &mut packet[ipv6::HEADER_LEN..];
+        message[0] = icmpv6::ROUTER_SOLICITATION;
+        let sum = Sum::pseudo_ipv6(Ipv6Addr::UNSPECIFIED, ALL_ROUTERS, LENGTH as u32, protocol::ICMPV6)
+            + Sum::of(message);
+        put_u16(message, icmpv6::CHECKSUM_OFFSET, sum.checksum());
+        frame
+    }
+}
+
 /// A Neighbor Solicitation to send, with its source link-layer address option.
 ///
 /// Sent to one node instead of the group it makes that node hold an entry for `source` at once (RFC 4861

@@ -27,6 +27,8 @@ pub struct Address {
     pub global: bool,
     /// Not to be used as a source of new flows.
     pub deprecated: bool,
+    /// Somebody gave it for good; otherwise it has a lifetime, as a router or a DHCPv6 server said.
+    pub permanent: bool,
 }
 
 impl Netlink {
@@ -91,6 +93,7 @@ impl Address {
             duplicate: flags.contains(AddressFlags::Dadfailed),
             global: message.header.scope == AddressScope::Universe,
             deprecated: flags.contains(AddressFlags::Deprecated),
+            permanent: flags.contains(AddressFlags::Permanent),
         })
     }
 }

@@ -60,7 +60,7 @@ impl Netlink {
 
     /// Adds a neighbor entry, marked as ours. If the kernel has a usable one for the address already, the error
     /// [already exists](crate::Error::already_exists), and that entry stays as it is; one that the kernel has not
-    /// resolved is replaced.
+    /// resolved is replaced, and a permanent one replaces any.
     pub fn add_neighbor(
         &mut self,
         index: u32,
@@ -76,7 +76,8 @@ impl Netlink {
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         let known = self.neighbor(index, address.into())?.is_some_and(|entry| entry.usable);
-        let flags = NLM_F_CREATE | if known { NLM_F_EXCL } else { NLM_F_REPLACE };
+        let stays = known && state != NeighborState::Permanent;
+        let flags = NLM_F_CREATE | if stays { NLM_F_EXCL } else { NLM_F_REPLACE };
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add neighbor {address} on link {index}")
         })

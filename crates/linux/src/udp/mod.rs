@@ -86,13 +86,15 @@ pub struct Options {
     pub buffer: usize,
     /// Ask for UDP_GRO.
     pub receive_offload: bool,
+    /// The interface that datagrams leave by, whatever routes lead elsewhere, and come in by.
+    pub interface: Option<u32>,
     /// Shared state of segmentation offload.
     pub segmentation: Arc<Segmentation>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { buffer: 4 << 20, receive_offload: true, segmentation: Arc::default() }
+        Self { buffer: 4 << 20, receive_offload: true, interface: None, segmentation: Arc::default() }
     }
 }
 
@@ -187,6 +189,7 @@ impl EndpointSocket {
         sockopt::enable(fd, ipv6, libc::IPV6_RECVTCLASS, "setsockopt IPV6_RECVTCLASS")?;
         sockopt::enable(fd, ipv6, libc::IPV6_RECVERR, "setsockopt IPV6_RECVERR")?;
         set_buffers(fd, options.buffer)?;
+        keep_to(fd, options.interface)?;
         sockopt::bind(fd, &sockaddr_in6(local), || format!("bind UDP {local}"))?;
         if let Some(remote) = remote {
             sockopt::connect(fd, &sockaddr_in6(remote), || format!("connect UDP {local} to {remote}"))?;
@@ -383,6 +386,12 @@ fn from_the_network(number: i32) -> bool {
             | libc::ENETUNREACH
             | libc::EHOSTUNREACH
     )
+}
+
+fn keep_to(fd: BorrowedFd<'_>, interface: Option<u32>) -> Result<()> {
+    let Some(index) = interface else { return Ok(()) };
+    let index = index as libc::c_int;
+    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &index, "setsockopt SO_BINDTOIFINDEX")
 }
 
 fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {

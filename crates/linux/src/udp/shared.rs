@@ -79,6 +79,7 @@ impl SharedSocket {
         // ICMPv6 errors about what it sent would find it by the table; nobody wants to know.
         sockopt::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &0i32, "setsockopt IPV6_RECVERR")?;
         let raw = open_raw()?;
+        super::keep_to(raw.as_fd(), options.interface)?;
         let table = Map::create(MapKind::Hash, KEY, 1, capacity)?;
         let sockets = Map::create(MapKind::Sockets, 4, 8, 1)?;
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&fd) as u64;

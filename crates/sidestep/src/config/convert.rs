@@ -15,7 +15,7 @@ use super::cross::STAND_IN;
 use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
-use super::{KeyFileError, Node, ReadKey, Tunnel};
+use super::{KeyFileError, Mode, Node, ReadKey, Tunnel};
 
 const TUNNEL_NAME: &str = "mt6d0";
 const ROTATION: Duration = Duration::from_secs(10);
@@ -115,11 +115,28 @@ impl Converter<'_> {
             r#"the public interface, like "eth0""#,
         );
         let external = self.value("external", external, |text| value::interface(text));
+        let mode = self.optional("mode", node.mode.as_ref(), |text| value::mode(text));
+        let host = mode == Some(Some(Mode::Host));
         let hop_prefix = match &node.hop_prefix {
-            None if all_classic => Some(STAND_IN),
+            None if all_classic || host => Some(STAND_IN),
+            Some(given) if host => {
+                self.report.add(Finding::error(
+                    given.span(),
+                    "hop_prefix is given in mode \"host\"",
+                    "there it is the prefix of the link, and follows it",
+                    "leave it out, or choose mode = \"routed\" with on_link = true for a fixed one",
+                ));
+                None
+            }
             given => self.hop_prefix(given, &header, "[node]"),
         };
-        Some(Node { private_key: key?, external: external?, hop_prefix: hop_prefix?, on_link: node.on_link })
+        Some(Node {
+            private_key: key?,
+            external: external?,
+            mode: mode?.unwrap_or_default(),
+            hop_prefix: hop_prefix?,
+            on_link: node.on_link || host,
+        })
     }
 
     fn tunnel(&mut self, table: &TunnelTable) -> Option<Tunnel> {

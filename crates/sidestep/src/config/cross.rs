@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::convert::Converted;
 use super::document::{Document, Peer};
 use super::report::{Finding, Report};
-use super::{Config, Node, Tunnel};
+use super::{Config, Mode, Node, Tunnel};
 
 /// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
 pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
@@ -51,6 +51,19 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {
     let Some(table) = document.node.as_ref().map(Spanned::get_ref) else { return };
     let prefix_span = span(table.hop_prefix.as_ref());
+    if node.mode == Mode::Host
+        && let Some(peer) = document.peer.iter().find(|peer| peer.get_ref().is_classic())
+    {
+        report.add(
+            Finding::error(
+                peer.span(),
+                "a peer of the classic profile in mode \"host\"",
+                "its addresses lie in the network of the true one, and cannot follow the link",
+                "choose mode = \"routed\" for it, or version 2",
+            )
+            .related(span(table.mode.as_ref()), "the mode"),
+        );
+    }
     if node.on_link && node.hop_prefix.prefix_len() > 64 {
         report.add(Finding::error(
             prefix_span.clone(),

@@ -31,6 +31,7 @@ pub(super) struct Node {
     pub hop_prefix: Text,
     #[serde(default)]
     pub on_link: bool,
+    pub mode: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]

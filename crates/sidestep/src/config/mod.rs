@@ -42,6 +42,16 @@ pub struct Config {
     pub warnings: Box<Report>,
 }
 
+/// What kind of node this is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A router of the networks behind it.
+    #[default]
+    Routed,
+    /// One machine that protects itself: the hopping prefix is that of the link which it is on, wherever it moves.
+    Host,
+}
+
 /// This gateway itself.
 #[derive(Debug, Clone)]
 pub struct Node {
@@ -49,7 +59,10 @@ pub struct Node {
     pub private_key: PrivateKey,
     /// Name of the interface that faces the public network. Whether it exists is not known here.
     pub external: String,
-    /// The prefix that it hops in; a stand-in where all peers are of the classic profile and none is given.
+    /// What kind of node it is.
+    pub mode: Mode,
+    /// The prefix that it hops in; a stand-in where none is given, because all peers are of the classic profile or it
+    /// is that of the link.
     pub hop_prefix: Ipv6Net,
     /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
     /// answered for open endpoints.

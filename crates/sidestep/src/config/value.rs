@@ -7,6 +7,7 @@ use classic::cipher::Cipher;
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{HOP_PREFIX_LENGTH, LANES, Padding, ROTATION};
 
+use super::Mode;
 use super::document::Cover;
 
 /// What is wrong with a value, and what to do about it.
@@ -221,6 +222,18 @@ pub(super) fn hop_prefix(text: &str) -> Result<Ipv6Net, Problem> {
         return problem("multicast or link-local", example);
     }
     Ok(prefix)
+}
+
+/// What kind of node.
+pub(super) fn mode(text: &str) -> Result<Mode, Problem> {
+    match text {
+        "routed" => Ok(Mode::Routed),
+        "host" => Ok(Mode::Host),
+        _ => problem(
+            "not a mode",
+            r#"write "routed" for a gateway, or "host" for one machine that protects itself"#,
+        ),
+    }
 }
 
 /// A prefix behind a peer, IPv6 or IPv4.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
-use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
+use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route, Via};
 use linux::nft;
 use linux::udp::{EndpointSocket, Heard, Options};
 use linux::undo::Journal;
@@ -19,13 +19,17 @@ use mt6d::{EndpointId, InnerMtu};
 use tracing::{debug, info, warn};
 
 use super::Error;
-use crate::config::Config;
+use super::uplink::{Network, Uplink};
+use crate::config::{Config, Mode};
 
 /// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
 const OVERHEAD: u16 = 39;
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
+
+/// Metric of a default route that others go before.
+const LAST: u32 = 0xffff;
 
 /// What the kernel thread is told.
 pub(super) enum Command {
@@ -61,6 +65,8 @@ pub(super) enum Outcome {
         endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
+    /// The link has this prefix now, see [`Mode::Host`].
+    Moved(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
     Ended,
 }
@@ -114,6 +120,9 @@ pub(super) struct Kernel {
     heard: Option<Heard>,
     state: State,
     on_link: Option<OnLink>,
+    /// Who listens to the link's routers, and what they said last; in [`Mode::Host`].
+    uplink: Option<Uplink>,
+    network: Option<Network>,
     route_mtus: HashMap<IpNet, u16>,
 }
 
@@ -146,13 +155,91 @@ impl Kernel {
             heard,
             state: State::default(),
             on_link: None,
+            uplink: None,
+            network: None,
             route_mtus: HashMap::new(),
         })
     }
 
     /// MTU of the external interface.
     pub(super) fn link_mtu(&self) -> u16 {
-        self.link.mtu.clamp(1280, u16::MAX.into()) as u16
+        let link = self.link.mtu.clamp(1280, u16::MAX.into()) as u16;
+        self.network.and_then(|network| network.mtu).map_or(link, |mtu| mtu.min(link))
+    }
+
+    /// Takes the external interface over, if that is what the configuration asks for: the kernel is silent there from
+    /// now on, and the prefix to hop in is that of the link.
+    pub(super) fn take_over_link(&mut self, config: &Config) -> Result<(), Error> {
+        if config.node.mode != Mode::Host {
+            return Ok(());
+        }
+        let name = self.link.name.clone();
+        let Some(mac) = self.link.mac else {
+            return Err(Error::Limit(format!(
+                "[node] mode: {name} has no hardware address, a host needs one"
+            )));
+        };
+        let addresses = self.netlink.addresses(self.link.index)?;
+        if let Some(given) = addresses.iter().find(|a| a.permanent && a.global && a.address.addr().is_ipv6())
+        {
+            return Err(Error::Limit(format!(
+                "[node] mode: {name} has the address {}, which would show who this is: remove it first (`ip address del \
+                 {} dev {name}`); addresses that routers or DHCPv6 gave go by themselves, and come back at the end",
+                given.address, given.address
+            )));
+        }
+        self.journal.quieten(&name)?;
+        self.uplink = Some(Uplink::open(self.link.index, mac)?);
+        Ok(())
+    }
+
+    /// Sets up the way out of the network that the link leads to now, and takes back that of the last one.
+    fn enter(&mut self, network: Network) -> linux::Result<()> {
+        self.leave()?;
+        let index = self.link.index;
+        self.network = Some(network);
+        if let Some(router) = network.router {
+            let state = NeighborState::Permanent;
+            self.journal.add_neighbor(&mut self.netlink, index, router.address, router.mac, state)?;
+        }
+        for route in routes_of(&network, index) {
+            match self.journal.add_route(&mut self.netlink, route) {
+                Err(error) if !error.already_exists() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> linux::Result<()> {
+        let Some(left) = self.network.take() else { return Ok(()) };
+        for route in routes_of(&left, self.link.index) {
+            self.journal.delete_route(&mut self.netlink, &route)?;
+        }
+        if let Some(router) = left.router {
+            self.journal.delete_neighbor(&mut self.netlink, self.link.index, router.address)?;
+        }
+        Ok(())
+    }
+
+    /// Hears what the link's routers have to say, and asks them.
+    fn look_for_routers(&mut self, tell: &dyn Fn(Outcome)) {
+        let Some(uplink) = &mut self.uplink else { return };
+        let network = match uplink.handle() {
+            Ok(Some(network)) => network,
+            Ok(None) => return,
+            Err(error) => return debug!("{error}"),
+        };
+        let (prefix, name) = (network.prefix, &self.link.name);
+        match network.router {
+            Some(router) => info!("{name} is in {prefix} now, the router is {}", router.address),
+            None => info!("{name} is in {prefix} now, without a router"),
+        }
+        if let Err(error) = self.enter(network) {
+            warn!("{error}");
+        }
+        tell(Outcome::LinkMtu(self.link_mtu()));
+        tell(Outcome::Moved(prefix));
     }
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
@@ -309,20 +396,27 @@ impl Kernel {
         const WAKER: u64 = 0;
         const MONITOR: u64 = 1;
         const RESPONDER: u64 = 2;
+        const UPLINK: u64 = 3;
         poller.add(waker, WAKER, Interest::Readable)?;
         poller.add(monitor, MONITOR, Interest::Readable)?;
         if let Some(on_link) = &self.on_link {
             poller.add(&on_link.responder, RESPONDER, Interest::Readable)?;
         }
+        if let Some(uplink) = &self.uplink {
+            poller.add(uplink, UPLINK, Interest::Readable)?;
+        }
         let mut events = Events::with_capacity(4);
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
-            poller.wait(&mut events, cold.then_some(LOOK_AGAIN.0))?;
+            let uplink = self.uplink.as_ref().and_then(Uplink::timeout);
+            poller.wait(&mut events, cold.then_some(LOOK_AGAIN.0).into_iter().chain(uplink).min())?;
             self.warm_peers();
+            self.look_for_routers(tell);
             for event in events.iter() {
                 match event.token {
                     WAKER => waker.drain(),
                     MONITOR => self.changed(monitor, tell),
+                    UPLINK => {}
                     _ => self.answer_solicitations(),
                 }
             }
@@ -482,12 +576,26 @@ impl Kernel {
                     if link.up != self.link.up {
                         info!("{} is {}", link.name, if link.up { "up" } else { "down" });
                     }
+                    let came = link.running && !self.link.running;
                     self.link = link;
+                    if came {
+                        self.link_came();
+                    }
                     tell(Outcome::LinkMtu(self.link_mtu()));
                 }
                 Change::Address(_) | Change::AddressGone(_) | Change::Missed => self.refresh_own(),
                 _ => {}
             }
+        }
+    }
+
+    /// The link is there again, and may lead somewhere else: until a router tells where, nothing is sent from addresses of
+    /// the last network.
+    fn link_came(&mut self) {
+        let Some(uplink) = &mut self.uplink else { return };
+        uplink.link_up();
+        if let Err(error) = self.leave() {
+            debug!("{error}");
         }
     }
 
@@ -501,4 +609,16 @@ impl Kernel {
             Err(error) => warn!("{error}"),
         }
     }
+}
+
+/// The ways that lead into a network and out of it. Only endpoints take them, which are bound to the interface: for all
+/// others a route into the tunnel goes before.
+fn routes_of(network: &Network, index: u32) -> impl Iterator<Item = Route> {
+    let route = |destination: Ipv6Net, gateway: Option<IpAddr>, metric| Route {
+        destination: IpNet::V6(destination),
+        via: Via::Link { index, gateway, mtu: None, metric },
+    };
+    let default =
+        network.router.map(|router| route(Ipv6Net::default(), Some(router.address.into()), Some(LAST)));
+    std::iter::once(route(network.prefix, None, None)).chain(default)
 }

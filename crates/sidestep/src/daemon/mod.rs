@@ -20,6 +20,7 @@ mod priority;
 mod reload;
 mod report;
 mod threads;
+mod uplink;
 mod wait;
 
 use std::io::IsTerminal as _;
@@ -29,12 +30,13 @@ use std::time::Duration;
 
 use caps::Capability;
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
+use linux::netlink::Netlink;
 use linux::{process, tun, udp};
 use mt6d::{Action, Node, Time};
 use tracing::{info, warn};
 
 use crate::cli::{Feature, UpOptions};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
 use crate::status::Status;
@@ -246,7 +248,13 @@ impl Daemon {
         if let Some(error) = &device.unsteered {
             info!("all flows wait in one queue, where a large one delays the others: {error}");
         }
+        // In the network of the host itself a route into the tunnel may lead everywhere.
+        let interface = match config.node.mode {
+            Mode::Host => Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index),
+            Mode::Routed => None,
+        };
         let sockets = udp::Options {
+            interface,
             receive_offload: !without(Feature::UdpGro),
             segmentation: if without(Feature::UdpSegment) {
                 udp::Segmentation::off().into()
@@ -279,6 +287,7 @@ impl Daemon {
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes() && !without(Feature::Aes);
         let mut set_up = || -> Result<Node, Error> {
+            kernel.take_over_link(&config)?;
             kernel.apply(&config)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes);
             if let Some(age) = options.test_rekey_after {
@@ -554,6 +563,7 @@ impl Daemon {
                 info!("{} has MTU {mtu} now: counts from the next handshake on", self.config.node.external);
                 self.node.set_link_mtu(mtu);
             }
+            Outcome::Moved(prefix) => self.moved(prefix, threads),
             Outcome::LinkMtu(_) | Outcome::Ended => {}
         }
     }

@@ -2,11 +2,12 @@
 
 use std::sync::mpsc;
 
+use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
 use super::kernel::Command;
 use super::{Daemon, Error, News, Threads, check_limit};
-use crate::config::{self, Config};
+use crate::config::{self, Config, Mode};
 use crate::control::{Call, Reply};
 
 impl Daemon {
@@ -33,17 +34,39 @@ impl Daemon {
         threads: &Threads,
     ) {
         self.reloading = false;
-        let result = config.and_then(|new| self.try_reload(new, threads));
+        let result = config.and_then(|mut new| {
+            if new.node.mode == Mode::Host {
+                // The link's, not the file's.
+                new.node.hop_prefix = self.config.node.hop_prefix;
+            }
+            self.try_reload(new, threads)
+        });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        let done = result.is_ok();
         match (result, asked) {
             (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
             (Err(message), Some(call)) => call.answer(Reply::Error(message)),
             (Err(message), None) => warn!("the configuration stays as it was: {message}"),
             (Ok(()), None) => {}
         }
+        if done {
+            info!("configuration read again, peers: {}", self.config.peers.len());
+        }
         // The file may have changed since it was read for those before.
         for asked in std::mem::take(&mut self.reload_again) {
             self.reload(asked, threads);
+        }
+    }
+
+    /// The link has another prefix: all that hops goes there.
+    pub(super) fn moved(&mut self, prefix: Ipv6Net, threads: &Threads) {
+        if prefix == self.config.node.hop_prefix {
+            return;
+        }
+        let mut config = Box::new(self.config.clone());
+        config.node.hop_prefix = prefix;
+        if let Err(message) = self.try_reload(config, threads) {
+            warn!("{prefix} cannot be hopped in: {message}");
         }
     }
 
@@ -56,6 +79,7 @@ impl Daemon {
             ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
             ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
             ("a [[peer]] of the classic profile", new.classic == old.classic),
+            ("[node] mode", new.node.mode == old.node.mode),
             ("[node] external", new.node.external == old.node.external),
             ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
         ];
@@ -70,7 +94,6 @@ impl Daemon {
         let now = self.clock.now();
         self.node.reconfigure(node_config, now, &mut self.data.outbox).map_err(|e| e.to_string())?;
         self.config = *new;
-        info!("configuration read again, peers: {}", self.config.peers.len());
         Ok(())
     }
 }
