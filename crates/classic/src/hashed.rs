@@ -35,6 +35,14 @@ impl Rotation {
         }
     }
 
+    /// The shortest interval under any key.
+    pub fn shortest(self) -> u32 {
+        match self {
+            Rotation::Fixed(seconds) => seconds,
+            Rotation::Randomised { least, .. } => least,
+        }
+    }
+
     /// The longest interval under any key.
     pub fn longest(self) -> u32 {
         match self {

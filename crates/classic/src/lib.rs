@@ -57,5 +57,5 @@ mod vectors;
 
 pub use drops::{DropReason, Drops};
 pub use node::{Action, Node, Received, Unsent};
-pub use stream::{Endpoint, KeyState, StreamStatus};
+pub use stream::{Carried, Endpoint, KeyState, StreamStatus};
 pub use time::UnixTime;

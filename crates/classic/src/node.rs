@@ -14,7 +14,7 @@ use crate::keys::SessionKey;
 use crate::packet;
 use crate::profile::{ConfigError, StreamConfig};
 use crate::routes::Change;
-use crate::stream::{Context, Endpoint, Stream, StreamStatus};
+use crate::stream::{Carried, Context, Endpoint, Stream, StreamStatus};
 use crate::time::UnixTime;
 
 /// What the host is to do.
@@ -98,6 +98,8 @@ pub struct Node {
     last: UnixTime,
     drops: Drops,
     host: Host,
+    /// How often routes or the state of a key exchange may have changed.
+    changes: u64,
 }
 
 impl Node {
@@ -125,7 +127,7 @@ impl Node {
             .enumerate()
             .map(|(index, config)| Stream::new(index, config, now, &mut host.rng))
             .collect();
-        Ok(Node { streams, by_hosts, last: now, drops: Drops::default(), host })
+        Ok(Node { streams, by_hosts, last: now, drops: Drops::default(), host, changes: 0 })
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called next.
@@ -137,6 +139,7 @@ impl Node {
     pub fn handle_timeout(&mut self, now: UnixTime) {
         let set_back = now < self.last;
         self.last = now;
+        self.changes += 1;
         for stream in &mut self.streams {
             stream.handle_timeout(set_back, &mut Context { now, host: &mut self.host });
         }
@@ -201,10 +204,12 @@ impl Node {
             return Received::NotOurs;
         };
         let stream = &mut self.streams[index];
+        let key = stream.key_state();
         let received = match &error {
             Some(error) => stream.receive_error(error, inner).map(|()| true),
             None => stream.receive(&packet, inner, &mut Context { now, host: &mut self.host }),
         };
+        self.changes += u64::from(stream.key_state() != key);
         match received {
             Ok(true) => Received::Packet { stream: index },
             Ok(false) => Received::Handled,
@@ -223,6 +228,17 @@ impl Node {
     /// The ways into all routes that are not given up.
     pub fn endpoints(&self) -> impl Iterator<Item = Endpoint> {
         self.streams.iter().flat_map(Stream::endpoints)
+    }
+
+    /// The routes of a stream, for somebody who carries its packets in the node's place, and is to ask again when
+    /// [`changes`](Self::changes) tells something else.
+    pub fn carried(&self, stream: usize) -> Option<Carried> {
+        self.streams.get(stream).map(Stream::carried)
+    }
+
+    /// A number that grows when what [`carried`](Self::carried) tells may have changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Each stream at a glance, in the order of the configuration.

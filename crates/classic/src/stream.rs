@@ -64,6 +64,18 @@ pub struct StreamStatus {
     pub keys_adopted: u64,
 }
 
+/// The routes of a stream, for somebody who carries its packets in the node's place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Carried {
+    /// The way out, and the flag that goes with it; none before the first round.
+    pub outgoing: Option<(Path, bool)>,
+    /// The ways in that receive.
+    pub incoming: Vec<Path>,
+    /// How far a key exchange has come. While one is under way, what comes in is to be seen by the node: it may decide
+    /// which key is used.
+    pub key: KeyState,
+}
+
 /// What a stream is given with each call.
 pub(crate) struct Context<'a> {
     pub(crate) now: UnixTime,
@@ -130,24 +142,39 @@ impl Stream {
     }
 
     pub(crate) fn status(&self) -> StreamStatus {
-        let (table, _) = self.sending();
-        let path = table.in_use().or(table.newest()).map(|route| route.outgoing);
+        let path = self.way_out().map(|(path, _)| path);
         let tables = self.tables();
         StreamStatus {
             hosts: (self.config.local.address, self.config.remote.address),
             interval: self.present.interval(),
-            key: match (&self.undecided, self.exchange.state()) {
-                (Some(_), _) => KeyState::Undecided,
-                (None, State::Idle) => KeyState::Idle,
-                (None, State::Offered(_)) => KeyState::Offered,
-                (None, State::Agreed(_)) => KeyState::Agreed,
-                (None, State::Accepted(_)) => KeyState::Accepted,
-                (None, State::Confirmed(_)) => KeyState::Confirmed,
-            },
+            key: self.key_state(),
             path: path.map(|path| (path.source, path.destination)),
             routes: tables.map(|table| table.live().len()).sum(),
             keys_adopted: self.keys_adopted,
         }
+    }
+
+    pub(crate) fn carried(&self) -> Carried {
+        let live = self.tables().flat_map(|table| table.live().map(|route| route.incoming));
+        Carried { outgoing: self.way_out(), incoming: live.collect(), key: self.key_state() }
+    }
+
+    pub(crate) fn key_state(&self) -> KeyState {
+        match (&self.undecided, self.exchange.state()) {
+            (Some(_), _) => KeyState::Undecided,
+            (None, State::Idle) => KeyState::Idle,
+            (None, State::Offered(_)) => KeyState::Offered,
+            (None, State::Agreed(_)) => KeyState::Agreed,
+            (None, State::Accepted(_)) => KeyState::Accepted,
+            (None, State::Confirmed(_)) => KeyState::Confirmed,
+        }
+    }
+
+    /// Where packets leave now, and with which flag. A key that was just adopted may have one route yet, which the peer
+    /// has too.
+    fn way_out(&self) -> Option<(Path, bool)> {
+        let (table, flag) = self.sending();
+        table.in_use().or(table.newest()).map(|route| (route.outgoing, flag))
     }
 
     /// The ways into all routes that are not collected yet.
