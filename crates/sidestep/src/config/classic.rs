@@ -26,6 +26,18 @@ const SESSION_KEY: SecretKind = SecretKind {
     form: "a session key is 128 hexadecimal digits, as `openssl rand -hex 64` prints them, the same at both ends",
 };
 
+/// Whether packets of an unencrypted stream are carried in the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum KernelUse {
+    /// If the kernel can.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Or sidestep does not start.
+    Required,
+}
+
 /// A peer of the classic profile: one stream between two hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassicPeer {
@@ -35,6 +47,8 @@ pub struct ClassicPeer {
     pub stream: StreamConfig,
     /// Where the session key came from, and an adopted one is to be stored; None if it stands in the configuration.
     pub session_key_file: Option<PathBuf>,
+    /// Whether its packets are carried in the kernel.
+    pub kernel: KernelUse,
 }
 
 impl Converter<'_> {
@@ -68,6 +82,8 @@ impl Converter<'_> {
         let window = self
             .optional("key_exchange_window", peer.key_exchange_window.as_ref(), |text| value::seconds(text));
 
+        let kernel = self.optional("kernel", peer.kernel.as_ref(), |text| value::kernel(text));
+
         let least = rotation?.unwrap_or(ROTATION);
         let rotation =
             spread?.map_or(Rotation::Fixed(least), |spread| Rotation::Randomised { spread, least });
@@ -87,6 +103,7 @@ impl Converter<'_> {
                 outer_mtu: OUTER_MTU,
             },
             session_key_file: file.map(|file| self.folder().join(file.get_ref())),
+            kernel: kernel?.unwrap_or_default(),
         })
     }
 }
@@ -99,6 +116,14 @@ pub(super) fn check(document: &Document, peers: &[(usize, ClassicPeer)], report:
         let stream = &peer.stream;
         if let Err(error) = stream.check() {
             report.add(finding(error, table));
+        }
+        if peer.kernel == KernelUse::Required && stream.cipher.is_some() {
+            report.add(Finding::error(
+                span(table.kernel.as_ref()),
+                "an encrypted stream cannot be carried in the kernel",
+                "required here",
+                "write cipher = \"none\", or leave `kernel` out",
+            ));
         }
         let span = span(table.remote_address.as_ref());
         let hosts = (stream.local.address, stream.remote.address);

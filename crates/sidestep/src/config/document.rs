@@ -77,6 +77,7 @@ pub(super) struct Peer {
     pub lifetime: Text,
     pub key_exchange: Text,
     pub key_exchange_window: Text,
+    pub kernel: Text,
 }
 
 /// A key that is given, and where.
@@ -105,7 +106,7 @@ impl Peer {
     }
 
     /// The keys that the classic profile alone has.
-    pub(super) fn classic_keys(&self) -> [Given; 11] {
+    pub(super) fn classic_keys(&self) -> [Given; 12] {
         [
             given("local_address", self.local_address.as_ref()),
             given("remote_address", self.remote_address.as_ref()),
@@ -118,6 +119,7 @@ impl Peer {
             given("lifetime", self.lifetime.as_ref()),
             given("key_exchange", self.key_exchange.as_ref()),
             given("key_exchange_window", self.key_exchange_window.as_ref()),
+            given("kernel", self.kernel.as_ref()),
         ]
     }
 }

@@ -23,7 +23,7 @@ use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
 use zeroize::Zeroizing;
 
-pub use classic::ClassicPeer;
+pub use classic::{ClassicPeer, KernelUse};
 pub use report::Report;
 pub use value::parse_duration;
 

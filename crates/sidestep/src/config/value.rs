@@ -8,6 +8,7 @@ use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{HOP_PREFIX_LENGTH, LANES, Padding, ROTATION};
 
 use super::Mode;
+use super::classic::KernelUse;
 use super::document::Cover;
 
 /// What is wrong with a value, and what to do about it.
@@ -85,6 +86,16 @@ pub(super) fn cipher(text: &str) -> Result<Option<Cipher>, Problem> {
         "aes-128-cbc" => Ok(Some(Cipher::Aes128Cbc)),
         "none" => Ok(None),
         _ => problem("not a cipher", r#"write "aes-256-cbc", "aes-128-cbc" or "none""#),
+    }
+}
+
+/// Where packets of a peer of the classic profile are carried.
+pub(super) fn kernel(text: &str) -> Result<KernelUse, Problem> {
+    match text {
+        "auto" => Ok(KernelUse::Auto),
+        "off" => Ok(KernelUse::Off),
+        "required" => Ok(KernelUse::Required),
+        _ => problem("not a choice", r#"write "auto", "off" or "required""#),
     }
 }
 

@@ -171,6 +171,8 @@ struct Daemon {
     /// How peers of the classic profile are, and what was dropped of theirs.
     classic: Vec<ClassicStatus>,
     classic_drops: ::classic::Drops,
+    /// What carries their packets in the kernel, until it is attached.
+    classic_kernel: Option<classic::Loaded>,
     kernel: Option<Kernel>,
     started: Time,
     link_mtu: u16,
@@ -276,6 +278,7 @@ impl Daemon {
             None => (0, None),
         };
         check_limit(&config, capacity)?;
+        let classic_kernel = classic::Loaded::new(&config.classic)?;
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -324,6 +327,7 @@ impl Daemon {
             packet_threads: None,
             classic: Vec::new(),
             classic_drops: ::classic::Drops::default(),
+            classic_kernel,
             kernel: Some(kernel),
             started,
             link_mtu,
@@ -409,7 +413,7 @@ impl Daemon {
 
     /// Starts the thread for peers of the classic profile, if there are some.
     fn start_classic(
-        &self,
+        &mut self,
         options: &UpOptions,
         news: &mpsc::Sender<News>,
         waker: &Waker,
@@ -422,7 +426,8 @@ impl Daemon {
             let _ = news.send(News::Classic(told));
             waker.wake();
         };
-        Classic::start(&self.config, &self.clock, self.link_mtu, &options.state_dir, tell).map(Some)
+        let loaded = self.classic_kernel.take();
+        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, tell).map(Some)
     }
 
     fn run(

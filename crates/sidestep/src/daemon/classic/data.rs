@@ -24,6 +24,19 @@ pub(in super::super) struct Traffic {
     pub(in super::super) rx_bytes: u64,
 }
 
+impl std::ops::Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Traffic {
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_bytes: self.tx_bytes + other.tx_bytes,
+            rx_packets: self.rx_packets + other.rx_packets,
+            rx_bytes: self.rx_bytes + other.rx_bytes,
+        }
+    }
+}
+
 pub(super) struct DataPath {
     pub(super) queue: tun::Queue,
     /// Hashed addresses of this side.

@@ -99,6 +99,7 @@ mod tests {
                 outer_mtu: 1500,
             },
             session_key_file: None,
+            kernel: crate::config::KernelUse::Auto,
         }
     }
 

@@ -7,6 +7,7 @@
 //! options that no kernel knows never reach one.
 
 mod data;
+mod kernel;
 mod keys;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -27,6 +28,8 @@ use super::clock::Clock;
 use crate::config::{ClassicPeer, Config};
 use data::DataPath;
 pub(super) use data::Traffic;
+use kernel::KernelPath;
+pub(super) use kernel::Loaded;
 use keys::StoredKeys;
 
 /// How often the clock is looked at, which somebody may have set.
@@ -61,9 +64,10 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    /// Makes the device, and starts the thread, which tells how it is every second.
+    /// Makes the device, attaches what was loaded for it, and starts the thread, which tells how it is every second.
     pub(super) fn start(
         config: &Config,
+        loaded: Option<Loaded>,
         clock: &Clock,
         link_mtu: u16,
         state_dir: &Path,
@@ -94,6 +98,7 @@ impl Classic {
             netlink.add_route(&route)?;
             netlink.set_route_mtu(&mut route, Some((*mtu).into()))?;
         }
+        let kernel = loaded.map(|loaded| loaded.attach(&peers, device.index)).transpose()?.flatten();
         let (end, ended) = mpsc::channel();
         let (waker, poller) = (Waker::new()?, Poller::new()?);
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -107,6 +112,8 @@ impl Classic {
             made: vec![0; peers.len()],
             index: device.index,
             path: DataPath::new(queue, device.offloads, source, &mtus),
+            kernel,
+            seen: 0,
             peers,
             netlink,
             poller,
@@ -151,6 +158,9 @@ struct Thread {
     made: Vec<u64>,
     index: u32,
     path: DataPath,
+    kernel: Option<KernelPath>,
+    /// What the node had told of changes when the kernel was last told.
+    seen: u64,
     netlink: Netlink,
     poller: Poller,
     waker: Waker,
@@ -174,6 +184,10 @@ impl Thread {
                 self.act(action);
             }
             self.path.write();
+            if let Some(kernel) = self.kernel.as_mut().filter(|_| self.node.changes() != self.seen) {
+                kernel.refresh(&self.node, &mut self.netlink);
+                self.seen = self.node.changes();
+            }
             let next = self.node.deadline().min(told.after(LOOK_AT_CLOCK));
             let left = Duration::from_millis(next.millis().saturating_sub(now.millis()));
             self.poller.wait(&mut events, Some(left))?;
@@ -223,12 +237,15 @@ impl Thread {
     }
 
     fn status(&self, now: UnixTime) -> Told {
-        let peers = self.node.status().zip(&self.path.traffic).zip(&self.made);
-        let status = |((stream, traffic), made): ((StreamStatus, &Traffic), &u64)| ClassicStatus {
+        let in_kernel =
+            |stream| self.kernel.as_ref().map(|kernel| kernel.traffic(stream)).unwrap_or_default();
+        let traffic = self.path.traffic.iter().enumerate().map(|(stream, own)| *own + in_kernel(stream));
+        let peers = self.node.status().zip(traffic).zip(&self.made);
+        let status = |((stream, traffic), made): ((StreamStatus, Traffic), &u64)| ClassicStatus {
             salt: now.secs() / stream.interval.max(1),
             // The first two are made at once, one for now and one for the next interval.
             rotations: made.saturating_sub(2),
-            traffic: *traffic,
+            traffic,
             stream,
         };
         Told::Status(peers.map(status).collect(), self.node.drops().clone())

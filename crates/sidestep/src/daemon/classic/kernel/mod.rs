@@ -1,0 +1,279 @@
+//! Packets of unencrypted streams, carried in the kernel (docs/classic.md section 17): what a program at the device needs
+//! to know is kept as the node has it.
+
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::net::Ipv6Addr;
+
+use classic::routes::Path;
+use classic::{Carried, KeyState, Node};
+use linux::bpf::attach::{Attachment, Direction, attach_to_own};
+use linux::bpf::{Map, Program, ProgramKind};
+use linux::netlink::Netlink;
+use tracing::{debug, info};
+use wire::{ipv6, protocol, udp};
+
+use super::data::Traffic;
+use crate::config::{ClassicPeer, KernelUse};
+use program::{INCOMING, KEY, OUTGOING, Tables, at};
+
+/// Routes of a stream beyond those that a lifetime holds: one ahead, and those of a session key that ends.
+const MORE_ROUTES: u32 = 8;
+/// What fits where there is no interface that says otherwise.
+const NO_LIMIT: u32 = u16::MAX as u32;
+
+/// The program, loaded, for whoever may attach it later with less privilege.
+pub(in super::super) struct Loaded {
+    tables: Tables,
+    program: Program,
+    required: bool,
+}
+
+impl Loaded {
+    /// Loads the program, if there is a stream for it. Needs CAP_BPF.
+    ///
+    /// # Errors
+    /// Why this kernel cannot do it, where a peer has `kernel = "required"`.
+    pub(in super::super) fn new(peers: &[ClassicPeer]) -> linux::Result<Option<Self>> {
+        let streams: Vec<_> = peers.iter().filter(|peer| may_carry(peer)).map(|peer| &peer.stream).collect();
+        if streams.is_empty() {
+            return Ok(None);
+        }
+        let routes = streams
+            .iter()
+            .map(|stream| 2 * (stream.lifetime / stream.rotation.shortest().max(1) + MORE_ROUTES));
+        let required = peers.iter().any(|peer| peer.kernel == KernelUse::Required);
+        let loaded = Tables::new(peers.len() as u32, routes.sum()).and_then(|tables| {
+            let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, 0))?;
+            Ok(Loaded { tables, program, required })
+        });
+        or_without(loaded, required)
+    }
+
+    /// Attaches it to the device. It carries nothing before the first [`refresh`](KernelPath::refresh).
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn attach(self, peers: &[ClassicPeer], device: u32) -> linux::Result<Option<KernelPath>> {
+        let attached = attach_to_own(&self.program, device, Direction::Egress);
+        let Some(attachment) = or_without(attached, self.required)? else { return Ok(None) };
+        let may = peers.iter().enumerate().filter(|(_, peer)| may_carry(peer));
+        let streams =
+            may.map(|(index, peer)| (index, [peer.stream.local.address, peer.stream.remote.address]));
+        let path = KernelPath {
+            tables: self.tables,
+            _attachment: attachment,
+            device,
+            streams: streams.collect(),
+            outgoing: Written::default(),
+            incoming: Written::default(),
+        };
+        info!("{} unencrypted stream(s) are carried in the kernel", path.streams.len());
+        Ok(Some(path))
+    }
+}
+
+fn may_carry(peer: &ClassicPeer) -> bool {
+    peer.kernel != KernelUse::Off && peer.stream.cipher.is_none()
+}
+
+/// What went wrong is an error where it is required.
+fn or_without<T>(result: linux::Result<T>, required: bool) -> linux::Result<Option<T>> {
+    match result {
+        Err(error) if !required => {
+            info!("unencrypted streams are not carried in the kernel: {error}");
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
+/// The program, attached, and what it knows.
+pub(super) struct KernelPath {
+    tables: Tables,
+    _attachment: Attachment,
+    /// The device that it is attached to.
+    device: u32,
+    /// Which streams it may carry, by their places; their hosts.
+    streams: Vec<(usize, [Ipv6Addr; 2])>,
+    outgoing: Written<OUTGOING>,
+    incoming: Written<INCOMING>,
+}
+
+impl KernelPath {
+    /// Writes down the routes that the node has now, and where they lead.
+    pub(super) fn refresh(&mut self, node: &Node, netlink: &mut Netlink) {
+        let (mut outgoing, mut incoming) = (HashMap::new(), HashMap::new());
+        for (stream, hosts) in &self.streams {
+            let Some(carried) = node.carried(*stream) else { continue };
+            // A key exchange is the node's: what comes in may decide it.
+            if carried.key != KeyState::Idle {
+                continue;
+            }
+            self.add_stream(*stream, *hosts, &carried, netlink, &mut outgoing, &mut incoming);
+        }
+        self.outgoing.change(outgoing, &self.tables.outgoing);
+        self.incoming.change(incoming, &self.tables.incoming);
+    }
+
+    fn add_stream(
+        &self,
+        stream: usize,
+        [local, remote]: [Ipv6Addr; 2],
+        carried: &Carried,
+        netlink: &mut Netlink,
+        outgoing: &mut HashMap<[u8; KEY], [u8; OUTGOING]>,
+        incoming: &mut HashMap<[u8; KEY], [u8; INCOMING]>,
+    ) {
+        if let Some((path, flag)) = &carried.outgoing
+            && let Some(way) = self.way_to(path.destination.address, netlink)
+            && way.interface != 0
+        {
+            outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag, (local, remote)));
+        }
+        if let Some(way) = self.way_to(local, netlink) {
+            for path in &carried.incoming {
+                let key = key(path.source.address, path.destination.address);
+                incoming.insert(key, incoming_value(stream, &way, path, (remote, local)));
+            }
+        }
+    }
+
+    /// What it has carried of a stream.
+    pub(super) fn traffic(&self, stream: usize) -> Traffic {
+        let counted = self.tables.counters.sum(&(stream as u32).to_ne_bytes());
+        match counted.as_deref() {
+            Ok(&[tx_packets, tx_bytes, rx_packets, rx_bytes]) => {
+                Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes }
+            }
+            _ => Traffic::default(),
+        }
+    }
+
+    /// How packets leave for an address. None: the stack is to say what becomes of them.
+    fn way_to(&self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
+        let hop = netlink.route_to(address.into()).ok()??;
+        if hop.local {
+            return Some(Way { interface: 0, mtu: NO_LIMIT });
+        }
+        let link = netlink.link_by_index(hop.index).ok()??;
+        let mtu = hop.mtu.unwrap_or(NO_LIMIT).min(link.mtu);
+        (link.running && hop.index != self.device).then_some(Way { interface: hop.index, mtu })
+    }
+}
+
+/// How packets leave.
+struct Way {
+    /// The interface; 0: into this host.
+    interface: u32,
+    /// The largest packet.
+    mtu: u32,
+}
+
+impl Way {
+    fn write(&self, stream: usize, value: &mut [u8]) {
+        put(value, at::INTERFACE, &self.interface.to_ne_bytes());
+        put(value, at::STREAM, &(stream as u32).to_ne_bytes());
+        put(value, at::MTU, &self.mtu.to_ne_bytes());
+    }
+}
+
+fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
+    value[at as usize..][..bytes.len()].copy_from_slice(bytes);
+}
+
+fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
+    let mut key = [0; KEY];
+    put(&mut key, 0, &source.octets());
+    put(&mut key, 16, &destination.octets());
+    key
+}
+
+fn outgoing_value(
+    stream: usize,
+    way: &Way,
+    path: &Path,
+    flag: bool,
+    (local, remote): (Ipv6Addr, Ipv6Addr),
+) -> [u8; OUTGOING] {
+    const HOP_LIMIT: u8 = 64;
+    let (source, destination) = (path.source.address, path.destination.address);
+    let header = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_length: 0,
+        next_header: protocol::UDP,
+        hop_limit: HOP_LIMIT,
+        source,
+        destination,
+    };
+    let udp = udp::Header {
+        source_port: path.source.source_port(flag),
+        destination_port: path.destination.port,
+        length: 0,
+        checksum: 0,
+    };
+    let mut value = [0; OUTGOING];
+    way.write(stream, &mut value);
+    put(&mut value, at::HEADERS, &header.to_bytes());
+    put(&mut value, at::HEADERS + ipv6::HEADER_LEN as i16, &udp.to_bytes());
+    // Of the outer pseudo-header and header what is known, less the addresses of the inner pseudo-header.
+    let sum = words(&source.octets()) + words(&destination.octets()) + words(&udp.to_bytes());
+    let sum = sum + words(&u16::from(protocol::UDP).to_be_bytes());
+    let less = [local, remote].map(|address| words(&(!u128::from(address)).to_be_bytes()));
+    put(&mut value, at::SUM, &(sum + less[0] + less[1]).to_ne_bytes());
+    value
+}
+
+fn incoming_value(
+    stream: usize,
+    way: &Way,
+    path: &Path,
+    (remote, local): (Ipv6Addr, Ipv6Addr),
+) -> [u8; INCOMING] {
+    let mut value = [0; INCOMING];
+    way.write(stream, &mut value);
+    put(&mut value, at::ADDRESSES, &key(remote, local));
+    put(&mut value, at::PORTS, &path.source.source_port(false).to_be_bytes());
+    put(&mut value, at::PORTS + 2, &path.destination.port.to_be_bytes());
+    value
+}
+
+/// The sum of 16-bit words as they are in memory.
+fn words(bytes: &[u8]) -> u32 {
+    bytes.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_ne_bytes(*word))).sum()
+}
+
+/// What was written to a map.
+struct Written<const VALUE: usize>(HashMap<[u8; KEY], [u8; VALUE]>);
+
+impl<const VALUE: usize> Default for Written<VALUE> {
+    fn default() -> Self {
+        Written(HashMap::new())
+    }
+}
+
+impl<const VALUE: usize> Written<VALUE> {
+    /// Makes the map what it is to be. What cannot be written is not carried in the kernel.
+    fn change(&mut self, wanted: HashMap<[u8; KEY], [u8; VALUE]>, map: &Map) {
+        self.0.retain(|key, _| {
+            let stays = wanted.contains_key(key);
+            if !stays && let Err(error) = map.remove(key) {
+                debug!("a route stays in the kernel: {error}");
+            }
+            stays
+        });
+        for (key, value) in wanted {
+            if self.0.get(&key) == Some(&value) {
+                continue;
+            }
+            match map.set(&key, &value) {
+                Ok(()) => drop(self.0.insert(key, value)),
+                Err(error) => debug!("a route is not in the kernel: {error}"),
+            }
+        }
+    }
+}
