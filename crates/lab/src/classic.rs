@@ -32,13 +32,15 @@ pub struct Settings {
     pub rotation: u32,
     /// Interval and window of key exchanges, seconds; none are made without.
     pub key_exchange: Option<(u32, u32)>,
+    /// As the configuration has it: `auto`, `off` or `required`. The reference has no such thing.
+    pub kernel: &'static str,
     /// The node in Python, in place of the program; the folder that it is in.
     pub reference: Option<PathBuf>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { cipher: "none".into(), rotation: 10, key_exchange: None, reference: None }
+        Settings { cipher: "none".into(), rotation: 10, key_exchange: None, kernel: "off", reference: None }
     }
 }
 
@@ -117,7 +119,7 @@ fn key() -> String {
 }
 
 fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error> {
-    let Settings { cipher, rotation, key_exchange, .. } = settings;
+    let Settings { cipher, rotation, key_exchange, kernel, .. } = settings;
     let [own, other] = [site, site.other()].map(Site::host);
     let exchange = key_exchange.map_or("key_exchange = \"off\"\n".to_owned(), |(interval, window)| {
         format!("key_exchange = \"{interval}s\"\nkey_exchange_window = \"{window}s\"\n")
@@ -125,7 +127,7 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
     let text = format!(
         "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\nprofile = \"classic\"\n\
          local_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\ncipher = \"{cipher}\"\n\
-         rotation = \"{rotation}s\"\n{exchange}",
+         rotation = \"{rotation}s\"\nkernel = \"{kernel}\"\n{exchange}",
         key()
     );
     let path = file(lab, site, "toml");

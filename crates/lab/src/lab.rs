@@ -40,6 +40,7 @@ pub struct Builder {
     pub(crate) middle_mtu: Option<u16>,
     pub(crate) filter_too_big: bool,
     pub(crate) whole_packets: bool,
+    pub(crate) offloads: bool,
     pub(crate) sit: bool,
 }
 
@@ -146,6 +147,13 @@ impl Builder {
         self
     }
 
+    /// Without them no interface takes or makes super-packets, or leaves checksums to the next one: every packet is
+    /// carried by itself, as without such hardware. Default with them.
+    pub fn offloads(mut self, offloads: bool) -> Self {
+        self.offloads = offloads;
+        self
+    }
+
     /// Uses the kernel's `sit` for the 6in4 tunnel in place of our own process. Default no.
     pub fn sit(mut self, sit: bool) -> Self {
         self.sit = sit;
@@ -235,6 +243,7 @@ impl Lab {
             middle_mtu: None,
             filter_too_big: false,
             whole_packets: false,
+            offloads: true,
             sit: false,
         }
     }

@@ -94,6 +94,18 @@ impl Namespace {
         Ok(())
     }
 
+    /// The names of its virtual Ethernet interfaces.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn ethernet_interfaces(&self) -> Result<Vec<String>, Error> {
+        let output =
+            check(Command::new("ip").args(["-n", &self.name, "-o", "link", "show", "type", "veth"]))?;
+        // "2: eth@if3: <BROADCAST,…"
+        let name = |line: &str| Some(line.split_whitespace().nth(1)?.split(['@', ':']).next()?.to_owned());
+        Ok(text(&output).lines().filter_map(name).collect())
+    }
+
     /// Turns every segmentation and checksum offload of an interface off, so that each packet is on
     /// the wire as it would be on a cable.
     ///

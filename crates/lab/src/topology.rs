@@ -279,6 +279,14 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
     for (node, interface) in honest_interfaces(options, shape) {
         options.namespace(node).offloads_off(interface)?;
     }
+    if !options.offloads {
+        for node in shape.nodes() {
+            let namespace = options.namespace(node);
+            for interface in namespace.ethernet_interfaces()? {
+                namespace.offloads_off(&interface)?;
+            }
+        }
+    }
     Ok(())
 }
 

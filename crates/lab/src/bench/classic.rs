@@ -16,19 +16,17 @@ pub(crate) struct Classic {
 }
 
 impl Classic {
-    /// Unencrypted and encrypted, and the reference.
+    /// Unencrypted, in user space and in the kernel, and encrypted; and the reference.
     pub(crate) fn kinds(rotation: &str) -> Vec<Self> {
         let rotation = seconds(rotation);
-        let one = |name, cipher: &str, reference| Self {
-            name,
-            settings: Settings { cipher: cipher.into(), rotation, reference, ..Settings::default() },
-            nodes: None,
-        };
+        let ours = Settings { rotation, ..Settings::default() };
+        let one = |name, settings| Self { name, settings, nodes: None };
         vec![
-            one("classic", "none", None),
-            one("classic-encrypted", "aes-256-cbc", None),
+            one("classic", ours.clone()),
+            one("classic-kernel", Settings { kernel: "required", ..ours.clone() }),
+            one("classic-encrypted", Settings { cipher: "aes-256-cbc".into(), ..ours.clone() }),
             // Below the folder that the program was started in.
-            one("classic-python", "none", Some(PathBuf::from("reference"))),
+            one("classic-python", Settings { reference: Some(PathBuf::from("reference")), ..ours }),
         ]
     }
 }
@@ -52,8 +50,12 @@ impl Contender for Classic {
     }
 
     fn about(&self) -> String {
-        let Settings { cipher, rotation, reference, .. } = &self.settings;
-        let what = if reference.is_some() { "the classic profile in Python" } else { "the classic profile" };
+        let Settings { cipher, rotation, reference, kernel, .. } = &self.settings;
+        let what = match (reference, *kernel) {
+            (Some(_), _) => "the classic profile in Python",
+            (None, "off") => "the classic profile",
+            (None, _) => "the classic profile in the kernel",
+        };
         let cipher = if cipher == "none" { "unencrypted" } else { cipher };
         format!("{what}, {cipher}, rotation {rotation}s")
     }

@@ -71,6 +71,9 @@ pub struct Options {
     /// Rotation interval of Sidestep
     #[arg(long, default_value = "10s")]
     rotation: String,
+    /// No segmentation, receive and checksum offload on any interface: each packet is carried by itself
+    #[arg(long)]
+    no_offloads: bool,
     /// How many peers one gateway gets in the part about many peers [default: 1,100,1000,10000, quick 1,1000]
     #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
     peers: Vec<u32>,
@@ -119,12 +122,13 @@ impl Options {
     fn settings(&self) -> String {
         let lengths = self.lengths();
         format!(
-            "{} repetitions; {} s of TCP, {} ms for each trial of a UDP rate, {} flooded and {} paced echoes",
+            "{} repetitions; {} s of TCP, {} ms for each trial of a UDP rate, {} flooded and {} paced echoes{}",
             self.repetitions(),
             lengths.tcp,
             lengths.trial.as_millis(),
             lengths.echoes,
-            lengths.echoes / 2
+            lengths.echoes / 2,
+            if self.no_offloads { "; no offloads on any interface" } else { "" }
         )
     }
 }

@@ -82,7 +82,9 @@ pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Resul
         }
         let entry = Entry { name: contender.name().to_owned(), about: contender.about() };
         eprintln!("starting {}: {}", entry.name, entry.about);
-        let builder = Lab::builder(program).prefix(&format!("{}{number}", options.prefix));
+        let builder = Lab::builder(program)
+            .prefix(&format!("{}{number}", options.prefix))
+            .offloads(!options.no_offloads);
         match Running::start(contender, builder) {
             Ok(one) => {
                 running.push(one);
@@ -205,8 +207,10 @@ fn many_peers(
             }
             eprint!("{name} with {peers} peers: ");
             let _ = std::io::stderr().flush();
-            let builder =
-                Lab::builder(program).prefix(&format!("{}p", options.prefix)).rotation(&options.rotation);
+            let builder = Lab::builder(program)
+                .prefix(&format!("{}p", options.prefix))
+                .rotation(&options.rotation)
+                .offloads(!options.no_offloads);
             let measured = peers::measure(contender.as_mut(), builder, peers);
             if stop.load(Ordering::Relaxed) {
                 results.interrupted =

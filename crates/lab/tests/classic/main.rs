@@ -66,14 +66,14 @@ impl Scene {
     }
 
     /// The program's configuration for the other end.
-    fn write_configuration(&self, cipher: &str, key: &SessionKey) -> PathBuf {
+    fn write_configuration(&self, cipher: &str, kernel: &str, key: &SessionKey) -> PathBuf {
         let path = self.folder.path().join("a.toml");
         let [own, other] = HOSTS;
         let text = format!(
             "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"mt\"\n\n[[peer]]\nname = \"b\"\nprofile = \"classic\"\n\
              local_address = \"{own}\"\nlocal_mac = \"00:ab:cd:11:22:01\"\n\
              remote_address = \"{other}\"\nremote_mac = \"00:ab:cd:11:22:02\"\n\
-             session_key = \"{}\"\ncipher = \"{cipher}\"\nrotation = \"1s\"\n\
+             session_key = \"{}\"\ncipher = \"{cipher}\"\nkernel = \"{kernel}\"\nrotation = \"1s\"\n\
              key_exchange = \"8s\"\nkey_exchange_window = \"1s\"\n",
             *key.to_hex()
         );
@@ -152,7 +152,7 @@ impl Drop for Scene {
 }
 
 /// Both sides ping each other with packets of 948 bytes; none is lost, addresses and keys change meanwhile.
-fn interoperate(prefix: &str, cipher: &str) {
+fn interoperate(prefix: &str, cipher: &str, kernel: &str) {
     let python = Command::new("python3").args(["-c", "import cryptography"]).output();
     let python = python.is_ok_and(|run| run.status.success());
     let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
@@ -164,7 +164,7 @@ fn interoperate(prefix: &str, cipher: &str) {
     let scene = Scene::new(prefix);
     let key = SessionKey::from_bytes(std::array::from_fn(|i| i as u8));
     let ini = scene.write_files(cipher, &key);
-    let configuration = scene.write_configuration(cipher, &key);
+    let configuration = scene.write_configuration(cipher, kernel, &key);
     let (reference, daemon) = (scene.start_reference(&ini), scene.start_program(&program, &configuration));
     scene.has(0, HOSTS[0], "mt-c");
     scene.has(1, HOSTS[1], "classic");
@@ -210,15 +210,20 @@ fn interoperate(prefix: &str, cipher: &str) {
 
 #[test]
 fn unencrypted() {
-    interoperate("cln", "none");
+    interoperate("cln", "none", "off");
+}
+
+#[test]
+fn unencrypted_in_the_kernel() {
+    interoperate("clk", "none", "required");
 }
 
 #[test]
 fn encrypted_with_aes_256() {
-    interoperate("cl256", "aes-256-cbc");
+    interoperate("cl256", "aes-256-cbc", "auto");
 }
 
 #[test]
 fn encrypted_with_aes_128() {
-    interoperate("cl128", "aes-128-cbc");
+    interoperate("cl128", "aes-128-cbc", "auto");
 }
