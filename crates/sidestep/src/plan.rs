@@ -10,7 +10,7 @@ use classic::profile::KeyExchange;
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::rendezvous::Tier;
 
-use crate::config::{ClassicPeer, Config};
+use crate::config::{ClassicPeer, Config, Mode};
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 pub const OTHER_FILES: u64 = 96;
@@ -123,9 +123,23 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
     if config.is_classic() {
         return Ok(());
     }
-    let prefix = node.hop_prefix;
+    let prefix = match node.mode {
+        Mode::Routed => node.hop_prefix.to_string(),
+        Mode::Host => "the prefix of the link".to_owned(),
+    };
     writeln!(text, "Identity  be {}, the public key to give to peers", node.private_key.public())?;
     writeln!(text, "Hopping   take outer addresses from {prefix} on {}", node.external)?;
+    if node.mode == Mode::Host {
+        writeln!(
+            text,
+            "          take all IPv6 of {0} over: the kernel has no address there",
+            node.external
+        )?;
+        writeln!(
+            text,
+            "          solicit routers without saying who asks, and move when the network changes"
+        )?;
+    }
     if node.on_link {
         writeln!(text, "          answer neighbor solicitations for the open ones, nothing else")?;
     } else {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
@@ -41,6 +41,9 @@ pub enum Via {
         mtu: Option<u32>,
         /// Among routes to the same destination the lowest one is taken; the kernel's default without.
         metric: Option<u32>,
+        /// Only for packets from there; that goes before the metric (needs CONFIG_IPV6_SUBTREES).
+        #[serde(default)]
+        source: Option<Ipv6Net>,
     },
 }
 
@@ -69,7 +72,7 @@ impl Route {
     /// The destination is behind an interface.
     #[must_use]
     pub fn device(destination: IpNet, index: u32) -> Self {
-        Self { destination, via: Via::Link { index, gateway: None, mtu: None, metric: None } }
+        Self { destination, via: Via::Link { index, gateway: None, mtu: None, metric: None, source: None } }
     }
 
     /// The same route, whatever its MTU: what it takes to find it.
@@ -87,12 +90,13 @@ impl std::fmt::Display for Route {
         let destination = self.destination;
         match &self.via {
             Via::Local => write!(f, "local {destination} dev lo"),
-            Via::Link { index, gateway, mtu, metric } => {
+            Via::Link { index, gateway, mtu, metric, source } => {
                 write!(f, "{destination} dev {index}")?;
                 let gateway = gateway.map(|gateway| format!(" via {gateway}"));
                 let mtu = mtu.map(|mtu| format!(" mtu {mtu}"));
                 let metric = metric.map(|metric| format!(" metric {metric}"));
-                [gateway, mtu, metric].into_iter().flatten().try_for_each(|part| f.write_str(&part))
+                let source = source.map(|source| format!(" from {source}"));
+                [source, gateway, mtu, metric].into_iter().flatten().try_for_each(|part| f.write_str(&part))
             }
         }
     }
@@ -205,7 +209,11 @@ fn route_message(route: &Route) -> RouteMessage {
             header.scope = RouteScope::Host;
             attributes.push(RouteAttribute::Oif(LOOPBACK));
         }
-        Via::Link { index, gateway, mtu, metric } => {
+        Via::Link { index, gateway, mtu, metric, source } => {
+            if let Some(source) = source {
+                header.source_prefix_length = source.prefix_len();
+                attributes.push(RouteAttribute::Source(source.network().into()));
+            }
             header.kind = RouteType::Unicast;
             header.table = RouteHeader::RT_TABLE_MAIN;
             header.scope = match gateway {
@@ -229,7 +237,7 @@ fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
     if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
         return None;
     }
-    let (mut index, mut gateway, mut mtu, mut metric) = (0, None, None, None);
+    let (mut index, mut gateway, mut mtu, mut metric, mut source) = (0, None, None, None, None);
     let mut destination = if message.header.address_family == netlink_packet_route::AddressFamily::Inet6 {
         IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)
     } else {
@@ -242,13 +250,16 @@ fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
             RouteAttribute::Gateway(address) => gateway = ip_address(&address),
             RouteAttribute::Metrics(metrics) => mtu = mtu_of(&metrics),
             RouteAttribute::Priority(priority) => metric = Some(priority),
+            RouteAttribute::Source(RouteAddress::Inet6(from)) => {
+                source = Ipv6Net::new(from, message.header.source_prefix_length).ok();
+            }
             _ => {}
         }
     }
     let destination = IpNet::new(destination, message.header.destination_prefix_length).ok()?;
     let via = match message.header.kind {
         RouteType::Local => Via::Local,
-        RouteType::Unicast => Via::Link { index, gateway, mtu, metric },
+        RouteType::Unicast => Via::Link { index, gateway, mtu, metric, source },
         _ => return None,
     };
     Some(Route { destination, via })

@@ -52,7 +52,7 @@ fn routes_are_made_found_and_removed() {
         netlink.add_address(index, "192.0.2.1/24".parse().unwrap(), false).unwrap();
         let through = |destination: &str, gateway: Option<IpAddr>, mtu| Route {
             destination: destination.parse().unwrap(),
-            via: Via::Link { index, gateway, mtu, metric: None },
+            via: Via::Link { index, gateway, mtu, metric: None, source: None },
         };
         let routes = [
             through("2001:db8:b::/48", None, Some(1400)),

@@ -128,7 +128,7 @@ fn a_route_is_found_again_after_its_mtu_has_changed() {
         let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
         let (mut journal, _) = Journal::open(&path, &mut netlink).unwrap();
         for destination in ["198.51.100.0/24", "203.0.113.0/24", "2001:db8:b::/48", "2001:db8:c::/48"] {
-            let via = Via::Link { index, gateway: None, mtu: Some(1400), metric: None };
+            let via = Via::Link { index, gateway: None, mtu: Some(1400), metric: None, source: None };
             let mut route = Route { destination: destination.parse().unwrap(), via };
             journal.add_route(&mut netlink, route.clone()).unwrap();
             netlink.set_route_mtu(&mut route, Some(1300)).unwrap();

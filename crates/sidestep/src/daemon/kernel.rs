@@ -28,9 +28,6 @@ const OVERHEAD: u16 = 39;
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
 
-/// Metric of a default route that others go before.
-const LAST: u32 = 0xffff;
-
 /// What the kernel thread is told.
 pub(super) enum Command {
     Open {
@@ -576,10 +573,10 @@ impl Kernel {
                     if link.up != self.link.up {
                         info!("{} is {}", link.name, if link.up { "up" } else { "down" });
                     }
-                    let came = link.running && !self.link.running;
+                    let changed = link.running != self.link.running;
                     self.link = link;
-                    if came {
-                        self.link_came();
+                    if changed {
+                        self.carrier_changed();
                     }
                     tell(Outcome::LinkMtu(self.link_mtu()));
                 }
@@ -589,11 +586,13 @@ impl Kernel {
         }
     }
 
-    /// The link is there again, and may lead somewhere else: until a router tells where, nothing is sent from addresses of
-    /// the last network.
-    fn link_came(&mut self) {
+    /// The link is lost, or there again and may lead somewhere else: until a router tells where, nothing is sent from
+    /// addresses of the last network.
+    fn carrier_changed(&mut self) {
         let Some(uplink) = &mut self.uplink else { return };
-        uplink.link_up();
+        if self.link.running {
+            uplink.link_up();
+        }
         if let Err(error) = self.leave() {
             debug!("{error}");
         }
@@ -611,14 +610,14 @@ impl Kernel {
     }
 }
 
-/// The ways that lead into a network and out of it. Only endpoints take them, which are bound to the interface: for all
-/// others a route into the tunnel goes before.
+/// The ways that lead into a network and out of it, for addresses of that network only: what would still be sent from the
+/// last one's stays here.
 fn routes_of(network: &Network, index: u32) -> impl Iterator<Item = Route> {
-    let route = |destination: Ipv6Net, gateway: Option<IpAddr>, metric| Route {
+    let source = Some(network.prefix);
+    let route = move |destination: Ipv6Net, gateway: Option<IpAddr>| Route {
         destination: IpNet::V6(destination),
-        via: Via::Link { index, gateway, mtu: None, metric },
+        via: Via::Link { index, gateway, mtu: None, metric: None, source },
     };
-    let default =
-        network.router.map(|router| route(Ipv6Net::default(), Some(router.address.into()), Some(LAST)));
-    std::iter::once(route(network.prefix, None, None)).chain(default)
+    let default = network.router.map(|router| route(Ipv6Net::default(), Some(router.address.into())));
+    std::iter::once(route(network.prefix, None)).chain(default)
 }
