@@ -155,6 +155,9 @@ pub enum LabCommand {
         /// Take packets of several datagrams uncut
         #[arg(long)]
         batched: bool,
+        /// Report the latency of every datagram
+        #[arg(long)]
+        each: bool,
     },
     /// Write an interface's packets to a pcap file
     #[command(hide = true)]
@@ -314,8 +317,8 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
                 Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()))?;
             print_json(&udp_stream::send(to, rate, size, duration, batched, &stop_flag()?)?)
         }
-        LabCommand::UdpReceive { listen, batched } => {
-            print_json(&udp_stream::receive(listen, batched, &stop_flag()?, std::io::stdout())?)
+        LabCommand::UdpReceive { listen, batched, each } => {
+            print_json(&udp_stream::receive(listen, batched, each, &stop_flag()?, std::io::stdout())?)
         }
         LabCommand::Capture { interface, file } => {
             capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)

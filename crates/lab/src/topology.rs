@@ -36,6 +36,11 @@ pub enum Topology {
     Tunneled,
 }
 
+impl Topology {
+    /// All that there are.
+    pub const ALL: [Self; 3] = [Self::Routed, Self::Switched, Self::Tunneled];
+}
+
 /// One of the two sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Site {
@@ -83,6 +88,16 @@ impl Site {
         match self {
             Self::A => ["2001:db8:a::/64", "10.0.1.0/24"],
             Self::B => ["2001:db8:b::/64", "10.0.2.0/24"],
+        }
+    }
+
+    /// The address that its gateway has outside, besides those that move.
+    pub(crate) fn outer(self, topology: Topology) -> String {
+        let letter = self.letter();
+        if topology == Topology::Switched {
+            format!("2001:db8:f0::{letter}")
+        } else {
+            format!("2001:db8:f{letter}::2")
         }
     }
 

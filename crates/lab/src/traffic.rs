@@ -32,6 +32,8 @@ pub struct UdpOptions {
     pub ipv4: bool,
     /// Datagrams that leave together are one packet to the kernel.
     pub batched: bool,
+    /// Report the latency of every datagram.
+    pub each: bool,
 }
 
 impl Default for UdpOptions {
@@ -44,6 +46,7 @@ impl Default for UdpOptions {
             port: 4242,
             ipv4: false,
             batched: false,
+            each: false,
         }
     }
 }
@@ -78,7 +81,8 @@ impl UdpStream {
         let target = SocketAddr::new(address, options.port).to_string();
         let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
         let batched: &[&str] = if options.batched { &["--batched"] } else { &[] };
-        let words = [&["udp-receive", "--listen", &target], batched].concat();
+        let each: &[&str] = if options.each { &["--each"] } else { &[] };
+        let words = [&["udp-receive", "--listen", &target], batched, each].concat();
         let receiver = start_fresh(lab.own_command(to.host_node(), &words)?, &log("receiver"))?;
         wait_listening(&receiver, "udp", options.port)?;
         let (rate, size) = (options.rate.to_string(), options.size.to_string());
@@ -242,6 +246,9 @@ pub struct PingReport {
     pub avg_ms: f64,
     /// Slowest.
     pub max_ms: f64,
+    /// Standard deviation.
+    #[serde(default)]
+    pub mdev_ms: f64,
 }
 
 /// Pings from one host to the other.
@@ -338,15 +345,15 @@ fn ping_command(lab: &Lab, options: PingOptions, summary_only: bool) -> Result<C
 
 /// Reads ping's summary: `5 packets transmitted, 4 received, +1 duplicates, 20% packet loss, time 4ms` and
 /// `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.05 ms`.
-fn ping_report(text: &str) -> Option<PingReport> {
+pub(crate) fn ping_report(text: &str) -> Option<PingReport> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let number_before = |word: &str| {
         let part = counts.split(',').find(|part| part.contains(word))?;
         part.trim().trim_start_matches('+').split(' ').next()?.parse::<u64>().ok()
     };
-    let mut times = [0.0; 3];
+    let mut times = [0.0; 4];
     if let Some(line) = text.lines().find(|line| line.starts_with("rtt")) {
-        let values = line.split(" = ").nth(1)?.split('/');
+        let values = line.split(" = ").nth(1)?.split(['/', ' ']);
         for (time, value) in times.iter_mut().zip(values) {
             *time = value.parse().ok()?;
         }
@@ -359,6 +366,7 @@ fn ping_report(text: &str) -> Option<PingReport> {
         min_ms: times[0],
         avg_ms: times[1],
         max_ms: times[2],
+        mdev_ms: times[3],
     })
 }
 
@@ -380,13 +388,13 @@ fn tcp_report(text: &str) -> Result<TcpReport, Error> {
 }
 
 /// Starts a command with an empty log.
-fn start_fresh(mut command: Command, log: &Path) -> Result<Process, Error> {
+pub(crate) fn start_fresh(mut command: Command, log: &Path) -> Result<Process, Error> {
     let _ = std::fs::remove_file(log);
     Process::start(&mut command, log)
 }
 
 /// Waits until a process's namespace has a socket bound to the port (`udp`) or listening on it (`tcp`).
-fn wait_listening(process: &Process, protocol: &str, port: u16) -> Result<(), Error> {
+pub(crate) fn wait_listening(process: &Process, protocol: &str, port: u16) -> Result<(), Error> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let tables = [protocol.to_owned(), format!("{protocol}6")]
         .map(|table| PathBuf::from(format!("/proc/{}/net/{table}", process.id())));
@@ -426,7 +434,10 @@ mod tests {
             rtt min/avg/max/mdev = 0.030/0.041/0.052/0.009 ms, ipg/ewma 0.1/0.2 ms\n";
         let report = ping_report(text).expect("a summary");
         assert_eq!((report.sent, report.received, report.duplicates, report.errors), (5, 4, 1, 2));
-        assert_eq!((report.min_ms, report.avg_ms, report.max_ms), (0.030, 0.041, 0.052));
+        assert_eq!(
+            (report.min_ms, report.avg_ms, report.max_ms, report.mdev_ms),
+            (0.030, 0.041, 0.052, 0.009)
+        );
         let silent =
             ping_report("3 packets transmitted, 0 received, 100% packet loss, time 1ms").expect("a summary");
         assert_eq!((silent.sent, silent.received), (3, 0));

@@ -111,6 +111,9 @@ pub struct Received {
     pub gaps: Vec<(u64, u64)>,
     /// One-way latency of all.
     pub latency_ms: Latency,
+    /// The one-way latency of each datagram in milliseconds, as they came, if that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub each_ms: Vec<f32>,
     /// Second by second.
     pub seconds: Vec<Second>,
 }
@@ -229,13 +232,14 @@ impl Batch {
 }
 
 /// Receives until `stop` is set; prints a line of JSON per second to `output`. `batched`: takes packets of several
-/// datagrams uncut.
+/// datagrams uncut. `each`: the report has the latency of every datagram.
 ///
 /// # Errors
 /// When the address cannot be bound.
 pub fn receive(
     at: SocketAddr,
     batched: bool,
+    each: bool,
     stop: &Arc<AtomicBool>,
     mut output: impl Write,
 ) -> Result<Received, Error> {
@@ -272,7 +276,7 @@ pub fn receive(
             let _ = output.flush();
         }
     }
-    Ok(tally.report())
+    Ok(tally.report(each))
 }
 
 /// What the kernel handed over at once: one datagram, or several of one length of which only the last may be shorter.
@@ -376,7 +380,10 @@ impl Tally {
         Some(finished)
     }
 
-    fn report(mut self) -> Received {
+    fn report(mut self, each: bool) -> Received {
+        if each {
+            self.report.each_ms.clone_from(&self.latency);
+        }
         self.report.latency_ms = Latency::of(&mut self.latency);
         self.report.gaps = self.gaps();
         self.report
@@ -412,10 +419,11 @@ mod tests {
         for number in [0, 1, 3, 2, 2, 6, 7, 100] {
             tally.count(number, 1_000_000, 3_000_000, 100);
         }
-        let report = tally.report();
+        let report = tally.report(true);
         assert_eq!((report.distinct, report.duplicated, report.reordered, report.expected), (7, 1, 1, 101));
         assert_eq!(report.gaps, [(4, 5), (8, 99)]);
         assert!((report.latency_ms.p50 - 2.0).abs() < 1e-6);
+        assert_eq!(report.each_ms, [2.0; 8]);
     }
 
     #[test]
@@ -432,7 +440,9 @@ mod tests {
         let stop = Arc::new(AtomicBool::new(false));
         let receiver = {
             let stop = Arc::clone(&stop);
-            std::thread::spawn(move || receive(at, batched[1], &stop, std::io::sink()).expect("received"))
+            std::thread::spawn(move || {
+                receive(at, batched[1], false, &stop, std::io::sink()).expect("received")
+            })
         };
         std::thread::sleep(Duration::from_millis(100));
         let duration = Duration::from_millis(100);

@@ -10,6 +10,7 @@ use crate::bench::results::Absence;
 use crate::bench::sidestep::Sidestep;
 use crate::bench::wireguard::WireGuard;
 use crate::lab::{Builder, Lab};
+use crate::topology::Topology;
 
 /// The contender that the others are compared with: no tunnel.
 pub(crate) const NONE: &str = "none";
@@ -54,6 +55,11 @@ pub(crate) trait Contender {
         false
     }
 
+    /// Whether it can work between gateways that are connected so.
+    fn works_in(&self, _: Topology) -> bool {
+        true
+    }
+
     /// Whether one process can have many peers.
     fn has_peers(&self) -> bool {
         false
@@ -92,6 +98,11 @@ fn all(rotation: &str) -> Vec<Box<dyn Contender>> {
     all.push(Box::new(OpenVpn::default()));
     all.extend(Classic::kinds(rotation).into_iter().map(|one| Box::new(one) as _));
     all
+}
+
+/// The one of this name, if there is one.
+pub(crate) fn named(name: &str, rotation: &str) -> Option<Box<dyn Contender>> {
+    all(rotation).into_iter().find(|one| one.name() == name)
 }
 
 /// Who takes part.

@@ -7,29 +7,39 @@ use crate::Error;
 use crate::bench::results::Results;
 use crate::bench::tables;
 
-const BEGIN: &str = "<!-- bench:begin -->";
-const END: &str = "<!-- bench:end -->";
-
-/// Puts the tables into a page.
+/// Puts the tables of a run into a page.
 ///
 /// # Errors
-/// When it cannot be read or written, or has no marks.
+/// As [`between`].
 pub(crate) fn write(results: &Results, path: &Path) -> Result<(), Error> {
+    between("bench", &text(results), path)
+}
+
+/// Puts a text between the marks of this name in a page.
+///
+/// # Errors
+/// When the page cannot be read or written, or has no marks.
+pub(crate) fn between(name: &str, text: &str, path: &Path) -> Result<(), Error> {
     let failed = |source| Error::file(path, source);
     let page = std::fs::read_to_string(path).map_err(failed)?;
-    let page = replace(&page, &text(results)).ok_or_else(|| {
-        let path = path.display();
+    let page = replace(name, &page, text).ok_or_else(|| {
+        let (path, [begin, end]) = (path.display(), marks(name));
         Error::Usage(format!(
-            "{path}: the tables go between the lines `{BEGIN}` and `{END}`: please add them"
+            "{path}: the tables go between the lines `{begin}` and `{end}`: please add them"
         ))
     })?;
     std::fs::write(path, page).map_err(failed)
 }
 
-fn replace(page: &str, tables: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{tables}{END}{after}"))
+fn marks(name: &str) -> [String; 2] {
+    ["begin", "end"].map(|which| format!("<!-- {name}:{which} -->"))
+}
+
+fn replace(name: &str, page: &str, text: &str) -> Option<String> {
+    let [begin, end] = marks(name);
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{text}{end}{after}"))
 }
 
 fn text(results: &Results) -> String {
@@ -58,7 +68,8 @@ fn text(results: &Results) -> String {
     text
 }
 
-fn one_line(text: &str) -> String {
+/// Without line breaks, which would end a row.
+pub(crate) fn one_line(text: &str) -> String {
     text.replace('\n', " ")
 }
 
@@ -70,13 +81,17 @@ mod tests {
     #[test]
     fn what_stands_around_the_tables_stays() {
         let page = "# Title\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nprose\n";
-        let new = replace(page, &text(&example())).expect("marks");
+        let new = replace("bench", page, &text(&example())).expect("marks");
         assert!(
             new.starts_with("# Title\n<!-- bench:begin -->\n")
                 && new.ends_with("<!-- bench:end -->\nprose\n")
         );
         assert!(new.contains("| sidestep | 3,000") && !new.contains("old"));
-        assert_eq!(replace(&new, &text(&example())), Some(new.clone()), "a second run changes nothing");
-        assert_eq!(replace("no marks", ""), None);
+        assert_eq!(
+            replace("bench", &new, &text(&example())),
+            Some(new.clone()),
+            "a second run changes nothing"
+        );
+        assert_eq!(replace("bench", "no marks", ""), None);
     }
 }

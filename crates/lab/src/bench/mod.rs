@@ -6,6 +6,7 @@
 //! | `sidestep`, `wireguard`, `kernel_wireguard`, `openvpn` | one kind each: a new kind is one more such file |
 //! | `measure`, `search` | the single measurements |
 //! | `peers` | one gateway with thousands of peers |
+//! | `running` | a contender that runs, and nothing else between the hosts |
 //! | `run` | who is measured when |
 //! | `results`, `statistics` | the values, and what they say together |
 //! | `tables`, `page`, `docs` | how they are shown |
@@ -14,19 +15,20 @@
 //! of the machine's speed meets all of them, and medians and ratios within a repetition are compared.
 
 mod classic;
-mod contender;
-mod docs;
+pub(crate) mod contender;
+pub(crate) mod docs;
 mod kernel_wireguard;
 mod measure;
 mod openvpn;
-mod page;
+pub(crate) mod page;
 mod peers;
-mod results;
+pub(crate) mod results;
 mod run;
+pub(crate) mod running;
 mod search;
 mod sidestep;
-mod statistics;
-mod tables;
+pub(crate) mod statistics;
+pub(crate) mod tables;
 mod wireguard;
 
 use std::io::Write as _;
@@ -200,13 +202,14 @@ fn write(options: &Options, results: &Results) -> Result<(), Error> {
     options.docs.as_deref().map_or(Ok(()), |path| docs::write(results, path))
 }
 
-fn version(program: &Path) -> String {
+/// What the program says of its version.
+pub(crate) fn version(program: &Path) -> String {
     let said = check(Command::new(program).arg("--version")).map(|output| text(&output)).unwrap_or_default();
     said.split_whitespace().nth(1).unwrap_or("of unknown version").to_owned()
 }
 
 /// The machine in a few words.
-fn machine() -> String {
+pub(crate) fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let information = read("/proc/cpuinfo");
     let model = information.lines().find(|line| line.starts_with("model name"));

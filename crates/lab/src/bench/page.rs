@@ -8,10 +8,11 @@ use crate::bench::statistics::Summary;
 use crate::bench::tables::{self, Table, multiple, number};
 use crate::chart::{ceiling, escape};
 
-const STYLE: &str = include_str!("../report.css");
+/// The style of all reports.
+pub(crate) const STYLE: &str = include_str!("../report.css");
 
-/// What this page has beyond that.
-const OWN_STYLE: &str = "
+/// What pages of tables and plots have beyond that.
+pub(crate) const OWN_STYLE: &str = "
 .fill.faint { fill: var(--muted); }
 .whisker { stroke: var(--ink); stroke-width: 1; }
 .row { fill: var(--ink); font-size: 12px; }
@@ -208,7 +209,8 @@ fn footer(results: &Results) -> String {
     )
 }
 
-fn html(table: &Table) -> String {
+/// A table as HTML; a wide one scrolls by itself.
+pub(crate) fn html(table: &Table) -> String {
     let row = |cells: &[String], cell: &str| {
         let cells: String = cells
             .iter()

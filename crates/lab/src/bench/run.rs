@@ -4,66 +4,16 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::Error;
 use crate::bench::Options;
-use crate::bench::contender::{Choice, Contender, NONE, choose};
+use crate::bench::contender::{Choice, choose};
 use crate::bench::measure::{self, Lengths, Measurement, Value, tells_variants_apart};
 use crate::bench::peers;
 use crate::bench::results::{Absence, Entry, Results, Sample};
-use crate::lab::{Builder, Lab};
-use crate::topology::{Node, Site};
-
-/// How long a tunnel may take to be there.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A contender in a lab of its own, running.
-struct Running {
-    contender: Box<dyn Contender>,
-    lab: Lab,
-}
-
-impl Running {
-    fn start(mut contender: Box<dyn Contender>, builder: Builder) -> Result<Self, Error> {
-        let mut lab = contender.lab(builder).build()?;
-        let started = contender.start(&mut lab, 0).and_then(|()| {
-            if contender.name() != NONE && !lab.has_tunnel() {
-                close_other_ways(&lab, contender.hops_among_hosts())?;
-            }
-            lab.wait_connected(PATIENCE)
-        });
-        if let Err(error) = started {
-            contender.stop(&mut lab);
-            return Err(error);
-        }
-        Ok(Self { contender, lab })
-    }
-
-    fn name(&self) -> &str {
-        self.contender.name()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.contender.stop(&mut self.lab);
-    }
-}
-
-/// Takes the routes of the plain lab away at its router, or, where outer addresses are in the hosts' networks, those to
-/// the hosts: what comes through now has come through the tunnel.
-fn close_other_ways(lab: &Lab, among_hosts: bool) -> Result<(), Error> {
-    let lines = [Site::A, Site::B].map(|site| {
-        let ([v6, v4], host) = (site.inner_prefixes(), site.host());
-        if among_hosts {
-            format!("route add unreachable {host}/128\nroute del {v4}\n")
-        } else {
-            format!("route del {v6}\nroute del {v4}\n")
-        }
-    });
-    lab.namespace(Node::Router).ip(&lines.concat())
-}
+use crate::bench::running::Running;
+use crate::lab::Lab;
 
 /// Measures everything; if interrupted, what it came to.
 pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Result<Results, Error> {

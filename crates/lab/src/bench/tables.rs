@@ -202,7 +202,8 @@ pub(crate) fn multiple(ratio: f64) -> String {
     }
 }
 
-fn thousands(value: u64) -> String {
+/// With a comma before every three digits.
+pub(crate) fn thousands(value: u64) -> String {
     let digits = value.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|g| str::from_utf8(g).ok()).collect();

@@ -17,13 +17,16 @@ use crate::bench::sidestep::stranger_key;
 use crate::command::{check, check_with_input, run, text};
 use crate::lab::Lab;
 use crate::process::{Process, tail};
-use crate::topology::Site;
+use crate::topology::{Site, Topology};
 
 /// The port of both gateways.
 pub(crate) const PORT: u16 = 51_820;
 
 /// Inner MTU: 1500 less IPv6, UDP and WireGuard's own 32 bytes.
 pub(crate) const MTU: u16 = 1_420;
+
+/// The same where 6in4 is in between: WireGuard does not find out by itself.
+const MTU_OVER_6IN4: u16 = MTU - 20;
 
 /// How long a program may take to make its control socket, and to answer there.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -65,7 +68,10 @@ impl Contender for WireGuard {
         let output = find(self.program).and_then(|program| run(Command::new(program).arg("--version")).ok());
         let said = output.map(|output| text(&output)).unwrap_or_default();
         let version = said.lines().next().and_then(|line| line.split_whitespace().nth(1)).unwrap_or_default();
-        format!("WireGuard in user space ({} {version}), ChaCha20-Poly1305, MTU {MTU}", self.program)
+        format!(
+            "WireGuard in user space ({} {version}), ChaCha20-Poly1305, MTU {MTU} ({MTU_OVER_6IN4} over 6in4)",
+            self.program
+        )
     }
 
     fn missing(&self) -> Option<String> {
@@ -86,12 +92,13 @@ impl Contender for WireGuard {
             command.args(["-f", &device]).args(self.arguments).env("WG_PROCESS_FOREGROUND", "1");
             self.processes.push(Process::start(&mut command, &log)?);
             self.sockets.push(socket.clone());
-            let mut request = request(site, &keys);
+            let mut request = request(site, &keys, lab.options().topology);
             if site == Site::A {
                 request.push_str(&peers(strangers));
             }
             configure(self.name, &socket, &log, &request)?;
-            route_through(lab, site, &device, MTU)?;
+            let over_6in4 = lab.options().topology == Topology::Tunneled;
+            route_through(lab, site, &device, if over_6in4 { MTU_OVER_6IN4 } else { MTU })?;
         }
         Ok(())
     }
@@ -138,15 +145,15 @@ impl Keys {
     }
 }
 
-fn request(site: Site, keys: &[Keys; 2]) -> String {
+fn request(site: Site, keys: &[Keys; 2], topology: Topology) -> String {
     let other = site.other();
     let [v6, v4] = other.inner_prefixes();
     format!(
-        "set=1\nprivate_key={}\nlisten_port={PORT}\npublic_key={}\nendpoint=[2001:db8:f{}::2]:{PORT}\n\
+        "set=1\nprivate_key={}\nlisten_port={PORT}\npublic_key={}\nendpoint=[{}]:{PORT}\n\
          allowed_ip={v6}\nallowed_ip={v4}\n",
         hex(&keys[site as usize].private),
         hex(&keys[other as usize].public),
-        other.letter()
+        other.outer(topology)
     )
 }
 
