@@ -16,7 +16,7 @@ use crate::Error;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{bench, capture, demo, many, relay, sixin4, status, udp_stream};
+use crate::{bench, capture, demo, experiment, many, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -83,6 +83,14 @@ pub enum LabCommand {
                             Other tunnels are looked for on the path; scripts/contenders installs them below \
                             target/tools.\nOne that is not there is left out, and named.")]
     Bench(bench::Options),
+    /// Repeat the test plan that MT6D was measured with, and put its results beside the published ones
+    #[command(after_help = "Examples:\n  sidestep lab experiment all --out report/experiments\n  \
+                            sidestep lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
+                            sidestep lab experiment http --topology switched --against sidestep\n  \
+                            sidestep lab experiment soak --duration 7d --out report/week\n\n\
+                            Interrupted (Ctrl-C), the same command goes on where it stopped.\n\
+                            docs/experiments.md says what each does, and where it differs from the published plan.")]
+    Experiment(experiment::Options),
     /// One gateway with many peers: memory, processor time, losses
     #[command(
         after_help = "Examples:\n  sidestep lab many\n  sidestep lab many --peers 50 --rotation 1s --seconds 60"
@@ -294,6 +302,7 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             demo::run(&options, program, &stop_flag()?)
         }
         LabCommand::Bench(options) => bench::run(&options, program, &stop_flag()?),
+        LabCommand::Experiment(options) => experiment::run(&options, program, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
             let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)

@@ -32,7 +32,7 @@
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`many`] | what `sidestep lab demo`, `lab bench` and `lab many` do |
+//! | [`demo`], [`report`], [`bench`], [`experiment`], [`many`] | what `sidestep lab demo`, `bench`, `experiment` and `many` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
@@ -52,6 +52,7 @@ pub mod cli;
 mod command;
 pub mod demo;
 mod error;
+pub mod experiment;
 pub mod gateway;
 pub mod impairment;
 mod lab;

@@ -1,0 +1,72 @@
+//! Echoes: a few in a steady rhythm, or many as fast as they come back.
+
+use std::time::Duration;
+
+use crate::Error;
+use crate::experiment::plan::HASTE;
+use crate::experiment::scene::{Outcome, Scene, not_understood};
+use crate::topology::{Node, Site};
+use crate::traffic::{PingReport, ping_report};
+
+/// So many in the published test, one a second; and here, unless `--full` is given.
+const PUBLISHED: u32 = 1_000;
+const SCALED: u32 = 40;
+
+/// A flood ends after this, unless `--full` is given: one that loses most packets takes minutes.
+const FLOOD_LIMIT: Duration = Duration::from_secs(6);
+
+/// What the longest published flood may take: 50,000 lost packets at 100 a second, and some patience.
+const FULL_LIMIT: Duration = Duration::from_secs(1_200);
+
+/// `ping_std_1k`: 64 bytes of ICMP, ten in each rotation interval.
+pub(crate) fn standard(scene: &Scene) -> Result<Outcome, Error> {
+    let count = if scene.full { PUBLISHED } else { SCALED };
+    let interval = 1.0 / f64::from(if scene.full { 1 } else { HASTE });
+    // Answers that do not come are waited for.
+    let limit = Duration::from_secs_f64(f64::from(count) * interval + 10.0);
+    echoes(scene, &["-c", &count.to_string(), "-i", &interval.to_string()], limit)
+}
+
+/// `ping_flood_…`: as fast as they come back, or 100 a second, whichever is more.
+pub(crate) fn flood(scene: &Scene, count: u32) -> Result<Outcome, Error> {
+    let limit = if scene.full { FULL_LIMIT } else { FLOOD_LIMIT };
+    echoes(scene, &["-q", "-f", "-c", &count.to_string()], limit)
+}
+
+fn echoes(scene: &Scene, how: &[&str], limit: Duration) -> Result<Outcome, Error> {
+    let target = Site::B.host().to_string();
+    let words = [&["ping", "-6", "-n", "-s", "56", "-W", "3"], how, &[target.as_str()]].concat();
+    let said = scene.run(Node::HostA, &words, "ping", limit)?;
+    let report = ping_report(&said).ok_or_else(|| not_understood("ping", &said))?;
+    Ok(outcome(&report, said))
+}
+
+fn outcome(report: &PingReport, said: String) -> Outcome {
+    let PingReport { sent, received, min_ms, avg_ms, max_ms, mdev_ms, .. } = *report;
+    let lost = sent.saturating_sub(received) as f64;
+    // Without an answer there is no time of one.
+    let time = |ms: f64| if received > 0 { ms } else { f64::NAN };
+    Outcome::new(
+        [
+            ("sent", sent as f64),
+            ("lost", lost),
+            ("loss_percent", 100.0 * lost / sent as f64),
+            ("min_ms", time(min_ms)),
+            ("avg_ms", time(avg_ms)),
+            ("max_ms", time(max_ms)),
+            ("mdev_ms", time(mdev_ms)),
+        ],
+        said,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_an_answer_there_are_no_times() {
+        let silent = outcome(&PingReport { sent: 5, ..PingReport::default() }, String::new());
+        assert_eq!((silent.values.get("loss_percent"), silent.values.get("avg_ms")), (Some(&100.0), None));
+    }
+}

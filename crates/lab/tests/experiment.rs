@@ -1,0 +1,77 @@
+//! The published test plan, as little of it as there can be: it measures, reports, and goes on where it stopped.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The program, where there is one and root.
+fn program() -> Option<std::ffi::OsString> {
+    let program = std::env::var_os("SIDESTEP_BIN").filter(|_| nix::unistd::geteuid().is_root());
+    if program.is_none() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
+        eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+    }
+    program
+}
+
+fn experiment(program: &std::ffi::OsStr, name: &str, out: &Path, further: &[&str]) -> Output {
+    let mut command = Command::new(program);
+    command
+        .args(["lab", "experiment", name, "--prefix", "te", "--against", "none,sidestep", "--out"])
+        .arg(out);
+    command.args(further).output().expect("the experiment")
+}
+
+#[test]
+fn downloads_are_measured_reported_and_not_measured_again() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let page = directory.path().join("page.md");
+    std::fs::write(&page, "before\n<!-- experiments:begin -->\n<!-- experiments:end -->\nafter\n")
+        .expect("a page");
+    let docs = page.to_str().expect("a path");
+
+    let first = experiment(&program, "http", &out, &["--runs", "1", "--docs", docs]);
+
+    let (said, complaints) =
+        (String::from_utf8_lossy(&first.stdout).into_owned(), String::from_utf8_lossy(&first.stderr));
+    assert!(first.status.success(), "{said}{complaints}");
+    assert!(said.contains("Throughput, MB/s") && said.contains("paper: Python, encrypted"), "{said}");
+    let report = std::fs::read_to_string(out.join("index.html")).expect("a report");
+    assert!(report.contains("sidestep") && report.contains("What the documents' text has lost"));
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("| sidestep |") && page.ends_with("<!-- experiments:end -->\nafter\n"), "{page}");
+    let raw = std::fs::read(out.join("raw/routed-r10-sidestep-http_500k-1.json")).expect("a measurement");
+    let raw: serde_json::Value = serde_json::from_slice(&raw).expect("JSON");
+    assert_eq!(raw["values"]["complete"], 1.0, "{raw}");
+    assert!(raw["values"]["private_mb_a"].as_f64().is_some_and(|mb| mb > 0.1), "{raw}");
+
+    // One measurement is missing: it alone is made again.
+    std::fs::remove_file(out.join("raw/routed-r10-none-http_1M-1.json")).expect("removed");
+    let again = experiment(&program, "http", &out, &["--runs", "1"]);
+    let complaints = String::from_utf8_lossy(&again.stderr);
+    assert!(again.status.success() && complaints.contains("1 measurements, about"), "{complaints}");
+    assert!(out.join("raw/routed-r10-none-http_1M-1.json").exists());
+
+    let other = experiment(&program, "http", &out, &["--runs", "2"]);
+    let complaints = String::from_utf8_lossy(&other.stderr);
+    assert!(!other.status.success() && complaints.contains("runs 1 instead of 2"), "{complaints}");
+}
+
+#[test]
+fn a_long_run_of_seconds_counts_rotations_and_leaves_nothing() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+
+    let output = experiment(&program, "soak", directory.path(), &["--duration", "8s"]);
+
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{complaints}");
+    let raw = std::fs::read(directory.path().join("raw/soak-sidestep-1.json")).expect("a measurement");
+    let raw: serde_json::Value = serde_json::from_slice(&raw).expect("JSON");
+    let value = |name: &str| raw["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {raw}"));
+    assert!(value("rotations") >= 3.0 && value("sent") >= 30.0, "{raw}");
+    for name in ["lost", "addresses_left", "routes_left", "sockets_left", "rules_left"] {
+        assert_eq!(value(name), 0.0, "{name}: {raw}");
+    }
+}
