@@ -8,8 +8,9 @@ SYSCONFDIR ?= /etc
 DESTDIR    ?=
 # Seconds for each fuzz target
 SECONDS_EACH ?= 60
-# Options of `sidestep lab bench`
+# Options of `sidestep lab bench`, and of `sidestep lab experiment all`
 BENCH ?=
+EXPERIMENTS ?=
 
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
@@ -51,6 +52,13 @@ bench: build ## beside no tunnel and other tunnels, 25 minutes (BENCH=--quick: 3
 	@scripts/setup lab bench
 	mkdir -p report/bench
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab bench --report report/bench $(BENCH)
+
+.PHONY: experiments
+experiments: build ## the test plan that MT6D was measured with, half an hour; leaves report/experiments
+	@scripts/setup lab experiments
+	scripts/contenders wireguard-go
+	mkdir -p report
+	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab experiment all $(EXPERIMENTS)
 
 .PHONY: bench-code
 bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving; many peers
