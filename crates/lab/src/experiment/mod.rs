@@ -10,7 +10,7 @@
 //! | `host` | what a gateway's process costs meanwhile |
 //! | `soak` | the long run |
 //! | `papers` | the published values, each with its table or figure |
-//! | `tables`, `page`, `plot` | how all that is shown |
+//! | `topics`, `tables`, `plot`, `page` | how all that is shown |
 //!
 //! A contender is started anew for each run, as in the thesis, and alone: nothing else rotates meanwhile. Only the long run
 //! has all of them side by side.
@@ -29,6 +29,7 @@ mod scene;
 mod soak;
 mod store;
 mod tables;
+mod topics;
 mod udp;
 mod video;
 mod voip;

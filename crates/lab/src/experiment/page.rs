@@ -7,11 +7,12 @@ use crate::chart::escape;
 use crate::experiment::plan::{Experiment, USUAL};
 use crate::experiment::plot;
 use crate::experiment::store::{Place, Store};
-use crate::experiment::tables::{self, Topic};
+use crate::experiment::tables;
+use crate::experiment::topics::{Topic, topics};
 
 /// The page.
 pub(crate) fn page(store: &Store) -> String {
-    let topics = tables::topics(store);
+    let topics = topics(store);
     let contents: String = topics
         .iter()
         .enumerate()
@@ -42,8 +43,8 @@ fn introduction(store: &Store) -> String {
          twice: as a prototype in Python on a live network (<i>paper</i>, 2012), and when it was rewritten in C \
          (<i>thesis</i>, 2015). Here is their plan in a lab of network namespaces on one machine, for Sidestep, for the \
          classic profile, which is MT6D as it was published, for its reference in Python, and for what people use \
-         otherwise.{experiment} Their hardware was ten years older, and a network of its own: compare what rotation \
-         does to each, not milliseconds with milliseconds.</p>\n<p class=\"lead\">{}</p>\n<div class=\"legend\">\
+         otherwise.{experiment} Their machines were more than ten years older, and their networks real: \
+         compare what rotation does to each, not milliseconds with milliseconds.</p>\n<p class=\"lead\">{}</p>\n<div class=\"legend\">\
          {}{}{}{}</div>\n<p></p>\n</header>\n",
         escape(&tables::setting(store)),
         legend("a", "Sidestep"),
@@ -68,15 +69,15 @@ fn cards(store: &Store) -> String {
         (
             "ping_std_1k",
             "loss_percent",
-            "% lost",
-            "of a ping while addresses rotate",
+            "%",
+            "of pings lost while addresses rotate",
             "published: 0.11 (C), 2.32 and 10.16 (Python)",
         ),
         (
             "ping_flood_50k",
             "loss_percent",
-            "% lost",
-            "of a flood of 50,000",
+            "%",
+            "of a flood of 50,000 lost",
             "published: 0.17 (C), more than 90 (Python)",
         ),
         ("ping_flood_50k", "avg_ms", "ms", "round trip in a flood", "published: 0.43 (C); 2.7 (prototype)"),
@@ -158,7 +159,7 @@ mod tests {
         store.keep(task.key(), measurement(&task, &values)).expect("kept");
         let page = page(&store);
         assert!(page.contains("paper: Python, encrypted") && page.contains("10.2"), "theirs");
-        assert!(page.contains("0 % lost") && page.contains("left out: not installed"));
+        assert!(page.contains("<div class=\"value\">0 %</div>") && page.contains("left out: not installed"));
         assert!(!page.contains("<about>") && !page.contains("http://") && !page.contains("<script"));
     }
 }

@@ -66,8 +66,10 @@ struct Runner {
 /// When the store cannot be written. A contender that fails is kept as failed.
 pub(crate) fn run(store: &mut Store, labs: &Labs) -> Result<(), Error> {
     let topology = store.settings.topology.unwrap_or_default();
-    let done =
-        parts(store).map(|part| part.took_s).sum::<f64>() / contenders(store, topology).len().max(1) as f64;
+    // All of a part ran for the same time, but for those that failed, which are not waited for.
+    let of =
+        |name: &str| parts(store).filter(|part| part.contender == name).map(|part| part.took_s).sum::<f64>();
+    let done = contenders(store, topology).into_iter().map(of).fold(0.0, f64::max);
     // The last look at the clock of a part is a little before its end.
     let left = store.settings.duration_s as f64 - done;
     if left < 1.0 || labs.stopped() {
