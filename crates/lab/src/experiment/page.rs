@@ -45,7 +45,8 @@ fn introduction(store: &Store) -> String {
          classic profile, which is MT6D as it was published, for its reference in Python, and for what people use \
          otherwise.{experiment} Their machines were more than ten years older, and their networks real: \
          compare what rotation does to each, not milliseconds with milliseconds.</p>\n<p class=\"lead\">{}</p>\n<div class=\"legend\">\
-         {}{}{}{}</div>\n<p></p>\n</header>\n",
+         {}{}{}{}</div>\n<p>Dots are means of the runs, black lines their 95 % confidence intervals (Student's t); grey lines \
+         reach from the least to the greatest single value.</p>\n</header>\n",
         escape(&tables::setting(store)),
         legend("a", "Sidestep"),
         legend("neutral", "other tunnels"),

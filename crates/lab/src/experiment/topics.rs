@@ -84,8 +84,7 @@ fn pings(store: &Store, topology: Topology) -> Topic {
     Topic {
         title: format!("Pings, {}", lab(topology)),
         about: format!(
-            "Round trips of 64 bytes of ICMP from host A to host B ({}). Dots are means of the runs, black lines 95 % \
-             confidence intervals, grey ones reach from the least to the greatest round trip.",
+            "Round trips of 64 bytes of ICMP from host A to host B ({}).",
             figures_of(topology)[0]
         ),
         plots,
