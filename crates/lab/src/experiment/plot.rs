@@ -17,7 +17,7 @@ pub(crate) const STYLE: &str = "
 ";
 
 const WIDTH: f64 = 560.0;
-const LEFT: f64 = 206.0;
+const LEFT: f64 = 226.0;
 const RIGHT: f64 = 112.0;
 const ROW: f64 = 20.0;
 const AXIS: f64 = 20.0;
