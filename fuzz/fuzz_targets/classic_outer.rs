@@ -7,7 +7,7 @@ use std::cell::RefCell;
 
 use classic::hashed::{Host, Rotation};
 use classic::keys::{SESSION_KEY_LEN, SessionKey};
-use classic::profile::{KeyExchange, StreamConfig};
+use classic::profile::{Carry, KeyExchange, StreamConfig};
 use classic::{Node, Received, UnixTime};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,16 +20,19 @@ struct Scene {
 }
 
 fn scene() -> Scene {
-    let ciphers = [None, Some(classic::cipher::Cipher::Aes256Cbc), Some(classic::cipher::Cipher::Aes128Cbc)];
+    let (wrapped, rewritten) = (Carry::Encapsulate, Carry::Rewrite);
+    let ciphers = [Some(classic::cipher::Cipher::Aes256Cbc), Some(classic::cipher::Cipher::Aes128Cbc)];
+    let modes = [(None, wrapped), (ciphers[0], wrapped), (ciphers[1], wrapped), (None, rewritten)];
     let host = |side: &str, number: usize| Host {
         address: format!("2001:db8:{side}::{}", number + 1).parse().expect("an address"),
         mac: None,
     };
-    let streams = ciphers.into_iter().enumerate().map(|(number, cipher)| StreamConfig {
+    let streams = modes.into_iter().enumerate().map(|(number, (cipher, carry))| StreamConfig {
         local: host("a", number),
         remote: host("b", number),
         key: SessionKey::from_bytes([7; SESSION_KEY_LEN]),
         cipher,
+        carry,
         rotation: Rotation::Fixed(10),
         lifetime: 30,
         key_exchange: Some(KeyExchange { interval: 100, window: 10 }),

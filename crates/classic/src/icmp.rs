@@ -8,6 +8,7 @@ use wire::{icmpv6, ipv6, protocol, udp};
 
 use crate::cipher::{BLOCK, Cipher, CipherKeys};
 use crate::packet::{SHORT_HEADER, inner_mtu};
+use crate::rewrite;
 use crate::routes::Path;
 
 const HOP_LIMIT: u8 = 64;
@@ -85,8 +86,35 @@ impl<'a> Error<'a> {
         let addresses = [local.octets(), remote.octets()];
         let at = quote + SHORT_HEADER;
         inner.splice(at..at, addresses.as_flattened().iter().copied());
-        inner.truncate(ipv6::MIN_MTU);
+        Self::complete((local, remote), inner);
+        Some(())
+    }
 
+    /// The same where packets have their addresses replaced: the invoking packet is the local host's own, but for these.
+    pub(crate) fn translate_rewritten(
+        &self,
+        (local, remote): (Ipv6Addr, Ipv6Addr),
+        inner: &mut Vec<u8>,
+    ) -> Option<()> {
+        self.invoking.get(..ipv6::HEADER_LEN)?;
+        inner.clear();
+        inner.resize(ipv6::HEADER_LEN, 0);
+        inner.extend([self.message_type, self.code, 0, 0]);
+        let body = match self.message_type {
+            icmpv6::PACKET_TOO_BIG => self.body.max(ipv6::MIN_MTU as u32),
+            _ => self.body,
+        };
+        inner.extend(body.to_be_bytes());
+        let quote = inner.len();
+        inner.extend(self.invoking);
+        rewrite::replace(&mut inner[quote..], (local, remote));
+        Self::complete((local, remote), inner);
+        Some(())
+    }
+
+    /// Gives a message its header and checksum, and the length that errors have at most.
+    fn complete((local, remote): (Ipv6Addr, Ipv6Addr), inner: &mut Vec<u8>) {
+        inner.truncate(ipv6::MIN_MTU);
         let header = ipv6::Header {
             traffic_class: 0,
             flow_label: 0,
@@ -102,7 +130,6 @@ impl<'a> Error<'a> {
         let checksum = (pseudo + Sum::of(message)).checksum();
         let at = ipv6::HEADER_LEN + icmpv6::CHECKSUM_OFFSET;
         inner[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-        Some(())
     }
 }
 

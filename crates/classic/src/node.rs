@@ -11,7 +11,6 @@ use wire::ipv6;
 use crate::drops::{DropReason, Drops};
 use crate::icmp;
 use crate::keys::SessionKey;
-use crate::packet;
 use crate::profile::{ConfigError, StreamConfig};
 use crate::routes::Change;
 use crate::stream::{Carried, Context, Endpoint, Stream, StreamStatus};
@@ -177,7 +176,7 @@ impl Node {
     /// The largest inner packet of a stream, in bytes.
     pub fn inner_mtu(&self, stream: usize) -> u16 {
         let Some(stream) = self.streams.get(stream) else { return 0 };
-        packet::inner_mtu(stream.config().cipher, stream.config().outer_mtu)
+        stream.config().inner_mtu()
     }
 
     /// The path of a stream, or its link, carries outer packets of so many bytes; 1280 at least.

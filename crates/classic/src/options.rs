@@ -6,7 +6,8 @@ use crate::keys::SESSION_KEY_LEN;
 const PAD1: u8 = 0;
 const PADN: u8 = 1;
 const ENCRYPTION: u8 = 219;
-const NEW_KEY: u8 = 204;
+/// The option that holds a new session key.
+pub(crate) const NEW_KEY: u8 = 204;
 
 /// Bytes of the new-key option's data: cipher, change time, encrypted key.
 pub(crate) const NEW_KEY_LEN: usize = 5 + SESSION_KEY_LEN;

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use crate::cipher::Cipher;
 use crate::hashed::{Host, Rotation};
 use crate::keys::SessionKey;
+use crate::packet;
 
 /// Rotation intervals, in seconds.
 pub const INTERVAL: RangeInclusive<u32> = 1..=3600;
@@ -14,6 +15,16 @@ pub const LONGEST_LIFETIME: u32 = 86_400;
 pub const LEAST_LIFETIME: u32 = 3;
 /// The longest interval and window of key exchanges together, in seconds.
 pub const LONGEST_KEY_EXCHANGE: u32 = 31 * 86_400;
+
+/// How packets travel between the nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Carry {
+    /// In the payload of packets between hashed addresses, as it was published.
+    #[default]
+    Encapsulate,
+    /// As they are, but with hashed addresses in place of the true ones.
+    Rewrite,
+}
 
 /// One stream: two protected hosts, and what both ends have agreed on beforehand.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +37,8 @@ pub struct StreamConfig {
     pub key: SessionKey,
     /// How inner packets are encrypted; `None` is not at all.
     pub cipher: Option<Cipher>,
+    /// How they travel.
+    pub carry: Carry,
     /// How often addresses change.
     pub rotation: Rotation,
     /// How long a route is heard after it was made, in seconds.
@@ -57,6 +70,9 @@ pub enum ConfigError {
     /// One MAC address without the other.
     #[error("the hash takes both MAC addresses or none")]
     OneMac,
+    /// Encryption where there is nothing to encrypt.
+    #[error("packets whose addresses are replaced cannot be encrypted")]
+    Carry,
     /// The rotation interval is out of range.
     #[error("a rotation takes 1 to 3600 seconds")]
     Rotation,
@@ -75,6 +91,14 @@ pub enum ConfigError {
 }
 
 impl StreamConfig {
+    /// The largest inner packet, in bytes.
+    pub fn inner_mtu(&self) -> u16 {
+        match self.carry {
+            Carry::Encapsulate => packet::inner_mtu(self.cipher, self.outer_mtu),
+            Carry::Rewrite => self.outer_mtu,
+        }
+    }
+
     /// Says what is wrong with it, if anything is.
     ///
     /// # Errors
@@ -94,6 +118,9 @@ impl StreamConfig {
         }
         if self.local.mac.is_some() != self.remote.mac.is_some() {
             return Err(ConfigError::OneMac);
+        }
+        if self.carry == Carry::Rewrite && self.cipher.is_some() {
+            return Err(ConfigError::Carry);
         }
         let (least, spread) = match self.rotation {
             Rotation::Fixed(seconds) => (seconds, 1),

@@ -12,8 +12,9 @@ use crate::hashed::{HashedHost, Salt};
 use crate::icmp;
 use crate::node::{Action, Host};
 use crate::packet::{self, Content, Opened};
-use crate::profile::StreamConfig;
-use crate::routes::{self, Hosts, Path, Table};
+use crate::profile::{Carry, StreamConfig};
+use crate::rewrite;
+use crate::routes::{self, Hosts, Path, Route, Table};
 use crate::time::UnixTime;
 
 /// Least time between two answers to the flag, in milliseconds.
@@ -276,7 +277,13 @@ impl Stream {
 
     /// Tunnels a whole packet of the local host that fits.
     pub(crate) fn send(&self, inner: &[u8], outer: &mut Vec<u8>) {
-        self.write(Content { inner: Some(inner), ..Content::default() }, outer);
+        if self.config.carry == Carry::Encapsulate {
+            return self.write(Content { inner: Some(inner), ..Content::default() }, outer);
+        }
+        outer.clear();
+        let Some((path, _)) = self.way_out() else { return };
+        outer.extend(inner);
+        rewrite::outgoing(&path, (self.config.local.address, self.config.remote.address), outer);
     }
 
     fn say(&self, say: Say, cx: &mut Context<'_>) {
@@ -309,6 +316,17 @@ impl Stream {
         inner: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Result<bool, DropReason> {
+        if self.config.carry == Carry::Rewrite {
+            let receiving = self.receiving(outer.source(), outer.destination());
+            let (_, route) = receiving.ok_or(DropReason::ExpiredRoute)?;
+            if !rewrite::is_key_exchange(&route.incoming, outer) {
+                inner.clear();
+                inner.extend(outer.header());
+                inner.extend(outer.payload());
+                rewrite::replace(inner, (self.config.remote.address, self.config.local.address));
+                return Ok(true);
+            }
+        }
         let (from, opened) = self.open(outer, inner)?;
         self.decide(&from, &opened, cx);
         let Opened { flag, has_inner, offer } = opened;
@@ -422,12 +440,20 @@ impl Stream {
         inner: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
         let (local, remote) = error.addresses().ok_or(DropReason::MalformedError)?;
-        let route = self.tables().find_map(|table| Some((table, table.receiving(remote, local)?)));
-        let (table, route) = route.ok_or(DropReason::ExpiredRoute)?;
+        let (table, route) = self.receiving(remote, local).ok_or(DropReason::ExpiredRoute)?;
         let hosts = (self.config.local.address, self.config.remote.address);
-        error
-            .translate(&route.outgoing, table.ciphers(), self.config.cipher, hosts, inner)
-            .ok_or(DropReason::MalformedError)
+        let translated = match self.config.carry {
+            Carry::Encapsulate => {
+                error.translate(&route.outgoing, table.ciphers(), self.config.cipher, hosts, inner)
+            }
+            Carry::Rewrite => error.translate_rewritten(hosts, inner),
+        };
+        translated.ok_or(DropReason::MalformedError)
+    }
+
+    /// The route that packets with these addresses come on.
+    fn receiving(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Option<(&Table, &Route)> {
+        self.tables().find_map(|table| Some((table, table.receiving(source, destination)?)))
     }
 }
 

@@ -7,7 +7,7 @@ mod network;
 use classic::KeyState;
 use classic::cipher::Cipher;
 use classic::hashed::Rotation;
-use classic::profile::KeyExchange;
+use classic::profile::{Carry, KeyExchange};
 use network::{Path, Setup, World};
 
 const CIPHERS: [Option<Cipher>; 3] = [None, Some(Cipher::Aes256Cbc), Some(Cipher::Aes128Cbc)];
@@ -18,11 +18,13 @@ const SLOW: Option<KeyExchange> = Some(KeyExchange { interval: 200, window: 20 }
 
 #[test]
 fn nothing_is_lost_across_rotations_and_key_exchanges() {
-    for (seed, cipher) in CIPHERS.into_iter().enumerate() {
+    let modes = CIPHERS.map(|cipher| (cipher, Carry::Encapsulate));
+    for (seed, (cipher, carry)) in modes.into_iter().chain([(None, Carry::Rewrite)]).enumerate() {
         for (rotation, key_exchange) in
             [(Rotation::Fixed(10), Setup::new(0).key_exchange), (RANDOMISED, SLOW)]
         {
-            let mut world = World::new(Setup { cipher, rotation, key_exchange, ..Setup::new(seed as u64) });
+            let mut world =
+                World::new(Setup { cipher, carry, rotation, key_exchange, ..Setup::new(seed as u64) });
             world.run(800, 100);
             world.run(1, 0);
             assert_eq!(world.lost_by_the_protocol(), [0, 0], "seed {seed}, {rotation:?}");

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 use classic::cipher::Cipher;
 use classic::hashed::{Host, Rotation};
 use classic::keys::{SESSION_KEY_LEN, SessionKey};
-use classic::profile::{KeyExchange, StreamConfig};
+use classic::profile::{Carry, KeyExchange, StreamConfig};
 use classic::{Action, KeyState, Node, Received, UnixTime};
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -31,6 +31,7 @@ impl Path {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Setup {
     pub(crate) cipher: Option<Cipher>,
+    pub(crate) carry: Carry,
     pub(crate) rotation: Rotation,
     pub(crate) key_exchange: Option<KeyExchange>,
     /// What each clock is wrong by, in milliseconds.
@@ -43,6 +44,7 @@ impl Setup {
     pub(crate) fn new(seed: u64) -> Self {
         Setup {
             cipher: Some(Cipher::Aes256Cbc),
+            carry: Carry::Encapsulate,
             rotation: Rotation::Fixed(10),
             key_exchange: Some(KeyExchange { interval: 120, window: 5 }),
             skew: [0, 0],
@@ -57,6 +59,7 @@ impl Setup {
             remote: host(1 - own),
             key,
             cipher: self.cipher,
+            carry: self.carry,
             rotation: self.rotation,
             lifetime: 3 * self.rotation.longest(),
             key_exchange: self.key_exchange,
