@@ -32,6 +32,8 @@ pub struct Settings {
     pub rotation: u32,
     /// Interval and window of key exchanges, seconds; none are made without.
     pub key_exchange: Option<(u32, u32)>,
+    /// As the configuration has it: `encapsulate` or `rewrite`. The reference knows the first alone.
+    pub carry: &'static str,
     /// As the configuration has it: `auto`, `off` or `required`. The reference has no such thing.
     pub kernel: &'static str,
     /// The node in Python, in place of the program; the folder that it is in.
@@ -40,7 +42,14 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { cipher: "none".into(), rotation: 10, key_exchange: None, kernel: "off", reference: None }
+        Settings {
+            cipher: "none".into(),
+            rotation: 10,
+            key_exchange: None,
+            carry: "encapsulate",
+            kernel: "off",
+            reference: None,
+        }
     }
 }
 
@@ -119,7 +128,7 @@ fn key() -> String {
 }
 
 fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error> {
-    let Settings { cipher, rotation, key_exchange, kernel, .. } = settings;
+    let Settings { cipher, rotation, key_exchange, carry, kernel, .. } = settings;
     let [own, other] = [site, site.other()].map(Site::host);
     let exchange = key_exchange.map_or("key_exchange = \"off\"\n".to_owned(), |(interval, window)| {
         format!("key_exchange = \"{interval}s\"\nkey_exchange_window = \"{window}s\"\n")
@@ -127,7 +136,7 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
     let text = format!(
         "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\nprofile = \"classic\"\n\
          local_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\ncipher = \"{cipher}\"\n\
-         rotation = \"{rotation}s\"\nkernel = \"{kernel}\"\n{exchange}",
+         rotation = \"{rotation}s\"\ncarry = \"{carry}\"\nkernel = \"{kernel}\"\n{exchange}",
         key()
     );
     let path = file(lab, site, "toml");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use classic::cipher::Cipher;
 use classic::hashed::Rotation;
-use classic::profile::KeyExchange;
+use classic::profile::{Carry, KeyExchange};
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::rendezvous::Tier;
 
@@ -206,9 +206,10 @@ fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result
     let cipher = match stream.cipher {
         Some(Cipher::Aes256Cbc) => "encrypted with AES-256-CBC",
         Some(Cipher::Aes128Cbc) => "encrypted with AES-128-CBC",
+        None if stream.carry == Carry::Rewrite => "with addresses replaced and nothing else",
         None => "not encrypted",
     };
-    let mtu = classic::packet::inner_mtu(stream.cipher, stream.outer_mtu);
+    let mtu = stream.inner_mtu();
     writeln!(text, "          move every {rotation}, {cipher}: inner packets of up to {mtu} bytes")?;
     match stream.key_exchange {
         Some(KeyExchange { interval, window }) => {

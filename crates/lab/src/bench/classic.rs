@@ -17,7 +17,7 @@ pub(crate) struct Classic {
 }
 
 impl Classic {
-    /// Unencrypted, in user space and in the kernel, and encrypted; and the reference.
+    /// Unencrypted, in user space, in the kernel and with addresses replaced, and encrypted; and the reference.
     pub(crate) fn kinds(rotation: &str) -> Vec<Self> {
         let rotation = seconds(rotation);
         let ours = Settings { rotation, ..Settings::default() };
@@ -25,6 +25,7 @@ impl Classic {
         vec![
             one("classic", ours.clone()),
             one("classic-kernel", Settings { kernel: "required", ..ours.clone() }),
+            one("classic-rewrite", Settings { carry: "rewrite", kernel: "required", ..ours.clone() }),
             one("classic-encrypted", Settings { cipher: "aes-256-cbc".into(), ..ours.clone() }),
             // Below the folder that the program was started in.
             one("classic-python", Settings { reference: Some(PathBuf::from("reference")), ..ours }),
@@ -51,11 +52,12 @@ impl Contender for Classic {
     }
 
     fn about(&self) -> String {
-        let Settings { cipher, rotation, reference, kernel, .. } = &self.settings;
-        let what = match (reference, *kernel) {
-            (Some(_), _) => "the classic profile in Python",
-            (None, "off") => "the classic profile",
-            (None, _) => "the classic profile in the kernel",
+        let Settings { cipher, rotation, reference, carry, kernel, .. } = &self.settings;
+        let what = match (reference, *carry, *kernel) {
+            (Some(_), _, _) => "the classic profile in Python",
+            (None, "rewrite", _) => "the classic profile in the kernel, addresses replaced",
+            (None, _, "off") => "the classic profile",
+            (None, _, _) => "the classic profile in the kernel",
         };
         let cipher = if cipher == "none" { "unencrypted" } else { cipher };
         format!("{what}, {cipher}, rotation {rotation}s")

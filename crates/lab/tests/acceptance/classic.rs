@@ -3,9 +3,11 @@
 
 use std::time::Duration;
 
+use lab::capture::Recording;
 use lab::classic::{ClassicNodes, Settings};
+use lab::observer::packets_containing;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
-use lab::{Lab, Site, Topology};
+use lab::{Lab, Node, Site, Topology};
 
 use crate::scene;
 
@@ -38,8 +40,97 @@ fn fifty_thousand_flood_pings_are_answered_over_rotations() {
         assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (50_000, 50_000, 0, 0));
         assert!(peer["tx_packets"].as_u64() >= Some(50_000), "they went through the tunnel: {peer}");
         assert!(peer["rotations"].as_u64() >= Some(2), "{peer}");
+        fragments_pass(&lab);
         nodes.stop();
     }
+}
+
+/// Packets that no program in the kernel takes.
+fn fragments_pass(lab: &Lab) {
+    let host = Site::B.host().to_string();
+    let ping = |count| {
+        let ping = ["ping", "-n", "-q", "-i", "0.05", "-c", count, "-s", "4000", &host];
+        let output = lab.exec(Node::HostA, ping).expect("ping");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    // The first ones learn what fits.
+    ping("10");
+    let text = ping("40");
+    assert!(text.contains(" 0% packet loss"), "{text}");
+}
+
+fn rewriting() -> Settings {
+    Settings { carry: "rewrite", kernel: "required", rotation: 1, ..Settings::default() }
+}
+
+#[test]
+fn replaced_addresses_lose_nothing_and_show_no_true_one() {
+    for (prefix, topology) in [("ac-cp", Topology::Routed), ("ac-cq", Topology::Switched)] {
+        let Some(lab) = up(prefix, topology) else { return };
+        let nodes = ClassicNodes::start(&lab, &rewriting()).expect("both ends");
+        let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+        let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
+        let pings = Pings::start(&lab, options).expect("pings");
+        let pings = pings.finish(Duration::from_secs(120)).expect("a summary");
+        assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (50_000, 50_000, 0, 0));
+        for from in [Site::A, Site::B] {
+            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
+            let report = report.expect("a transfer");
+            eprintln!("{topology:?}, from {from:?}: {report:?}");
+            assert!(report.bits_per_second > 1e7, "{report:?}");
+        }
+        fragments_pass(&lab);
+        refused_by_the_other_host(&lab);
+        let packets = recording.finish().expect("packets");
+        for site in [Site::A, Site::B] {
+            let std::net::IpAddr::V6(host) = site.host() else { unreachable!("an IPv6 address") };
+            assert_eq!(
+                packets_containing(&packets, &host.octets()),
+                0,
+                "{host} of {} packets",
+                packets.len()
+            );
+            assert!(packets.iter().all(|packet| packet.source != host && packet.destination != host));
+        }
+        assert!(packets.len() > 100_000, "{} packets", packets.len());
+        std::thread::sleep(Duration::from_millis(1_500));
+        let status = nodes.show(&lab, Site::A).expect("a status");
+        assert!(status["peers"][0]["tx_packets"].as_u64() >= Some(50_000), "{status}");
+        nodes.stop();
+    }
+}
+
+/// An error quotes what the host here has sent, with its own addresses.
+fn refused_by_the_other_host(lab: &Lab) {
+    let program = "import socket, sys, time\n\
+                   s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
+                   s.connect((sys.argv[1], 9))\n\
+                   s.send(b'x')\n\
+                   time.sleep(0.5)\n\
+                   s.send(b'x')";
+    let host = Site::B.host().to_string();
+    let output = lab.exec(Node::HostA, ["python3", "-c", program, &host]).expect("python3");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("ConnectionRefusedError"), "{text}");
+}
+
+#[test]
+fn replaced_addresses_leave_senders_their_path_mtu() {
+    let Some(builder) = scene::lab("ac-cm") else { return };
+    let lab = builder.tunnel(false).middle_mtu(1400).build().expect("a lab");
+    lab.wait_connected(Duration::from_secs(30)).expect("hosts that reach each other");
+    let nodes = ClassicNodes::start(&lab, &rewriting()).expect("both ends");
+    let host = Site::B.host().to_string();
+    let ping = ["ping", "-n", "-M", "do", "-i", "0.2", "-c", "3", "-s", "1452", &host];
+    let output = lab.exec(Node::HostA, ping).expect("ping");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(text.contains("mtu=1400") || text.contains("mtu: 1400"), "{text}");
+    for from in [Site::A, Site::B] {
+        let report = traffic::tcp(&lab, TcpOptions { from, seconds: 1, ..TcpOptions::default() });
+        assert!(report.expect("a transfer").bits_per_second > 1e7);
+    }
+    nodes.stop();
 }
 
 #[test]

@@ -82,6 +82,7 @@ impl Converter<'_> {
         let window = self
             .optional("key_exchange_window", peer.key_exchange_window.as_ref(), |text| value::seconds(text));
 
+        let carry = self.optional("carry", peer.carry.as_ref(), |text| value::carry(text));
         let kernel = self.optional("kernel", peer.kernel.as_ref(), |text| value::kernel(text));
 
         let least = rotation?.unwrap_or(ROTATION);
@@ -97,6 +98,7 @@ impl Converter<'_> {
                 remote: Host { address: remote?, mac: remote_mac? },
                 key: key?,
                 cipher: cipher?.unwrap_or(Some(classic::cipher::Cipher::Aes256Cbc)),
+                carry: carry?.unwrap_or_default(),
                 rotation,
                 lifetime: lifetime?.unwrap_or(shortest_lifetime),
                 key_exchange: interval.map(|interval| KeyExchange { interval, window }),
@@ -142,6 +144,9 @@ fn finding(error: ConfigError, peer: &Peer) -> Finding {
         ConfigError::Address => (&peer.local_address, "give the addresses that the two hosts have"),
         ConfigError::SameHost => (&peer.remote_address, "give the address of the host on the other side"),
         ConfigError::OneMac => (&peer.local_mac, "give local_mac and remote_mac, or neither"),
+        ConfigError::Carry => {
+            (&peer.carry, "write cipher = \"none\": what is to be secret must be encrypted by the hosts")
+        }
         ConfigError::Rotation => (&peer.rotation, "with rotation_spread, their sum counts"),
         ConfigError::Lifetime => (&peer.lifetime, "leave the line out, or write more"),
         ConfigError::KeyExchange => (&peer.key_exchange, "write \"24h\", or \"off\" for never"),

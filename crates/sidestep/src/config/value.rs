@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use classic::cipher::Cipher;
+use classic::profile::Carry;
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{HOP_PREFIX_LENGTH, LANES, Padding, ROTATION};
 
@@ -86,6 +87,15 @@ pub(super) fn cipher(text: &str) -> Result<Option<Cipher>, Problem> {
         "aes-128-cbc" => Ok(Some(Cipher::Aes128Cbc)),
         "none" => Ok(None),
         _ => problem("not a cipher", r#"write "aes-256-cbc", "aes-128-cbc" or "none""#),
+    }
+}
+
+/// How packets of a peer of the classic profile travel.
+pub(super) fn carry(text: &str) -> Result<Carry, Problem> {
+    match text {
+        "encapsulate" => Ok(Carry::Encapsulate),
+        "rewrite" => Ok(Carry::Rewrite),
+        _ => problem("not a way to travel", r#"write "encapsulate" or "rewrite""#),
     }
 }
 

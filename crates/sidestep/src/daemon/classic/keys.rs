@@ -93,6 +93,7 @@ mod tests {
                 remote: host("2001:db8:b::1"),
                 key: SessionKey::from_bytes([key; 64]),
                 cipher: None,
+                carry: classic::profile::Carry::Encapsulate,
                 rotation: Rotation::Fixed(10),
                 lifetime: 30,
                 key_exchange: None,

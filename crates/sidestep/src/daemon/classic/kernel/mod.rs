@@ -2,12 +2,14 @@
 //! to know is kept as the node has it.
 
 mod program;
+mod rewrite;
 #[cfg(test)]
 mod tests;
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
+use classic::profile::Carry;
 use classic::routes::Path;
 use classic::{Carried, KeyState, Node};
 use linux::bpf::attach::{Attachment, Direction, attach_to_own};
@@ -61,8 +63,11 @@ impl Loaded {
         let attached = attach_to_own(&self.program, device, Direction::Egress);
         let Some(attachment) = or_without(attached, self.required)? else { return Ok(None) };
         let may = peers.iter().enumerate().filter(|(_, peer)| may_carry(peer));
-        let streams =
-            may.map(|(index, peer)| (index, [peer.stream.local.address, peer.stream.remote.address]));
+        let streams = may.map(|(number, peer)| Stream {
+            number,
+            hosts: (peer.stream.local.address, peer.stream.remote.address),
+            carry: peer.stream.carry,
+        });
         let path = KernelPath {
             tables: self.tables,
             _attachment: attachment,
@@ -97,8 +102,8 @@ pub(super) struct KernelPath {
     _attachment: Attachment,
     /// The device that it is attached to.
     device: u32,
-    /// Which streams it may carry, by their places; their hosts.
-    streams: Vec<(usize, [Ipv6Addr; 2])>,
+    /// The streams that it may carry.
+    streams: Vec<Stream>,
     outgoing: Written<OUTGOING>,
     incoming: Written<INCOMING>,
 }
@@ -107,13 +112,13 @@ impl KernelPath {
     /// Writes down the routes that the node has now, and where they lead.
     pub(super) fn refresh(&mut self, node: &Node, netlink: &mut Netlink) {
         let (mut outgoing, mut incoming) = (HashMap::new(), HashMap::new());
-        for (stream, hosts) in &self.streams {
-            let Some(carried) = node.carried(*stream) else { continue };
-            // A key exchange is the node's: what comes in may decide it.
-            if carried.key != KeyState::Idle {
+        for stream in &self.streams {
+            let Some(carried) = node.carried(stream.number) else { continue };
+            // A key exchange is the node's: what comes in may decide it. Replaced addresses have no part in it.
+            if carried.key != KeyState::Idle && stream.carry == Carry::Encapsulate {
                 continue;
             }
-            self.add_stream(*stream, *hosts, &carried, netlink, &mut outgoing, &mut incoming);
+            self.add_stream(stream, &carried, netlink, &mut outgoing, &mut incoming);
         }
         self.outgoing.change(outgoing, &self.tables.outgoing);
         self.incoming.change(incoming, &self.tables.incoming);
@@ -121,23 +126,23 @@ impl KernelPath {
 
     fn add_stream(
         &self,
-        stream: usize,
-        [local, remote]: [Ipv6Addr; 2],
+        stream: &Stream,
         carried: &Carried,
         netlink: &mut Netlink,
         outgoing: &mut HashMap<[u8; KEY], [u8; OUTGOING]>,
         incoming: &mut HashMap<[u8; KEY], [u8; INCOMING]>,
     ) {
+        let (local, remote) = stream.hosts;
         if let Some((path, flag)) = &carried.outgoing
             && let Some(way) = self.way_to(path.destination.address, netlink)
             && way.interface != 0
         {
-            outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag, (local, remote)));
+            outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag));
         }
         if let Some(way) = self.way_to(local, netlink) {
             for path in &carried.incoming {
                 let key = key(path.source.address, path.destination.address);
-                incoming.insert(key, incoming_value(stream, &way, path, (remote, local)));
+                incoming.insert(key, incoming_value(stream, &way, path));
             }
         }
     }
@@ -165,6 +170,15 @@ impl KernelPath {
     }
 }
 
+/// A stream that may be carried.
+struct Stream {
+    /// Its place in the configuration.
+    number: usize,
+    /// True addresses of the local and the remote host.
+    hosts: (Ipv6Addr, Ipv6Addr),
+    carry: Carry,
+}
+
 /// How packets leave.
 struct Way {
     /// The interface; 0: into this host.
@@ -174,10 +188,11 @@ struct Way {
 }
 
 impl Way {
-    fn write(&self, stream: usize, value: &mut [u8]) {
+    fn write(&self, stream: &Stream, value: &mut [u8]) {
         put(value, at::INTERFACE, &self.interface.to_ne_bytes());
-        put(value, at::STREAM, &(stream as u32).to_ne_bytes());
+        put(value, at::STREAM, &(stream.number as u32).to_ne_bytes());
         put(value, at::MTU, &self.mtu.to_ne_bytes());
+        put(value, at::REWRITE, &u32::from(stream.carry == Carry::Rewrite).to_ne_bytes());
     }
 }
 
@@ -192,13 +207,7 @@ fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
     key
 }
 
-fn outgoing_value(
-    stream: usize,
-    way: &Way,
-    path: &Path,
-    flag: bool,
-    (local, remote): (Ipv6Addr, Ipv6Addr),
-) -> [u8; OUTGOING] {
+fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; OUTGOING] {
     const HOP_LIMIT: u8 = 64;
     let (source, destination) = (path.source.address, path.destination.address);
     let header = ipv6::Header {
@@ -220,26 +229,31 @@ fn outgoing_value(
     way.write(stream, &mut value);
     put(&mut value, at::HEADERS, &header.to_bytes());
     put(&mut value, at::HEADERS + ipv6::HEADER_LEN as i16, &udp.to_bytes());
-    // Of the outer pseudo-header and header what is known, less the addresses of the inner pseudo-header.
-    let sum = words(&source.octets()) + words(&destination.octets()) + words(&udp.to_bytes());
-    let sum = sum + words(&u16::from(protocol::UDP).to_be_bytes());
-    let less = [local, remote].map(|address| words(&(!u128::from(address)).to_be_bytes()));
-    put(&mut value, at::SUM, &(sum + less[0] + less[1]).to_ne_bytes());
+    // The inner pseudo-header's addresses are gone, the outer ones are there; and of the outer pseudo-header and header
+    // what is known.
+    let mut sum = difference(stream.hosts, (source, destination));
+    if stream.carry == Carry::Encapsulate {
+        sum += words(&udp.to_bytes()) + words(&u16::from(protocol::UDP).to_be_bytes());
+    }
+    put(&mut value, at::SUM, &sum.to_ne_bytes());
     value
 }
 
-fn incoming_value(
-    stream: usize,
-    way: &Way,
-    path: &Path,
-    (remote, local): (Ipv6Addr, Ipv6Addr),
-) -> [u8; INCOMING] {
+fn incoming_value(stream: &Stream, way: &Way, path: &Path) -> [u8; INCOMING] {
+    let (local, remote) = stream.hosts;
     let mut value = [0; INCOMING];
     way.write(stream, &mut value);
     put(&mut value, at::ADDRESSES, &key(remote, local));
     put(&mut value, at::PORTS, &path.source.source_port(false).to_be_bytes());
     put(&mut value, at::PORTS + 2, &path.destination.port.to_be_bytes());
+    let sum = difference((path.source.address, path.destination.address), (remote, local));
+    put(&mut value, at::DIFFERENCE, &sum.to_ne_bytes());
     value
+}
+
+/// What to add to a sum, for other addresses in place of these.
+fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -> u32 {
+    words(&key(from.0, from.1).map(|byte| !byte)) + words(&key(to.0, to.1))
 }
 
 /// The sum of 16-bit words as they are in memory.

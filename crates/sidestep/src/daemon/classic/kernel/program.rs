@@ -1,4 +1,5 @@
-//! The program that carries packets of unencrypted streams in the kernel (docs/classic.md section 17).
+//! The program that carries packets of unencrypted streams in the kernel (docs/classic.md section 17); those whose addresses
+//! are replaced, see `rewrite`.
 //!
 //! It runs where the device hands packets to us, in both directions: the stack has routed them there, has counted down
 //! the hop limit and refused what is too big. What it takes it sends on at once, by the interface that we have written
@@ -29,14 +30,19 @@ pub(super) mod at {
     pub(in super::super) const STREAM: i16 = 4;
     /// The largest packet that leaves by the interface, 4 bytes.
     pub(in super::super) const MTU: i16 = 8;
+    /// Not zero: addresses are replaced, packets are not encapsulated. 4 bytes.
+    pub(in super::super) const REWRITE: i16 = 12;
     /// Outgoing: IPv6 and UDP header of the outer packet, 48 bytes, lengths and checksum zero.
     pub(in super::super) const HEADERS: i16 = 16;
-    /// Outgoing: what does not change of the checksum, 4 bytes.
+    /// Outgoing: what does not change of the checksum, 4 bytes; where addresses are replaced, how the sum of what it
+    /// covers changes.
     pub(in super::super) const SUM: i16 = 64;
     /// Incoming: source and destination of the inner packet, 32 bytes.
     pub(in super::super) const ADDRESSES: i16 = 16;
     /// Incoming: source and destination port, 4 bytes.
     pub(in super::super) const PORTS: i16 = 48;
+    /// Incoming, where addresses are replaced: how the sum of what the checksum covers changes, 4 bytes.
+    pub(in super::super) const DIFFERENCE: i16 = 52;
 }
 
 /// A stream whose hosts send super-packets, which only we can take apart, is ours altogether until so long after the last
@@ -70,47 +76,53 @@ impl Tables {
 }
 
 // Places on the stack: the packet's beginning, what takes its place, the number of the stream.
-const PACKET: i16 = -64;
-const NEW: i16 = -120;
-const NUMBER: i16 = -124;
+pub(super) const PACKET: i16 = -64;
+pub(super) const NEW: i16 = -120;
+pub(super) const NUMBER: i16 = -124;
 const BYTE: i16 = -128;
 
 // Offsets in IPv6, UDP and TCP headers.
 const PAYLOAD_LENGTH: i16 = 4;
-const NEXT_HEADER: i16 = 6;
-const HOP_LIMIT: i16 = 7;
-const SOURCE: i16 = 8;
-const IPV6: i16 = 40;
+pub(super) const NEXT_HEADER: i16 = 6;
+pub(super) const HOP_LIMIT: i16 = 7;
+pub(super) const SOURCE: i16 = 8;
+pub(super) const IPV6: i16 = 40;
 const UDP_LENGTH: i16 = 4;
-const UDP_CHECKSUM: i16 = 6;
+pub(super) const UDP_CHECKSUM: i16 = 6;
 const TCP_FLAGS: i16 = 13;
 const TCP_SYN: i32 = 2;
 
-use Condition::{Equal, Greater, Less, NotEqual};
-use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use Size::{Byte, Double, Half, Word};
+pub(super) use Condition::{Equal, Greater, Less, NotEqual};
+pub(super) use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+pub(super) use Size::{Byte, Double, Half, Word};
 
 /// The program, for devices with a link header of so many bytes.
 pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
     let mut code = Code { code: Assembler::default(), link: link.into() };
-    let (leave, outgoing) = (code.code.label(), code.code.label());
+    let [leave, outgoing, rewrite_incoming, rewrite_outgoing] = std::array::from_fn(|_| code.code.label());
     code.begin(leave);
     code.look_up(&tables.outgoing, PACKET + SOURCE);
     code.code.jump_if(R0, NotEqual, 0, outgoing);
     code.look_up(&tables.incoming, PACKET + SOURCE);
     code.code.jump_if(R0, Equal, 0, leave);
+    code.take_value(rewrite_incoming);
     code.decapsulate(tables, leave);
     code.code.bind(outgoing);
+    code.take_value(rewrite_outgoing);
     code.encapsulate(tables, leave);
+    code.code.bind(rewrite_incoming);
+    code.rewrite_incoming(tables, leave);
+    code.code.bind(rewrite_outgoing);
+    code.rewrite_outgoing(tables, leave);
     code.code.bind(leave);
     code.code.exit_with(verdict::NEXT);
     code.code
 }
 
 /// In all of it R6 is the context, R7 the payload length of the packet as it came, R8 the table's value.
-struct Code {
-    code: Assembler,
-    link: i32,
+pub(super) struct Code {
+    pub(super) code: Assembler,
+    pub(super) link: i32,
 }
 
 impl Code {
@@ -129,9 +141,15 @@ impl Code {
         code.jump_if(R1, NotEqual, R7, leave);
     }
 
+    /// R8 = the value that was found; goes on at the label where addresses are replaced.
+    fn take_value(&mut self, rewrite: Label) {
+        self.code.copy(R8, R0);
+        self.code.load(Word, R1, R8, at::REWRITE);
+        self.code.jump_if(R1, NotEqual, 0, rewrite);
+    }
+
     /// A packet of a local host: addresses away, headers before it.
     fn encapsulate(&mut self, tables: &Tables, leave: Label) {
-        self.code.copy(R8, R0);
         self.not_beside_super_packets(tables, leave);
         self.code.copy(R1, R7);
         self.code.add(R1, i32::from(IPV6) + ADDED);
@@ -148,7 +166,7 @@ impl Code {
 
         self.outer_headers();
         self.adjust_room(ADDED, leave);
-        self.write(NEW, i32::from(IPV6) + 8 + 8);
+        self.write(0, NEW, i32::from(IPV6) + 8 + 8);
         self.count(tables, 0);
         self.send();
     }
@@ -203,7 +221,6 @@ impl Code {
     fn decapsulate(&mut self, tables: &Tables, leave: Label) {
         const UDP: i16 = PACKET + IPV6;
         const INNER: i16 = PACKET + IPV6 + 8;
-        self.code.copy(R8, R0);
         self.not_beside_super_packets(tables, leave);
         // With a flag in the source port, with other headers, or without a payload: not the ports that are expected, or
         // too short.
@@ -247,7 +264,7 @@ impl Code {
         }
         self.code.add(R7, -ADDED);
         self.adjust_room(-ADDED, leave);
-        self.write(NEW, IPV6.into());
+        self.write(0, NEW, IPV6.into());
         self.count(tables, 16);
         self.send();
     }
@@ -273,7 +290,7 @@ impl Code {
     }
 
     /// Leaves a packet of R1 bytes if it is larger than what the interface takes.
-    fn fits(&mut self, leave: Label) {
+    pub(super) fn fits(&mut self, leave: Label) {
         self.code.load(Word, R2, R8, at::MTU);
         self.code.jump_if(R1, Greater, R2, leave);
     }
@@ -333,11 +350,11 @@ impl Code {
         code.jump_if(R0, NotEqual, 0, leave);
     }
 
-    /// Writes what is on the stack over the packet's beginning.
-    fn write(&mut self, from: i16, length: i32) {
+    /// Writes what is on the stack over the packet, at an offset from its IPv6 header.
+    pub(super) fn write(&mut self, offset: i16, from: i16, length: i32) {
         let code = &mut self.code;
         code.copy(R1, R6);
-        code.set(R2, self.link);
+        code.set(R2, self.link + i32::from(offset));
         code.copy(R3, R10);
         code.add(R3, i32::from(from));
         code.set(R4, length);
@@ -346,14 +363,18 @@ impl Code {
         self.or_drop();
     }
 
-    /// Counts an inner packet of R7 bytes of payload.
-    fn count(&mut self, tables: &Tables, direction: i16) {
+    /// Counts an inner packet of R7 bytes of payload, or the segments of a super-packet.
+    pub(super) fn count(&mut self, tables: &Tables, direction: i16) {
         self.look_up(&tables.counters, NUMBER);
         let code = &mut self.code;
-        let uncounted = code.label();
+        let [uncounted, some] = std::array::from_fn(|_| code.label());
         code.jump_if(R0, Equal, 0, uncounted);
+        code.load(Word, R2, R6, context::GSO_SEGMENTS);
+        code.jump_if(R2, NotEqual, 0, some);
+        code.set(R2, 1);
+        code.bind(some);
         code.load(Double, R1, R0, direction);
-        code.add(R1, 1);
+        code.add(R1, R2);
         code.store(Double, R0, direction, R1);
         code.load(Double, R1, R0, direction + 8);
         code.add(R1, R7);
@@ -364,7 +385,7 @@ impl Code {
 
     /// Sends the packet on: to the next hop that the interface's routes have for it, or into this host by the way that it
     /// would have come from us.
-    fn send(&mut self) {
+    pub(super) fn send(&mut self) {
         const INGRESS: i32 = 1;
         let here = self.code.label();
         self.code.load(Word, R1, R8, at::INTERFACE);

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use classic::hashed::{Host, Rotation};
 use classic::keys::SessionKey;
-use classic::profile::StreamConfig;
+use classic::profile::{Carry, StreamConfig};
 use classic::{Received, UnixTime};
 use linux::netns;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(way: &Way) -> Self {
+    fn new(way: &Way, carry: Carry) -> Self {
         let hosts: [Ipv6Addr; 2] = ["2001:db8:a::1", "2001:db8:b::2"].map(|text| text.parse().unwrap());
         let node = |local: usize| {
             let host = |address| Host { address, mac: None };
@@ -34,6 +34,7 @@ impl Scene {
                 remote: host(hosts[1 - local]),
                 key: SessionKey::from_bytes([7; 64]),
                 cipher: None,
+                carry,
                 rotation: Rotation::Fixed(10),
                 lifetime: 30,
                 key_exchange: None,
@@ -48,10 +49,11 @@ impl Scene {
         let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, LINK as u8)).unwrap();
         let carried = ends[0].borrow().carried(0).unwrap();
         let (path, flag) = carried.outgoing.unwrap();
-        let value = outgoing_value(0, way, &path, flag, (hosts[0], hosts[1]));
+        let stream = Stream { number: 0, hosts: (hosts[0], hosts[1]), carry };
+        let value = outgoing_value(&stream, way, &path, flag);
         tables.outgoing.set(&key(hosts[0], hosts[1]), &value).unwrap();
         for path in &carried.incoming {
-            let value = incoming_value(0, way, path, (hosts[1], hosts[0]));
+            let value = incoming_value(&stream, way, path);
             tables.incoming.set(&key(path.source.address, path.destination.address), &value).unwrap();
         }
         Scene { ends, hosts, tables, program }
@@ -108,20 +110,23 @@ fn forwarded(interface: u32) -> Way {
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
     let protocols = prop::sample::select(vec![protocol::TCP, protocol::UDP, protocol::ICMPV6]);
     (protocols, prop::collection::vec(any::<u8>(), 20..1444)).prop_map(|(next_header, mut bytes)| {
-        // Not the beginning of a connection.
-        if next_header == protocol::TCP {
-            bytes[13] &= !2;
+        match next_header {
+            // Not the beginning of a connection.
+            protocol::TCP => bytes[13] &= !2,
+            // No error.
+            protocol::ICMPV6 => bytes[0] |= 0x80,
+            _ => {}
         }
         (next_header, bytes)
     })
 }
 
-#[test]
-fn what_the_program_makes_is_what_the_node_makes() {
+/// Packets of both hosts, in both directions, through the program and through the node.
+fn compare(carry: Carry) {
     if !netns::available_to_tests() {
         return;
     }
-    let (scene, here) = (Scene::new(&forwarded(1)), Scene::new(&forwarded(0)));
+    let (scene, here) = (Scene::new(&forwarded(1), carry), Scene::new(&forwarded(0), carry));
     let count = Cell::new(0);
     let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(2_000));
     let cases = (transport(), any::<[u8; 8]>());
@@ -150,11 +155,41 @@ fn what_the_program_makes_is_what_the_node_makes() {
 }
 
 #[test]
+fn what_the_program_makes_is_what_the_node_makes() {
+    compare(Carry::Encapsulate);
+}
+
+#[test]
+fn addresses_that_the_program_replaces_are_those_that_the_node_replaces() {
+    compare(Carry::Rewrite);
+}
+
+#[test]
+fn replaced_addresses_leave_errors_and_the_key_exchange_to_the_daemon() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let scene = Scene::new(&forwarded(1), Carry::Rewrite);
+    let first = [0, 0, 0, 0, 0, 0, 0, 64];
+    let error = scene.inner(0, protocol::ICMPV6, first, &[1; 60]);
+    let empty = scene.outer(1, &scene.inner(1, protocol::UDP, first, &[0; 8]));
+    let from_peer = scene.outer(1, &scene.inner(1, protocol::ICMPV6, first, &[4; 60]));
+    let options = scene.outer(1, &scene.inner(1, protocol::DESTINATION_OPTIONS, first, &[17; 88]));
+    for packet in [error, empty, from_peer, options] {
+        assert_eq!(scene.run(&packet), (verdict::NEXT, packet.clone()), "{packet:02x?}");
+    }
+    // The beginning of a connection has nothing to be told.
+    let mut syn = [5; 40];
+    syn[13] = 2;
+    assert_eq!(scene.run(&scene.inner(0, protocol::TCP, first, &syn)).0, verdict::REDIRECT);
+}
+
+#[test]
 fn what_is_not_the_programs_stays_as_it_is() {
     if !netns::available_to_tests() {
         return;
     }
-    let scene = Scene::new(&forwarded(1));
+    let scene = Scene::new(&forwarded(1), Carry::Encapsulate);
     let long = [5; 40];
     let syn = |flags| {
         let mut bytes = long;
