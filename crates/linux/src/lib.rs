@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`tun`] | the TUN device, with virtio-net headers and segmentation offloads |
 //! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue; one for many |
-//! | `bpf` | a loader for the program that steers datagrams to that one |
+//! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
@@ -25,7 +25,7 @@
 //! - Nothing on the packet path ([`tun`], [`udp`]) allocates, except to report an error.
 //! - An error names the system call and its object; where a kernel is too old, it says which one is not.
 
-mod bpf;
+pub mod bpf;
 pub mod clock;
 mod error;
 pub mod event;

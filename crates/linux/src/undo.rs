@@ -3,7 +3,7 @@
 //! A step is written down before it is taken, and struck out after it was taken back. So whatever a crash leaves
 //! behind is in the journal, which the next start finds: [`Journal::open`] then takes everything back. Taking back
 //! what is not there is no error, and what is not ours is left alone: routes and neighbor entries carry
-//! [`crate::netlink::PROTOCOL`], a table our name.
+//! [`crate::netlink::PROTOCOL`], a table our name, a filter our priority and a handle drawn at random.
 //!
 //! The file has one JSON value a line: `{"did":STEP}` or `{"undid":STEP}`. A line that a crash cut short is passed
 //! over: its step was not taken yet.
@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use wire::ethernet::MacAddress;
 
+use crate::bpf::Program;
+use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
 use crate::netlink::{NeighborState, Netlink, Route};
 use crate::nft;
@@ -41,6 +43,8 @@ pub enum Step {
         /// The tunnel's name.
         tunnel: String,
     },
+    /// A filter of ours at an interface.
+    Filter(Filter),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -124,6 +128,22 @@ impl Journal {
         self.take(step, || nft::darken(tunnel, prefix, reach, own))
     }
 
+    /// Attaches a BPF program of type `sched_cls` to an interface, as well as the kernel can; only what would outlive a
+    /// crash is written down. It is detached when what is returned is dropped.
+    pub fn attach(&mut self, program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
+        match Attachment::tcx(program, index, direction) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                self.attach_filter(program, Filter::new(index, direction))
+            }
+            result => result,
+        }
+    }
+
+    /// The same by a filter, which every kernel has.
+    pub fn attach_filter(&mut self, program: &Program, filter: Filter) -> Result<Attachment> {
+        self.take(Step::Filter(filter), || Attachment::clsact(program, filter))
+    }
+
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
     /// failed stays in the journal. When all went well the file is removed.
     pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {
@@ -139,16 +159,14 @@ impl Journal {
         }
     }
 
-    fn take(&mut self, step: Step, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        let line = Line::Did(step);
-        self.append(&line)?;
-        let Line::Did(step) = line else { return Ok(()) };
+    fn take<T>(&mut self, step: Step, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.append(&Line::Did(step.clone()))?;
         match act() {
-            Ok(()) => {
+            Ok(made) => {
                 if !self.done.contains(&step) {
                     self.done.push(step);
                 }
-                Ok(())
+                Ok(made)
             }
             Err(error) => {
                 if !self.done.contains(&step) {
@@ -184,6 +202,7 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::Route(route) => netlink.delete_route(route).map(drop),
         Step::Neighbor { index, address } => netlink.delete_neighbor(*index, *address).map(drop),
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
+        Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
     }
 }
 

@@ -1,102 +1,257 @@
-//! Instructions of BPF programs, as few as we need (Documentation/bpf/standardization/instruction-set.rst).
+//! Instructions of BPF programs (Documentation/bpf/standardization/instruction-set.rst, as of Linux 5.1, and so of every
+//! kernel that we run on).
+//!
+//! A program is written from its first instruction to its last. Jumps lead to labels, which may be bound before or after;
+//! a jump backwards makes a loop, of which the verifier has to see that it ends.
+//!
+//! ```
+//! use linux::bpf::{Assembler, Condition, Register, Size};
+//!
+//! // 1 for IPv6, 0 for all else: a program of type socket_filter or sched_cls.
+//! let mut code = Assembler::default();
+//! let other = code.label();
+//! code.load(Size::Word, Register::R2, Register::R1, 16); // __sk_buff.protocol, in network byte order
+//! code.set(Register::R0, 0);
+//! code.jump_if(Register::R2, Condition::NotEqual, i32::from(0x86dd_u16.to_be()), other);
+//! code.set(Register::R0, 1);
+//! code.bind(other);
+//! code.exit();
+//! ```
 
 use std::os::fd::AsRawFd as _;
 
 use super::Map;
+use super::helper::Helper;
+use crate::error::{Error, Result};
 
-/// A register. R1 to R5 carry a call's arguments and are lost in it, R0 its result; R6 to R9 are kept; R10 is the end of
-/// the stack, which grows downwards.
+/// A register. R1 to R5 carry a call's arguments and are lost in it, R0 its result and in the end the program's; R6 to R9
+/// are kept; R10 is the end of the stack, of which the 512 bytes below are the program's. At the beginning R1 is the
+/// context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Register {
+#[allow(missing_docs, reason = "the kernel's names")]
+pub enum Register {
     R0 = 0,
     R1 = 1,
     R2 = 2,
     R3 = 3,
+    R4 = 4,
+    R5 = 5,
     R6 = 6,
     R7 = 7,
     R8 = 8,
+    R9 = 9,
     R10 = 10,
 }
 
-/// A field of the packet that a socket filter looks at; its offset counts from the IP header on a TUN device.
+/// How much a load or store moves. What is loaded is the low end of the register, the rest zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Size {
+    /// 1 byte.
+    Byte = 0x10,
+    /// 2 bytes.
+    Half = 0x08,
+    /// 4 bytes.
+    Word = 0x00,
+    /// 8 bytes.
+    Double = 0x18,
+}
+
+/// What arithmetic does with its two operands. All of it is unsigned but for the shift that says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Operation {
+    Add = 0x00,
+    Subtract = 0x10,
+    Multiply = 0x20,
+    /// By zero: 0.
+    Divide = 0x30,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    /// By zero: as it was.
+    Modulo = 0x90,
+    Xor = 0xa0,
+    Move = 0xb0,
+    SignedShiftRight = 0xc0,
+}
+
+/// When a jump is taken: register, condition, operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Condition {
+    Equal = 0x10,
+    Greater = 0x20,
+    GreaterOrEqual = 0x30,
+    /// They have a bit in common.
+    AnyBit = 0x40,
+    NotEqual = 0x50,
+    SignedGreater = 0x60,
+    SignedGreaterOrEqual = 0x70,
+    Less = 0xa0,
+    LessOrEqual = 0xb0,
+    SignedLess = 0xc0,
+    SignedLessOrEqual = 0xd0,
+}
+
+/// The second operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operand {
+    /// What a register holds.
+    Register(Register),
+    /// A number, extended with its sign to 64 bits.
+    Immediate(i32),
+}
+
+impl From<Register> for Operand {
+    fn from(register: Register) -> Self {
+        Operand::Register(register)
+    }
+}
+
+impl From<i32> for Operand {
+    fn from(value: i32) -> Self {
+        Operand::Immediate(value)
+    }
+}
+
+/// A field of the packet that a program of type `socket_filter` or `sched_cls` looks at; its offset counts from the link
+/// header, which a TUN device does not have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum PacketField {
+pub enum PacketField {
+    /// 1 byte.
     Byte(i32),
+    /// 2 bytes.
     Half(i32),
+    /// 4 bytes.
     Word(i32),
-    /// Where the register says.
+    /// 4 bytes where the register says.
     WordAt(Register),
 }
 
-/// A jump whose end is not written yet: see [`Program::land`].
-#[derive(Debug)]
-#[must_use]
-pub(crate) struct Jump(usize);
+/// A place in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label(usize);
 
-/// A program in the making: it is written from the first instruction to the last, jumps lead forward.
+// Classes of instructions, and what goes with them.
+const LOAD_IMMEDIATE: u8 = 0x18;
+const LOAD: u8 = 0x61;
+const STORE_IMMEDIATE: u8 = 0x62;
+const STORE: u8 = 0x63;
+const ALU_32: u8 = 0x04;
+const ALU_64: u8 = 0x07;
+const JUMP: u8 = 0x05;
+const JUMP_32: u8 = 0x06;
+const FROM_REGISTER: u8 = 0x08;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+
+/// A program in the making.
 #[derive(Debug, Default)]
-pub(crate) struct Program {
+pub struct Assembler {
     code: Vec<[u8; 8]>,
-    /// Jumps whose distance is not known yet.
-    to_end: Vec<Jump>,
+    /// Where each label is, once it is bound.
+    labels: Vec<Option<usize>>,
+    /// Jumps and where they lead.
+    jumps: Vec<(usize, Label)>,
 }
 
-impl Program {
+impl Assembler {
+    // Arithmetic
+
     /// `to = value`
-    pub(crate) fn set(&mut self, to: Register, value: i32) {
-        self.push(0xb7, to as u8, 0, 0, value);
+    pub fn set(&mut self, to: Register, value: i32) {
+        self.calculate(Operation::Move, to, value);
+    }
+
+    /// `to = value`, of 64 bits.
+    pub fn set_wide(&mut self, to: Register, value: u64) {
+        self.push(LOAD_IMMEDIATE, to as u8, 0, 0, value as i32);
+        self.push(0, 0, 0, 0, (value >> 32) as i32);
     }
 
     /// `to = from`
-    pub(crate) fn copy(&mut self, to: Register, from: Register) {
-        self.push(0xbf, to as u8, from as u8, 0, 0);
+    pub fn copy(&mut self, to: Register, from: Register) {
+        self.calculate(Operation::Move, to, from);
     }
 
-    /// `to += value`
-    pub(crate) fn add(&mut self, to: Register, value: i32) {
-        self.push(0x07, to as u8, 0, 0, value);
+    /// `to += operand`
+    pub fn add(&mut self, to: Register, operand: impl Into<Operand>) {
+        self.calculate(Operation::Add, to, operand);
     }
 
-    /// `to = *(u32 *)(from + offset)`
-    pub(crate) fn load(&mut self, to: Register, from: Register, offset: i16) {
-        self.push(0x61, to as u8, from as u8, offset, 0);
+    /// `to &= operand`
+    pub fn and(&mut self, to: Register, operand: impl Into<Operand>) {
+        self.calculate(Operation::And, to, operand);
     }
 
-    /// `*(u32 *)(to + offset) = from`
-    pub(crate) fn store(&mut self, to: Register, offset: i16, from: Register) {
-        self.push(0x63, to as u8, from as u8, offset, 0);
+    /// `to *= operand`
+    pub fn multiply(&mut self, to: Register, operand: impl Into<Operand>) {
+        self.calculate(Operation::Multiply, to, operand);
     }
 
-    /// `to = map`, which must be open while the program is loaded.
-    pub(crate) fn load_map(&mut self, to: Register, map: &Map) {
-        const PSEUDO_MAP_FD: u8 = 1;
-        self.push(0x18, to as u8, PSEUDO_MAP_FD, 0, map.fd.as_raw_fd());
-        self.push(0, 0, 0, 0, 0);
-    }
-
-    /// `to *= value`
-    pub(crate) fn multiply(&mut self, to: Register, value: i32) {
-        self.push(0x27, to as u8, 0, 0, value);
-    }
-
-    /// `to += from`
-    pub(crate) fn add_register(&mut self, to: Register, from: Register) {
-        self.push(0x0f, to as u8, from as u8, 0, 0);
-    }
-
-    /// `to &= value`
-    pub(crate) fn and(&mut self, to: Register, value: i32) {
-        self.push(0x57, to as u8, 0, 0, value);
+    /// `to <<= bits`
+    pub fn shift_left(&mut self, to: Register, bits: i32) {
+        self.calculate(Operation::ShiftLeft, to, bits);
     }
 
     /// `to >>= bits`
-    pub(crate) fn shift_right(&mut self, to: Register, bits: i32) {
-        self.push(0x77, to as u8, 0, 0, bits);
+    pub fn shift_right(&mut self, to: Register, bits: i32) {
+        self.calculate(Operation::ShiftRight, to, bits);
+    }
+
+    /// `to = to OPERATION operand`, with 64 bits.
+    pub fn calculate(&mut self, operation: Operation, to: Register, operand: impl Into<Operand>) {
+        self.with_operand(ALU_64 | operation as u8, to, operand.into(), 0);
+    }
+
+    /// `to = to OPERATION operand`, with 32 bits; the upper half of the register becomes zero.
+    pub fn calculate_32(&mut self, operation: Operation, to: Register, operand: impl Into<Operand>) {
+        self.with_operand(ALU_32 | operation as u8, to, operand.into(), 0);
+    }
+
+    /// `to = -to`, with 64 bits.
+    pub fn negate(&mut self, to: Register) {
+        self.push(0x87, to as u8, 0, 0, 0);
+    }
+
+    /// The low 16, 32 or 64 bits from the order of this machine to that of the network, or back; the rest becomes zero.
+    pub fn network_order(&mut self, to: Register, bits: i32) {
+        self.push(0xdc, to as u8, 0, 0, bits);
+    }
+
+    // Memory
+
+    /// `to = *(from + offset)`
+    pub fn load(&mut self, size: Size, to: Register, from: Register, offset: i16) {
+        self.push(LOAD | size as u8, to as u8, from as u8, offset, 0);
+    }
+
+    /// `*(to + offset) = from`
+    pub fn store(&mut self, size: Size, to: Register, offset: i16, from: Register) {
+        self.push(STORE | size as u8, to as u8, from as u8, offset, 0);
+    }
+
+    /// `*(to + offset) = value`
+    pub fn store_value(&mut self, size: Size, to: Register, offset: i16, value: i32) {
+        self.push(STORE_IMMEDIATE | size as u8, to as u8, 0, offset, value);
+    }
+
+    /// `*(to + offset) += from`, of 4 or 8 bytes, whatever other processors do there.
+    pub fn add_atomically(&mut self, size: Size, to: Register, offset: i16, from: Register) {
+        self.push(0xc3 | size as u8, to as u8, from as u8, offset, 0);
+    }
+
+    /// `to = map`, which must be open while the program is loaded.
+    pub fn load_map(&mut self, to: Register, map: &Map) {
+        const PSEUDO_MAP_FD: u8 = 1;
+        self.push(LOAD_IMMEDIATE, to as u8, PSEUDO_MAP_FD, 0, map.fd.as_raw_fd());
+        self.push(0, 0, 0, 0, 0);
     }
 
     /// `R0 = field`, as a number, of the packet whose context is in R6. R1 to R5 are lost. Beyond the packet's end the
     /// program ends with result 0.
-    pub(crate) fn load_packet(&mut self, field: PacketField) {
+    pub fn load_packet(&mut self, field: PacketField) {
         match field {
             PacketField::Byte(offset) => self.push(0x30, 0, 0, 0, offset),
             PacketField::Half(offset) => self.push(0x28, 0, 0, 0, offset),
@@ -105,67 +260,106 @@ impl Program {
         }
     }
 
-    /// Jumps if the register equals the value.
-    pub(crate) fn jump_if(&mut self, register: Register, value: i32) -> Jump {
-        self.push(0x15, register as u8, 0, 0, value);
-        Jump(self.code.len() - 1)
+    // Where it goes on
+
+    /// A label that is not bound yet.
+    pub fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
     }
 
-    /// Jumps unless the register equals the value.
-    pub(crate) fn jump_unless(&mut self, register: Register, value: i32) -> Jump {
-        self.push(0x55, register as u8, 0, 0, value);
-        Jump(self.code.len() - 1)
+    /// The label is here. Each is bound once.
+    pub fn bind(&mut self, label: Label) {
+        let place = self.code.len();
+        let bound = self.labels[label.0].replace(place);
+        assert!(bound.is_none(), "a label has one place");
     }
 
-    /// Jumps.
-    pub(crate) fn jump(&mut self) -> Jump {
-        self.push(0x05, 0, 0, 0, 0);
-        Jump(self.code.len() - 1)
+    /// A label that is here: for jumps backwards.
+    pub fn here(&mut self) -> Label {
+        let label = self.label();
+        self.bind(label);
+        label
     }
 
-    /// A jump leads to here.
-    pub(crate) fn land(&mut self, Jump(at): Jump) {
-        // It counts from the instruction behind it.
-        let distance = (self.code.len() - at - 1) as i16;
-        self.code[at][2..4].copy_from_slice(&distance.to_ne_bytes());
+    /// Goes on at the label.
+    pub fn jump(&mut self, label: Label) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JUMP, 0, 0, 0, 0);
     }
 
-    /// Calls the kernel's function of that number.
-    pub(crate) fn call(&mut self, function: i32) {
-        self.push(0x85, 0, 0, 0, function);
+    /// Goes on at the label if the condition holds, with 64 bits.
+    pub fn jump_if(
+        &mut self,
+        register: Register,
+        condition: Condition,
+        operand: impl Into<Operand>,
+        label: Label,
+    ) {
+        self.jumps.push((self.code.len(), label));
+        self.with_operand(JUMP | condition as u8, register, operand.into(), 0);
     }
 
-    /// Goes to the end if the register equals the value.
-    pub(crate) fn end_if(&mut self, register: Register, value: i32) {
-        let jump = self.jump_if(register, value);
-        self.to_end.push(jump);
+    /// Goes on at the label if the condition holds for the low 32 bits.
+    pub fn jump_if_32(
+        &mut self,
+        register: Register,
+        condition: Condition,
+        operand: impl Into<Operand>,
+        label: Label,
+    ) {
+        self.jumps.push((self.code.len(), label));
+        self.with_operand(JUMP_32 | condition as u8, register, operand.into(), 0);
     }
 
-    /// Goes to the end unless the register equals the value.
-    pub(crate) fn end_unless(&mut self, register: Register, value: i32) {
-        let jump = self.jump_unless(register, value);
-        self.to_end.push(jump);
+    /// `R0 = helper(R1, …, R5)`. R1 to R5 are lost.
+    pub fn call(&mut self, helper: Helper) {
+        self.push(CALL, 0, 0, 0, helper as i32);
     }
 
-    /// The end: the program's result.
-    pub(crate) fn end(mut self, result: i32) -> Self {
-        for jump in std::mem::take(&mut self.to_end) {
-            self.land(jump);
+    /// Ends the program with the result in R0.
+    pub fn exit(&mut self) {
+        self.push(EXIT, 0, 0, 0, 0);
+    }
+
+    /// Ends the program with a result.
+    pub fn exit_with(&mut self, result: impl Into<Operand>) {
+        self.calculate(Operation::Move, Register::R0, result);
+        self.exit();
+    }
+
+    /// Instructions so far; a 64-bit value and a map count for two.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.code.len()
+    }
+
+    /// Whether there is none yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.code.is_empty()
+    }
+
+    /// The instructions, with all jumps leading where their labels are.
+    ///
+    /// An error says that a jump is longer than 32,767 instructions.
+    pub(super) fn instructions(&self) -> Result<Vec<[u8; 8]>> {
+        let mut code = self.code.clone();
+        for (from, label) in &self.jumps {
+            let to = self.labels[label.0].expect("each label that is jumped to is bound");
+            // It counts from the instruction behind the jump.
+            let distance = i16::try_from(to as isize - *from as isize - 1)
+                .map_err(|_| Error::other("assemble a BPF program", "a jump is too long"))?;
+            code[*from][2..4].copy_from_slice(&distance.to_ne_bytes());
         }
-        self.set(Register::R0, result);
-        self.push(0x95, 0, 0, 0, 0);
-        self
+        Ok(code)
     }
 
-    /// The end: the register is the program's result.
-    pub(crate) fn end_with(mut self, result: Register) -> Self {
-        self.copy(Register::R0, result);
-        self.push(0x95, 0, 0, 0, 0);
-        self
-    }
-
-    pub(super) fn instructions(&self) -> &[[u8; 8]] {
-        &self.code
+    fn with_operand(&mut self, code: u8, to: Register, operand: Operand, offset: i16) {
+        match operand {
+            Operand::Register(from) => self.push(code | FROM_REGISTER, to as u8, from as u8, offset, 0),
+            Operand::Immediate(value) => self.push(code, to as u8, 0, offset, value),
+        }
     }
 
     /// struct bpf_insn: code, two registers in a byte, offset, immediate value.
@@ -178,26 +372,51 @@ impl Program {
 }
 
 #[cfg(test)]
+#[cfg(target_endian = "little")]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(target_endian = "little")]
-    fn jumps_lead_to_the_end() {
-        let mut program = Program::default();
-        program.load(Register::R2, Register::R1, 8);
-        program.end_unless(Register::R2, 10);
-        program.store(Register::R10, -4, Register::R2);
-        let program = program.end(1);
+    fn jumps_lead_to_labels_before_and_behind() {
+        let mut code = Assembler::default();
+        let (again, end) = (code.here(), code.label());
+        code.load(Size::Word, Register::R2, Register::R1, 8);
+        code.jump_if(Register::R2, Condition::NotEqual, 10, end);
+        code.store(Size::Word, Register::R10, -4, Register::R2);
+        code.jump_if(Register::R2, Condition::Less, Register::R3, again);
+        code.bind(end);
+        code.exit_with(1);
         assert_eq!(
-            program.instructions(),
+            code.instructions().unwrap(),
             [
                 [0x61, 0x12, 8, 0, 0, 0, 0, 0],
-                [0x55, 0x02, 1, 0, 10, 0, 0, 0],
+                [0x55, 0x02, 2, 0, 10, 0, 0, 0],
                 [0x63, 0x2a, 0xfc, 0xff, 0, 0, 0, 0],
+                [0xad, 0x32, 0xfc, 0xff, 0, 0, 0, 0],
                 [0xb7, 0, 0, 0, 1, 0, 0, 0],
                 [0x95, 0, 0, 0, 0, 0, 0, 0],
             ]
         );
+    }
+
+    #[test]
+    fn wide_values_take_two_instructions() {
+        let mut code = Assembler::default();
+        code.set_wide(Register::R4, 0x1122_3344_5566_7788);
+        let expected = [[0x18, 4, 0, 0, 0x88, 0x77, 0x66, 0x55], [0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11]];
+        assert_eq!(code.instructions().unwrap(), expected);
+    }
+
+    #[test]
+    fn a_jump_that_is_too_long_is_an_error() {
+        let mut code = Assembler::default();
+        let end = code.label();
+        code.jump(end);
+        for _ in 0..40_000 {
+            code.set(Register::R0, 0);
+        }
+        code.bind(end);
+        code.exit();
+        assert!(code.instructions().unwrap_err().to_string().contains("too long"));
     }
 }

@@ -5,6 +5,7 @@
 //! is there already is replaced: the error then says so (see [`crate::Error::already_exists`]).
 
 mod address;
+mod filter;
 mod link;
 mod monitor;
 mod neighbor;

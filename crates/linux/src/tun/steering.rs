@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::bpf::{self, PacketField, Program, Register};
+use crate::bpf::{Assembler, Condition, PacketField, Program, ProgramKind, Register};
 use crate::error::{Error, Result};
 
 /// Odd, with its bits well spread: the golden ratio's first 31.
@@ -13,7 +13,7 @@ const FACTOR: i32 = 0x4f1b_bcdd;
 
 /// Has the kernel choose queues by flow. Needs CAP_BPF and Linux 4.16.
 pub(super) fn by_flow(queue: &OwnedFd) -> Result<()> {
-    let program = bpf::load_socket_filter(&program())?;
+    let program = Program::load(ProgramKind::SocketFilter, &program())?;
     let fd = program.as_raw_fd();
     // SAFETY: TUNSETSTEERINGEBPF reads one int, the descriptor of a program; the device then keeps the program.
     let result = unsafe { libc::ioctl(queue.as_raw_fd(), libc::TUNSETSTEERINGEBPF, &raw const fd) };
@@ -22,56 +22,58 @@ pub(super) fn by_flow(queue: &OwnedFd) -> Result<()> {
 
 /// A hash over addresses, protocol and, where they are in the usual place, ports; the kernel takes its remainder by the
 /// number of queues. A packet that is too short goes to the first queue: a load beyond the end returns 0 at once.
-fn program() -> Program {
+fn program() -> Assembler {
+    use Condition::{Equal, NotEqual};
+    use Register::{R0, R1, R6};
     const HASH: Register = Register::R7;
     const PROTOCOL: Register = Register::R8;
-    let mut program = Program::default();
-    let mix = |program: &mut Program, field: PacketField| {
-        program.load_packet(field);
-        program.multiply(HASH, FACTOR);
-        program.add_register(HASH, Register::R0);
+    let mut code = Assembler::default();
+    let [ipv4, ipv6_ports, ipv4_ports, end] = std::array::from_fn(|_| code.label());
+    let mix = |code: &mut Assembler, field: PacketField| {
+        code.load_packet(field);
+        code.multiply(HASH, FACTOR);
+        code.add(HASH, R0);
     };
     // Where loads of packet fields look for it.
-    program.copy(Register::R6, Register::R1);
-    program.set(HASH, 0);
-    program.load_packet(PacketField::Byte(0));
-    program.shift_right(Register::R0, 4);
-    let is_ipv4 = program.jump_if(Register::R0, 4);
+    code.copy(R6, R1);
+    code.set(HASH, 0);
+    code.load_packet(PacketField::Byte(0));
+    code.shift_right(R0, 4);
+    code.jump_if(R0, Equal, 4, ipv4);
 
     for word in (8..40).step_by(4) {
-        mix(&mut program, PacketField::Word(word));
+        mix(&mut code, PacketField::Word(word));
     }
-    mix(&mut program, PacketField::Byte(6));
-    program.copy(PROTOCOL, Register::R0);
-    let tcp = program.jump_if(PROTOCOL, libc::IPPROTO_TCP);
-    let other = program.jump_unless(PROTOCOL, libc::IPPROTO_UDP);
-    program.land(tcp);
-    mix(&mut program, PacketField::Word(40));
-    let done_ipv6 = program.jump();
+    mix(&mut code, PacketField::Byte(6));
+    code.copy(PROTOCOL, R0);
+    code.jump_if(PROTOCOL, Equal, libc::IPPROTO_TCP, ipv6_ports);
+    code.jump_if(PROTOCOL, NotEqual, libc::IPPROTO_UDP, end);
+    code.bind(ipv6_ports);
+    mix(&mut code, PacketField::Word(40));
+    code.jump(end);
 
-    program.land(is_ipv4);
+    code.bind(ipv4);
     for word in [12, 16] {
-        mix(&mut program, PacketField::Word(word));
+        mix(&mut code, PacketField::Word(word));
     }
-    mix(&mut program, PacketField::Byte(9));
-    program.copy(PROTOCOL, Register::R0);
+    mix(&mut code, PacketField::Byte(9));
+    code.copy(PROTOCOL, R0);
     // All fragments of a packet go where those go that have no ports.
-    program.load_packet(PacketField::Half(6));
-    program.and(Register::R0, 0x3fff);
-    let fragment = program.jump_unless(Register::R0, 0);
-    let tcp = program.jump_if(PROTOCOL, libc::IPPROTO_TCP);
-    let other_ipv4 = program.jump_unless(PROTOCOL, libc::IPPROTO_UDP);
-    program.land(tcp);
-    program.load_packet(PacketField::Byte(0));
-    program.and(Register::R0, 0xf);
-    program.multiply(Register::R0, 4);
-    mix(&mut program, PacketField::WordAt(Register::R0));
+    code.load_packet(PacketField::Half(6));
+    code.and(R0, 0x3fff);
+    code.jump_if(R0, NotEqual, 0, end);
+    code.jump_if(PROTOCOL, Equal, libc::IPPROTO_TCP, ipv4_ports);
+    code.jump_if(PROTOCOL, NotEqual, libc::IPPROTO_UDP, end);
+    code.bind(ipv4_ports);
+    code.load_packet(PacketField::Byte(0));
+    code.and(R0, 0xf);
+    code.multiply(R0, 4);
+    mix(&mut code, PacketField::WordAt(R0));
 
-    for jump in [other, done_ipv6, fragment, other_ipv4] {
-        program.land(jump);
-    }
+    code.bind(end);
     // The upper half is the one that all of the input has reached.
-    program.multiply(HASH, FACTOR);
-    program.shift_right(HASH, 32);
-    program.end_with(HASH)
+    code.multiply(HASH, FACTOR);
+    code.shift_right(HASH, 32);
+    code.exit_with(HASH);
+    code
 }

@@ -17,7 +17,8 @@ use wire::checksum::Sum;
 
 use super::message::{Message, leading_int, send_packet};
 use super::{EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Options, Received, SendOutcome};
-use crate::bpf::{self, Map, MapKind, Program, Register};
+use crate::bpf::attach::{Link, attach_sk_lookup};
+use crate::bpf::{Assembler, Condition, Helper, Map, MapKind, Program, ProgramKind, Register, Size};
 use crate::error::{Context as _, Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
@@ -58,7 +59,7 @@ impl Heard {
 #[derive(Debug)]
 pub struct SharedSocket {
     // First, so that nothing is steered to a socket that is gone.
-    _link: bpf::Link,
+    _link: Link,
     socket: EndpointSocket,
     raw: OwnedFd,
     heard: Heard,
@@ -81,8 +82,8 @@ impl SharedSocket {
         let table = Map::create(MapKind::Hash, KEY, 1, capacity)?;
         let sockets = Map::create(MapKind::Sockets, 4, 8, 1)?;
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&fd) as u64;
-        sockets.insert(&0u32.to_ne_bytes(), &descriptor.to_ne_bytes())?;
-        let link = bpf::attach_sk_lookup(&program(&table, &sockets))?;
+        sockets.set(&0u32.to_ne_bytes(), &descriptor.to_ne_bytes())?;
+        let link = attach_sk_lookup(&Program::load(ProgramKind::SkLookup, &program(&table, &sockets))?)?;
         let heard = Heard { table: Arc::new(table) };
         Ok(Self { _link: link, socket, raw, heard, labels: FlowLabels::of_this_namespace() })
     }
@@ -186,52 +187,52 @@ fn key(local: SocketAddrV6) -> [u8; KEY] {
 }
 
 /// The program: `struct bpf_sk_lookup` of linux/bpf.h in, a socket or none out.
-fn program(table: &Map, sockets: &Map) -> Program {
+fn program(table: &Map, sockets: &Map) -> Assembler {
+    use Condition::{Equal, NotEqual};
     use Register::{R0, R1, R2, R3, R6, R7, R10};
+    use Size::Word;
     // Offsets in the structure. The address is in network byte order, the port in that of the host.
     const FAMILY: i16 = 8;
     const PROTOCOL: i16 = 12;
     const LOCAL_IP6: i16 = 44;
     const LOCAL_PORT: i16 = 60;
-    // Functions of the kernel.
-    const MAP_LOOKUP_ELEM: i32 = 1;
-    const SK_RELEASE: i32 = 86;
-    const SK_ASSIGN: i32 = 124;
     // The result: as the kernel would have it, or as was assigned.
     const SK_PASS: i32 = 1;
     let on_stack = -(KEY as i16);
-    let mut program = Program::default();
-    program.copy(R6, R1);
-    program.load(R2, R6, FAMILY);
-    program.end_unless(R2, libc::AF_INET6);
-    program.load(R2, R6, PROTOCOL);
-    program.end_unless(R2, libc::IPPROTO_UDP);
+    let mut code = Assembler::default();
+    let end = code.label();
+    code.copy(R6, R1);
+    code.load(Word, R2, R6, FAMILY);
+    code.jump_if(R2, NotEqual, libc::AF_INET6, end);
+    code.load(Word, R2, R6, PROTOCOL);
+    code.jump_if(R2, NotEqual, libc::IPPROTO_UDP, end);
     for word in 0..4 {
-        program.load(R2, R6, LOCAL_IP6 + 4 * word);
-        program.store(R10, on_stack + 4 * word, R2);
+        code.load(Word, R2, R6, LOCAL_IP6 + 4 * word);
+        code.store(Word, R10, on_stack + 4 * word, R2);
     }
-    program.load(R2, R6, LOCAL_PORT);
-    program.store(R10, on_stack + 16, R2);
-    program.load_map(R1, table);
-    program.copy(R2, R10);
-    program.add(R2, on_stack.into());
-    program.call(MAP_LOOKUP_ELEM);
-    program.end_if(R0, 0);
-    program.set(R2, 0);
-    program.store(R10, -4, R2);
-    program.load_map(R1, sockets);
-    program.copy(R2, R10);
-    program.add(R2, -4);
-    program.call(MAP_LOOKUP_ELEM);
-    program.end_if(R0, 0);
-    program.copy(R7, R0);
-    program.copy(R1, R6);
-    program.copy(R2, R7);
-    program.set(R3, 0);
-    program.call(SK_ASSIGN);
-    program.copy(R1, R7);
-    program.call(SK_RELEASE);
-    program.end(SK_PASS)
+    code.load(Word, R2, R6, LOCAL_PORT);
+    code.store(Word, R10, on_stack + 16, R2);
+    code.load_map(R1, table);
+    code.copy(R2, R10);
+    code.add(R2, i32::from(on_stack));
+    code.call(Helper::MapLookup);
+    code.jump_if(R0, Equal, 0, end);
+    code.store_value(Word, R10, -4, 0);
+    code.load_map(R1, sockets);
+    code.copy(R2, R10);
+    code.add(R2, -4);
+    code.call(Helper::MapLookup);
+    code.jump_if(R0, Equal, 0, end);
+    code.copy(R7, R0);
+    code.copy(R1, R6);
+    code.copy(R2, R7);
+    code.set(R3, 0);
+    code.call(Helper::SkAssign);
+    code.copy(R1, R7);
+    code.call(Helper::SkRelease);
+    code.bind(end);
+    code.exit_with(SK_PASS);
+    code
 }
 
 /// Flow labels as the kernel gives them to datagrams of UDP sockets: another with each flow, always the same with one.

@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, reason = "a test's name says what it is about")]
 
+mod bpf;
 mod dark_prefix;
 mod neighbor;
 mod netlink;

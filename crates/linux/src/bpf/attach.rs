@@ -1,0 +1,180 @@
+//! Where programs run: at an interface, or for a network namespace.
+//!
+//! At an interface a program is attached by a link of the kind tcx (Linux 6.6), which goes with the process, also when it
+//! crashes. Older kernels have the classifier of the queueing discipline `clsact` for it. That stays when the process is
+//! gone, so it goes through the journal: [`crate::undo::Journal::attach`]. There it has the priority
+//! [`PROTOCOL`](crate::netlink::PROTOCOL), and only what has that, and the handle that was written down, is ever removed;
+//! the discipline itself stays, as others may have come to use it.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use serde::{Deserialize, Serialize};
+
+use super::program::Program;
+use super::syscall::bpf;
+use crate::error::{Context as _, Result};
+use crate::netlink::Netlink;
+
+const LINK_CREATE: i32 = 28;
+// Types of attachment.
+pub(super) const SK_LOOKUP: u32 = 36;
+const TCX_INGRESS: u32 = 46;
+const TCX_EGRESS: u32 = 47;
+
+/// Which packets of an interface a program sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Those that come in by it, before all else.
+    Ingress,
+    /// Those that leave by it, super-packets whole, after all else.
+    Egress,
+}
+
+/// How a program is attached to an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A link: Linux 6.6.
+    Tcx,
+    /// A filter of the queueing discipline clsact.
+    Clsact,
+}
+
+/// A filter of ours at an interface, by what it takes to find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filter {
+    /// The interface.
+    pub index: u32,
+    /// Which packets it sees.
+    pub direction: Direction,
+    /// Drawn at random, so that nobody else's is taken for it.
+    pub handle: u32,
+}
+
+impl Filter {
+    /// One that is not there yet.
+    #[must_use]
+    pub fn new(index: u32, direction: Direction) -> Self {
+        let handle = RandomState::new().hash_one((index, std::process::id())) as u32 & 0x7fff_ffff;
+        Self { index, direction, handle: handle.max(1) }
+    }
+}
+
+/// A program that runs until this is dropped.
+#[derive(Debug)]
+pub struct Attachment(Attached);
+
+#[derive(Debug)]
+enum Attached {
+    /// The kernel detaches it with its last descriptor.
+    Link {
+        _fd: OwnedFd,
+    },
+    Filter {
+        filter: Filter,
+        netlink: Netlink,
+    },
+}
+
+impl Attachment {
+    /// Attaches a program of type `sched_cls` to an interface of this thread's network namespace by a link, behind those
+    /// that are there.
+    ///
+    /// `EINVAL`: the kernel is older than Linux 6.6.
+    pub fn tcx(program: &Program, index: u32, direction: Direction) -> Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            program: u32,
+            interface: u32,
+            attach_type: u32,
+            flags: u32,
+            relative: u32,
+            padding: u32,
+            expected_revision: u64,
+        }
+        let attributes = Attributes {
+            program: program.fd.as_raw_fd() as u32,
+            interface: index,
+            attach_type: match direction {
+                Direction::Ingress => TCX_INGRESS,
+                Direction::Egress => TCX_EGRESS,
+            },
+            flags: 0,
+            relative: 0,
+            padding: 0,
+            expected_revision: 0,
+        };
+        // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
+        let fd = unsafe { bpf(LINK_CREATE, &attributes) };
+        let what = || format!("bpf LINK_CREATE tcx at interface {index} (needs CAP_NET_ADMIN and Linux 6.6)");
+        Ok(Self(Attached::Link { _fd: fd.context(what)? }))
+    }
+
+    /// Attaches a program of type `sched_cls` to an interface of this thread's network namespace by a filter. It stays if
+    /// the process crashes: use [`crate::undo::Journal::attach`], unless the interface goes with the process too.
+    pub fn clsact(program: &Program, filter: Filter) -> Result<Self> {
+        let mut netlink = Netlink::open()?;
+        netlink.add_clsact(filter.index)?;
+        netlink.add_filter(&filter, program.fd.as_raw_fd())?;
+        Ok(Self(Attached::Filter { filter, netlink }))
+    }
+
+    /// How it is attached.
+    #[must_use]
+    pub fn way(&self) -> Way {
+        match self.0 {
+            Attached::Link { .. } => Way::Tcx,
+            Attached::Filter { .. } => Way::Clsact,
+        }
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        if let Attached::Filter { filter, netlink } = &mut self.0 {
+            // The interface may be gone. What else can fail here the journal tries again.
+            let _ = netlink.delete_filter(filter);
+        }
+    }
+}
+
+/// Attaches a program of type `sched_cls` to an interface that goes with this process, as a TUN device of its own does:
+/// as well as the kernel can, and with nothing to undo. To other interfaces: [`crate::undo::Journal::attach`].
+pub fn attach_to_own(program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
+    match Attachment::tcx(program, index, direction) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Attachment::clsact(program, Filter::new(index, direction))
+        }
+        result => result,
+    }
+}
+
+/// A program attached to a network namespace. It runs until this is dropped, or the process ends.
+#[derive(Debug)]
+pub(crate) struct Link {
+    _fd: OwnedFd,
+}
+
+/// Attaches a program of type `sk_lookup` to the network namespace of this thread. It runs for each packet that no
+/// connected socket takes, after the programs that others have attached.
+pub(crate) fn attach_sk_lookup(program: &Program) -> Result<Link> {
+    #[repr(C)]
+    struct Attributes {
+        program: u32,
+        target: u32,
+        attach_type: u32,
+        flags: u32,
+    }
+    let namespace =
+        std::fs::File::open("/proc/thread-self/ns/net").context(|| "open /proc/thread-self/ns/net")?;
+    let attributes = Attributes {
+        program: program.fd.as_raw_fd() as u32,
+        target: namespace.as_raw_fd() as u32,
+        attach_type: SK_LOOKUP,
+        flags: 0,
+    };
+    // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
+    let fd = unsafe { bpf(LINK_CREATE, &attributes) };
+    Ok(Link { _fd: fd.context(|| "bpf LINK_CREATE sk_lookup (needs CAP_NET_ADMIN and Linux 5.9)")? })
+}

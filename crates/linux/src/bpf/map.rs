@@ -1,0 +1,174 @@
+//! Maps: what programs and we both read and write.
+
+use std::os::fd::{AsRawFd as _, OwnedFd};
+
+use super::syscall::{bpf, call};
+use crate::error::{Context as _, Error, Result};
+
+// Commands of bpf(2), from linux/bpf.h, as all numbers here.
+const MAP_CREATE: i32 = 0;
+const MAP_LOOKUP_ELEM: i32 = 1;
+const MAP_UPDATE_ELEM: i32 = 2;
+const MAP_DELETE_ELEM: i32 = 3;
+
+/// Of MAP_UPDATE_ELEM: whether an entry is there or not; and refuse one that is.
+const ANY: u64 = 0;
+const NO_EXIST: u64 = 1;
+/// Of MAP_CREATE: entries take memory when they are made.
+const NO_PREALLOCATION: u32 = 1;
+
+/// What a map holds. The numbers of an array's entries are keys of four bytes in the order of this machine; all of them
+/// are there from the start, zeros at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Any keys and values; an entry takes memory when it is made, its bucket (16 bytes) always.
+    Hash,
+    /// Values by number.
+    Array,
+    /// Values by number, each processor its own: for counters.
+    PerCpuArray,
+    /// Any keys and values, of which the least used go first when it is full.
+    LruHash,
+    /// Values by the longest prefix that matches. A key is the prefix's length in bits (four bytes in the order of this
+    /// machine), and the prefix.
+    LongestPrefix,
+    /// Sockets by number; values are descriptors of eight bytes.
+    Sockets,
+    /// What programs tell, in the order in which they do. No keys and values; `entries` is its size in bytes, a power of
+    /// two of whole pages.
+    RingBuffer,
+}
+
+/// A map, shared with programs. Closed when the last of its users is gone.
+#[derive(Debug)]
+pub struct Map {
+    pub(super) fd: OwnedFd,
+    kind: MapKind,
+    key_size: usize,
+    value_size: usize,
+}
+
+impl Map {
+    /// A map of so many entries at most. Sizes are in bytes.
+    pub fn create(kind: MapKind, key_size: usize, value_size: usize, entries: u32) -> Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            kind: u32,
+            key_size: u32,
+            value_size: u32,
+            max_entries: u32,
+            flags: u32,
+        }
+        let (number, flags) = match kind {
+            MapKind::Hash => (1, NO_PREALLOCATION),
+            MapKind::Array => (2, 0),
+            MapKind::PerCpuArray => (6, 0),
+            MapKind::LruHash => (9, 0),
+            MapKind::LongestPrefix => (11, NO_PREALLOCATION),
+            MapKind::Sockets => (15, 0),
+            MapKind::RingBuffer => (27, 0),
+        };
+        let attributes = Attributes {
+            kind: number,
+            key_size: key_size as u32,
+            value_size: value_size as u32,
+            max_entries: entries,
+            flags,
+        };
+        // SAFETY: MAP_CREATE reads the structure, which holds no pointer.
+        let fd = unsafe { bpf(MAP_CREATE, &attributes) };
+        let fd = fd.context(|| format!("bpf MAP_CREATE {kind:?} (needs CAP_BPF)"))?;
+        Ok(Self { fd, kind, key_size, value_size })
+    }
+
+    /// Adds an entry. `EEXIST`: it is there; `E2BIG`: the map is full.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, value, NO_EXIST)
+    }
+
+    /// Adds an entry, or changes the one that is there. `E2BIG`: the map is full.
+    pub fn set(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.update(key, value, ANY)
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<()> {
+        self.check_key(key);
+        assert!(value.len() == self.value_size && self.kind != MapKind::PerCpuArray, "{:?}", self.kind);
+        let attributes = Element { flags, ..Element::new(self, key, value.as_ptr() as u64) };
+        // SAFETY: the kernel reads as many bytes of key and value as the map was made for: see above.
+        unsafe { call(MAP_UPDATE_ELEM, &attributes) }.map(drop).context(|| "bpf MAP_UPDATE_ELEM")
+    }
+
+    /// The value of an entry, if there is one. Of a map with values for each processor see [`Map::sum`].
+    pub fn lookup(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        assert!(self.kind != MapKind::PerCpuArray, "it has a value for each processor");
+        self.read(key, self.value_size)
+    }
+
+    /// What the processors have counted: the values of an entry, of integers with 64 bits, added up.
+    pub fn sum(&self, key: &[u8]) -> Result<Vec<u64>> {
+        assert!(self.kind == MapKind::PerCpuArray && self.value_size.is_multiple_of(8), "{:?}", self.kind);
+        let mut sums = vec![0u64; self.value_size / 8];
+        let values = self.read(key, self.value_size * processors()?)?.unwrap_or_default();
+        for value in values.chunks_exact(self.value_size) {
+            for (sum, integer) in sums.iter_mut().zip(value.as_chunks::<8>().0) {
+                *sum = sum.wrapping_add(u64::from_ne_bytes(*integer));
+            }
+        }
+        Ok(sums)
+    }
+
+    fn read(&self, key: &[u8], length: usize) -> Result<Option<Vec<u8>>> {
+        self.check_key(key);
+        let mut value = vec![0; length];
+        let attributes = Element::new(self, key, value.as_mut_ptr() as u64);
+        // SAFETY: the kernel reads the map's size of the key: see above. It writes the map's size of value, which the
+        // callers have asked for, once or for each possible processor.
+        match unsafe { call(MAP_LOOKUP_ELEM, &attributes) } {
+            Ok(_) => Ok(Some(value)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+            Err(error) => Err(Error::new("bpf MAP_LOOKUP_ELEM", error)),
+        }
+    }
+
+    /// Removes an entry. Returns whether it was there.
+    pub fn remove(&self, key: &[u8]) -> Result<bool> {
+        self.check_key(key);
+        let attributes = Element::new(self, key, 0);
+        // SAFETY: the kernel reads as many bytes of the key as the map was made for: see above.
+        match unsafe { call(MAP_DELETE_ELEM, &attributes) } {
+            Ok(_) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Err(error) => Err(Error::new("bpf MAP_DELETE_ELEM", error)),
+        }
+    }
+
+    fn check_key(&self, key: &[u8]) {
+        assert!(key.len() == self.key_size, "a key of {} bytes, not {}", self.key_size, key.len());
+    }
+}
+
+/// What the commands for elements of maps take.
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl Element {
+    fn new(map: &Map, key: &[u8], value: u64) -> Self {
+        Self { map: map.fd.as_raw_fd() as u32, padding: 0, key: key.as_ptr() as u64, value, flags: ANY }
+    }
+}
+
+/// Processors that the kernel keeps values for: all that could be plugged in.
+fn processors() -> Result<usize> {
+    const PATH: &str = "/sys/devices/system/cpu/possible";
+    let text = std::fs::read_to_string(PATH).context(|| format!("read {PATH}"))?;
+    // "0", "0-7", and in theory "0-3,8-11": the kernel counts up to the highest.
+    let highest = text.trim().rsplit(['-', ',']).next().and_then(|number| number.parse::<usize>().ok());
+    highest.map(|number| number + 1).ok_or_else(|| Error::other(format!("read {PATH}"), text))
+}

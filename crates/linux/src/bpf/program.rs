@@ -1,0 +1,158 @@
+//! Programs in the kernel: loaded, and run for a test.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use super::Assembler;
+use super::syscall::{bpf, exchange};
+use crate::error::{Context as _, Error, Result};
+
+// Commands of bpf(2), from linux/bpf.h, as all numbers here.
+const PROG_LOAD: i32 = 5;
+const PROG_TEST_RUN: i32 = 10;
+
+/// Bytes of the verifier's report that are asked for; only its last line is told.
+const LOG_SIZE: usize = 1 << 20;
+
+/// Results of `sched_cls` programs.
+pub mod verdict {
+    /// Whatever else is attached goes on; in the end the packet passes.
+    pub const NEXT: i32 = -1;
+    /// The packet passes, whatever else is attached.
+    pub const PASS: i32 = 0;
+    /// The packet is dropped.
+    pub const DROP: i32 = 2;
+    /// As the helper said that was called last.
+    pub const REDIRECT: i32 = 7;
+}
+
+/// What a program is for, which decides its context, its helpers and its results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramKind {
+    /// Context `__sk_buff`; result: how much of the packet is kept, or what else it was asked.
+    SocketFilter,
+    /// Context `__sk_buff`; result: a [`verdict`].
+    SchedCls,
+    /// Context `bpf_sk_lookup`; result: pass or drop.
+    SkLookup,
+}
+
+impl ProgramKind {
+    /// Program type and expected type of attachment.
+    fn numbers(self) -> (u32, u32) {
+        match self {
+            ProgramKind::SocketFilter => (1, 0),
+            ProgramKind::SchedCls => (3, 0),
+            ProgramKind::SkLookup => (30, super::attach::SK_LOOKUP),
+        }
+    }
+}
+
+/// A program that the verifier has accepted. It stays in the kernel until this and all that it is attached to are gone.
+#[derive(Debug)]
+pub struct Program {
+    pub(super) fd: OwnedFd,
+}
+
+impl Program {
+    /// Loads a program. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+    ///
+    /// An error has the verifier's reason, if it was the verifier's.
+    pub fn load(kind: ProgramKind, code: &Assembler) -> Result<Self> {
+        #[repr(C)]
+        struct Attributes {
+            kind: u32,
+            count: u32,
+            instructions: u64,
+            license: u64,
+            log_level: u32,
+            log_size: u32,
+            log: u64,
+            kernel_version: u32,
+            flags: u32,
+            name: [u8; 16],
+            device: u32,
+            attach_type: u32,
+        }
+        let code = code.instructions()?;
+        let (kind, attach_type) = kind.numbers();
+        let mut attributes = Attributes {
+            kind,
+            count: code.len() as u32,
+            instructions: code.as_ptr() as u64,
+            license: c"Apache-2.0 OR MIT".as_ptr() as u64,
+            log_level: 0,
+            log_size: 0,
+            log: 0,
+            kernel_version: 0,
+            flags: 0,
+            name: *b"sidestep\0\0\0\0\0\0\0\0",
+            device: 0,
+            attach_type,
+        };
+        // SAFETY: the kernel reads `count` instructions, and a string that ends with a zero; both live across the call.
+        if let Ok(fd) = unsafe { bpf(PROG_LOAD, &attributes) } {
+            return Ok(Self { fd });
+        }
+        // Again, for the verifier's reasons.
+        let mut log = vec![0u8; LOG_SIZE];
+        (attributes.log_level, attributes.log_size, attributes.log) =
+            (1, LOG_SIZE as u32, log.as_mut_ptr() as u64);
+        // SAFETY: as above; and the kernel writes at most `log_size` bytes to `log`, which are there.
+        let loaded = unsafe { bpf(PROG_LOAD, &attributes) };
+        loaded.map(|fd| Self { fd }).map_err(|error| {
+            let log = String::from_utf8_lossy(&log);
+            let lines = log.trim_end_matches('\0').lines();
+            // The last line but statistics is the one that says why.
+            let reason = lines.rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+            let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            Error::new(format!("bpf PROG_LOAD{reason} (needs CAP_BPF and CAP_NET_ADMIN)"), error)
+        })
+    }
+
+    /// Runs a `sched_cls` program on a frame, which begins with an Ethernet header and whose first interface is the
+    /// loopback device of this thread's network namespace. Tells the result, and what the packet is then. For tests:
+    /// nothing is sent.
+    pub fn test_run(&self, frame: &[u8]) -> Result<(i32, Vec<u8>)> {
+        #[repr(C)]
+        struct Attributes {
+            program: u32,
+            result: u32,
+            size_in: u32,
+            size_out: u32,
+            data_in: u64,
+            data_out: u64,
+            repeat: u32,
+            duration: u32,
+            context_size_in: u32,
+            context_size_out: u32,
+            context_in: u64,
+            context_out: u64,
+        }
+        const LONGEST: usize = 1 << 16;
+        let mut out = vec![0u8; LONGEST];
+        let mut attributes = Attributes {
+            program: self.fd.as_raw_fd() as u32,
+            result: 0,
+            size_in: frame.len() as u32,
+            size_out: out.len() as u32,
+            data_in: frame.as_ptr() as u64,
+            data_out: out.as_mut_ptr() as u64,
+            repeat: 1,
+            duration: 0,
+            context_size_in: 0,
+            context_size_out: 0,
+            context_in: 0,
+            context_out: 0,
+        };
+        // SAFETY: the kernel reads the frame's length of it, and writes at most the length of `out` there.
+        unsafe { exchange(PROG_TEST_RUN, &mut attributes) }.context(|| "bpf PROG_TEST_RUN")?;
+        out.truncate(attributes.size_out as usize);
+        Ok((attributes.result as i32, out))
+    }
+}
+
+impl AsRawFd for Program {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}

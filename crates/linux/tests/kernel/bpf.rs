@@ -1,0 +1,213 @@
+use linux::bpf::attach::{Attachment, Direction, Filter, Way};
+use linux::bpf::{
+    Assembler, Condition, Helper, Map, MapKind, Program, ProgramKind, Register, Size, context, verdict,
+};
+use linux::netlink::Netlink;
+use linux::netns;
+use linux::undo::{Journal, Step};
+
+use crate::network::{B, LINK, Node, Pair};
+
+const FIRST: [u8; 4] = 0u32.to_ne_bytes();
+
+fn counter() -> Map {
+    Map::create(MapKind::PerCpuArray, 4, 16, 1).unwrap()
+}
+
+/// Counts packets and bytes, and drops them or lets them go.
+fn counting(map: &Map, result: i32) -> Program {
+    use Register::{R0, R1, R2, R6, R10};
+    let mut code = Assembler::default();
+    let end = code.label();
+    code.copy(R6, R1);
+    code.store_value(Size::Word, R10, -4, 0);
+    code.load_map(R1, map);
+    code.copy(R2, R10);
+    code.add(R2, -4);
+    code.call(Helper::MapLookup);
+    code.jump_if(R0, Condition::Equal, 0, end);
+    code.set(R1, 1);
+    code.add_atomically(Size::Double, R0, 0, R1);
+    code.load(Size::Word, R1, R6, context::LEN);
+    code.add_atomically(Size::Double, R0, 8, R1);
+    code.bind(end);
+    code.exit_with(result);
+    Program::load(ProgramKind::SchedCls, &code).unwrap()
+}
+
+#[test]
+fn maps_keep_what_they_are_given() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    for kind in [MapKind::Hash, MapKind::LruHash] {
+        let map = Map::create(kind, 3, 5, 2).unwrap();
+        assert_eq!(map.lookup(b"one").unwrap(), None);
+        map.insert(b"one", b"first").unwrap();
+        assert!(map.insert(b"one", b"other").unwrap_err().already_exists());
+        assert_eq!(map.lookup(b"one").unwrap().unwrap(), b"first");
+        map.set(b"one", b"other").unwrap();
+        assert_eq!(map.lookup(b"one").unwrap().unwrap(), b"other");
+        assert!(map.remove(b"one").unwrap());
+        assert!(!map.remove(b"one").unwrap());
+    }
+    let array = Map::create(MapKind::Array, 4, 8, 2).unwrap();
+    assert_eq!(array.lookup(&1u32.to_ne_bytes()).unwrap().unwrap(), [0; 8]);
+    array.set(&1u32.to_ne_bytes(), &[7; 8]).unwrap();
+    assert_eq!(array.lookup(&1u32.to_ne_bytes()).unwrap().unwrap(), [7; 8]);
+    assert!(array.lookup(&2u32.to_ne_bytes()).unwrap().is_none());
+    assert_eq!(counter().sum(&FIRST).unwrap(), [0, 0]);
+    Map::create(MapKind::RingBuffer, 0, 0, 1 << 16).unwrap();
+
+    let prefixes = Map::create(MapKind::LongestPrefix, 8, 1, 8).unwrap();
+    let key = |length: u32, bytes: [u8; 4]| [length.to_ne_bytes(), bytes].concat();
+    prefixes.insert(&key(8, [10, 0, 0, 0]), &[1]).unwrap();
+    prefixes.insert(&key(16, [10, 1, 0, 0]), &[2]).unwrap();
+    let longest = |bytes| prefixes.lookup(&key(32, bytes)).unwrap().map(|value| value[0]);
+    assert_eq!([longest([10, 1, 9, 9]), longest([10, 2, 9, 9])], [Some(2), Some(1)]);
+    assert_eq!(longest([11, 0, 0, 0]), None);
+}
+
+#[test]
+fn what_the_verifier_refuses_has_its_reason() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let mut code = Assembler::default();
+    code.load(Size::Word, Register::R0, Register::R10, 8);
+    code.exit();
+    let error = Program::load(ProgramKind::SchedCls, &code).unwrap_err().to_string();
+    assert!(error.contains("invalid read from stack"), "{error}");
+}
+
+#[test]
+fn a_program_is_run_on_a_frame() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    // Adds up the last bytes, and writes the sum in front, by a loop and 32-bit arithmetic.
+    use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R10};
+    let mut code = Assembler::default();
+    let end = code.label();
+    code.copy(R6, R1);
+    code.set(R7, 54);
+    code.set(R8, 0);
+    let again = code.here();
+    code.jump_if(R7, Condition::GreaterOrEqual, 60, end);
+    code.copy(R1, R6);
+    code.copy(R2, R7);
+    code.copy(R3, R10);
+    code.add(R3, -8);
+    code.set(R4, 1);
+    code.call(Helper::SkbLoadBytes);
+    code.load(Size::Byte, R1, R10, -8);
+    code.calculate_32(linux::bpf::Operation::Add, R8, R1);
+    code.add(R7, 1);
+    code.jump(again);
+    code.bind(end);
+    code.network_order(R8, 16);
+    code.store(Size::Half, R10, -8, R8);
+    code.copy(R1, R6);
+    code.set(R2, 0);
+    code.copy(R3, R10);
+    code.add(R3, -8);
+    code.set(R4, 2);
+    code.set(Register::R5, 0);
+    code.call(Helper::SkbStoreBytes);
+    code.calculate(linux::bpf::Operation::Xor, R0, 3);
+    code.exit();
+    let program = Program::load(ProgramKind::SchedCls, &code).unwrap();
+    let mut frame = [0u8; 60];
+    frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+    frame[54..].copy_from_slice(&[200, 100, 3, 4, 5, 6]);
+    let (result, out) = program.test_run(&frame).unwrap();
+    assert_eq!((result, &out[..2], &out[2..]), (3, &318u16.to_be_bytes()[..], &frame[2..]));
+}
+
+/// All filters of the interface.
+fn filters(node: &Node) -> String {
+    node.must(&format!("tc filter show dev {LINK} ingress; tc filter show dev {LINK} egress"))
+}
+
+fn ping(pair: &Pair) -> bool {
+    pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {B}")).0
+}
+
+#[test]
+fn a_program_sees_packets_until_it_is_dropped() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.a.link().index;
+    assert!(ping(&pair));
+    for direction in [Direction::Ingress, Direction::Egress] {
+        for way in [Way::Tcx, Way::Clsact] {
+            let attach = |program: &Program| {
+                let attached = pair.a.run(|| match way {
+                    Way::Tcx => Attachment::tcx(program, index, direction),
+                    Way::Clsact => Attachment::clsact(program, Filter::new(index, direction)),
+                });
+                match attached {
+                    Err(error) if way == Way::Tcx && error.raw_os_error() == Some(22) => {
+                        eprintln!("this kernel has no tcx: {error}");
+                        None
+                    }
+                    result => Some(result.unwrap()),
+                }
+            };
+            let (passing, dropping) = (counter(), counter());
+            let Some(passes) = attach(&counting(&passing, verdict::NEXT)) else { continue };
+            assert_eq!(passes.way(), way);
+            assert!(ping(&pair));
+            let sums = passing.sum(&FIRST).unwrap();
+            assert!(sums[0] >= 1 && sums[1] >= 118, "{direction:?} {way:?} {sums:?}");
+            // The first one's verdict is no objection to a second.
+            let drops = attach(&counting(&dropping, verdict::DROP)).unwrap();
+            assert!(!ping(&pair), "{direction:?} {way:?}");
+            drop(drops);
+            assert!(ping(&pair));
+            drop(passes);
+            let counted = passing.sum(&FIRST).unwrap();
+            assert!(ping(&pair));
+            assert_eq!(passing.sum(&FIRST).unwrap(), counted);
+        }
+    }
+    assert_eq!(filters(&pair.a), "");
+}
+
+#[test]
+fn a_filter_that_a_crash_left_is_undone_and_nobody_elses() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.a.link().index;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mt6d0.undo");
+    let counts = counter();
+    pair.a.run(|| {
+        let program = counting(&counts, verdict::NEXT);
+        let other = Filter::new(index, Direction::Egress);
+        let _others = Attachment::clsact(&counting(&counter(), verdict::NEXT), other).unwrap();
+        let before = filters(&pair.a);
+        let mut netlink = Netlink::open().unwrap();
+        let (mut journal, _) = Journal::open(&path, &mut netlink).unwrap();
+        let filter = Filter::new(index, Direction::Egress);
+        std::mem::forget(journal.attach_filter(&program, filter).unwrap());
+        std::mem::forget(journal);
+        assert!(ping(&pair));
+        assert_ne!(counts.sum(&FIRST).unwrap()[0], 0);
+        assert_ne!(filters(&pair.a), before);
+        let (mut journal, left) = Journal::open(&path, &mut netlink).unwrap();
+        assert_eq!(left, [Step::Filter(filter)]);
+        assert_eq!(filters(&pair.a), before);
+
+        // And a clean end, with the interface gone before.
+        let attachment = journal.attach(&program, index, Direction::Ingress).unwrap();
+        let filter = journal.attach_filter(&program, Filter::new(index, Direction::Ingress));
+        pair.a.must(&format!("ip link delete {LINK}"));
+        drop((attachment, filter));
+        journal.undo_all(&mut netlink).unwrap();
+    });
+}
