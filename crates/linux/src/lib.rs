@@ -12,6 +12,8 @@
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
+//! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
+//! | [`sysctl`] | parameters of interfaces |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`process`] | open files, capabilities, private files |
@@ -36,6 +38,8 @@ pub mod nft;
 pub mod packet;
 pub mod process;
 mod sockopt;
+pub mod sysctl;
+pub mod transparent;
 pub mod tun;
 pub mod udp;
 pub mod undo;

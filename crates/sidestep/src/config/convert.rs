@@ -119,7 +119,14 @@ impl Converter<'_> {
             None if all_classic => Some(STAND_IN),
             given => self.hop_prefix(given, &header, "[node]"),
         };
-        Some(Node { private_key: key?, external: external?, hop_prefix: hop_prefix?, on_link: node.on_link })
+        let transparent = self.transparent(node, &header)?;
+        Some(Node {
+            private_key: key?,
+            external: external?,
+            hop_prefix: hop_prefix?,
+            on_link: node.on_link || transparent.is_some(),
+            transparent,
+        })
     }
 
     fn tunnel(&mut self, table: &TunnelTable) -> Option<Tunnel> {
@@ -252,6 +259,11 @@ impl Converter<'_> {
         let help = r#"the prefix to hop in, like "2001:db8:a1::/64""#;
         let text = self.required(text, header, owner, "hop_prefix", help);
         self.value("hop_prefix", text, |text| value::hop_prefix(text))
+    }
+
+    /// Something else that was found.
+    pub(super) fn report(&mut self, finding: Finding) {
+        self.report.add(finding);
     }
 
     /// The folder that names of files are relative to.

@@ -29,6 +29,9 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     check_names(document, report);
     check_pairs(document, node.as_ref(), &peers, report);
     super::classic::check(document, &classic, report);
+    if let Some(node) = &node {
+        super::transparent::check(document, node, &peers, &classic, report);
+    }
     if document.peer.is_empty() {
         report.add(Finding::warning(
             0..0,
@@ -51,7 +54,7 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {
     let Some(table) = document.node.as_ref().map(Spanned::get_ref) else { return };
     let prefix_span = span(table.hop_prefix.as_ref());
-    if node.on_link && node.hop_prefix.prefix_len() > 64 {
+    if node.on_link && node.transparent.is_none() && node.hop_prefix.prefix_len() > 64 {
         report.add(Finding::error(
             prefix_span.clone(),
             "an on-link hopping prefix is too long",

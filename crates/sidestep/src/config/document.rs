@@ -31,6 +31,18 @@ pub(super) struct Node {
     pub hop_prefix: Text,
     #[serde(default)]
     pub on_link: bool,
+    pub mode: Text,
+    // Of the transparent mode
+    pub internal: Text,
+    pub protect: Option<Spanned<Vec<Spanned<ProtectedHost>>>>,
+    pub others: Text,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProtectedHost {
+    pub address: Text,
+    pub mac: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,6 +92,22 @@ pub(super) struct Peer {
 
 /// A key that is given, and where.
 pub(super) type Given = Option<(&'static str, Range<usize>)>;
+
+impl Node {
+    /// Whether it says that it is transparent.
+    pub(super) fn is_transparent(&self) -> bool {
+        self.mode.as_ref().is_some_and(|mode| mode.get_ref() == "transparent")
+    }
+
+    /// The keys that the transparent mode alone has.
+    pub(super) fn transparent_keys(&self) -> [Given; 3] {
+        [
+            given("internal", self.internal.as_ref()),
+            given("protect", self.protect.as_ref()),
+            given("others", self.others.as_ref()),
+        ]
+    }
+}
 
 impl Peer {
     /// Whether it says that it is of the classic profile.

@@ -153,6 +153,23 @@ pub(super) fn padding(text: &str) -> Result<Padding, Problem> {
     }
 }
 
+/// How a gateway stands in the network.
+pub(super) fn mode(text: &str) -> Result<(), Problem> {
+    match text {
+        "routed" | "transparent" => Ok(()),
+        _ => problem("not a mode", r#"write "transparent", or leave the line out for "routed""#),
+    }
+}
+
+/// Whether what protected hosts and others say to each other passes.
+pub(super) fn others(text: &str) -> Result<bool, Problem> {
+    match text {
+        "block" => Ok(false),
+        "pass" => Ok(true),
+        _ => problem("neither of the two", r#"write "block", or "pass", which shows the hosts' addresses"#),
+    }
+}
+
 /// Datagrams of cover traffic per second.
 pub(super) fn cover(value: &Cover) -> Result<u32, Problem> {
     let number = match value {

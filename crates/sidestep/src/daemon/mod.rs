@@ -20,11 +20,12 @@ mod priority;
 mod reload;
 mod report;
 mod threads;
+mod transparent;
 mod wait;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use caps::Capability;
@@ -45,6 +46,7 @@ use kernel::{Command, Endpoint, Kernel, Outcome};
 use memory::Memory;
 use priority::Priority;
 use threads::{PacketThreads, Told};
+use transparent::Gateway;
 use wait::Wait;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
@@ -71,6 +73,9 @@ pub enum Error {
     /// The external interface is not there.
     #[error("[node] external = \"{0}\": there is no such interface (`ip link` lists them)")]
     NoInterface(String),
+    /// Nor is the internal one.
+    #[error("[node] internal = \"{0}\": there is no such interface (`ip link` lists them)")]
+    NoInternal(String),
     /// The configuration needs more sockets than may be open.
     #[error("{0}")]
     Limit(String),
@@ -170,6 +175,8 @@ struct Daemon {
     classic: Vec<ClassicStatus>,
     classic_drops: ::classic::Drops,
     kernel: Option<Kernel>,
+    /// Of a transparent gateway.
+    gateway: Option<Arc<Gateway>>,
     started: Time,
     link_mtu: u16,
     hardware_aes: bool,
@@ -278,8 +285,10 @@ impl Daemon {
         let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes() && !without(Feature::Aes);
+        let mut gateway = None;
         let mut set_up = || -> Result<Node, Error> {
             kernel.apply(&config)?;
+            gateway = kernel.cross_over(&config, &options.state_dir)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes);
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
@@ -316,6 +325,7 @@ impl Daemon {
             classic: Vec::new(),
             classic_drops: ::classic::Drops::default(),
             kernel: Some(kernel),
+            gateway,
             started,
             link_mtu,
             shared: capacity,
@@ -413,7 +423,8 @@ impl Daemon {
             let _ = news.send(News::Classic(told));
             waker.wake();
         };
-        Classic::start(&self.config, &self.clock, self.link_mtu, &options.state_dir, tell).map(Some)
+        let gateway = self.gateway.clone();
+        Classic::start(&self.config, &self.clock, self.link_mtu, &options.state_dir, gateway, tell).map(Some)
     }
 
     fn run(

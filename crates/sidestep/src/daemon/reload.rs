@@ -56,6 +56,7 @@ impl Daemon {
             ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
             ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
             ("a [[peer]] of the classic profile", new.classic == old.classic),
+            ("[node] mode, internal, protect or others", new.node.transparent == old.node.transparent),
             ("[node] external", new.node.external == old.node.external),
             ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
         ];

@@ -11,12 +11,13 @@ mod keys;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use classic::{Action, Drops, Node, StreamStatus, UnixTime};
 use ipnet::IpNet;
+use linux::bpf::attach::Attachment;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Netlink, Route};
 use linux::tun;
@@ -24,6 +25,7 @@ use tracing::{info, warn};
 
 use super::Error;
 use super::clock::Clock;
+use super::transparent::Gateway;
 use crate::config::{ClassicPeer, Config};
 use data::DataPath;
 pub(super) use data::Traffic;
@@ -67,6 +69,7 @@ impl Classic {
         clock: &Clock,
         link_mtu: u16,
         state_dir: &Path,
+        gateway: Option<Arc<Gateway>>,
         tell: impl Fn(Told) + Send + 'static,
     ) -> Result<Self, Error> {
         warn!(
@@ -93,7 +96,11 @@ impl Classic {
             let mut route = Route::device(remote, device.index);
             netlink.add_route(&route)?;
             netlink.set_route_mtu(&mut route, Some((*mtu).into()))?;
+            if let Some(gateway) = &gateway {
+                gateway.add_remote(peer.stream.remote.address.into(), device.index)?;
+            }
         }
+        let crossing = gateway.as_ref().map(|gateway| gateway.attach_to(device.index)).transpose()?;
         let (end, ended) = mpsc::channel();
         let (waker, poller) = (Waker::new()?, Poller::new()?);
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -106,6 +113,8 @@ impl Classic {
             clock: *clock,
             made: vec![0; peers.len()],
             index: device.index,
+            gateway,
+            _crossing: crossing,
             path: DataPath::new(queue, device.offloads, source, &mtus),
             peers,
             netlink,
@@ -150,6 +159,9 @@ struct Thread {
     /// Routes made for each peer.
     made: Vec<u64>,
     index: u32,
+    /// Where this gateway is transparent: then its programs, not routes, bring what is for hashed addresses.
+    gateway: Option<Arc<Gateway>>,
+    _crossing: Option<Attachment>,
     path: DataPath,
     netlink: Netlink,
     poller: Poller,
@@ -190,6 +202,13 @@ impl Thread {
             Action::Open(endpoint) => {
                 self.made[endpoint.stream] += 1;
                 self.path.own.insert(endpoint.local.address);
+                if let Some(gateway) = &self.gateway {
+                    let (local, remote) = (endpoint.local.address, endpoint.remote.address);
+                    if let Err(error) = gateway.open(local, Some(self.index), Some(remote)) {
+                        warn!("a hashed address cannot be heard: {error}");
+                    }
+                    return;
+                }
                 let route = self.route(endpoint.local.address);
                 if let Err(error) = self.netlink.add_route(&route) {
                     warn!("a hashed address cannot be heard: {error}");
@@ -202,6 +221,9 @@ impl Thread {
                     return;
                 }
                 self.path.own.remove(&address);
+                if let Some(gateway) = &self.gateway {
+                    return gateway.close(address, Some(endpoint.remote.address));
+                }
                 let _ = self.netlink.delete_route(&self.route(address));
             }
             Action::Transmit(packet) => self.path.push(&packet),
