@@ -116,9 +116,9 @@ impl Scene {
         for (name, ports) in [("sa", &["h", "t", "g"][..]), ("xa", &["g", "t", "r", "b"])] {
             let switch = self.node(name);
             switch.sysctl(&[("ipv6/conf/all/disable_ipv6", 1)]).expect("sysctl");
-            let mut lines = String::from("link add name br type bridge mcast_snooping 0\nlink set br up\n");
+            let mut lines = String::from("link add name br type bridge mcast_snooping 0\nlink set dev br up\n");
             for port in ports.iter().filter(|port| **port != "b" || self.between == Between::Switch) {
-                let _ = writeln!(lines, "link set {port} master br up");
+                let _ = writeln!(lines, "link set dev {port} master br up");
             }
             switch.ip(&lines).expect("a switch");
         }
@@ -132,26 +132,26 @@ impl Scene {
                 ("ipv6/conf/eth/router_solicitations", 5),
             ])
             .expect("sysctl");
-            host.ip(&format!("link set eth address {}\n", mac(mac_address))).expect("an address");
+            host.ip(&format!("link set dev eth address {}\n", mac(mac_address))).expect("an address");
         }
         for (at, host) in ["ta", "to"].into_iter().enumerate() {
             let node = self.node(host);
             node.sysctl(&[("ipv6/conf/all/accept_dad", 1), ("ipv6/conf/eth/accept_dad", 1)]).expect("sysctl");
             let (v6, v4) = (THIRD[at], THIRD_IPV4[at]);
             let lines = format!(
-                "link set eth up\naddr add {v6}/64 dev eth nodad\naddr add {v4}/24 dev eth\n\
+                "link set dev eth up\naddr add {v6}/64 dev eth nodad\naddr add {v4}/24 dev eth\n\
                  route add default via 2001:db8:a::1\n"
             );
             node.ip(&lines).expect("addresses");
         }
-        let mut router = String::from("link set a up\naddr add 2001:db8:a::1/64 dev a\n");
+        let mut router = String::from("link set dev a up\naddr add 2001:db8:a::1/64 dev a\n");
         match self.between {
-            Between::Router => router.push_str("link set b up\naddr add 2001:db8:b::1/64 dev b\n"),
+            Between::Router => router.push_str("link set dev b up\naddr add 2001:db8:b::1/64 dev b\n"),
             Between::Switch => {}
             Between::Tunnel => {
                 let ends = |own: u8, peer: u8| {
                     format!(
-                        "link set mid up\naddr add 192.0.2.{own}/30 dev mid\n\
+                        "link set dev mid up\naddr add 192.0.2.{own}/30 dev mid\n\
                          tunnel add name t46 mode sit local 192.0.2.{own} remote 192.0.2.{peer} ttl 64\n\
                          link set dev t46 mtu 1480 up\n"
                     )
@@ -159,15 +159,15 @@ impl Scene {
                 router.push_str(&ends(1, 2));
                 router.push_str("route add 2001:db8:b::/64 dev t46\n");
                 let second = ends(2, 1)
-                    + "link set b up\naddr add 2001:db8:b::1/64 dev b\nroute add 2001:db8:a::/64 dev t46\n";
+                    + "link set dev b up\naddr add 2001:db8:b::1/64 dev b\nroute add 2001:db8:a::/64 dev t46\n";
                 self.node("r2").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("sysctl");
                 self.node("r2").ip(&second).expect("the second router");
             }
         }
         self.node("r").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("sysctl");
         self.node("r").ip(&router).expect("the router");
-        self.node("ga").ip("link set ex up\nlink set in up\n").expect("links");
-        self.node("gb").ip("link set ex up\nlink set in up\n").expect("links");
+        self.node("ga").ip("link set dev ex up\nlink set dev in up\n").expect("links");
+        self.node("gb").ip("link set dev ex up\nlink set dev in up\n").expect("links");
     }
 
     /// A without the MTU option, B with one.
@@ -307,7 +307,7 @@ impl Scene {
     /// Boots the protected hosts, and waits until they have their addresses and reach each other.
     pub(crate) fn boot_hosts(&self) {
         for (side, host) in ["ha", "hb"].into_iter().enumerate() {
-            self.node(host).ip("link set lo up\nlink set eth up\n").expect("the host");
+            self.node(host).ip("link set dev lo up\nlink set dev eth up\n").expect("the host");
             let has = || {
                 let addresses =
                     self.run(host, &["ip", "-6", "addr", "show", "dev", "eth", "scope", "global"]);

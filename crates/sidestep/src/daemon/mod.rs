@@ -437,7 +437,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         let poller = Poller::new()?;
         let queues = if self.packet_threads.is_some() { &[] } else { self.data.tun() };
-        for (queue, number) in queues.iter().zip(token::TUN..) {
+        for (queue, number) in queues.iter().zip(token::TUN..=u64::MAX) {
             poller.add(queue, number, linux::event::Interest::Readable)?;
         }
         poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;
