@@ -40,6 +40,11 @@ pub(crate) const THIRD_IPV4: [&str; 2] = ["10.9.0.1", "10.9.0.2"];
 /// And of IPv6; the router's is `::1`.
 pub(crate) const THIRD: [&str; 2] = ["2001:db8:a::a1", "2001:db8:a::a2"];
 
+/// Of the 6in4 tunnel: fixed, so that its ends need no neighbor discovery.
+const MACS_MID: [&str; 2] = ["02:00:00:00:01:01", "02:00:00:00:01:02"];
+const MACS_T46: [&str; 2] = ["02:00:00:00:46:01", "02:00:00:00:46:02"];
+const ENDS: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+
 const NODES: [&str; 11] = ["ha", "ta", "sa", "ga", "xa", "to", "r", "r2", "gb", "hb", "br"];
 
 pub(crate) struct Scene {
@@ -82,6 +87,9 @@ impl Scene {
             scene.node(name).create().expect("a namespace");
         }
         scene.link();
+        if between == Between::Tunnel {
+            scene.start_6in4();
+        }
         scene.advertise();
         Some(scene)
     }
@@ -116,7 +124,8 @@ impl Scene {
         for (name, ports) in [("sa", &["h", "t", "g"][..]), ("xa", &["g", "t", "r", "b"])] {
             let switch = self.node(name);
             switch.sysctl(&[("ipv6/conf/all/disable_ipv6", 1)]).expect("sysctl");
-            let mut lines = String::from("link add name br type bridge mcast_snooping 0\nlink set dev br up\n");
+            let mut lines =
+                String::from("link add name br type bridge mcast_snooping 0\nlink set dev br up\n");
             for port in ports.iter().filter(|port| **port != "b" || self.between == Between::Switch) {
                 let _ = writeln!(lines, "link set dev {port} master br up");
             }
@@ -149,16 +158,17 @@ impl Scene {
             Between::Router => router.push_str("link set dev b up\naddr add 2001:db8:b::1/64 dev b\n"),
             Between::Switch => {}
             Between::Tunnel => {
-                let ends = |own: u8, peer: u8| {
+                let ends = |own: usize| {
+                    let (inner, outer) = (MACS_T46[own - 1], MACS_MID[own - 1]);
                     format!(
-                        "link set dev mid up\naddr add 192.0.2.{own}/30 dev mid\n\
-                         tunnel add name t46 mode sit local 192.0.2.{own} remote 192.0.2.{peer} ttl 64\n\
-                         link set dev t46 mtu 1480 up\n"
+                        "link add name t46 address {inner} type veth peer name t46-peer\n\
+                         link set dev mid address {outer} up\nlink set dev t46 arp off mtu 1480 up\n\
+                         link set dev t46-peer up\n"
                     )
                 };
-                router.push_str(&ends(1, 2));
+                router.push_str(&ends(1));
                 router.push_str("route add 2001:db8:b::/64 dev t46\n");
-                let second = ends(2, 1)
+                let second = ends(2)
                     + "link set dev b up\naddr add 2001:db8:b::1/64 dev b\nroute add 2001:db8:a::/64 dev t46\n";
                 self.node("r2").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("sysctl");
                 self.node("r2").ip(&second).expect("the second router");
@@ -168,6 +178,21 @@ impl Scene {
         self.node("r").ip(&router).expect("the router");
         self.node("ga").ip("link set dev ex up\nlink set dev in up\n").expect("links");
         self.node("gb").ip("link set dev ex up\nlink set dev in up\n").expect("links");
+    }
+
+    /// The ends of the 6in4 tunnel, as the lab has them.
+    fn start_6in4(&mut self) {
+        for (at, router) in ["r", "r2"].into_iter().enumerate() {
+            for interface in ["mid", "t46"] {
+                self.node(router).offloads_off(interface).expect("ethtool");
+            }
+            let mut command = self.node(router).command(&self.program).expect("the namespace");
+            command.args(["lab", "sixin4", "--inner", "t46-peer", "--outer", "mid"]);
+            command.args(["--inner-mac", MACS_T46[at], "--outer-mac", MACS_MID[1 - at]]);
+            command.args(["--local", ENDS[at], "--remote", ENDS[1 - at]]);
+            let log = self.folder.path().join(format!("sixin4-{router}.log"));
+            self.processes.push(Process::start(&mut command, &log).expect("the tunnel"));
+        }
     }
 
     /// A without the MTU option, B with one.

@@ -111,8 +111,9 @@ pub(super) fn outside(settings: &Settings, tables: &Tables) -> Assembler {
     code.exit_with(verdict::PASS);
 
     code.bind(not_for_us);
+    // What a peer says by itself, as of neighbors, may be for this host, and is for none behind it.
     look_up(&mut code, &tables.hopping, SOURCE);
-    code.jump_if(R0, Condition::NotEqual, 0, drop);
+    code.jump_if(R0, Condition::NotEqual, 0, own);
     if !settings.pass_others {
         look_up(&mut code, &tables.protected, DESTINATION);
         code.jump_if(R0, Condition::NotEqual, 0, drop);

@@ -204,7 +204,11 @@ impl Thread {
                 self.path.own.insert(endpoint.local.address);
                 if let Some(gateway) = &self.gateway {
                     let (local, remote) = (endpoint.local.address, endpoint.remote.address);
-                    if let Err(error) = gateway.open(local, Some(self.index), Some(remote)) {
+                    let opened = gateway.open(local, Some(self.index), Some(remote));
+                    let others = self.node.endpoints().filter(|other| other.stream == endpoint.stream);
+                    let earlier = others.map(|other| other.remote.address);
+                    let prepare = || gateway.prepare(remote, earlier, &mut self.netlink);
+                    if let Err(error) = opened.and_then(|()| prepare()) {
                         warn!("a hashed address cannot be heard: {error}");
                     }
                     return;
@@ -222,6 +226,7 @@ impl Thread {
                 }
                 self.path.own.remove(&address);
                 if let Some(gateway) = &self.gateway {
+                    gateway.forget(endpoint.remote.address, &mut self.netlink);
                     return gateway.close(address, Some(endpoint.remote.address));
                 }
                 let _ = self.netlink.delete_route(&self.route(address));

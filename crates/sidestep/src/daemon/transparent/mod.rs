@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::Attachment;
-use linux::netlink::{Link, Netlink, Route, Via};
+use linux::netlink::{Link, NeighborState, Netlink, Route, Via};
 use linux::packet::{Options, PacketSocket, SOLICITATIONS_AND_ROUTERS};
 use linux::transparent::{Crossing, End, Remote, Settings, Tables, TunnelProgram};
 use linux::undo::Journal;
@@ -87,6 +87,37 @@ impl Gateway {
             self.introduce(local);
         }
         Ok(())
+    }
+
+    /// Sees that a peer's hopping address, if it is on this link, need not be found when something is to be sent to it:
+    /// the peer has the hardware address that it has at its earlier ones. It may not answer for the new one yet.
+    pub(super) fn prepare(
+        &self,
+        remote: Ipv6Addr,
+        earlier: impl Iterator<Item = Ipv6Addr>,
+        netlink: &mut Netlink,
+    ) -> linux::Result<()> {
+        if !self.link.iter().any(|link| link.contains(&remote)) {
+            return Ok(());
+        }
+        let index = self.settings.outside.0;
+        for earlier in earlier.filter(|earlier| *earlier != remote) {
+            let entry = netlink.neighbor(index, IpAddr::V6(earlier))?;
+            if let Some(mac) = entry.filter(|entry| entry.usable).and_then(|entry| entry.mac) {
+                return match netlink.add_neighbor(index, remote, mac, NeighborState::Reachable) {
+                    Err(error) if error.already_exists() => Ok(()),
+                    result => result,
+                };
+            }
+        }
+        netlink.resolve_neighbor(index, remote)
+    }
+
+    /// Takes back what was prepared.
+    pub(super) fn forget(&self, remote: Ipv6Addr, netlink: &mut Netlink) {
+        if let Err(error) = netlink.delete_neighbor(self.settings.outside.0, remote) {
+            debug!("{error}");
+        }
     }
 
     /// They are no longer.
