@@ -1,7 +1,9 @@
 //! Transparent gateways: hosts that know nothing of them, routers that know nothing of them, and who else is on the link.
 
 mod frames;
+mod link;
 mod scene;
+mod speed;
 
 use std::collections::HashSet;
 use std::net::Ipv6Addr;
@@ -52,6 +54,16 @@ fn story(prefix: &str, between: Between, profile: Profile) {
     for (mut ping, log) in thirds {
         assert!(ping.wait(Duration::from_secs(60)).is_some(), "ping does not end");
         assert!(scene.output(&log).contains(" 0% packet loss"), "{log}: {}", scene.output(&log));
+    }
+    if between == Between::Tunnel {
+        // What fits the host's link and not the tunnel between the routers: it is told, with the inner MTU.
+        let report = scene.run("ha", &["ping", "-6", "-M", "do", "-s", "1412", "-c", "4", "-W", "1", &b]);
+        let mtu = report.split("mtu=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let fits = match profile {
+            Profile::Version2 => 1441..=1444,
+            Profile::Classic => 1456..=1456,
+        };
+        assert!(mtu.and_then(|mtu| mtu.parse().ok()).is_some_and(|mtu: u32| fits.contains(&mtu)), "{report}");
     }
     let peer = scene.peer(0);
     assert!(peer["rotations"].as_u64() > Some(6), "{peer}");

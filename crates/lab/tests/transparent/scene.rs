@@ -238,15 +238,25 @@ impl Scene {
 
     /// Starts both gateways, and waits until they are up.
     pub(crate) fn start_gateways(&mut self) {
+        let configurations = self.configurations();
+        self.start_gateways_with(&configurations);
+    }
+
+    /// What they are configured with, unless a test wants something else.
+    pub(crate) fn configurations(&self) -> [String; 2] {
         let private = [1u8, 2].map(|_| run(Command::new(&self.program).arg("genkey")));
         let public = private.clone().map(|key| {
             let file = self.folder.path().join("key");
             std::fs::write(&file, &key).expect("a file");
             run(Command::new(&self.program).arg("pubkey").stdin(std::fs::File::open(file).expect("the file")))
         });
-        for side in [0, 1] {
-            let text = self.configuration(side, private[side].trim(), public[1 - side].trim());
-            self.start_gateway(side, &text);
+        [0, 1].map(|side| self.configuration(side, private[side].trim(), public[1 - side].trim()))
+    }
+
+    pub(crate) fn start_gateways_with(&mut self, configurations: &[String; 2]) {
+        for (side, text) in configurations.iter().enumerate() {
+            let _ = std::fs::remove_file(self.log(side));
+            self.start_gateway(side, text);
         }
         for side in [0, 1] {
             let up = || std::fs::read_to_string(self.log(side)).is_ok_and(|log| log.contains(" is up, "));
@@ -340,6 +350,11 @@ impl Scene {
             };
             wait_until("the host has an address", Duration::from_secs(20), has);
         }
+        self.wait_connected();
+    }
+
+    /// Waits until the protected hosts reach each other.
+    pub(crate) fn wait_connected(&self) {
         let connected = || self.run("ha", &["ping", "-c1", "-W1", &self.host(1)]).contains(" 0% packet loss");
         let deadline = Instant::now() + Duration::from_secs(20);
         while !connected() {

@@ -142,6 +142,7 @@ impl Config {
     /// The largest inner packets that go to all peers, if outer ones may have so many bytes.
     pub fn inner_mtu(&self, outer: u16) -> u16 {
         let version_2 = (!self.peers.is_empty()).then(|| outer.saturating_sub(INNER_OVERHEAD));
+        let version_2 = version_2.map(|mtu| mtu.min(self.tunnel.mtu.unwrap_or(u16::MAX)));
         let classic = self.classic.iter().map(|peer| classic_inner_mtu(peer.stream.cipher, outer));
         classic.chain(version_2).min().unwrap_or(outer).max(1280)
     }
