@@ -20,12 +20,13 @@ fn hosts_are_learned_and_remembered() {
     assert!(scene.logs().contains("protected host"), "{}", scene.logs());
     scene.kill_gateway(0);
     scene.kill_gateway(1);
-    let reached = || scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss");
-    assert!(!reached(), "it fails closed");
+    let reached =
+        |scene: &Scene| scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss");
+    assert!(!reached(&scene), "it fails closed");
     scene.start_gateways_with(&configurations);
     let log = scene.logs();
     assert!(log.contains("did not end cleanly") && !log.contains("protected host"), "{log}");
-    wait_until("third hosts reach each other", Duration::from_secs(10), reached);
+    wait_until("third hosts reach each other", Duration::from_secs(10), || reached(&scene));
     scene.wait_connected();
     scene.stop_gateways();
     let parameter = |interface, name| {
@@ -46,8 +47,8 @@ fn a_protected_host_is_out_of_reach() {
     let host = scene.host(0);
     let (public, private) = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "h"));
     let asked = scene.run("to", &["ndisc6", "-1", "-r", "1", &host, "eth"]);
-    let gateway = scene.run("ga", &["cat", "/sys/class/net/ex/address"]);
-    assert!(asked.to_lowercase().contains(gateway.trim()), "{asked}");
+    let gateway = scene.mac("ga", "ex");
+    assert!(asked.to_lowercase().contains(&gateway), "{asked}: {gateway}");
     assert!(scene.run("to", &["ping", "-c2", "-W1", &host]).contains("100% packet loss"));
     assert!(scene.run("ha", &["ping", "-c2", "-W1", THIRD[1]]).contains("100% packet loss"));
     assert!(scene.run("ha", &["ping", "-c2", "-W1", "2001:db8:a::1"]).contains("100% packet loss"));
@@ -55,9 +56,9 @@ fn a_protected_host_is_out_of_reach() {
     assert!(scene.run("ha", &["ping", "-c2", "-W1", THIRD[0]]).contains(" 0% packet loss"));
     let (public, private) = (public.finish(), private.finish());
     assert!(public.iter().all(|frame| !holds(frame, &MACS[0])));
-    let outside = scene.run("to", &["cat", "/sys/class/net/eth/address"]);
+    let outside = scene.mac("to", "eth");
     let outside: Vec<u8> =
-        outside.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte")).collect();
+        outside.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("a byte")).collect();
     let host: std::net::Ipv6Addr = host.parse().expect("an address");
     let reached = |frame: &&Vec<u8>| frame[6..12] == outside && holds(frame, &host.octets());
     assert_eq!(private.iter().find(reached), None);

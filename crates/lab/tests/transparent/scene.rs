@@ -362,6 +362,13 @@ impl Scene {
         }
     }
 
+    /// The hardware address of an interface.
+    pub(crate) fn mac(&self, node: &str, interface: &str) -> String {
+        let text = self.run(node, &["ip", "-j", "link", "show", "dev", interface]);
+        let links: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        links[0]["address"].as_str().expect("an address").to_owned()
+    }
+
     /// Runs a command on a machine; what it wrote to both outputs.
     pub(crate) fn run(&self, node: &str, words: &[&str]) -> String {
         let mut command = self.node(node).command(words[0]).expect("the namespace");

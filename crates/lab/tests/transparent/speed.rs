@@ -25,7 +25,7 @@ fn others_pass_as_fast_as_through_a_bridge() {
         for (kind, measured) in kinds.iter().zip(&mut measured) {
             measured[1].push(throughput(&scene, kind));
         }
-        scene.node("ga").ip("link delete br\n").expect("no bridge");
+        scene.node("ga").ip("link delete dev br\n").expect("no bridge");
     }
     for (name, [gateway, bridge]) in ["TCP", "UDP, 1200 bytes"].into_iter().zip(&mut measured) {
         let (gateway, bridge) = (median(gateway), median(bridge));

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{RouteProtocol, RouteType};
 use wire::ethernet::MacAddress;
@@ -79,16 +79,6 @@ impl Netlink {
         let flags = NLM_F_CREATE | if known { NLM_F_EXCL } else { NLM_F_REPLACE };
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add neighbor {address} on link {index}")
-        })
-    }
-
-    /// Has the kernel resolve an address now, before there is something to send to it. The entry is the kernel's own, as
-    /// one that it makes for a packet.
-    pub fn resolve_neighbor(&mut self, index: u32, address: Ipv6Addr) -> Result<()> {
-        let mut message = neighbor_message(index, address.into());
-        message.header.flags = NeighbourFlags::Use;
-        self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE, || {
-            format!("resolve neighbor {address} on link {index}")
         })
     }
 

@@ -55,8 +55,7 @@ pub(super) fn inside(settings: &Settings, tables: &Tables) -> Assembler {
     look_up(&mut code, &tables.protected, SOURCE);
     code.jump_if(R0, Condition::Equal, 0, not_ours);
     code.set(R7, 1);
-    code.store_value(Size::Word, R10, DESTINATION - 4, WHOLE);
-    look_up(&mut code, &tables.remote, DESTINATION - 4);
+    look_up_prefix(&mut code, &tables.remote, DESTINATION);
     code.jump_if(R0, Condition::Equal, 0, not_ours);
     code.load(Size::Word, R1, R0, 0);
     redirect(&mut code);
@@ -67,6 +66,8 @@ pub(super) fn inside(settings: &Settings, tables: &Tables) -> Assembler {
     code.jump_if(R0, Condition::NotEqual, 0, drop);
     look_up(&mut code, &tables.hopping, DESTINATION);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
+    look_up_prefix(&mut code, &tables.prefixes, DESTINATION);
+    code.jump_if(R0, Condition::NotEqual, 0, drop);
     load_icmp_type(&mut code, other);
     // The daemon sends one that tells nothing in its place.
     code.jump_if(R1, Condition::Equal, ROUTER_SOLICITATION, drop);
@@ -76,9 +77,10 @@ pub(super) fn inside(settings: &Settings, tables: &Tables) -> Assembler {
     code.jump_if(R0, Condition::NotEqual, 0, drop);
     look_up(&mut code, &tables.hopping, EXTRA);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
-    code.store_value(Size::Word, R10, EXTRA - 4, WHOLE);
-    look_up(&mut code, &tables.remote, EXTRA - 4);
-    code.jump_if(R0, Condition::NotEqual, 0, drop);
+    for prefixes in [&tables.prefixes, &tables.remote] {
+        look_up_prefix(&mut code, prefixes, EXTRA);
+        code.jump_if(R0, Condition::NotEqual, 0, drop);
+    }
 
     code.bind(other);
     if !settings.pass_others {
@@ -118,12 +120,21 @@ pub(super) fn outside(settings: &Settings, tables: &Tables) -> Assembler {
         look_up(&mut code, &tables.protected, DESTINATION);
         code.jump_if(R0, Condition::NotEqual, 0, drop);
     }
+    // The next header is where the length of a prefix will be.
+    code.load(Size::Byte, R7, R10, NEXT_HEADER);
+    look_up_prefix(&mut code, &tables.prefixes, SOURCE);
+    code.jump_if(R0, Condition::NotEqual, 0, own);
+    look_up_prefix(&mut code, &tables.prefixes, DESTINATION);
+    code.jump_if(R0, Condition::NotEqual, 0, drop);
+    code.store(Size::Byte, R10, NEXT_HEADER, R7);
     load_icmp_type(&mut code, other);
     // The daemon sends one with another MTU in its place.
     code.jump_if(R1, Condition::Equal, ROUTER_ADVERTISEMENT, drop);
     code.jump_if(R1, Condition::NotEqual, NEIGHBOR_SOLICITATION, other);
     load_target(&mut code, other);
     look_up(&mut code, &tables.hopping, EXTRA);
+    code.jump_if(R0, Condition::NotEqual, 0, drop);
+    look_up_prefix(&mut code, &tables.prefixes, EXTRA);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
     if !settings.pass_others {
         look_up(&mut code, &tables.protected, EXTRA);
@@ -170,8 +181,7 @@ pub(super) fn tunnel(settings: &Settings, tables: &Tables) -> Assembler {
     code.copy(R7, R0);
     code.load(Size::Byte, R1, R7, 6);
     code.jump_if(R1, Condition::Equal, 0, drop);
-    code.store_value(Size::Word, R10, SOURCE - 4, WHOLE);
-    look_up(&mut code, &tables.remote, SOURCE - 4);
+    look_up_prefix(&mut code, &tables.remote, SOURCE);
     let from_router = code.label();
     code.jump_if(R0, Condition::Equal, 0, from_router);
     code.load(Size::Word, R1, R0, 4);
@@ -269,6 +279,12 @@ fn look_up(code: &mut Assembler, map: &Map, key: i16) {
     code.copy(R2, R10);
     code.add(R2, i32::from(key));
     code.call(Helper::MapLookup);
+}
+
+/// The same for the longest prefix of the address that lies there. The four bytes before it are lost.
+fn look_up_prefix(code: &mut Assembler, map: &Map, address: i16) {
+    code.store_value(Size::Word, R10, address - 4, WHOLE);
+    look_up(code, map, address - 4);
 }
 
 /// Goes on where a hardware address on the stack is this one.

@@ -45,6 +45,8 @@ pub struct Tables {
     pub(super) remote: Map,
     /// Hopping addresses in use: [`SOCKET`], the index of a device, or [`ELSEWHERE`].
     pub(super) hopping: Map,
+    /// Prefixes that are hopped in, and nothing else is there.
+    pub(super) prefixes: Map,
     /// The router's hardware address, as those of protected hosts.
     pub(super) router: Map,
 }
@@ -57,6 +59,7 @@ impl Tables {
             macs: Map::create(MapKind::Hash, 6, 1, ENTRIES)?,
             remote: Map::create(MapKind::LongestPrefix, 20, 8, ENTRIES)?,
             hopping: Map::create(MapKind::Hash, 16, 4, ENTRIES)?,
+            prefixes: Map::create(MapKind::LongestPrefix, 20, 1, ENTRIES)?,
             router: Map::create(MapKind::Array, 4, 8, 1)?,
         })
     }
@@ -126,6 +129,16 @@ impl Tables {
             ELSEWHERE => End::Peer,
             index => End::Device(index),
         }))
+    }
+
+    /// Whatever has to do with this prefix is kept from the hosts: this gateway hops there, or a peer.
+    pub fn add_hop_prefix(&self, prefix: Ipv6Net) -> Result<()> {
+        self.prefixes.set(&prefix_key(prefix), &[1])
+    }
+
+    /// No longer.
+    pub fn remove_hop_prefix(&self, prefix: Ipv6Net) -> Result<()> {
+        self.prefixes.remove(&prefix_key(prefix)).map(drop)
     }
 
     /// The router has this hardware address.

@@ -449,7 +449,7 @@ impl Kernel {
     /// Takes back what an on-link endpoint needed.
     fn forget(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
         if let Some(transparent) = &self.transparent {
-            transparent.gateway.close(local, remote);
+            transparent.gateway.close(local, None, remote);
         }
         let Some(on_link) = &mut self.on_link else { return };
         on_link.active.remove(&local);

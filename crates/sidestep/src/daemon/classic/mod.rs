@@ -227,7 +227,7 @@ impl Thread {
                 self.path.own.remove(&address);
                 if let Some(gateway) = &self.gateway {
                     gateway.forget(endpoint.remote.address, &mut self.netlink);
-                    return gateway.close(address, Some(endpoint.remote.address));
+                    return gateway.close(address, Some(self.index), Some(endpoint.remote.address));
                 }
                 let _ = self.netlink.delete_route(&self.route(address));
             }

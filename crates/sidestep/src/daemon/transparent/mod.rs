@@ -7,10 +7,11 @@
 mod discovery;
 mod memory;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::Attachment;
@@ -36,6 +37,10 @@ const OUTSIDE: [(&str, &str); 5] = [
 ];
 const INSIDE: [(&str, &str); 1] = [("disable_ipv6", "1")];
 
+/// How long hopping addresses of the classic profile are kept from the hosts when they are not in use any more: longer
+/// than a neighbor is asked for.
+const RETIRE: Duration = Duration::from_secs(120);
+
 /// A router of the link, as it advertises itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Router {
@@ -53,6 +58,8 @@ pub(super) struct Gateway {
     /// Networks of the link.
     link: Vec<Ipv6Net>,
     router: Mutex<Option<Router>>,
+    /// Hopping addresses that are not in use any more, and since when.
+    retired: Mutex<VecDeque<(Instant, Ipv6Addr)>>,
 }
 
 impl Gateway {
@@ -110,7 +117,9 @@ impl Gateway {
                 };
             }
         }
-        netlink.resolve_neighbor(index, remote)
+        // The kernel finds the first one when there is a packet for it: by then the peer answers, and nobody else is
+        // asked for an address that nobody has yet.
+        Ok(())
     }
 
     /// Takes back what was prepared.
@@ -120,13 +129,26 @@ impl Gateway {
         }
     }
 
-    /// They are no longer.
-    pub(super) fn close(&self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
-        for address in [Some(local), remote].into_iter().flatten() {
-            if let Err(error) = self.tables.remove_hopping(address) {
-                debug!("{error}");
-            }
+    /// They are no longer. Those of the classic profile, which any address of the link could be, are kept from the hosts
+    /// for a while: somebody may still ask for them.
+    pub(super) fn close(&self, local: Ipv6Addr, device: Option<u32>, remote: Option<Ipv6Addr>) {
+        let result = [Some(local), remote].into_iter().flatten().try_for_each(|address| match device {
+            Some(_) => self.retire(address),
+            None => self.tables.remove_hopping(address),
+        });
+        if let Err(error) = result {
+            debug!("{error}");
         }
+    }
+
+    fn retire(&self, address: Ipv6Addr) -> linux::Result<()> {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some((_, old)) = retired.front().filter(|(since, _)| since.elapsed() > RETIRE) {
+            self.tables.remove_hopping(*old)?;
+            retired.pop_front();
+        }
+        retired.push_back((Instant::now(), address));
+        self.tables.add_hopping(address, End::Peer)
     }
 
     /// Makes the router hold an entry for an address before traffic for it comes.
@@ -220,11 +242,15 @@ impl Transparent {
             tunnel,
             link: config.link_networks(),
             router: Mutex::default(),
+            retired: Mutex::default(),
         };
         for prefix in config.peers.iter().flat_map(|peer| &peer.allowed_ips) {
             if let IpNet::V6(prefix) = prefix {
                 gateway.add_remote(prefix.trunc(), device)?;
             }
+        }
+        for prefix in hop_prefixes(config) {
+            gateway.tables.add_hop_prefix(prefix)?;
         }
         for network in &gateway.link {
             let route = Route::device(IpNet::V6(*network), external.index);
@@ -269,6 +295,9 @@ impl Transparent {
         let (old, new) = (remote(&self.config), remote(config));
         new.difference(&old).try_for_each(|prefix| self.gateway.add_remote(*prefix, device))?;
         old.difference(&new).try_for_each(|prefix| self.gateway.remove_remote(*prefix))?;
+        let (old, new) = (hop_prefixes(&self.config), hop_prefixes(config));
+        new.difference(&old).try_for_each(|prefix| self.gateway.tables.add_hop_prefix(*prefix))?;
+        old.difference(&new).try_for_each(|prefix| self.gateway.tables.remove_hop_prefix(*prefix))?;
         *self.config = config.clone();
         Ok(())
     }
@@ -309,6 +338,12 @@ impl Transparent {
         }
         self.routed_by = Some(router.address);
     }
+}
+
+/// Where this gateway hops and its peers do, but for the classic profile, whose addresses could be any of the link.
+fn hop_prefixes(config: &Config) -> HashSet<Ipv6Net> {
+    let own = (!config.is_classic()).then_some(config.node.hop_prefix);
+    config.peers.iter().map(|peer| peer.hop_prefix).chain(own).map(|prefix| prefix.trunc()).collect()
 }
 
 /// Adds a route; where somebody did already, theirs serves, and stays.
