@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use linux::packet::{Options, PacketSocket};
+
 use crate::frames::{Capture, holds};
 use crate::scene::{Between, MACS, Profile, Scene, THIRD, wait_until};
 
@@ -81,4 +83,53 @@ fn others_may_pass() {
     let public = public.finish();
     let remote: std::net::Ipv6Addr = scene.host(1).parse().expect("an address");
     assert!(public.iter().all(|frame| !holds(frame, &remote.octets())), "the tunnel is not used");
+}
+
+/// What is no business of the gateway's passes as it is, in both directions: whatever its protocol, tagged or not, as
+/// long as the link carries it. Of a protected host not even that.
+#[test]
+fn any_frame_of_others_passes_unchanged() {
+    let Some(mut scene) = Scene::new("tany", Between::Router, Profile::Version2) else { return };
+    scene.start_gateways();
+    let (public, private) = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "g"));
+    let frame = |source: [u8; 6], rest: &[u8], length: usize| {
+        let mut frame = [&[0xff; 6][..], &source, rest].concat();
+        frame.resize(length, 0x5a);
+        frame
+    };
+    let address = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
+    let (from, to) = (address("2001:db8:77::1"), address("ff02::77"));
+    let no_next_header = [&[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 1][..], &from, &to].concat();
+    let strange = |source| {
+        [
+            // An EtherType for experiments, IPv6 without content, a VLAN tag (and another), ARP, 802.3.
+            frame(source, &[0x88, 0xb5], 1_514),
+            frame(source, &no_next_header, 54),
+            frame(source, &[0x81, 0, 0, 7, 0x86, 0xdd, 0x60], 200),
+            frame(source, &[0x88, 0xa8, 0, 7, 0x81, 0, 0, 8, 0x08, 0], 300),
+            frame(source, &[0x08, 0x06], 60),
+            frame(source, &[0, 50, 0xaa, 0xaa, 3], 64),
+        ]
+    };
+    let third = [2, 0, 0, 0, 0, 0x77];
+    for (node, source) in [("ta", third), ("ta", MACS[0]), ("to", third)] {
+        let send = || {
+            let mut netlink = linux::netlink::Netlink::open().expect("netlink");
+            let link = netlink.link_by_name("eth").expect("an answer").expect("a link");
+            let socket = PacketSocket::open(link.index, &Options::default()).expect("a socket");
+            for frame in strange(source) {
+                assert!(socket.send(&frame).expect("sent"));
+            }
+        };
+        let namespace = linux::netns::Namespace::open(scene.node(node).name()).expect("the namespace");
+        namespace.run(send).expect("in the namespace");
+        // Switches learn by the sources: one after the other.
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let (public, private) = (public.finish(), private.finish());
+    for frame in strange(third) {
+        let seen = |frames: &[Vec<u8>]| frames.iter().filter(|seen| **seen == frame).count();
+        assert_eq!((seen(&public), seen(&private)), (2, 2), "{:02x?}", &frame[..20]);
+    }
+    assert!(public.iter().all(|frame| !holds(frame, &MACS[0])));
 }

@@ -3,7 +3,7 @@
 use crate::scene::{Between, Profile, Scene, THIRD};
 
 /// Times that each is measured, in turns.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 /// Less than this of a bridge's throughput is a fault; what is measured is printed.
 const LEAST: f64 = 0.7;
 
@@ -41,7 +41,7 @@ fn throughput(scene: &Scene, options: &[&str]) -> f64 {
     // The bridge's ports forward when there was something to hear.
     while !scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss") {}
     std::thread::sleep(std::time::Duration::from_millis(300));
-    let words = [&["iperf3", "-J", "-t", "2", "-c", THIRD[1]], options].concat();
+    let words = [&["iperf3", "-J", "-t", "1", "-c", THIRD[1]], options].concat();
     let report = scene.run("ta", &words);
     server.stop(std::time::Duration::from_secs(2));
     let report: serde_json::Value = serde_json::from_str(&report).unwrap_or_else(|_| panic!("{report}"));

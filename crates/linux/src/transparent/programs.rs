@@ -124,6 +124,15 @@ pub(super) fn outside(settings: &Settings, tables: &Tables) -> Assembler {
     code.load(Size::Byte, R7, R10, NEXT_HEADER);
     look_up_prefix(&mut code, &tables.prefixes, SOURCE);
     code.jump_if(R0, Condition::NotEqual, 0, own);
+    if settings.pass_others {
+        // What a remote host says to a protected one comes through the tunnel or is forged.
+        let genuine = code.label();
+        look_up(&mut code, &tables.protected, DESTINATION);
+        code.jump_if(R0, Condition::Equal, 0, genuine);
+        look_up_prefix(&mut code, &tables.remote, SOURCE);
+        code.jump_if(R0, Condition::NotEqual, 0, drop);
+        code.bind(genuine);
+    }
     look_up_prefix(&mut code, &tables.prefixes, DESTINATION);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
     code.store(Size::Byte, R10, NEXT_HEADER, R7);
