@@ -18,8 +18,20 @@ impl Capture {
     /// Of both directions.
     pub(crate) fn start(scene: &Scene, node: &str, port: &str) -> Self {
         let file = scene.folder.path().join(format!("{node}-{port}.pcap"));
-        let words = ["tcpdump", "-i", port, "-s", "0", "-B", "32768", "-U", "-w", &file.to_string_lossy()]
-            .map(str::to_owned);
+        let words = [
+            "tcpdump",
+            "-i",
+            port,
+            "-s",
+            "0",
+            "-B",
+            "32768",
+            "--immediate-mode",
+            "-U",
+            "-w",
+            &file.to_string_lossy(),
+        ]
+        .map(str::to_owned);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let process = scene.start(node, &words, &format!("{node}-{port}.log"));
         wait_until("tcpdump", Duration::from_secs(10), || file.metadata().is_ok_and(|file| file.len() >= 24));

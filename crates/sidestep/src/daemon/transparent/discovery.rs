@@ -114,7 +114,7 @@ impl Transparent {
     fn advertise(&self, frame: &Frame<'_>) -> linux::Result<()> {
         let Ok(packet) = ipv6::Packet::parse(frame.payload()) else { return Ok(()) };
         let packet = router_discovery::with_mtu(&packet, |mtu| {
-            let outer = mtu.unwrap_or(1500).min(self.link_mtu.into());
+            let outer = mtu.unwrap_or(self.link_mtu).min(self.link_mtu);
             self.config.inner_mtu(u16::try_from(outer).unwrap_or(u16::MAX)).into()
         });
         let header = ethernet::Header {
