@@ -20,6 +20,8 @@ fn hosts_are_learned_and_remembered() {
     scene.start_gateways_with(&configurations);
     scene.boot_hosts();
     assert!(scene.logs().contains("protected host"), "{}", scene.logs());
+    scene.reload(0);
+    scene.wait_connected();
     scene.kill_gateway(0);
     scene.kill_gateway(1);
     let reached =

@@ -332,6 +332,11 @@ impl Scene {
         [0, 1].map(|side| std::fs::read_to_string(self.log(side)).unwrap_or_default()).join("--\n")
     }
 
+    /// Has a gateway read its configuration again.
+    pub(crate) fn reload(&self, side: usize) {
+        run(Command::new(&self.program).args(["reload", "--socket"]).arg(self.socket(side)));
+    }
+
     /// The status of the one peer.
     pub(crate) fn peer(&self, side: usize) -> serde_json::Value {
         let mut command = Command::new(&self.program);
