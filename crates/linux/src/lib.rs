@@ -13,6 +13,8 @@
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
 //! | [`quiet`] | an interface at which the kernel says nothing of its own |
+//! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
+//! | [`sysctl`] | parameters of interfaces |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`process`] | open files, capabilities, private files |
@@ -38,6 +40,8 @@ pub mod packet;
 pub mod process;
 pub mod quiet;
 mod sockopt;
+pub mod sysctl;
+pub mod transparent;
 pub mod tun;
 pub mod udp;
 pub mod undo;

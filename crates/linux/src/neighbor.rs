@@ -34,6 +34,8 @@ pub struct Handled {
 pub struct Responder {
     socket: PacketSocket,
     mac: MacAddress,
+    /// What the answers say about us.
+    router: bool,
     buffer: Vec<u8>,
 }
 
@@ -43,7 +45,14 @@ impl Responder {
     pub fn open(index: u32, mac: MacAddress) -> Result<Self> {
         let options =
             Options { filter: Some(NEIGHBOR_SOLICITATIONS), all_multicast: true, ..Options::default() };
-        Ok(Self { socket: PacketSocket::open(index, &options)?, mac, buffer: vec![0; FRAME] })
+        Ok(Self { socket: PacketSocket::open(index, &options)?, mac, router: true, buffer: vec![0; FRAME] })
+    }
+
+    /// Answers as a host would, where this gateway is not to be seen.
+    #[must_use]
+    pub fn as_host(mut self) -> Self {
+        self.router = false;
+        self
     }
 
     /// Answers what has arrived, up to 64 frames: solicitations for addresses that `is_active`.
@@ -60,7 +69,7 @@ impl Responder {
                 continue;
             }
             // A full queue loses the answer; who asked will ask again.
-            self.socket.send(&solicitation.answer(self.mac))?;
+            self.socket.send(&solicitation.answer(self.mac, self.router))?;
             handled.answered += 1;
         }
         Ok(handled)
@@ -109,7 +118,7 @@ impl Solicitation {
 
     /// The advertisement that RFC 4861 §7.2.4 wants; to all nodes if the one who asks has no address yet
     /// (duplicate address detection).
-    fn answer(&self, mac: MacAddress) -> [u8; ndisc::FRAME_LEN] {
+    fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndisc::FRAME_LEN] {
         let anonymous = self.source.is_unspecified();
         let advertisement = NeighborAdvertisement {
             source: self.target,
@@ -117,7 +126,7 @@ impl Solicitation {
             target: self.target,
             target_link_layer: mac,
             // A gateway is a router, and says so wherever the kernel answers for it.
-            router: true,
+            router,
             solicited: !anonymous,
             r#override: true,
         };
@@ -144,7 +153,7 @@ mod tests {
             target: TARGET,
             source_link_layer: THEIRS,
         };
-        let answer = Solicitation::parse(&ask.to_frame(THEIRS)).unwrap().answer(MAC);
+        let answer = Solicitation::parse(&ask.to_frame(THEIRS)).unwrap().answer(MAC, true);
         let frame = ethernet::Frame::parse(&answer).unwrap();
         assert_eq!((frame.source(), frame.destination()), (MAC, THEIRS));
         let packet = wire::ipv6::Packet::parse(frame.payload()).unwrap();
@@ -165,7 +174,7 @@ mod tests {
     #[test]
     fn duplicate_address_detection_is_answered_to_all_nodes() {
         let ask = Solicitation { target: TARGET, source: Ipv6Addr::UNSPECIFIED, source_link_layer: THEIRS };
-        let answer = ask.answer(MAC);
+        let answer = ask.answer(MAC, true);
         let frame = ethernet::Frame::parse(&answer).unwrap();
         assert_eq!(frame.destination(), MacAddress([0x33, 0x33, 0, 0, 0, 1]));
         let packet = wire::ipv6::Packet::parse(frame.payload()).unwrap();

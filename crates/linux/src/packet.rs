@@ -27,9 +27,24 @@ const fn icmpv6(kind: u32) -> [(u16, u8, u8, u32); 8] {
     ]
 }
 
+/// The same for router solicitations and advertisements, too.
+pub const SOLICITATIONS_AND_ROUTERS: &Filter = &[
+    (LOAD_HALF, 0, 0, 12), // Ethernet type
+    (JUMP_IF_EQUAL, 0, 6, 0x86dd),
+    (LOAD_BYTE, 0, 0, 14 + 6), // next header
+    (JUMP_IF_EQUAL, 0, 4, 58),
+    (LOAD_BYTE, 0, 0, 14 + 40), // ICMPv6 type
+    (JUMP_IF_AT_LEAST, 0, 2, 133),
+    (JUMP_IF_GREATER, 1, 0, 135),
+    (RETURN, 0, 0, 0x40000),
+    (RETURN, 0, 0, 0),
+];
+
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_GREATER: u16 = 0x25;
+const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
 /// How a packet socket is set up.

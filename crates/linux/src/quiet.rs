@@ -1,17 +1,15 @@
 //! An interface that says nothing of its own in IPv6: the kernel gives it no address, asks for no router, and announces
 //! no group, so that a link sees only what Sidestep sends.
 
-use std::fs;
-use std::path::PathBuf;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Result};
+use crate::error::Result;
+use crate::sysctl;
 
 /// No link-local address is made (linux/if_link.h).
 const IN6_ADDR_GEN_MODE_NONE: &str = "1";
 
-/// What the kernel did by itself at an interface before it was made quiet (`/proc/sys/net/ipv6/conf/INTERFACE`).
+/// What the kernel did by itself at an interface before it was made quiet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiet {
     interface: String,
@@ -23,11 +21,7 @@ pub struct Quiet {
 impl Quiet {
     /// How an interface is now.
     pub fn before(interface: &str) -> Result<Self> {
-        let read = |key: &str| -> Result<String> {
-            let path = setting(interface, key);
-            let text = fs::read_to_string(&path).context(|| format!("read {}", path.display()))?;
-            Ok(text.trim().to_owned())
-        };
+        let read = |name| sysctl::read(interface, name);
         Ok(Quiet {
             accept_ra: read("accept_ra")?,
             autoconf: read("autoconf")?,
@@ -50,10 +44,7 @@ impl Quiet {
     }
 
     fn set(&self, accept_ra: &str, autoconf: &str, addr_gen_mode: &str) -> Result<()> {
-        let write = |key: &str, value: &str| {
-            let path = setting(&self.interface, key);
-            fs::write(&path, value).context(|| format!("write {value} to {}", path.display()))
-        };
+        let write = |name, value| sysctl::write(&self.interface, name, value);
         write("accept_ra", accept_ra)?;
         write("autoconf", autoconf)?;
         write("addr_gen_mode", addr_gen_mode)?;
@@ -61,8 +52,4 @@ impl Quiet {
         write("disable_ipv6", "1")?;
         write("disable_ipv6", "0")
     }
-}
-
-fn setting(interface: &str, key: &str) -> PathBuf {
-    PathBuf::from("/proc/sys/net/ipv6/conf").join(interface).join(key)
 }

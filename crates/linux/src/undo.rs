@@ -22,6 +22,7 @@ use crate::error::{Context, Error, Result};
 use crate::netlink::{NeighborState, Netlink, Route};
 use crate::nft;
 use crate::quiet::Quiet;
+use crate::sysctl;
 
 /// Lines that are struck out before the file is written anew.
 const COMPACT_AFTER: usize = 4_096;
@@ -48,6 +49,17 @@ pub enum Step {
     Filter(Filter),
     /// An interface that was made quiet, and how it was before.
     Quiet(Quiet),
+    /// A parameter of an interface that was something else before.
+    Parameter {
+        /// The interface.
+        interface: String,
+        /// Which one, for IPv6.
+        name: String,
+        /// What it was.
+        before: String,
+        /// What it is now.
+        now: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -153,6 +165,17 @@ impl Journal {
         self.take(Step::Quiet(before.clone()), || before.hush())
     }
 
+    /// Gives an interface's IPv6 another value of a parameter, as long as this journal is open.
+    pub fn set_parameter(&mut self, interface: &str, name: &str, value: &str) -> Result<()> {
+        let before = sysctl::read(interface, name)?;
+        if before == value {
+            return Ok(());
+        }
+        let (interface, name, now) = (interface.to_owned(), name.to_owned(), value.to_owned());
+        let step = Step::Parameter { interface: interface.clone(), name: name.clone(), before, now };
+        self.take(step, || sysctl::write(&interface, &name, value))
+    }
+
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
     /// failed stays in the journal. When all went well the file is removed.
     pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {
@@ -213,6 +236,12 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
         Step::Quiet(before) => before.wake(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
+        Step::Parameter { interface, name, before, now } => match sysctl::read(interface, name) {
+            // Somebody has changed it since, or the interface is gone.
+            Ok(found) if found != *now => Ok(()),
+            Err(_) => Ok(()),
+            Ok(_) => sysctl::write(interface, name, before),
+        },
     }
 }
 

@@ -120,11 +120,22 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
     } else {
         writeln!(text, " and {}", list(&tunnel.addresses))?;
     }
+    if let Some(transparent) = &node.transparent {
+        let internal = &transparent.internal;
+        writeln!(text, "Mode      let frames cross over between {internal} and {}, unseen", node.external)?;
+        for host in transparent.hosts(&config.classic) {
+            let mac = host.mac.map_or("a MAC that is learned".to_owned(), |mac| mac.to_string());
+            writeln!(text, "          protect {}, at {mac}", host.address)?;
+        }
+        let others = if transparent.pass_others { "let pass" } else { "drop" };
+        writeln!(text, "          {others} what these say to others than peers, and others to them")?;
+        writeln!(text, "          (while it does not run, nothing crosses over)")?;
+    }
     if config.is_classic() {
         return Ok(());
     }
     let prefix = match node.mode {
-        Mode::Routed => node.hop_prefix.to_string(),
+        Mode::Routed | Mode::Transparent => node.hop_prefix.to_string(),
         Mode::Host => "the prefix of the link".to_owned(),
     };
     writeln!(text, "Identity  be {}, the public key to give to peers", node.private_key.public())?;

@@ -48,6 +48,43 @@ fn the_example_is_what_it_says() {
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
+/// The example with a transparent gateway.
+fn transparent(more: &str) -> String {
+    let node = format!("[node]\nmode = \"transparent\"\ninternal = \"eth1\"\n{more}\n");
+    let part = "hop_prefix = \"2001:db8:c:0:f000::/68\"";
+    EXAMPLE.replacen("[node]\n", &node, 1).replacen("hop_prefix = \"2001:db8:a1::/64\"", part, 1)
+}
+
+#[test]
+fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
+    let hosts =
+        "protect = [{ address = \"2001:db8:c::10\", mac = \"02:00:00:00:00:10\" }]\nothers = \"pass\"";
+    let v6_only = transparent(hosts).replace(", \"10.0.2.0/24\"", "");
+    let config = parse(&v6_only).unwrap();
+    let mode = config.node.transparent.as_ref().unwrap();
+    assert_eq!((mode.internal.as_str(), mode.pass_others, mode.protect.len()), ("eth1", true, 1));
+    assert!(config.node.on_link);
+    assert_eq!(config.link_networks(), ["2001:db8:c::/64".parse::<ipnet::Ipv6Net>().unwrap()]);
+    assert_eq!(config.remote_networks(), ["2001:db8:b1::/64".parse::<ipnet::Ipv6Net>().unwrap()]);
+    assert_eq!(config.inner_mtu(1500), 1461);
+
+    for (text, error) in [
+        (v6_only.replace("2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "all of the link"),
+        (v6_only.replace("2001:db8:c::10", "2001:db8:c:0:f000::10"), "lies in the hopping prefix"),
+        (v6_only.replace("internal = \"eth1\"", "internal = \"eth0\""), "are the same"),
+        (v6_only.replace("mode = \"transparent\"\n", ""), "does not fit the mode"),
+        (v6_only.replace("\"transparent\"", "\"bridge\""), "not a mode"),
+        (v6_only.replace("\"pass\"", "\"some\""), "neither of the two"),
+        (
+            transparent(hosts).replace("allowed_ips = [", "allowed_ips = [\"10.9.0.0/24\", "),
+            "IPv4 does not go",
+        ),
+    ] {
+        let report = parse(&text).unwrap_err().to_string();
+        assert!(report.contains(error), "{error}: {report}");
+    }
+}
+
 #[test]
 fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
     let text = EXAMPLE

@@ -34,6 +34,7 @@
 //! | [`icmpv6`], [`icmpv4`] | message headers and types |
 //! | [`icmp_error`] | complete error packets about a packet that cannot be delivered |
 //! | [`ndisc`] | neighbor discovery messages |
+//! | [`router_discovery`] | a router solicitation that tells nothing, an advertisement with another MTU |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
 //! | [`flow`] | addresses and flow hash of a packet |
@@ -56,6 +57,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod mss;
 pub mod ndisc;
+pub mod router_discovery;
 pub mod segment;
 pub mod tcp;
 #[cfg(test)]

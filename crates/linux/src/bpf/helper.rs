@@ -23,6 +23,8 @@ pub enum Helper {
     L3ChecksumReplace = 10,
     /// `l4_csum_replace(context, offset, from, to, flags and size)`
     L4ChecksumReplace = 11,
+    /// `clone_redirect(context, interface, flags)`: a copy goes there, the packet goes on; pointers to it are lost.
+    CloneRedirect = 13,
     /// `redirect(interface, flags)`: what it returns is the program's result.
     Redirect = 23,
     /// `skb_load_bytes(context, offset, to, length)`

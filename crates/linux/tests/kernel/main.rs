@@ -11,6 +11,7 @@ mod network;
 mod packet;
 mod process;
 mod shared;
+mod transparent;
 mod tun;
 mod udp;
 mod undo;

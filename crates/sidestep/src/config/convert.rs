@@ -130,12 +130,15 @@ impl Converter<'_> {
             }
             given => self.hop_prefix(given, &header, "[node]"),
         };
+        let mode = mode?.unwrap_or_default();
+        let transparent = self.transparent(node, &header, mode)?;
         Some(Node {
             private_key: key?,
             external: external?,
-            mode: mode?.unwrap_or_default(),
+            mode,
             hop_prefix: hop_prefix?,
-            on_link: node.on_link || host,
+            on_link: node.on_link || host || transparent.is_some(),
+            transparent,
         })
     }
 
@@ -269,6 +272,11 @@ impl Converter<'_> {
         let help = r#"the prefix to hop in, like "2001:db8:a1::/64""#;
         let text = self.required(text, header, owner, "hop_prefix", help);
         self.value("hop_prefix", text, |text| value::hop_prefix(text))
+    }
+
+    /// Something else that was found.
+    pub(super) fn report(&mut self, finding: Finding) {
+        self.report.add(finding);
     }
 
     /// The folder that names of files are relative to.

@@ -29,6 +29,9 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     check_names(document, report);
     check_pairs(document, node.as_ref(), &peers, report);
     super::classic::check(document, &classic, report);
+    if let Some(node) = &node {
+        super::transparent::check(document, node, &peers, &classic, report);
+    }
     if document.peer.is_empty() {
         report.add(Finding::warning(
             0..0,
@@ -64,7 +67,7 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
             .related(span(table.mode.as_ref()), "the mode"),
         );
     }
-    if node.on_link && node.hop_prefix.prefix_len() > 64 {
+    if node.on_link && node.transparent.is_none() && node.hop_prefix.prefix_len() > 64 {
         report.add(Finding::error(
             prefix_span.clone(),
             "an on-link hopping prefix is too long",

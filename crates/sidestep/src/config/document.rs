@@ -32,6 +32,17 @@ pub(super) struct Node {
     #[serde(default)]
     pub on_link: bool,
     pub mode: Text,
+    // Of the transparent mode
+    pub internal: Text,
+    pub protect: Option<Spanned<Vec<Spanned<ProtectedHost>>>>,
+    pub others: Text,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProtectedHost {
+    pub address: Text,
+    pub mac: Text,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,6 +94,17 @@ pub(super) struct Peer {
 
 /// A key that is given, and where.
 pub(super) type Given = Option<(&'static str, Range<usize>)>;
+
+impl Node {
+    /// The keys that the transparent mode alone has.
+    pub(super) fn transparent_keys(&self) -> [Given; 3] {
+        [
+            given("internal", self.internal.as_ref()),
+            given("protect", self.protect.as_ref()),
+            given("others", self.others.as_ref()),
+        ]
+    }
+}
 
 impl Peer {
     /// Whether it says that it is of the classic profile.

@@ -10,6 +10,7 @@ mod convert;
 mod cross;
 mod document;
 mod report;
+mod transparent;
 mod value;
 
 use std::io;
@@ -18,6 +19,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::classic::packet::inner_mtu as classic_inner_mtu;
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
@@ -25,7 +27,11 @@ use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
 pub use report::Report;
+pub use transparent::{ProtectedHost, Transparent};
 pub use value::parse_duration;
+
+/// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
+pub const INNER_OVERHEAD: u16 = 39;
 
 /// A gateway as its configuration file describes it.
 #[derive(Debug, Clone)]
@@ -48,6 +54,8 @@ pub enum Mode {
     /// A router of the networks behind it.
     #[default]
     Routed,
+    /// A gateway between hosts and their router that neither of them sees.
+    Transparent,
     /// One machine that protects itself: the hopping prefix is that of the link which it is on, wherever it moves.
     Host,
 }
@@ -67,6 +75,8 @@ pub struct Node {
     /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
     /// answered for open endpoints.
     pub on_link: bool,
+    /// It stands between its hosts and their router, and neither sees it; it is itself a router otherwise.
+    pub transparent: Option<Transparent>,
 }
 
 /// The TUN device.
@@ -142,6 +152,14 @@ impl Config {
     /// Whether there are peers, and none of version 2.
     pub fn is_classic(&self) -> bool {
         self.peers.is_empty() && !self.classic.is_empty()
+    }
+
+    /// The largest inner packets that go to all peers, if outer ones may have so many bytes.
+    pub fn inner_mtu(&self, outer: u16) -> u16 {
+        let version_2 = (!self.peers.is_empty()).then(|| outer.saturating_sub(INNER_OVERHEAD));
+        let version_2 = version_2.map(|mtu| mtu.min(self.tunnel.mtu.unwrap_or(u16::MAX)));
+        let classic = self.classic.iter().map(|peer| classic_inner_mtu(peer.stream.cipher, outer));
+        classic.chain(version_2).min().unwrap_or(outer).max(1280)
     }
 
     /// The peer of this name.

@@ -175,6 +175,15 @@ pub(super) fn padding(text: &str) -> Result<Padding, Problem> {
     }
 }
 
+/// Whether what protected hosts and others say to each other passes.
+pub(super) fn others(text: &str) -> Result<bool, Problem> {
+    match text {
+        "block" => Ok(false),
+        "pass" => Ok(true),
+        _ => problem("neither of the two", r#"write "block", or "pass", which shows the hosts' addresses"#),
+    }
+}
+
 /// Datagrams of cover traffic per second.
 pub(super) fn cover(value: &Cover) -> Result<u32, Problem> {
     let number = match value {
@@ -249,10 +258,11 @@ pub(super) fn hop_prefix(text: &str) -> Result<Ipv6Net, Problem> {
 pub(super) fn mode(text: &str) -> Result<Mode, Problem> {
     match text {
         "routed" => Ok(Mode::Routed),
+        "transparent" => Ok(Mode::Transparent),
         "host" => Ok(Mode::Host),
         _ => problem(
             "not a mode",
-            r#"write "routed" for a gateway, or "host" for one machine that protects itself"#,
+            r#"write "routed" for a router, "transparent" for a gateway that hosts and router do not see, or "host" for one machine that protects itself"#,
         ),
     }
 }

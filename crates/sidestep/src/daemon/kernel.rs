@@ -19,14 +19,14 @@ use mt6d::{EndpointId, InnerMtu};
 use tracing::{debug, info, warn};
 
 use super::Error;
+use super::transparent::{Gateway, Transparent};
 use super::uplink::{Network, Uplink};
-use crate::config::{Config, Mode};
-
-/// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
-const OVERHEAD: u16 = 39;
+use crate::config::{Config, INNER_OVERHEAD as OVERHEAD, Mode};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
+/// How often a transparent gateway asks for its router, as long as there is none.
+const ASK_ROUTER: Duration = Duration::from_secs(4);
 
 /// What the kernel thread is told.
 pub(super) enum Command {
@@ -120,6 +120,11 @@ pub(super) struct Kernel {
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`].
     uplink: Option<Uplink>,
     network: Option<Network>,
+    transparent: Option<Transparent>,
+    /// Nobody on the link is to see that this is a gateway.
+    hidden: bool,
+    /// Where each peer hops.
+    peer_prefixes: Vec<Ipv6Net>,
     route_mtus: HashMap<IpNet, u16>,
 }
 
@@ -154,8 +159,23 @@ impl Kernel {
             on_link: None,
             uplink: None,
             network: None,
+            transparent: None,
+            hidden: config.node.transparent.is_some(),
+            peer_prefixes: Vec::new(),
             route_mtus: HashMap::new(),
         })
+    }
+
+    /// Lets frames cross over, if this gateway is to be transparent. What comes of it is shared with other threads.
+    pub(super) fn cross_over(
+        &mut self,
+        config: &Config,
+        state_dir: &Path,
+    ) -> Result<Option<Arc<Gateway>>, Error> {
+        let (netlink, journal) = (&mut self.netlink, &mut self.journal);
+        self.transparent =
+            Transparent::open(config, &self.link, self.tun_index, state_dir, netlink, journal)?;
+        Ok(self.transparent.as_ref().map(|transparent| Arc::clone(&transparent.gateway)))
     }
 
     /// MTU of the external interface.
@@ -242,7 +262,13 @@ impl Kernel {
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &Config) -> Result<(), Error> {
         let (old, new) = (self.state.clone(), State::of(config));
-        let result = self.change(new);
+        let mut result = self.change(new);
+        if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
+            result = transparent.apply(config, self.tun_index).map_err(Error::from);
+        }
+        if result.is_ok() {
+            self.peer_prefixes = config.peers.iter().map(|peer| peer.hop_prefix.trunc()).collect();
+        }
         if result.is_err()
             && let Err(error) = self.change(old)
         {
@@ -306,8 +332,9 @@ impl Kernel {
                         self.link.name
                     ))
                 })?;
+                let responder = Responder::open(self.link.index, mac)?;
                 self.on_link = Some(OnLink {
-                    responder: Responder::open(self.link.index, mac)?,
+                    responder: if self.hidden { responder.as_host() } else { responder },
                     active: HashSet::new(),
                     cold: Vec::new(),
                     own,
@@ -356,6 +383,8 @@ impl Kernel {
 
     /// Removes all that was set up.
     pub(super) fn close(mut self) {
+        // Nothing crosses over any more, before anything else changes.
+        self.transparent = None;
         if let Err(error) = self.journal.undo_all(&mut self.netlink) {
             warn!("not all could be removed from the kernel, the next start tries again: {error}");
         }
@@ -393,7 +422,9 @@ impl Kernel {
         const WAKER: u64 = 0;
         const MONITOR: u64 = 1;
         const RESPONDER: u64 = 2;
-        const UPLINK: u64 = 3;
+        const INSIDE: u64 = 3;
+        const OUTSIDE: u64 = 4;
+        const UPLINK: u64 = 5;
         poller.add(waker, WAKER, Interest::Readable)?;
         poller.add(monitor, MONITOR, Interest::Readable)?;
         if let Some(on_link) = &self.on_link {
@@ -402,11 +433,26 @@ impl Kernel {
         if let Some(uplink) = &self.uplink {
             poller.add(uplink, UPLINK, Interest::Readable)?;
         }
+        if let Some(transparent) = &self.transparent {
+            for (socket, token) in transparent.sockets().into_iter().zip(INSIDE..) {
+                poller.add(socket, token, Interest::Readable)?;
+            }
+        }
         let mut events = Events::with_capacity(4);
+        let mut asked = Instant::now();
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
+            let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
+            if let Some(transparent) = lost
+                && asked.elapsed() >= ASK_ROUTER
+            {
+                transparent.solicit_router();
+                asked = Instant::now();
+            }
+            let ask = lost.is_some().then_some(ASK_ROUTER);
             let uplink = self.uplink.as_ref().and_then(Uplink::timeout);
-            poller.wait(&mut events, cold.then_some(LOOK_AGAIN.0).into_iter().chain(uplink).min())?;
+            let again = cold.then_some(LOOK_AGAIN.0);
+            poller.wait(&mut events, again.into_iter().chain(ask).chain(uplink).min())?;
             self.warm_peers();
             self.look_for_routers(tell);
             for event in events.iter() {
@@ -414,6 +460,12 @@ impl Kernel {
                     WAKER => waker.drain(),
                     MONITOR => self.changed(monitor, tell),
                     UPLINK => {}
+                    INSIDE => self.transparent.iter_mut().for_each(Transparent::read_inside),
+                    OUTSIDE => {
+                        if let Some(transparent) = &mut self.transparent {
+                            transparent.read_outside(&mut self.netlink, &mut self.journal);
+                        }
+                    }
                     _ => self.answer_solicitations(),
                 }
             }
@@ -444,6 +496,9 @@ impl Kernel {
         local: SocketAddrV6,
         remote: Option<SocketAddrV6>,
     ) -> linux::Result<Endpoint> {
+        if let Some(transparent) = &self.transparent {
+            transparent.gateway.open(*local.ip(), None, remote.map(|remote| *remote.ip()))?;
+        }
         if self.on_link.is_some() {
             self.add_local(IpNet::from(IpAddr::V6(*local.ip())))?;
             if let Some(remote) = remote {
@@ -485,6 +540,9 @@ impl Kernel {
 
     /// Takes back what an on-link endpoint needed.
     fn forget(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
+        if let Some(transparent) = &self.transparent {
+            transparent.gateway.close(local, None, remote);
+        }
         let Some(on_link) = &mut self.on_link else { return };
         on_link.active.remove(&local);
         on_link.cold.retain(|(cold, _)| Some(*cold) != remote);
@@ -523,7 +581,11 @@ impl Kernel {
         let Some(on_link) = self.on_link.as_mut().filter(|o| !o.cold.is_empty()) else { return };
         let Ok(neighbors) = self.netlink.neighbors(index) else { return };
         let known = |remote: Ipv6Addr| {
-            let network = Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc();
+            // Of its own part of the link's network, where it has one.
+            let network = self.peer_prefixes.iter().find(|prefix| prefix.contains(&remote));
+            let network = network
+                .copied()
+                .unwrap_or_else(|| Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc());
             let same = |address| matches!(address, IpAddr::V6(a) if network.contains(&a));
             neighbors.iter().filter(|n| n.usable && same(n.address)).find_map(|n| n.mac)
         };
@@ -572,6 +634,9 @@ impl Kernel {
                 Change::Link(link) if link.index == index => {
                     if link.up != self.link.up {
                         info!("{} is {}", link.name, if link.up { "up" } else { "down" });
+                    }
+                    if let Some(transparent) = &mut self.transparent {
+                        transparent.set_link_mtu(link.mtu);
                     }
                     let changed = link.running != self.link.running;
                     self.link = link;

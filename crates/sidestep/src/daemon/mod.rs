@@ -20,12 +20,13 @@ mod priority;
 mod reload;
 mod report;
 mod threads;
+mod transparent;
 mod uplink;
 mod wait;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use caps::Capability;
@@ -47,6 +48,7 @@ use kernel::{Command, Endpoint, Kernel, Outcome};
 use memory::Memory;
 use priority::Priority;
 use threads::{PacketThreads, Told};
+use transparent::Gateway;
 use wait::Wait;
 
 /// Numbers of the poller's other descriptors; endpoints have their own names, which never come near.
@@ -73,6 +75,9 @@ pub enum Error {
     /// The external interface is not there.
     #[error("[node] external = \"{0}\": there is no such interface (`ip link` lists them)")]
     NoInterface(String),
+    /// Nor is the internal one.
+    #[error("[node] internal = \"{0}\": there is no such interface (`ip link` lists them)")]
+    NoInternal(String),
     /// The configuration needs more sockets than may be open.
     #[error("{0}")]
     Limit(String),
@@ -174,6 +179,8 @@ struct Daemon {
     /// What carries their packets in the kernel, until it is attached.
     classic_kernel: Option<classic::Loaded>,
     kernel: Option<Kernel>,
+    /// Of a transparent gateway.
+    gateway: Option<Arc<Gateway>>,
     started: Time,
     link_mtu: u16,
     hardware_aes: bool,
@@ -253,7 +260,7 @@ impl Daemon {
         // In the network of the host itself a route into the tunnel may lead everywhere.
         let interface = match config.node.mode {
             Mode::Host => Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index),
-            Mode::Routed => None,
+            Mode::Routed | Mode::Transparent => None,
         };
         let sockets = udp::Options {
             interface,
@@ -289,9 +296,11 @@ impl Daemon {
         let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes() && !without(Feature::Aes);
+        let mut gateway = None;
         let mut set_up = || -> Result<Node, Error> {
             kernel.take_over_link(&config)?;
             kernel.apply(&config)?;
+            gateway = kernel.cross_over(&config, &options.state_dir)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes);
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
@@ -329,6 +338,7 @@ impl Daemon {
             classic_drops: ::classic::Drops::default(),
             classic_kernel,
             kernel: Some(kernel),
+            gateway,
             started,
             link_mtu,
             shared: capacity,
@@ -426,8 +436,9 @@ impl Daemon {
             let _ = news.send(News::Classic(told));
             waker.wake();
         };
-        let loaded = self.classic_kernel.take();
-        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, tell).map(Some)
+        let (loaded, gateway) = (self.classic_kernel.take(), self.gateway.clone());
+        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, gateway, tell)
+            .map(Some)
     }
 
     fn run(
@@ -440,7 +451,7 @@ impl Daemon {
     ) -> Result<(), Error> {
         let poller = Poller::new()?;
         let queues = if self.packet_threads.is_some() { &[] } else { self.data.tun() };
-        for (queue, number) in queues.iter().zip(token::TUN..) {
+        for (queue, number) in queues.iter().zip(token::TUN..=u64::MAX) {
             poller.add(queue, number, linux::event::Interest::Readable)?;
         }
         poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;

@@ -80,6 +80,7 @@ impl Daemon {
             ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
             ("a [[peer]] of the classic profile", new.classic == old.classic),
             ("[node] mode", new.node.mode == old.node.mode),
+            ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
             ("[node] external", new.node.external == old.node.external),
             ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
         ];

@@ -71,7 +71,7 @@ impl PacketThreads {
             let (orders, ordered) = mpsc::channel();
             let (waker, poller) = (Waker::new()?, Poller::new()?);
             poller.add(&waker, token::WAKER, Interest::Readable)?;
-            for (queue, token) in data.tun().iter().zip(token::TUN..) {
+            for (queue, token) in data.tun().iter().zip(token::TUN..=u64::MAX) {
                 poller.add(queue, token, Interest::Readable)?;
             }
             let thread = Thread {

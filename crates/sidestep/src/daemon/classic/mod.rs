@@ -12,12 +12,13 @@ mod keys;
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use classic::{Action, Drops, Node, StreamStatus, UnixTime};
 use ipnet::IpNet;
+use linux::bpf::attach::Attachment;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Netlink, Route};
 use linux::tun;
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 
 use super::Error;
 use super::clock::Clock;
+use super::transparent::Gateway;
 use crate::config::{ClassicPeer, Config};
 use data::DataPath;
 pub(super) use data::Traffic;
@@ -71,6 +73,7 @@ impl Classic {
         clock: &Clock,
         link_mtu: u16,
         state_dir: &Path,
+        gateway: Option<Arc<Gateway>>,
         tell: impl Fn(Told) + Send + 'static,
     ) -> Result<Self, Error> {
         warn!(
@@ -97,8 +100,12 @@ impl Classic {
             let mut route = Route::device(remote, device.index);
             netlink.add_route(&route)?;
             netlink.set_route_mtu(&mut route, Some((*mtu).into()))?;
+            if let Some(gateway) = &gateway {
+                gateway.add_remote(peer.stream.remote.address.into(), device.index)?;
+            }
         }
         let kernel = loaded.map(|loaded| loaded.attach(&peers, device.index)).transpose()?.flatten();
+        let crossing = gateway.as_ref().map(|gateway| gateway.attach_to(device.index)).transpose()?;
         let (end, ended) = mpsc::channel();
         let (waker, poller) = (Waker::new()?, Poller::new()?);
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -111,6 +118,8 @@ impl Classic {
             clock: *clock,
             made: vec![0; peers.len()],
             index: device.index,
+            gateway,
+            _crossing: crossing,
             path: DataPath::new(queue, device.offloads, source, &mtus),
             kernel,
             seen: 0,
@@ -157,6 +166,9 @@ struct Thread {
     /// Routes made for each peer.
     made: Vec<u64>,
     index: u32,
+    /// Where this gateway is transparent: then its programs, not routes, bring what is for hashed addresses.
+    gateway: Option<Arc<Gateway>>,
+    _crossing: Option<Attachment>,
     path: DataPath,
     kernel: Option<KernelPath>,
     /// What the node had told of changes when the kernel was last told.
@@ -204,6 +216,17 @@ impl Thread {
             Action::Open(endpoint) => {
                 self.made[endpoint.stream] += 1;
                 self.path.own.insert(endpoint.local.address);
+                if let Some(gateway) = &self.gateway {
+                    let (local, remote) = (endpoint.local.address, endpoint.remote.address);
+                    let opened = gateway.open(local, Some(self.index), Some(remote));
+                    let others = self.node.endpoints().filter(|other| other.stream == endpoint.stream);
+                    let earlier = others.map(|other| other.remote.address);
+                    let prepare = || gateway.prepare(remote, earlier, &mut self.netlink);
+                    if let Err(error) = opened.and_then(|()| prepare()) {
+                        warn!("a hashed address cannot be heard: {error}");
+                    }
+                    return;
+                }
                 let route = self.route(endpoint.local.address);
                 if let Err(error) = self.netlink.add_route(&route) {
                     warn!("a hashed address cannot be heard: {error}");
@@ -216,6 +239,10 @@ impl Thread {
                     return;
                 }
                 self.path.own.remove(&address);
+                if let Some(gateway) = &self.gateway {
+                    gateway.forget(endpoint.remote.address, &mut self.netlink);
+                    return gateway.close(address, Some(self.index), Some(endpoint.remote.address));
+                }
                 let _ = self.netlink.delete_route(&self.route(address));
             }
             Action::Transmit(packet) => self.path.push(&packet),
