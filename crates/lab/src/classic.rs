@@ -36,6 +36,8 @@ pub struct Settings {
     pub carry: &'static str,
     /// As the configuration has it: `auto`, `off` or `required`. The reference has no such thing.
     pub kernel: &'static str,
+    /// More arguments for `sidestep up`.
+    pub arguments: &'static [&'static str],
     /// The node in Python, in place of the program; the folder that it is in.
     pub reference: Option<PathBuf>,
 }
@@ -48,6 +50,7 @@ impl Default for Settings {
             key_exchange: None,
             carry: "encapsulate",
             kernel: "off",
+            arguments: &[],
             reference: None,
         }
     }
@@ -143,7 +146,7 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
     write_private(&path, &text)?;
     let mut command = lab.command(site.gateway(), lab.program())?;
     command.arg("up").arg(&path).arg("--state-dir").arg(lab.directory().join(site.letter().to_string()));
-    command.arg("--socket").arg(file(lab, site, "sock"));
+    command.arg("--socket").arg(file(lab, site, "sock")).args(settings.arguments);
     Ok(command)
 }
 

@@ -192,6 +192,8 @@ pub enum Feature {
     TunQueues,
     /// One socket for all rendezvous endpoints.
     SkLookup,
+    /// Links that attach BPF programs to interfaces: the queueing discipline clsact has to do.
+    Tcx,
     /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
     Aes,
 }

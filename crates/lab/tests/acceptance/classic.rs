@@ -45,6 +45,41 @@ fn fifty_thousand_flood_pings_are_answered_over_rotations() {
     }
 }
 
+#[test]
+fn the_kernel_carries_packets_without_tcx_too_and_a_crash_leaves_nothing() {
+    let Some(lab) = up("ac-cl", Topology::Routed) else { return };
+    for (carry, arguments) in [("encapsulate", &["--test-without", "tcx"][..]), ("rewrite", &[])] {
+        let settings = Settings { carry, arguments, kernel: "required", rotation: 1, ..Settings::default() };
+        let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
+        let options = PingOptions { count: 5_000, interval: None, ..PingOptions::default() };
+        let pings = traffic::ping(&lab, options).expect("a summary");
+        assert_eq!((pings.sent, pings.received), (5_000, 5_000), "{}", nodes.log(Site::A));
+        // Where the program has them, they do not reach the device's other end.
+        let counted = |gateway: Node| {
+            let statistics = ["ip", "-j", "-s", "link", "show", "dev", "classic-c"];
+            let output = lab.exec(gateway, statistics).expect("counts").stdout;
+            let counts: serde_json::Value = serde_json::from_slice(&output).expect("JSON");
+            counts[0]["stats64"]["tx"]["packets"].as_u64().expect("a number")
+        };
+        assert!(counted(Node::GatewayA) < 500 && counted(Node::GatewayB) < 500);
+        for id in nodes.ids() {
+            nix::sys::signal::kill(nix::unistd::Pid::from_raw(id as i32), nix::sys::signal::SIGKILL)
+                .expect("a process");
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        for gateway in [Node::GatewayA, Node::GatewayB] {
+            let links = lab.exec(gateway, ["ip", "link"]).expect("ip").stdout;
+            assert!(!String::from_utf8_lossy(&links).contains("classic-c"));
+            for interface in ["in", "ex"] {
+                let disciplines = lab.exec(gateway, ["tc", "qdisc", "show", "dev", interface]).expect("tc");
+                assert!(!String::from_utf8_lossy(&disciplines.stdout).contains("clsact"));
+            }
+        }
+        // Without it, the hosts reach each other as before.
+        lab.wait_connected(Duration::from_secs(10)).expect("hosts that reach each other");
+    }
+}
+
 /// Packets that no program in the kernel takes.
 fn fragments_pass(lab: &Lab) {
     let host = Site::B.host().to_string();

@@ -285,7 +285,7 @@ impl Daemon {
             None => (0, None),
         };
         check_limit(&config, capacity)?;
-        let classic_kernel = classic::Loaded::new(&config.classic)?;
+        let classic_kernel = classic::Loaded::new(&config.classic, !without(Feature::Tcx))?;
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }

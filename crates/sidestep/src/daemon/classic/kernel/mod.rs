@@ -7,12 +7,12 @@ mod rewrite;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use classic::profile::Carry;
 use classic::routes::Path;
 use classic::{Carried, KeyState, Node};
-use linux::bpf::attach::{Attachment, Direction, attach_to_own};
+use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
 use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
@@ -31,15 +31,17 @@ const NO_LIMIT: u32 = u16::MAX as u32;
 pub(in super::super) struct Loaded {
     tables: Tables,
     program: Program,
+    tcx: bool,
     required: bool,
 }
 
 impl Loaded {
-    /// Loads the program, if there is a stream for it. Needs CAP_BPF.
+    /// Loads the program, if there is a stream for it, to be attached by a link of the kind tcx if the kernel has it.
+    /// Needs CAP_BPF.
     ///
     /// # Errors
     /// Why this kernel cannot do it, where a peer has `kernel = "required"`.
-    pub(in super::super) fn new(peers: &[ClassicPeer]) -> linux::Result<Option<Self>> {
+    pub(in super::super) fn new(peers: &[ClassicPeer], tcx: bool) -> linux::Result<Option<Self>> {
         let streams: Vec<_> = peers.iter().filter(|peer| may_carry(peer)).map(|peer| &peer.stream).collect();
         if streams.is_empty() {
             return Ok(None);
@@ -50,7 +52,7 @@ impl Loaded {
         let required = peers.iter().any(|peer| peer.kernel == KernelUse::Required);
         let loaded = Tables::new(peers.len() as u32, routes.sum()).and_then(|tables| {
             let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, 0))?;
-            Ok(Loaded { tables, program, required })
+            Ok(Loaded { tables, program, tcx, required })
         });
         or_without(loaded, required)
     }
@@ -60,7 +62,11 @@ impl Loaded {
     /// # Errors
     /// As above.
     pub(super) fn attach(self, peers: &[ClassicPeer], device: u32) -> linux::Result<Option<KernelPath>> {
-        let attached = attach_to_own(&self.program, device, Direction::Egress);
+        let attached = if self.tcx {
+            attach_to_own(&self.program, device, Direction::Egress)
+        } else {
+            Attachment::clsact(&self.program, Filter::new(device, Direction::Egress))
+        };
         let Some(attachment) = or_without(attached, self.required)? else { return Ok(None) };
         let may = peers.iter().enumerate().filter(|(_, peer)| may_carry(peer));
         let streams = may.map(|(number, peer)| Stream {
@@ -162,11 +168,20 @@ impl KernelPath {
     fn way_to(&self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
         let hop = netlink.route_to(address.into()).ok()??;
         if hop.local {
-            return Some(Way { interface: 0, mtu: NO_LIMIT });
+            return Some(Way { interface: 0, neighbor: None, mtu: NO_LIMIT });
         }
         let link = netlink.link_by_index(hop.index).ok()??;
         let mtu = hop.mtu.unwrap_or(NO_LIMIT).min(link.mtu);
-        (link.running && hop.index != self.device).then_some(Way { interface: hop.index, mtu })
+        if !link.running || hop.index == self.device {
+            return None;
+        }
+        let next = hop.gateway.unwrap_or(IpAddr::V6(address));
+        let neighbor = netlink.neighbor(hop.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
+        let neighbor = neighbor.and_then(|neighbor| match neighbor.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        Some(Way { interface: hop.index, neighbor, mtu })
     }
 }
 
@@ -183,6 +198,8 @@ struct Stream {
 struct Way {
     /// The interface; 0: into this host.
     interface: u32,
+    /// The next hop, if it can be sent to at once.
+    neighbor: Option<Ipv6Addr>,
     /// The largest packet.
     mtu: u32,
 }
@@ -192,9 +209,16 @@ impl Way {
         put(value, at::INTERFACE, &self.interface.to_ne_bytes());
         put(value, at::STREAM, &(stream.number as u32).to_ne_bytes());
         put(value, at::MTU, &self.mtu.to_ne_bytes());
+        if let Some(neighbor) = self.neighbor {
+            put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
+            put(value, at::NEIGHBOR + 4, &neighbor.octets());
+        }
         put(value, at::REWRITE, &u32::from(stream.carry == Carry::Rewrite).to_ne_bytes());
     }
 }
+
+/// Address family of `struct bpf_redir_neigh`.
+const AF_INET6: u32 = 10;
 
 fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
     value[at as usize..][..bytes.len()].copy_from_slice(bytes);

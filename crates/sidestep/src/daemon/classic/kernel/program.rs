@@ -14,9 +14,9 @@ use wire::protocol;
 /// Key of both tables: source and destination.
 pub(super) const KEY: usize = 32;
 /// Value of the table of outgoing packets.
-pub(super) const OUTGOING: usize = 72;
+pub(super) const OUTGOING: usize = 96;
 /// Value of the table of incoming ones.
-pub(super) const INCOMING: usize = 56;
+pub(super) const INCOMING: usize = 80;
 /// Counters of a stream, 8 bytes each: packets and bytes out, packets and bytes in.
 pub(super) const COUNTERS: usize = 32;
 /// When the last super-packet of a stream was seen, in nanoseconds.
@@ -32,17 +32,20 @@ pub(super) mod at {
     pub(in super::super) const MTU: i16 = 8;
     /// Not zero: addresses are replaced, packets are not encapsulated. 4 bytes.
     pub(in super::super) const REWRITE: i16 = 12;
+    /// The next hop, where it is a neighbor that can be sent to at once: `struct bpf_redir_neigh`, 20 bytes. Otherwise
+    /// zeros.
+    pub(in super::super) const NEIGHBOR: i16 = 16;
     /// Outgoing: IPv6 and UDP header of the outer packet, 48 bytes, lengths and checksum zero.
-    pub(in super::super) const HEADERS: i16 = 16;
+    pub(in super::super) const HEADERS: i16 = 40;
     /// Outgoing: what does not change of the checksum, 4 bytes; where addresses are replaced, how the sum of what it
     /// covers changes.
-    pub(in super::super) const SUM: i16 = 64;
+    pub(in super::super) const SUM: i16 = 88;
     /// Incoming: source and destination of the inner packet, 32 bytes.
-    pub(in super::super) const ADDRESSES: i16 = 16;
+    pub(in super::super) const ADDRESSES: i16 = 40;
     /// Incoming: source and destination port, 4 bytes.
-    pub(in super::super) const PORTS: i16 = 48;
+    pub(in super::super) const PORTS: i16 = 72;
     /// Incoming, where addresses are replaced: how the sum of what the checksum covers changes, 4 bytes.
-    pub(in super::super) const DIFFERENCE: i16 = 52;
+    pub(in super::super) const DIFFERENCE: i16 = 76;
 }
 
 /// A stream whose hosts send super-packets, which only we can take apart, is ours altogether until so long after the last
@@ -387,6 +390,7 @@ impl Code {
     /// would have come from us.
     pub(super) fn send(&mut self) {
         const INGRESS: i32 = 1;
+        const NEIGHBOR: i32 = 20;
         let here = self.code.label();
         self.code.load(Word, R1, R8, at::INTERFACE);
         self.code.jump_if(R1, Equal, 0, here);
@@ -399,11 +403,20 @@ impl Code {
             self.or_drop();
         }
         let code = &mut self.code;
-        code.load(Word, R1, R8, at::INTERFACE);
-        // A next hop of ours would be quicker by a lookup; but while it is resolved, the packet would wait with the route
-        // that led to the device, and be lost by it.
+        let [lookup, redirect] = std::array::from_fn(|_| code.label());
+        code.load(Word, R1, R8, at::NEIGHBOR);
+        code.jump_if(R1, Equal, 0, lookup);
+        code.copy(R2, R8);
+        code.add(R2, i32::from(at::NEIGHBOR));
+        code.set(R3, NEIGHBOR);
+        code.jump(redirect);
+        // By a lookup of the route. A neighbor that is still to be resolved takes that: the packet waits with its route,
+        // and that which led to the device would lose it.
+        code.bind(lookup);
         code.set(R2, 0);
         code.set(R3, 0);
+        code.bind(redirect);
+        code.load(Word, R1, R8, at::INTERFACE);
         code.set(R4, 0);
         code.call(Helper::RedirectNeighbor);
         code.exit();

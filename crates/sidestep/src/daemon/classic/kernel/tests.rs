@@ -104,7 +104,7 @@ impl Scene {
 }
 
 fn forwarded(interface: u32) -> Way {
-    Way { interface, mtu: 1500 }
+    Way { interface, neighbor: "fe80::1".parse().ok(), mtu: 1500 }
 }
 
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
