@@ -53,10 +53,11 @@ use plan::{Task, Test, USUAL, Wanted, rotation};
 use store::{Settings, Store};
 
 /// Who takes part: the name here, that of the benchmark's contender, and whether its addresses rotate.
-const CONTENDERS: [(&str, &str, bool); 6] = [
+const CONTENDERS: [(&str, &str, bool); 7] = [
     ("none", "none", false),
     ("reference", "classic-python", true),
     ("classic", "classic", true),
+    ("classic-kernel", "classic-kernel", true),
     ("classic-encrypted", "classic-encrypted", true),
     ("sidestep", "sidestep", true),
     ("wireguard-go", "wireguard-go", false),
