@@ -21,7 +21,6 @@ mod reload;
 mod report;
 mod threads;
 mod transparent;
-mod uplink;
 mod wait;
 
 use std::io::IsTerminal as _;

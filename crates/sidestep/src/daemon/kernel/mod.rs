@@ -11,17 +11,21 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
-use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route, Via};
+use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
 use linux::udp::{EndpointSocket, Heard, Options};
 use linux::undo::Journal;
 use mt6d::{EndpointId, InnerMtu};
 use tracing::{debug, info, warn};
 
+mod host;
+mod uplink;
+
+use uplink::{Network, Uplink};
+
 use super::Error;
 use super::transparent::{Gateway, Transparent};
-use super::uplink::{Network, Uplink};
-use crate::config::{Config, INNER_OVERHEAD as OVERHEAD, Mode};
+use crate::config::{Config, INNER_OVERHEAD as OVERHEAD};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
@@ -62,7 +66,7 @@ pub(super) enum Outcome {
         endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
-    /// The link has this prefix now, see [`Mode::Host`].
+    /// The link has this prefix now, see [`Mode::Host`](crate::config::Mode::Host).
     Moved(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
     Ended,
@@ -117,7 +121,7 @@ pub(super) struct Kernel {
     heard: Option<Heard>,
     state: State,
     on_link: Option<OnLink>,
-    /// Who listens to the link's routers, and what they said last; in [`Mode::Host`].
+    /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](crate::config::Mode::Host).
     uplink: Option<Uplink>,
     network: Option<Network>,
     transparent: Option<Transparent>,
@@ -182,81 +186,6 @@ impl Kernel {
     pub(super) fn link_mtu(&self) -> u16 {
         let link = self.link.mtu.clamp(1280, u16::MAX.into()) as u16;
         self.network.and_then(|network| network.mtu).map_or(link, |mtu| mtu.min(link))
-    }
-
-    /// Takes the external interface over, if that is what the configuration asks for: the kernel is silent there from
-    /// now on, and the prefix to hop in is that of the link.
-    pub(super) fn take_over_link(&mut self, config: &Config) -> Result<(), Error> {
-        if config.node.mode != Mode::Host {
-            return Ok(());
-        }
-        let name = self.link.name.clone();
-        let Some(mac) = self.link.mac else {
-            return Err(Error::Limit(format!(
-                "[node] mode: {name} has no hardware address, a host needs one"
-            )));
-        };
-        let addresses = self.netlink.addresses(self.link.index)?;
-        if let Some(given) = addresses.iter().find(|a| a.permanent && a.global && a.address.addr().is_ipv6())
-        {
-            return Err(Error::Limit(format!(
-                "[node] mode: {name} has the address {}, which would show who this is: remove it first (`ip address del \
-                 {} dev {name}`); addresses that routers or DHCPv6 gave go by themselves, and come back at the end",
-                given.address, given.address
-            )));
-        }
-        self.journal.quieten(&name)?;
-        self.uplink = Some(Uplink::open(self.link.index, mac)?);
-        Ok(())
-    }
-
-    /// Sets up the way out of the network that the link leads to now, and takes back that of the last one.
-    fn enter(&mut self, network: Network) -> linux::Result<()> {
-        self.leave()?;
-        let index = self.link.index;
-        self.network = Some(network);
-        if let Some(router) = network.router {
-            let state = NeighborState::Permanent;
-            self.journal.add_neighbor(&mut self.netlink, index, router.address, router.mac, state)?;
-        }
-        for route in routes_of(&network, index) {
-            match self.journal.add_route(&mut self.netlink, route) {
-                Err(error) if !error.already_exists() => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn leave(&mut self) -> linux::Result<()> {
-        let Some(left) = self.network.take() else { return Ok(()) };
-        for route in routes_of(&left, self.link.index) {
-            self.journal.delete_route(&mut self.netlink, &route)?;
-        }
-        if let Some(router) = left.router {
-            self.journal.delete_neighbor(&mut self.netlink, self.link.index, router.address)?;
-        }
-        Ok(())
-    }
-
-    /// Hears what the link's routers have to say, and asks them.
-    fn look_for_routers(&mut self, tell: &dyn Fn(Outcome)) {
-        let Some(uplink) = &mut self.uplink else { return };
-        let network = match uplink.handle() {
-            Ok(Some(network)) => network,
-            Ok(None) => return,
-            Err(error) => return debug!("{error}"),
-        };
-        let (prefix, name) = (network.prefix, &self.link.name);
-        match network.router {
-            Some(router) => info!("{name} is in {prefix} now, the router is {}", router.address),
-            None => info!("{name} is in {prefix} now, without a router"),
-        }
-        if let Err(error) = self.enter(network) {
-            warn!("{error}");
-        }
-        tell(Outcome::LinkMtu(self.link_mtu()));
-        tell(Outcome::Moved(prefix));
     }
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
@@ -651,18 +580,6 @@ impl Kernel {
         }
     }
 
-    /// The link is lost, or there again and may lead somewhere else: until a router tells where, nothing is sent from
-    /// addresses of the last network.
-    fn carrier_changed(&mut self) {
-        let Some(uplink) = &mut self.uplink else { return };
-        if self.link.running {
-            uplink.link_up();
-        }
-        if let Err(error) = self.leave() {
-            debug!("{error}");
-        }
-    }
-
     /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
     fn refresh_own(&mut self) {
         let Some((prefix, true)) = self.state.hop else { return };
@@ -673,16 +590,4 @@ impl Kernel {
             Err(error) => warn!("{error}"),
         }
     }
-}
-
-/// The ways that lead into a network and out of it, for addresses of that network only: what would still be sent from the
-/// last one's stays here.
-fn routes_of(network: &Network, index: u32) -> impl Iterator<Item = Route> {
-    let source = Some(network.prefix);
-    let route = move |destination: Ipv6Net, gateway: Option<IpAddr>| Route {
-        destination: IpNet::V6(destination),
-        via: Via::Link { index, gateway, mtu: None, metric: None, source },
-    };
-    let default = network.router.map(|router| route(Ipv6Net::default(), Some(router.address.into())));
-    std::iter::once(route(network.prefix, None)).chain(default)
 }
