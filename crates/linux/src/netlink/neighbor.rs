@@ -35,6 +35,8 @@ pub enum NeighborState {
     Reachable,
     /// Until it is removed.
     Permanent,
+    /// The same, in the place of any other: for an interface that is all ours.
+    Imposed,
 }
 
 impl Netlink {
@@ -60,7 +62,7 @@ impl Netlink {
 
     /// Adds a neighbor entry, marked as ours. If the kernel has a usable one for the address already, the error
     /// [already exists](crate::Error::already_exists), and that entry stays as it is; one that the kernel has not
-    /// resolved is replaced, and a permanent one replaces any.
+    /// resolved is replaced.
     pub fn add_neighbor(
         &mut self,
         index: u32,
@@ -71,12 +73,12 @@ impl Netlink {
         let mut message = neighbor_message(index, address.into());
         message.header.state = match state {
             NeighborState::Reachable => NeighbourState::Reachable,
-            NeighborState::Permanent => NeighbourState::Permanent,
+            NeighborState::Permanent | NeighborState::Imposed => NeighbourState::Permanent,
         };
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         let known = self.neighbor(index, address.into())?.is_some_and(|entry| entry.usable);
-        let stays = known && state != NeighborState::Permanent;
+        let stays = known && state != NeighborState::Imposed;
         let flags = NLM_F_CREATE | if stays { NLM_F_EXCL } else { NLM_F_REPLACE };
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add neighbor {address} on link {index}")
