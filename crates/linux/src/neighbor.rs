@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::{self, ALL_NODES, Message, NeighborAdvertisement, NeighborSolicitation};
+use wire::ndisc::{self, Message, NeighborAdvertisement, NeighborSolicitation};
 
 use crate::error::Result;
 use crate::packet::{NEIGHBOR_SOLICITATIONS, Options, PacketSocket};
@@ -116,21 +116,9 @@ impl Solicitation {
         })
     }
 
-    /// The advertisement that RFC 4861 §7.2.4 wants; to all nodes if the one who asks has no address yet
-    /// (duplicate address detection).
+    /// The frame that answers it. A gateway is a router, and says so wherever the kernel answers for it.
     fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndisc::FRAME_LEN] {
-        let anonymous = self.source.is_unspecified();
-        let advertisement = NeighborAdvertisement {
-            source: self.target,
-            destination: if anonymous { ALL_NODES } else { self.source },
-            target: self.target,
-            target_link_layer: mac,
-            // A gateway is a router, and says so wherever the kernel answers for it.
-            router,
-            solicited: !anonymous,
-            r#override: true,
-        };
-        advertisement.to_frame(self.source_link_layer)
+        NeighborAdvertisement::answer(self.source, self.target, mac, router).to_frame(self.source_link_layer)
     }
 }
 
@@ -138,6 +126,7 @@ impl Solicitation {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use wire::ndisc::ALL_NODES;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const THEIRS: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);

@@ -355,6 +355,21 @@ pub struct NeighborAdvertisement {
 }
 
 impl NeighborAdvertisement {
+    /// The answer to `asker`, who looks for `target` (RFC 4861 §7.2.4): to all nodes if it has no address yet, as in
+    /// duplicate address detection. `router`: who answers is one.
+    pub fn answer(asker: Ipv6Addr, target: Ipv6Addr, target_link_layer: MacAddress, router: bool) -> Self {
+        let anonymous = asker.is_unspecified();
+        NeighborAdvertisement {
+            source: target,
+            destination: if anonymous { ALL_NODES } else { asker },
+            target,
+            target_link_layer,
+            router,
+            solicited: !anonymous,
+            r#override: true,
+        }
+    }
+
     /// The IPv6 packet.
     pub fn to_packet(self) -> [u8; PACKET_LEN] {
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };

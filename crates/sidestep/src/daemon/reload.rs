@@ -42,15 +42,14 @@ impl Daemon {
             self.try_reload(new, threads)
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        let done = result.is_ok();
+        if result.is_ok() {
+            info!("configuration read again, peers: {}", self.config.peers.len());
+        }
         match (result, asked) {
             (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
             (Err(message), Some(call)) => call.answer(Reply::Error(message)),
             (Err(message), None) => warn!("the configuration stays as it was: {message}"),
             (Ok(()), None) => {}
-        }
-        if done {
-            info!("configuration read again, peers: {}", self.config.peers.len());
         }
         // The file may have changed since it was read for those before.
         for asked in std::mem::take(&mut self.reload_again) {

@@ -94,10 +94,8 @@ impl Watch {
             let own = network.router.is_none_or(|known| known.address == heard.router.address);
             let next = if own || self.unsure { usable(network.prefix) } else { network };
             let changed = next != network || self.unsure;
-            return changed.then(|| self.settle(next)).or_else(|| {
-                self.candidate = None;
-                None
-            });
+            self.settle(next);
+            return changed.then_some(next);
         }
         let next = usable(offered.into_iter().next()?);
         let deprecated = heard.prefixes.contains(&(network.prefix, false));

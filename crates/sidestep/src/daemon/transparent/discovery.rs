@@ -20,7 +20,7 @@ use linux::transparent::End;
 use linux::undo::Journal;
 use tracing::{debug, info};
 use wire::ethernet::{self, Frame, MacAddress};
-use wire::ndisc::{self, ALL_NODES, Message, NeighborAdvertisement};
+use wire::ndisc::{self, Message, NeighborAdvertisement};
 use wire::{ipv6, router_discovery};
 
 use super::{Gateway, Router, Transparent};
@@ -46,17 +46,7 @@ impl Question {
 
     /// The answer that `target` has this hardware address.
     fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndisc::FRAME_LEN] {
-        let anonymous = self.detects_duplicates();
-        let advertisement = NeighborAdvertisement {
-            source: self.target,
-            destination: if anonymous { ALL_NODES } else { self.source },
-            target: self.target,
-            target_link_layer: mac,
-            router,
-            solicited: !anonymous,
-            r#override: true,
-        };
-        advertisement.to_frame(self.from)
+        NeighborAdvertisement::answer(self.source, self.target, mac, router).to_frame(self.from)
     }
 }
 
