@@ -1,6 +1,6 @@
 //! Maps: what programs and we both read and write.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::syscall::{bpf, call};
 use crate::error::{Context as _, Error, Result};
@@ -46,6 +46,12 @@ pub struct Map {
     kind: MapKind,
     key_size: usize,
     value_size: usize,
+}
+
+impl AsRawFd for Map {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
 }
 
 impl Map {

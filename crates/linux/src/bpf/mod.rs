@@ -9,15 +9,13 @@
 //! crashes. The one exception are interfaces of kernels before Linux 6.6: see [`attach`]. Loading takes CAP_BPF (or
 //! CAP_SYS_ADMIN); changing a map does not, from Linux 5.19 on.
 
-mod assembler;
 pub mod attach;
-pub mod context;
-mod helper;
 mod map;
 mod program;
 mod syscall;
 
-pub use assembler::{Assembler, Condition, Label, Operand, Operation, PacketField, Register, Size};
-pub use helper::Helper;
+pub use bpf::{
+    Assembler, Condition, Helper, Label, Operand, Operation, PacketField, Register, Size, context, verdict,
+};
 pub use map::{Map, MapKind};
-pub use program::{Program, ProgramKind, verdict};
+pub use program::{Program, ProgramKind};

@@ -13,18 +13,6 @@ const PROG_TEST_RUN: i32 = 10;
 /// Bytes of the verifier's report that are asked for; only its last line is told.
 const LOG_SIZE: usize = 1 << 20;
 
-/// Results of `sched_cls` programs.
-pub mod verdict {
-    /// Whatever else is attached goes on; in the end the packet passes.
-    pub const NEXT: i32 = -1;
-    /// The packet passes, whatever else is attached.
-    pub const PASS: i32 = 0;
-    /// The packet is dropped.
-    pub const DROP: i32 = 2;
-    /// As the helper said that was called last.
-    pub const REDIRECT: i32 = 7;
-}
-
 /// What a program is for, which decides its context, its helpers and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
@@ -73,7 +61,7 @@ impl Program {
             device: u32,
             attach_type: u32,
         }
-        let code = code.instructions()?;
+        let code = code.instructions().map_err(|error| Error::other("assemble a BPF program", error.to_string()))?;
         let (kind, attach_type) = kind.numbers();
         let mut attributes = Attributes {
             kind,

@@ -5,7 +5,7 @@
 //! a jump backwards makes a loop, of which the verifier has to see that it ends.
 //!
 //! ```
-//! use linux::bpf::{Assembler, Condition, Register, Size};
+//! use bpf::{Assembler, Condition, Register, Size};
 //!
 //! // 1 for IPv6, 0 for all else: a program of type socket_filter or sched_cls.
 //! let mut code = Assembler::default();
@@ -18,11 +18,14 @@
 //! code.exit();
 //! ```
 
-use std::os::fd::AsRawFd as _;
+use std::os::fd::AsRawFd;
 
-use super::Map;
 use super::helper::Helper;
-use crate::error::{Error, Result};
+
+/// A jump is longer than the 32,767 instructions that it can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a jump is too long")]
+pub struct JumpTooLong;
 
 /// A register. R1 to R5 carry a call's arguments and are lost in it, R0 its result and in the end the program's; R6 to R9
 /// are kept; R10 is the end of the stack, of which the 512 bytes below are the program's. At the beginning R1 is the
@@ -243,9 +246,9 @@ impl Assembler {
     }
 
     /// `to = map`, which must be open while the program is loaded.
-    pub fn load_map(&mut self, to: Register, map: &Map) {
+    pub fn load_map(&mut self, to: Register, map: &impl AsRawFd) {
         const PSEUDO_MAP_FD: u8 = 1;
-        self.push(LOAD_IMMEDIATE, to as u8, PSEUDO_MAP_FD, 0, map.fd.as_raw_fd());
+        self.push(LOAD_IMMEDIATE, to as u8, PSEUDO_MAP_FD, 0, map.as_raw_fd());
         self.push(0, 0, 0, 0, 0);
     }
 
@@ -342,14 +345,14 @@ impl Assembler {
 
     /// The instructions, with all jumps leading where their labels are.
     ///
-    /// An error says that a jump is longer than 32,767 instructions.
-    pub(super) fn instructions(&self) -> Result<Vec<[u8; 8]>> {
+    /// # Errors
+    /// If a jump is too long.
+    pub fn instructions(&self) -> Result<Vec<[u8; 8]>, JumpTooLong> {
         let mut code = self.code.clone();
         for (from, label) in &self.jumps {
             let to = self.labels[label.0].expect("each label that is jumped to is bound");
             // It counts from the instruction behind the jump.
-            let distance = i16::try_from(to as isize - *from as isize - 1)
-                .map_err(|_| Error::other("assemble a BPF program", "a jump is too long"))?;
+            let distance = i16::try_from(to as isize - *from as isize - 1).map_err(|_| JumpTooLong)?;
             code[*from][2..4].copy_from_slice(&distance.to_ne_bytes());
         }
         Ok(code)
@@ -417,6 +420,6 @@ mod tests {
         }
         code.bind(end);
         code.exit();
-        assert!(code.instructions().unwrap_err().to_string().contains("too long"));
+        assert_eq!(code.instructions(), Err(JumpTooLong));
     }
 }

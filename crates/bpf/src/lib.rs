@@ -1,0 +1,31 @@
+//! eBPF as it is written: instructions, the kernel's functions that programs call, and what they are given. Nothing here
+//! asks the kernel for anything: loading and attaching is `linux::bpf`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `assembler` | [`Assembler`]: a program, from its first instruction to its last |
+//! | `helper` | [`Helper`]: functions of the kernel |
+//! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
+
+#![forbid(unsafe_code)]
+
+mod assembler;
+pub mod context;
+mod helper;
+
+pub use assembler::{
+    Assembler, Condition, JumpTooLong, Label, Operand, Operation, PacketField, Register, Size,
+};
+pub use helper::Helper;
+
+/// Results of programs at an interface (`sched_cls`).
+pub mod verdict {
+    /// Whatever else is attached goes on; in the end the packet passes.
+    pub const NEXT: i32 = -1;
+    /// The packet passes, whatever else is attached.
+    pub const PASS: i32 = 0;
+    /// The packet is dropped.
+    pub const DROP: i32 = 2;
+    /// As the helper said that was called last.
+    pub const REDIRECT: i32 = 7;
+}

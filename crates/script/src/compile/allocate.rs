@@ -1,0 +1,196 @@
+//! Where values are kept: in registers that calls leave alone, or on the stack.
+
+use std::collections::BTreeSet;
+
+use bpf::Register;
+
+use super::ir::{Operand, Program, Value};
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In a register.
+    Register(Register),
+    /// On the stack, so many bytes from its end (negative).
+    Stack(i16),
+}
+
+/// Registers that calls leave alone, but the one for the context.
+const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
+/// Values on the stack at most; what is left of its 512 bytes is the emitter's.
+const SLOTS: usize = 56;
+
+/// Too many values are needed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooManyValues;
+
+/// The places of all values that are used, and which those are; a value has the same place all its life, which it shares
+/// with others whose lives are over.
+pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, TooManyValues> {
+    let lives = lives(program);
+    let mut order: Vec<_> = (0..lives.len()).filter(|value| lives[*value].uses > 0).collect();
+    order.sort_by_key(|value| lives[*value].from);
+
+    let mut places = vec![None; lives.len()];
+    let mut registers: [Option<usize>; REGISTERS.len()] = [None; REGISTERS.len()];
+    let mut slots: [Option<usize>; SLOTS] = [None; SLOTS];
+    for value in order {
+        let from = lives[value].from;
+        let free = |taken: &Option<usize>| taken.is_none_or(|other: usize| lives[other].to < from);
+        if let Some(number) = registers.iter().position(free) {
+            registers[number] = Some(value);
+            places[value] = Some(Place::Register(REGISTERS[number]));
+            continue;
+        }
+        let slot = slots.iter().position(free).ok_or(TooManyValues)?;
+        // Of those that want a register at once, the one that is used least is on the stack.
+        let least =
+            (0..REGISTERS.len()).min_by_key(|number| registers[*number].map_or(0, |other| lives[other].uses));
+        if let Some(number) = least
+            && let Some(other) = registers[number]
+            && lives[other].uses < lives[value].uses
+            // The other has been in the register from its beginning: the slot has to be free for all of that.
+            && slots[slot].is_none_or(|before| lives[before].to < lives[other].from)
+        {
+            places[other] = Some(Place::Stack(top - 8 * slot as i16));
+            slots[slot] = Some(other);
+            registers[number] = Some(value);
+            places[value] = Some(Place::Register(REGISTERS[number]));
+            continue;
+        }
+        slots[slot] = Some(value);
+        places[value] = Some(Place::Stack(top - 8 * slot as i16));
+    }
+    Ok(places)
+}
+
+/// From the instruction that makes a value to the last that reads it, in the order of the blocks.
+#[derive(Clone, Copy)]
+struct Life {
+    from: usize,
+    to: usize,
+    uses: usize,
+}
+
+fn lives(program: &Program) -> Vec<Life> {
+    let mut lives = vec![Life { from: usize::MAX, to: 0, uses: 0 }; program.values()];
+    let used = used(program);
+    let alive = alive_at_the_end(program, &used);
+    let mut at = 0;
+    for (number, block) in program.blocks.iter().enumerate() {
+        let begin = at;
+        let mut lives_here = |value: Value, at: usize, use_of_it: bool| {
+            let life = &mut lives[value.0 as usize];
+            life.from = life.from.min(at);
+            life.to = life.to.max(at);
+            life.uses += usize::from(use_of_it);
+        };
+        for parameter in block.parameters.iter().filter(|value| used[value.0 as usize]) {
+            lives_here(*parameter, begin, true);
+        }
+        for instruction in &block.code {
+            at += 2;
+            if instruction.action.is_pure() && !used[instruction.result.0 as usize] {
+                continue;
+            }
+            instruction.action.operands().filter_map(value).for_each(|value| lives_here(value, at, true));
+            // It may take the place of an operand that ends here only if it is written after that was read.
+            if used[instruction.result.0 as usize] {
+                lives_here(instruction.result, at + 1, true);
+            }
+        }
+        at += 2;
+        if let Some(end) = &block.end {
+            end.operands().filter_map(value).filter(|value| used[value.0 as usize]).for_each(|value| {
+                lives_here(value, at, true);
+            });
+        }
+        for value in &alive[number] {
+            lives_here(*value, begin, false);
+            lives_here(*value, at, false);
+        }
+        at += 2;
+    }
+    lives
+}
+
+/// Values whose results matter: what has an effect reads them, or what matters does.
+pub(super) fn used(program: &Program) -> Vec<bool> {
+    let mut used = vec![false; program.values()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        let mut needed = Vec::new();
+        for block in program.blocks.iter().filter(|block| block.end.is_some()) {
+            for instruction in &block.code {
+                needed.push((
+                    instruction.result,
+                    instruction.action.is_pure(),
+                    instruction.action.operands().collect::<Vec<_>>(),
+                ));
+            }
+            if let Some(end) = &block.end {
+                needed.push((Value(0), false, end.conditions().collect()));
+                for target in end.targets() {
+                    let parameters = &program.blocks[target.block.0].parameters;
+                    for (parameter, argument) in parameters.iter().zip(&target.arguments) {
+                        needed.push((*parameter, true, vec![*argument]));
+                    }
+                }
+            }
+        }
+        for (result, only_if_used, operands) in needed {
+            if !only_if_used || used[result.0 as usize] {
+                for operand in operands {
+                    if let Some(value) = value(operand) {
+                        changed |= !std::mem::replace(&mut used[value.0 as usize], true);
+                    }
+                }
+            }
+        }
+    }
+    used
+}
+
+/// For each block, the values that are read after it.
+fn alive_at_the_end(program: &Program, used: &[bool]) -> Vec<BTreeSet<Value>> {
+    let mut begins: Vec<BTreeSet<Value>> = vec![BTreeSet::new(); program.blocks.len()];
+    let mut ends = begins.clone();
+    loop {
+        let mut changed = false;
+        for (number, block) in program.blocks.iter().enumerate().rev() {
+            let Some(end) = &block.end else { continue };
+            let mut alive: BTreeSet<Value> = BTreeSet::new();
+            for target in end.targets() {
+                let parameters = &program.blocks[target.block.0].parameters;
+                alive.extend(begins[target.block.0].iter().filter(|value| !parameters.contains(value)));
+            }
+            ends[number].clone_from(&alive);
+            alive.extend(end.operands().filter_map(value));
+            for instruction in block.code.iter().rev() {
+                alive.remove(&instruction.result);
+                if !instruction.action.is_pure() || used[instruction.result.0 as usize] {
+                    alive.extend(instruction.action.operands().filter_map(value));
+                }
+            }
+            for parameter in &block.parameters {
+                alive.remove(parameter);
+            }
+            alive.retain(|value| used[value.0 as usize]);
+            if alive != begins[number] {
+                begins[number] = alive;
+                changed = true;
+            }
+        }
+        if !changed {
+            return ends;
+        }
+    }
+}
+
+fn value(operand: Operand) -> Option<Value> {
+    match operand {
+        Operand::Value(value) => Some(value),
+        Operand::Constant(_) => None,
+    }
+}

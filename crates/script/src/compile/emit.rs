@@ -1,0 +1,425 @@
+//! From the intermediate form to eBPF.
+//!
+//! R6 has the context throughout, R7 to R9 the values that are read most, the stack the others ([`super::allocate`]); R0
+//! to R5 are for the instruction at hand.
+
+use std::collections::HashMap;
+
+use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
+use bpf::{Assembler, Helper, Label, Register, Size, context};
+
+use super::allocate::{Place, TooManyValues, places, used};
+use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
+
+/// What a program's results mean where it is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Results {
+    /// Of a verdict that lets the packet pass.
+    pub(crate) pass: i32,
+    /// Of one that drops it.
+    pub(crate) drop: i32,
+    /// Of an error of the script.
+    pub(crate) error: i32,
+}
+
+/// The eight bytes on the stack through which packets are read and written.
+const BUFFER: i16 = -8;
+/// The first of the values on the stack.
+const VALUES: i16 = -16;
+/// In nanoseconds.
+const MILLISECOND: i32 = 1_000_000;
+
+/// Of l4_csum_replace: a checksum of zero is none; the pseudo-header has changed.
+const NOT_ZERO: i32 = 0x20;
+const PSEUDO_HEADER: i32 = 0x10;
+
+/// An eBPF program, and where in the script its instructions come from.
+pub(crate) struct Emitted {
+    pub(crate) code: Assembler,
+    /// From which instruction on, which line.
+    pub(crate) lines: Vec<(usize, u32)>,
+}
+
+/// The eBPF program (`sched_cls`, for packets with a link header).
+pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, TooManyValues> {
+    let mut emitter = Emitter {
+        program,
+        places: places(program, VALUES)?,
+        used: used(program),
+        code: Assembler::default(),
+        blocks: Vec::new(),
+        failures: HashMap::new(),
+        results,
+        lines: Vec::new(),
+    };
+    emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
+    emitter.code.copy(R6, R1);
+    for (number, block) in program.blocks.iter().enumerate() {
+        let Some(end) = &block.end else { continue };
+        emitter.code.bind(emitter.blocks[number]);
+        for instruction in &block.code {
+            emitter.instruction(instruction);
+        }
+        emitter.end(end, number);
+    }
+    emitter.failed();
+    Ok(Emitted { code: emitter.code, lines: emitter.lines })
+}
+
+struct Emitter<'a> {
+    program: &'a Program,
+    places: Vec<Option<Place>>,
+    used: Vec<bool>,
+    code: Assembler,
+    blocks: Vec<Label>,
+    failures: HashMap<(u32, u32), (Failure, Label)>,
+    results: Results,
+    lines: Vec<(usize, u32)>,
+}
+
+impl Emitter<'_> {
+    fn instruction(&mut self, instruction: &Instruction) {
+        let Instruction { line, result, action } = instruction;
+        if action.is_pure() && !self.used[result.0 as usize] {
+            return;
+        }
+        if self.lines.last().is_none_or(|(_, last)| last != line) {
+            self.lines.push((self.code.len(), *line));
+        }
+        match *action {
+            Action::Calculate(operation, left, right) => self.calculate(*result, operation, left, right),
+            Action::Compare(condition, left, right) => {
+                let (left, right) = (self.read(left, R1), self.second(right, R2));
+                let holds = self.code.label();
+                self.code.set(R0, 1);
+                self.code.jump_if(left, jump(condition), right, holds);
+                self.code.set(R0, 0);
+                self.code.bind(holds);
+                self.write(*result, R0);
+            }
+            Action::Length => {
+                self.code.load(Size::Word, R0, R6, context::LEN);
+                self.write(*result, R0);
+            }
+            Action::Random => {
+                self.code.call(Helper::GetPrandomU32);
+                self.write(*result, R0);
+            }
+            Action::Time => {
+                self.code.call(Helper::KtimeGetNs);
+                self.code.calculate(bpf::Operation::Divide, R0, MILLISECOND);
+                self.write(*result, R0);
+            }
+            Action::Load { offset, bytes } => self.load(*result, offset, bytes, *line),
+            Action::Store { offset, bytes, value } => self.store(offset, bytes, value, *line),
+            Action::HeaderChecksum { offset, difference } => {
+                self.difference(difference);
+                self.move_to(R2, offset);
+                self.code.copy(R1, R6);
+                self.code.set(R3, 0);
+                self.code.set(R5, 0);
+                self.code.call(Helper::L3ChecksumReplace);
+                self.fail_if_error(*line);
+            }
+            Action::TransportChecksum { offset, difference, pseudo, optional } => {
+                self.difference(difference);
+                self.code.set(R5, 0);
+                for (operand, flag) in [(pseudo, PSEUDO_HEADER), (optional, NOT_ZERO)] {
+                    let not = self.code.label();
+                    let operand = self.read(operand, R0);
+                    self.code.jump_if(operand, bpf::Condition::Equal, 0, not);
+                    self.code.calculate(bpf::Operation::Or, R5, flag);
+                    self.code.bind(not);
+                }
+                self.move_to(R2, offset);
+                self.code.copy(R1, R6);
+                self.code.set(R3, 0);
+                self.code.call(Helper::L4ChecksumReplace);
+                self.fail_if_error(*line);
+            }
+        }
+    }
+
+    fn calculate(&mut self, result: Value, operation: Operation, left: Operand, right: Operand) {
+        let operation = match operation {
+            Operation::Add => bpf::Operation::Add,
+            Operation::Subtract => bpf::Operation::Subtract,
+            Operation::Multiply => bpf::Operation::Multiply,
+            Operation::And => bpf::Operation::And,
+            Operation::Or => bpf::Operation::Or,
+            Operation::Xor => bpf::Operation::Xor,
+            Operation::ShiftLeft => bpf::Operation::ShiftLeft,
+            Operation::ShiftRight => bpf::Operation::ShiftRight,
+            Operation::Divide => bpf::Operation::Divide,
+            Operation::Modulo => bpf::Operation::Modulo,
+        };
+        let right = self.second(right, R1);
+        // In place, unless the second operand is there.
+        let to = match self.places[result.0 as usize] {
+            Some(Place::Register(register)) if right != bpf::Operand::Register(register) => register,
+            _ => R0,
+        };
+        self.move_to(to, left);
+        self.code.calculate(operation, to, right);
+        self.write(result, to);
+    }
+
+    // The packet
+
+    fn load(&mut self, result: Value, offset: Operand, bytes: u8, line: u32) {
+        let size = size_of(bytes);
+        if size.is_none() {
+            self.code.store_value(Size::Double, R10, BUFFER, 0);
+        }
+        // What has an odd size stands at the end of eight bytes of which the others are zero.
+        let at = if size.is_some() { BUFFER } else { BUFFER + 8 - i16::from(bytes) };
+        self.move_to(R2, offset);
+        self.code.copy(R1, R6);
+        self.code.copy(R3, R10);
+        self.code.add(R3, i32::from(at));
+        self.code.set(R4, bytes.into());
+        self.code.call(Helper::SkbLoadBytes);
+        self.fail_if_error(line);
+        if !self.used[result.0 as usize] {
+            return;
+        }
+        let size = size.unwrap_or(Size::Double);
+        self.code.load(size, R0, R10, BUFFER);
+        match size {
+            Size::Byte => {}
+            Size::Half => self.code.network_order(R0, 16),
+            Size::Word => self.code.network_order(R0, 32),
+            Size::Double => self.code.network_order(R0, 64),
+        }
+        self.write(result, R0);
+    }
+
+    fn store(&mut self, offset: Operand, bytes: u8, value: Operand, line: u32) {
+        self.move_to(R0, value);
+        self.code.network_order(R0, 64);
+        self.code.store(Size::Double, R10, BUFFER, R0);
+        self.move_to(R2, offset);
+        self.code.copy(R1, R6);
+        self.code.copy(R3, R10);
+        self.code.add(R3, i32::from(BUFFER + 8 - i16::from(bytes)));
+        self.code.set(R4, bytes.into());
+        self.code.set(R5, 0);
+        self.code.call(Helper::SkbStoreBytes);
+        self.fail_if_error(line);
+    }
+
+    /// R4 = a difference of sums, folded, in the order in which the kernel adds.
+    fn difference(&mut self, difference: Operand) {
+        self.move_to(R4, difference);
+        for _ in 0..4 {
+            self.code.copy(R0, R4);
+            self.code.shift_right(R0, 16);
+            self.code.and(R4, 0xffff);
+            self.code.add(R4, R0);
+        }
+        self.code.network_order(R4, 16);
+    }
+
+    // Where it goes on
+
+    fn end(&mut self, end: &End, number: usize) {
+        match end {
+            End::Jump(target) => {
+                self.arguments(target);
+                // What follows needs no jump.
+                let next = (number + 1..self.program.blocks.len())
+                    .find(|next| self.program.blocks[*next].end.is_some());
+                if next != Some(target.block.0) {
+                    self.code.jump(self.blocks[target.block.0]);
+                }
+            }
+            End::Branch { condition, left, right, then, otherwise } => {
+                let (left, right) = (self.read(*left, R1), self.second(*right, R2));
+                let holds = self.code.label();
+                self.code.jump_if(left, jump(*condition), right, holds);
+                self.arguments(otherwise);
+                self.code.jump(self.blocks[otherwise.block.0]);
+                self.code.bind(holds);
+                self.arguments(then);
+                self.code.jump(self.blocks[then.block.0]);
+            }
+            End::Return(verdict) => self.verdict(*verdict),
+            End::Fail(failure, line) => {
+                let label = self.failure(*failure, *line);
+                self.code.jump(label);
+            }
+        }
+    }
+
+    /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
+    fn verdict(&mut self, verdict: Operand) {
+        let [drop, pass] = [self.code.label(), self.code.label()];
+        let verdict = self.read(verdict, R1);
+        for (number, label) in [(0, drop), (1, pass), (2, drop)] {
+            self.code.jump_if(verdict, bpf::Condition::Equal, number, label);
+        }
+        self.code.set_wide(R0, 0xffff_ffff);
+        self.code.jump_if(verdict, bpf::Condition::Equal, R0, pass);
+        self.code.exit_with(self.results.error);
+        self.code.bind(drop);
+        self.code.exit_with(self.results.drop);
+        self.code.bind(pass);
+        self.code.exit_with(self.results.pass);
+    }
+
+    fn fail_if_error(&mut self, line: u32) {
+        let label = self.failure(Failure::OutsidePacket, line);
+        self.code.jump_if(R0, bpf::Condition::NotEqual, 0, label);
+    }
+
+    fn failure(&mut self, failure: Failure, line: u32) -> Label {
+        let code = &mut self.code;
+        self.failures.entry((line, failure as u32)).or_insert_with(|| (failure, code.label())).1
+    }
+
+    /// The ends of packets that are given up.
+    fn failed(&mut self) {
+        for (_, label) in std::mem::take(&mut self.failures).into_values() {
+            self.code.bind(label);
+            self.code.exit_with(self.results.error);
+        }
+    }
+
+    /// Gives the parameters of a block their values, all at once.
+    fn arguments(&mut self, target: &Target) {
+        let parameters = &self.program.blocks[target.block.0].parameters;
+        let mut moves: Vec<(Place, Operand)> = parameters
+            .iter()
+            .zip(&target.arguments)
+            .filter_map(|(parameter, argument)| Some((self.places[parameter.0 as usize]?, *argument)))
+            .filter(|(to, argument)| self.place(*argument) != Some(*to))
+            .collect();
+        while !moves.is_empty() {
+            // One whose place no other still reads.
+            let free = (0..moves.len()).find(|number| {
+                moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
+            });
+            if let Some(number) = free {
+                let (to, argument) = moves.swap_remove(number);
+                self.move_place(to, argument);
+                continue;
+            }
+            // They go round in a circle: what is in one place goes by way of R5, which nothing here uses.
+            let (to, _) = moves[0];
+            self.load_place(R5, to);
+            let mut held = Vec::new();
+            moves.retain(|(place, argument)| {
+                let holds = self.place(*argument) == Some(to);
+                if holds {
+                    held.push(*place);
+                }
+                !holds
+            });
+            // Nobody reads it any more, so those that wait for it can go.
+            while !moves.is_empty() {
+                let free = (0..moves.len()).find(|number| {
+                    moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
+                });
+                let Some(number) = free else { break };
+                let (to, argument) = moves.swap_remove(number);
+                self.move_place(to, argument);
+            }
+            for place in held {
+                self.store_place(place, R5);
+            }
+        }
+    }
+
+    // Values
+
+    fn place(&self, operand: Operand) -> Option<Place> {
+        match operand {
+            Operand::Value(value) => self.places[value.0 as usize],
+            Operand::Constant(_) => None,
+        }
+    }
+
+    /// The register in which an operand is, or that it was loaded to.
+    fn read(&mut self, operand: Operand, spare: Register) -> Register {
+        if let Some(Place::Register(register)) = self.place(operand) {
+            return register;
+        }
+        self.move_to(spare, operand);
+        spare
+    }
+
+    /// An operand as the second of an instruction.
+    fn second(&mut self, operand: Operand, spare: Register) -> bpf::Operand {
+        match operand {
+            Operand::Constant(number) if i32::try_from(number).is_ok() => {
+                bpf::Operand::Immediate(number as i32)
+            }
+            operand => bpf::Operand::Register(self.read(operand, spare)),
+        }
+    }
+
+    fn move_to(&mut self, to: Register, operand: Operand) {
+        match operand {
+            Operand::Constant(number) => match i32::try_from(number) {
+                Ok(number) => self.code.set(to, number),
+                Err(_) => self.code.set_wide(to, number as u64),
+            },
+            Operand::Value(value) => {
+                let place = self.places[value.0 as usize].expect("what is read has a place");
+                self.load_place(to, place);
+            }
+        }
+    }
+
+    fn move_place(&mut self, to: Place, operand: Operand) {
+        match to {
+            Place::Register(register) => self.move_to(register, operand),
+            Place::Stack(_) => {
+                let from = self.read(operand, R0);
+                self.store_place(to, from);
+            }
+        }
+    }
+
+    fn load_place(&mut self, to: Register, place: Place) {
+        match place {
+            Place::Register(register) if register == to => {}
+            Place::Register(register) => self.code.copy(to, register),
+            Place::Stack(at) => self.code.load(Size::Double, to, R10, at),
+        }
+    }
+
+    fn store_place(&mut self, place: Place, from: Register) {
+        match place {
+            Place::Register(register) if register == from => {}
+            Place::Register(register) => self.code.copy(register, from),
+            Place::Stack(at) => self.code.store(Size::Double, R10, at, from),
+        }
+    }
+
+    fn write(&mut self, value: Value, from: Register) {
+        if let Some(place) = self.places[value.0 as usize] {
+            self.store_place(place, from);
+        }
+    }
+}
+
+fn size_of(bytes: u8) -> Option<Size> {
+    match bytes {
+        1 => Some(Size::Byte),
+        2 => Some(Size::Half),
+        4 => Some(Size::Word),
+        8 => Some(Size::Double),
+        _ => None,
+    }
+}
+
+fn jump(condition: Condition) -> bpf::Condition {
+    match condition {
+        Condition::Equal => bpf::Condition::Equal,
+        Condition::NotEqual => bpf::Condition::NotEqual,
+        Condition::Less => bpf::Condition::SignedLess,
+        Condition::LessOrEqual => bpf::Condition::SignedLessOrEqual,
+        Condition::Below => bpf::Condition::Less,
+    }
+}

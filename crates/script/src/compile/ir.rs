@@ -1,0 +1,431 @@
+//! The intermediate form: blocks of instructions on 64-bit integers, each value assigned once (SSA). What a variable is
+//! where ways meet is a parameter of the block there.
+//!
+//! It knows packets, not Lua: what a script does with views and fields is arithmetic on offsets here, and each way that
+//! Lua would end with an error ends in [`End::Fail`].
+
+use std::fmt;
+
+/// The result of an instruction, or a parameter of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub u32);
+
+/// Which block; execution begins with the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(pub usize);
+
+/// What an instruction works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A value.
+    Value(Value),
+    /// A number.
+    Constant(i64),
+}
+
+impl From<Value> for Operand {
+    fn from(value: Value) -> Self {
+        Operand::Value(value)
+    }
+}
+
+impl From<i64> for Operand {
+    fn from(value: i64) -> Self {
+        Operand::Constant(value)
+    }
+}
+
+/// Arithmetic, modulo 2^64.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    And,
+    Or,
+    Xor,
+    /// By 0 to 63.
+    ShiftLeft,
+    /// By 0 to 63, zeros come in.
+    ShiftRight,
+    /// Unsigned, by anything but 0.
+    Divide,
+    /// Unsigned, by anything but 0.
+    Modulo,
+}
+
+/// Comparisons, signed but for the last one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Condition {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    /// Unsigned.
+    Below,
+}
+
+/// An instruction and the line of the script that it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// The line, from 1 on.
+    pub line: u32,
+    /// Where the result is; without one its value is never read.
+    pub result: Value,
+    /// What is done.
+    pub action: Action,
+}
+
+/// What an instruction does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Arithmetic.
+    Calculate(Operation, Operand, Operand),
+    /// 1 if the condition holds, 0 if not.
+    Compare(Condition, Operand, Operand),
+    /// The length of the packet, its Ethernet header included.
+    Length,
+    /// 1 to 8 bytes of the packet, as one number in the order of the network. Outside of the packet it fails.
+    Load {
+        /// From the beginning of the Ethernet header.
+        offset: Operand,
+        /// How many bytes.
+        bytes: u8,
+    },
+    /// Writes 1 to 8 bytes. Outside of the packet it fails.
+    Store {
+        /// From the beginning of the Ethernet header.
+        offset: Operand,
+        /// How many bytes.
+        bytes: u8,
+        /// The number whose low bytes they are.
+        value: Operand,
+    },
+    /// Adjusts the checksum of an IPv4 header.
+    HeaderChecksum {
+        /// Where it stands.
+        offset: Operand,
+        /// What to add to the sum that it is the complement of: 16-bit words in the order of the network, not folded.
+        difference: Operand,
+    },
+    /// Adjusts a transport checksum.
+    TransportChecksum {
+        /// Where it stands.
+        offset: Operand,
+        /// As above.
+        difference: Operand,
+        /// Not zero: what has changed is the pseudo-header, which a checksum that is still to be finished covers, too.
+        pseudo: Operand,
+        /// Not zero: zero stands for no checksum, and stays (UDP).
+        optional: Operand,
+    },
+    /// 32 random bits.
+    Random,
+    /// Milliseconds since some time.
+    Time,
+}
+
+/// Why a packet is given up: what the user tier has as an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the messages below say it")]
+pub enum Failure {
+    OutsidePacket,
+    NilValue,
+    DivisionByZero,
+    NoVerdict,
+    StepIsZero,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Failure::OutsidePacket => "what is read or written is not within the packet",
+            Failure::NilValue => "a value is nil",
+            Failure::DivisionByZero => "division by zero",
+            Failure::NoVerdict => "the function returned no verdict",
+            Failure::StepIsZero => "'for' step is zero",
+        })
+    }
+}
+
+/// Where a block leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Which block.
+    pub block: BlockId,
+    /// Its parameters.
+    pub arguments: Vec<Operand>,
+}
+
+/// How a block ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Goes on there.
+    Jump(Target),
+    /// Goes on with the one or the other.
+    Branch {
+        /// Whether the condition holds between these.
+        condition: Condition,
+        /// The one.
+        left: Operand,
+        /// The other.
+        right: Operand,
+        /// Where, if it holds.
+        then: Target,
+        /// Where, if not.
+        otherwise: Target,
+    },
+    /// The verdict.
+    Return(Operand),
+    /// An error, at this line.
+    Fail(Failure, u32),
+}
+
+/// Instructions that are executed one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    /// What each way into it brings along.
+    pub parameters: Vec<Value>,
+    /// What is done.
+    pub code: Vec<Instruction>,
+    /// None: nothing leads here.
+    pub end: Option<End>,
+}
+
+/// A program.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Its blocks.
+    pub blocks: Vec<Block>,
+    values: u32,
+}
+
+impl Program {
+    /// A new block.
+    pub fn block(&mut self) -> BlockId {
+        self.blocks.push(Block::default());
+        BlockId(self.blocks.len() - 1)
+    }
+
+    /// A new parameter of a block.
+    pub fn parameter(&mut self, block: BlockId) -> Value {
+        let value = self.value();
+        self.blocks[block.0].parameters.push(value);
+        value
+    }
+
+    /// Appends an instruction.
+    pub fn push(&mut self, block: BlockId, line: u32, action: Action) -> Value {
+        let result = self.value();
+        self.blocks[block.0].code.push(Instruction { line, result, action });
+        result
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn values(&self) -> usize {
+        self.values as usize
+    }
+
+    fn value(&mut self) -> Value {
+        self.values += 1;
+        Value(self.values - 1)
+    }
+}
+
+impl Action {
+    /// What it works on.
+    pub fn operands(&self) -> impl Iterator<Item = Operand> {
+        let operands = match *self {
+            Action::Calculate(_, left, right) | Action::Compare(_, left, right) => {
+                [Some(left), Some(right), None, None]
+            }
+            Action::Length | Action::Random | Action::Time => [None; 4],
+            Action::Load { offset, .. } => [Some(offset), None, None, None],
+            Action::Store { offset, value, .. } => [Some(offset), Some(value), None, None],
+            Action::HeaderChecksum { offset, difference } => [Some(offset), Some(difference), None, None],
+            Action::TransportChecksum { offset, difference, pseudo, optional } => {
+                [Some(offset), Some(difference), Some(pseudo), Some(optional)]
+            }
+        };
+        operands.into_iter().flatten()
+    }
+
+    /// Whether it only has a result, and may be left out if nobody reads that.
+    #[must_use]
+    pub fn is_pure(&self) -> bool {
+        matches!(self, Action::Calculate(..) | Action::Compare(..) | Action::Length | Action::Time)
+    }
+}
+
+impl End {
+    /// Where it may lead.
+    pub fn targets(&self) -> impl Iterator<Item = &Target> {
+        let targets = match self {
+            End::Jump(target) => [Some(target), None],
+            End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
+            End::Return(_) | End::Fail(..) => [None, None],
+        };
+        targets.into_iter().flatten()
+    }
+
+    /// What decides where it leads, or the verdict.
+    pub fn conditions(&self) -> impl Iterator<Item = Operand> + use<> {
+        let conditions = match *self {
+            End::Branch { left, right, .. } => [Some(left), Some(right)],
+            End::Return(verdict) => [Some(verdict), None],
+            End::Jump(_) | End::Fail(..) => [None, None],
+        };
+        conditions.into_iter().flatten()
+    }
+
+    /// What it works on, arguments included.
+    pub fn operands(&self) -> impl Iterator<Item = Operand> {
+        self.conditions().chain(self.targets().flat_map(|target| target.arguments.iter().copied()))
+    }
+}
+
+/// What arithmetic gives.
+#[must_use]
+pub fn calculate(operation: Operation, left: i64, right: i64) -> i64 {
+    match operation {
+        Operation::Add => left.wrapping_add(right),
+        Operation::Subtract => left.wrapping_sub(right),
+        Operation::Multiply => left.wrapping_mul(right),
+        Operation::And => left & right,
+        Operation::Or => left | right,
+        Operation::Xor => left ^ right,
+        Operation::ShiftLeft => left.wrapping_shl(right as u32),
+        Operation::ShiftRight => (left as u64).wrapping_shr(right as u32) as i64,
+        // As eBPF has it for zero, which no program that we make divides by.
+        Operation::Divide => (left as u64).checked_div(right as u64).unwrap_or(0) as i64,
+        Operation::Modulo => (left as u64).checked_rem(right as u64).unwrap_or(left as u64) as i64,
+    }
+}
+
+/// Whether a condition holds.
+#[must_use]
+pub fn holds(condition: Condition, left: i64, right: i64) -> bool {
+    match condition {
+        Condition::Equal => left == right,
+        Condition::NotEqual => left != right,
+        Condition::Less => left < right,
+        Condition::LessOrEqual => left <= right,
+        Condition::Below => (left as u64) < right as u64,
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Operand::Value(value) => write!(f, "%{}", value.0),
+            Operand::Constant(number @ -9..=9) => write!(f, "{number}"),
+            Operand::Constant(number) if *number < 0 => write!(f, "-{:#x}", number.unsigned_abs()),
+            Operand::Constant(number) => write!(f, "{number:#x}"),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Condition::Equal => "==",
+            Condition::NotEqual => "~=",
+            Condition::Less => "<",
+            Condition::LessOrEqual => "<=",
+            Condition::Below => "<u",
+        })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}", self.block.0)?;
+        list(f, &self.arguments)
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, operands: &[Operand]) -> fmt::Result {
+    if operands.is_empty() {
+        return Ok(());
+    }
+    let operands: Vec<_> = operands.iter().map(ToString::to_string).collect();
+    write!(f, "({})", operands.join(", "))
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::Calculate(operation, left, right) => {
+                let sign = match operation {
+                    Operation::Add => "+",
+                    Operation::Subtract => "-",
+                    Operation::Multiply => "*",
+                    Operation::And => "&",
+                    Operation::Or => "|",
+                    Operation::Xor => "^",
+                    Operation::ShiftLeft => "<<",
+                    Operation::ShiftRight => ">>",
+                    Operation::Divide => "/",
+                    Operation::Modulo => "%",
+                };
+                write!(f, "{left} {sign} {right}")
+            }
+            Action::Compare(condition, left, right) => write!(f, "{left} {condition} {right}"),
+            Action::Length => f.write_str("length"),
+            Action::Load { offset, bytes } => write!(f, "load {bytes} at {offset}"),
+            Action::Store { offset, bytes, value } => write!(f, "store {bytes} at {offset}: {value}"),
+            Action::HeaderChecksum { offset, difference } => {
+                write!(f, "header checksum at {offset}: {difference}")
+            }
+            Action::TransportChecksum { offset, difference, pseudo, optional } => {
+                write!(
+                    f,
+                    "transport checksum at {offset}: {difference}, pseudo-header {pseudo}, optional {optional}"
+                )
+            }
+            Action::Random => f.write_str("random"),
+            Action::Time => f.write_str("time"),
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, block) in self.blocks.iter().enumerate() {
+            let Some(end) = &block.end else { continue };
+            write!(f, "block {number}")?;
+            let parameters: Vec<_> = block.parameters.iter().map(|value| Operand::Value(*value)).collect();
+            list(f, &parameters)?;
+            writeln!(f, ":")?;
+            for Instruction { line, result, action } in &block.code {
+                let place = format!("{line:5}");
+                if action.has_result() {
+                    writeln!(f, "{place}    %{} = {action}", result.0)?;
+                } else {
+                    writeln!(f, "{place}    {action}")?;
+                }
+            }
+            match end {
+                End::Jump(target) => writeln!(f, "         {target}")?,
+                End::Branch { condition, left, right, then, otherwise } => {
+                    writeln!(f, "         if {left} {condition} {right} then {then} else {otherwise}")?;
+                }
+                End::Return(verdict) => writeln!(f, "         return {verdict}")?,
+                End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Action {
+    fn has_result(&self) -> bool {
+        !matches!(
+            self,
+            Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+        )
+    }
+}

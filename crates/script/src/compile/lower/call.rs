@@ -1,0 +1,121 @@
+//! Calls: functions of the script are inlined, those of the library are instructions.
+
+use super::{Inlined, Key, Lower, State};
+use crate::compile::ir::Action;
+use crate::compile::known::Known;
+use crate::compile::slot::{Shape, Slot};
+use crate::syntax::tree::{Expression, ExpressionKind, FunctionId};
+
+/// Functions within functions that are followed.
+const DEEPEST: usize = 16;
+
+impl Lower<'_> {
+    /// What a call gives.
+    pub(super) fn call(&mut self, expression: &Expression) -> Vec<Slot> {
+        self.line = expression.line;
+        match &*expression.kind {
+            ExpressionKind::Call(function, arguments) => {
+                let function = self.expression(function);
+                let arguments = self.values(arguments);
+                self.line = expression.line;
+                let function = self.unwrap(function);
+                match &function.shape {
+                    Shape::Known(Known::Function(id)) => self.inline(*id, arguments),
+                    Shape::Known(Known::Library(name)) => vec![self.library(&name.clone(), &arguments)],
+                    Shape::Unclear => {
+                        self.refuse_use("what is called");
+                        vec![Slot::unclear()]
+                    }
+                    shape => {
+                        let name = shape.name();
+                        vec![self.refuse(format!("{name} is called"))]
+                    }
+                }
+            }
+            ExpressionKind::Method(object, name, arguments) => {
+                let object = self.expression(object);
+                let arguments = self.values(arguments);
+                self.line = expression.line;
+                let object = self.unwrap(object);
+                vec![self.method(&object, name, &arguments)]
+            }
+            _ => vec![self.expression(expression)],
+        }
+    }
+
+    /// Follows a function of the script.
+    pub(super) fn inline(&mut self, id: FunctionId, arguments: Vec<Slot>) -> Vec<Slot> {
+        let chunk = self.chunk;
+        let function = &chunk.functions[id.0];
+        if self.functions.iter().any(|inlined| inlined.function == id) {
+            return vec![self.refuse(format!("'{}' calls itself", function.name))];
+        }
+        if self.functions.len() == DEEPEST {
+            return vec![self.refuse(format!("calls are nested more than {DEEPEST} deep"))];
+        }
+        if function.variadic {
+            return vec![self.refuse(format!("'{}' takes any number of arguments", function.name))];
+        }
+        let mut arguments = arguments.into_iter();
+        for parameter in &function.parameters {
+            self.set(Key::Local(*parameter), arguments.next().unwrap_or_else(Slot::nil));
+        }
+        let line = self.line;
+        self.functions.push(Inlined { function: id, returns: Vec::new(), breaks: Vec::new() });
+        self.block(&function.body);
+        let ended = self.state.take();
+        let inlined = self.functions.pop().expect("it was pushed");
+        self.line = line;
+
+        let mut returns = inlined.returns;
+        returns.extend(ended.map(|state| (state, Vec::new())));
+        let most = returns.iter().map(|(_, results)| results.len()).max().unwrap_or(0);
+        let keys: Vec<Key> = (0..most).map(|_| self.temporary()).collect();
+        let states: Vec<State> = returns
+            .into_iter()
+            .map(|(mut state, results)| {
+                let results = results.into_iter().chain(std::iter::repeat_with(Slot::nil));
+                state.variables.extend(keys.iter().cloned().zip(results));
+                state
+            })
+            .collect();
+        self.join(states);
+        keys.iter().map(|key| self.take(key)).collect()
+    }
+
+    /// A function of the library.
+    fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
+        match (name, arguments) {
+            ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
+            ("nf.get_time", []) => Slot::integer(self.emit(Action::Time)),
+            _ => self.refuse(format!("'{name}' is not there in the kernel")),
+        }
+    }
+
+    fn method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Slot {
+        match (&object.shape, name, arguments) {
+            (Shape::Unclear, ..) => {
+                self.refuse_use("the object");
+                Slot::unclear()
+            }
+            (Shape::Raw, "raw", [offset, length]) => {
+                let offset = self.integer(offset.clone(), "the offset");
+                let length = self.integer(length.clone(), "the length");
+                let at = self.within(object, offset, length);
+                Slot::new(Shape::Raw, [at, length])
+            }
+            (Shape::Raw, "get", []) => Slot::new(Shape::Bytes, object.parts.clone()),
+            (Shape::Raw, "set", [value]) => {
+                let value = self.integer(value.clone(), "the value");
+                self.fill(object, value);
+                Slot::nil()
+            }
+            (shape, ..) => {
+                let shape = shape.name();
+                self.refuse(format!(
+                    "{shape} has no method '{name}' in the kernel, or not with these arguments"
+                ))
+            }
+        }
+    }
+}

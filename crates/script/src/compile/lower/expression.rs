@@ -1,0 +1,232 @@
+//! Expressions that give values.
+
+use super::{Key, Lower, State};
+use crate::compile::ir::{Condition, Operand};
+use crate::compile::known::Known;
+use crate::compile::slot::{Shape, Slot};
+use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary, Variable};
+
+impl Slot {
+    /// What is known of the top level, as what it would be here.
+    pub(super) fn plain(&self) -> Slot {
+        match &self.shape {
+            Shape::Known(Known::Nil) => Slot::nil(),
+            Shape::Known(Known::Boolean(value)) => Slot::boolean(i64::from(*value)),
+            Shape::Known(Known::Integer(value)) => Slot::integer(*value),
+            Shape::Known(Known::String(bytes)) => Slot::text(bytes),
+            _ => self.clone(),
+        }
+    }
+}
+
+impl Lower<'_> {
+    /// An expression's value.
+    pub(super) fn expression(&mut self, expression: &Expression) -> Slot {
+        self.line = expression.line;
+        match &*expression.kind {
+            ExpressionKind::Nil => Slot::nil(),
+            ExpressionKind::Boolean(value) => Slot::boolean(i64::from(*value)),
+            ExpressionKind::Integer(value) => Slot::integer(*value),
+            ExpressionKind::Float(_) => self.refuse("there are no floats in the kernel"),
+            ExpressionKind::String(bytes) => Slot::text(bytes),
+            ExpressionKind::Rest => self.refuse("'...'"),
+            ExpressionKind::Function(function) => Slot::new(Shape::Known(Known::Function(*function)), []),
+            ExpressionKind::Variable(variable) => self.variable(variable),
+            ExpressionKind::Index(object, key) => {
+                let [object, key] = [self.expression(object), self.expression(key)];
+                self.line = expression.line;
+                self.index(object, key)
+            }
+            ExpressionKind::Call(..) | ExpressionKind::Method(..) => {
+                self.call(expression).into_iter().next().unwrap_or_else(Slot::nil)
+            }
+            ExpressionKind::One(inner) => self.expression(inner),
+            ExpressionKind::Unary(Unary::Not, _)
+            | ExpressionKind::Binary(
+                Binary::Equal
+                | Binary::NotEqual
+                | Binary::Less
+                | Binary::LessOrEqual
+                | Binary::Greater
+                | Binary::GreaterOrEqual,
+                ..,
+            ) => self.decided(expression),
+            ExpressionKind::Binary(Binary::And, left, right) => self.and(left, right),
+            ExpressionKind::Binary(Binary::Or, left, right) => self.or(left, right),
+            ExpressionKind::Unary(operator, operand) => {
+                let operand = self.expression(operand);
+                self.line = expression.line;
+                self.unary(*operator, operand)
+            }
+            ExpressionKind::Binary(operator, left, right) => self.binary(*operator, left, right),
+            ExpressionKind::Table(..) => self.refuse("a table is made for each packet"),
+        }
+    }
+
+    /// Values of a list: the last one may be a call that gives several.
+    pub(super) fn values(&mut self, expressions: &[Expression]) -> Vec<Slot> {
+        let Some((last, others)) = expressions.split_last() else { return Vec::new() };
+        let mut values: Vec<_> = others.iter().map(|expression| self.expression(expression)).collect();
+        match &*last.kind {
+            ExpressionKind::Call(..) | ExpressionKind::Method(..) => values.extend(self.call(last)),
+            _ => values.push(self.expression(last)),
+        }
+        values
+    }
+
+    /// Two integers.
+    pub(super) fn operands(&mut self, left: &Expression, right: &Expression) -> [Operand; 2] {
+        [left, right].map(|operand| {
+            let slot = self.expression(operand);
+            self.line = operand.line;
+            self.integer(slot, "an operand")
+        })
+    }
+
+    /// A condition as a value.
+    fn decided(&mut self, expression: &Expression) -> Slot {
+        let (then, otherwise) = self.condition(expression);
+        let key = self.temporary();
+        let states = [(then, 1), (otherwise, 0)].into_iter().filter_map(|(state, value)| {
+            let mut state = state?;
+            state.variables.insert(key.clone(), Slot::boolean(value));
+            Some(state)
+        });
+        let states: Vec<_> = states.collect();
+        self.join(states);
+        self.take(&key)
+    }
+
+    /// `left and right`: the left value where it decides.
+    fn and(&mut self, left: &Expression, right: &Expression) -> Slot {
+        let value = self.expression(left);
+        let (then, otherwise) = self.truth(&value);
+        let key = self.temporary();
+        let decided = otherwise.map(|mut state| {
+            // What is not true and may not be false is nil.
+            let value = match &value.shape {
+                Shape::Optional(inner) if **inner != Shape::Boolean => Slot::nil(),
+                Shape::Boolean => Slot::boolean(0),
+                _ => value.clone(),
+            };
+            state.variables.insert(key.clone(), value);
+            state
+        });
+        self.state = then;
+        if self.state.is_some() {
+            let value = self.expression(right);
+            self.set(key.clone(), value);
+        }
+        let open = self.state.take();
+        self.join(decided.into_iter().chain(open));
+        self.take(&key)
+    }
+
+    /// `left or right`: the left value where it is true.
+    fn or(&mut self, left: &Expression, right: &Expression) -> Slot {
+        let key = self.temporary();
+        let (decided, open) = self.true_value(left, &key);
+        self.state = open;
+        if self.state.is_some() {
+            let value = self.expression(right);
+            self.set(key.clone(), value);
+        }
+        let open = self.state.take();
+        self.join(decided.into_iter().chain(open));
+        self.take(&key)
+    }
+
+    /// Where an expression is true, with its value in a temporary, and where it is not. So `a and b or c` needs no value
+    /// that is either false or b.
+    fn true_value(&mut self, expression: &Expression, key: &Key) -> (Option<State>, Option<State>) {
+        if let ExpressionKind::Binary(Binary::And, left, right) = &*expression.kind {
+            let (then, first) = self.condition(left);
+            self.state = then;
+            let (then, second) = self.true_value(right, key);
+            self.join(first.into_iter().chain(second));
+            return (then, self.state.take());
+        }
+        let value = self.expression(expression);
+        let (mut then, otherwise) = self.truth(&value);
+        if let Some(state) = &mut then {
+            let value = match value.shape {
+                Shape::Boolean => Slot::boolean(1),
+                _ => value.present(),
+            };
+            state.variables.insert(key.clone(), value);
+        }
+        (then, otherwise)
+    }
+
+    fn variable(&mut self, variable: &Variable) -> Slot {
+        let Some(state) = &self.state else { return Slot::unclear() };
+        if let Some(slot) = state.variables.get(&Key::from(variable)) {
+            return slot.clone();
+        }
+        match variable {
+            Variable::Global(name) if self.is_assigned(name) => self.refuse(format!(
+                "the global variable '{name}' lasts from packet to packet: make it local, or a table of the library"
+            )),
+            Variable::Global(name) => {
+                let known = self.globals.global(name);
+                Slot::new(Shape::Known(known), []).plain()
+            }
+            Variable::Local(local) => {
+                let declared = &self.chunk.locals[local.0];
+                let name = declared.name.clone();
+                if declared.assigned {
+                    return self.refuse(format!("'{name}' lasts from packet to packet: it is assigned to"));
+                }
+                let known = self.globals.local(*local);
+                Slot::new(Shape::Known(known), []).plain()
+            }
+        }
+    }
+
+    /// `object[key]`
+    fn index(&mut self, object: Slot, key: Slot) -> Slot {
+        let object = self.unwrap(object);
+        match (&object.shape, &key.shape) {
+            (Shape::Known(Known::Library(library)), Shape::Text(name)) => {
+                let known = self.globals.field(library, &String::from_utf8_lossy(name));
+                Slot::new(Shape::Known(known), []).plain()
+            }
+            (Shape::Bytes, _) => {
+                let place = self.integer(key, "the index");
+                self.byte(&object, place)
+            }
+            (Shape::Unclear, _) => {
+                self.refuse_use("what is indexed");
+                Slot::unclear()
+            }
+            (shape, _) => {
+                let name = shape.name();
+                self.refuse(format!("{name} is indexed"))
+            }
+        }
+    }
+
+    /// One byte of a byte array.
+    fn byte(&mut self, bytes: &Slot, place: Operand) -> Slot {
+        let at = self.within(bytes, place, 1.into());
+        Slot::integer(self.emit(crate::compile::ir::Action::Load { offset: at, bytes: 1 }))
+    }
+
+    /// Where bytes of a part of the packet are in the packet, once it is sure that they are within it.
+    pub(super) fn within(&mut self, part: &Slot, offset: Operand, length: Operand) -> Operand {
+        use crate::compile::ir::{Failure, Operation};
+        let [start, available] = [part.parts[0], part.parts[1]];
+        // Of numbers that are known, their sum says it.
+        if let (Operand::Constant(known), Operand::Constant(more)) = (offset, length)
+            && known >= 0
+            && let Some(end) = known.checked_add(more)
+        {
+            self.fail_if(Condition::Below, available, end, Failure::OutsidePacket);
+            return self.calculate(Operation::Add, start, offset);
+        }
+        self.fail_if(Condition::Below, available, offset, Failure::OutsidePacket);
+        let left = self.calculate(Operation::Subtract, available, offset);
+        self.fail_if(Condition::Below, left, length, Failure::OutsidePacket);
+        self.calculate(Operation::Add, start, offset)
+    }
+}

@@ -1,0 +1,83 @@
+//! Ways that part and meet.
+
+use std::collections::BTreeSet;
+
+use super::{Key, Lower, State};
+use crate::compile::ir::{Condition, End, Operand, Target, holds};
+use crate::compile::slot::Slot;
+
+impl Lower<'_> {
+    /// Parts ways: where the condition holds, and where not. We are on neither.
+    pub(super) fn branch(
+        &mut self,
+        condition: Condition,
+        left: Operand,
+        right: Operand,
+    ) -> (Option<State>, Option<State>) {
+        let Some(state) = self.state.take() else { return (None, None) };
+        if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
+            return if holds(condition, left, right) { (Some(state), None) } else { (None, Some(state)) };
+        }
+        let [then, otherwise] =
+            [(); 2].map(|()| State { block: self.program.block(), variables: state.variables.clone() });
+        let target = |state: &State| Target { block: state.block, arguments: Vec::new() };
+        let end = End::Branch { condition, left, right, then: target(&then), otherwise: target(&otherwise) };
+        self.program.blocks[state.block.0].end = Some(end);
+        (Some(then), Some(otherwise))
+    }
+
+    /// Has ways meet, and goes on there. What not all of them know is forgotten.
+    pub(super) fn join(&mut self, states: impl IntoIterator<Item = State>) {
+        let mut states: Vec<_> = states.into_iter().collect();
+        if states.len() < 2 {
+            self.state = states.pop();
+            return;
+        }
+        let block = self.program.block();
+        let mut arguments = vec![Vec::new(); states.len()];
+        let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
+        let mut joined = State { block, variables: Default::default() };
+        for key in keys {
+            let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
+            let Some(slots) = slots else { continue };
+            let shape = slots[1..].iter().fold(slots[0].shape.clone(), |shape, slot| shape.or(&slot.shape));
+            let parts: Vec<_> = slots.iter().map(|slot| slot.parts_as(&shape)).collect();
+            let mut common = Vec::new();
+            for place in 0..shape.parts() {
+                let first = parts[0][place];
+                if parts.iter().all(|parts| parts[place] == first) {
+                    common.push(first);
+                    continue;
+                }
+                common.push(self.program.parameter(block).into());
+                for (arguments, parts) in arguments.iter_mut().zip(&parts) {
+                    arguments.push(parts[place]);
+                }
+            }
+            joined.variables.insert(key, Slot::new(shape, common));
+        }
+        for (state, arguments) in states.iter().zip(arguments) {
+            self.program.blocks[state.block.0].end = Some(End::Jump(Target { block, arguments }));
+        }
+        self.state = Some(joined);
+    }
+
+    /// A temporary in which the value goes with the state to where ways meet.
+    pub(super) fn temporary(&mut self) -> Key {
+        self.temporaries += 1;
+        Key::Temporary(self.temporaries)
+    }
+
+    /// Takes a temporary's value.
+    pub(super) fn take(&mut self, key: &Key) -> Slot {
+        let slot = self.state.as_mut().and_then(|state| state.variables.remove(key));
+        slot.unwrap_or_else(Slot::unclear)
+    }
+
+    /// Sets a variable.
+    pub(super) fn set(&mut self, key: Key, slot: Slot) {
+        if let Some(state) = &mut self.state {
+            state.variables.insert(key, slot);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! From the tree to the intermediate form: the script is followed statement by statement, with what is known of each
+//! variable at hand. Functions are inlined; what cannot be compiled is refused, with its line and why, and the rest is
+//! followed nevertheless, so that all of it is told at once.
+
+mod arithmetic;
+mod call;
+mod condition;
+mod expression;
+mod flow;
+mod packet;
+mod repeat;
+mod statement;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::ir::{Action, BlockId, Condition, End, Failure, Operand, Operation, Program, calculate, holds};
+use super::known::{Globals, Known};
+use super::slot::{Shape, Slot};
+use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
+
+/// Something that cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Refusal {
+    /// Where, from line 1 on.
+    pub(crate) line: u32,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// Instructions of the intermediate form in one program: more are more than the verifier follows.
+const LARGEST: usize = 20_000;
+
+/// The program of a function that is given a packet.
+///
+/// # Errors
+/// What of it cannot be compiled: the whole script is the user tier's then.
+pub(crate) fn lower(
+    chunk: &Chunk,
+    function: FunctionId,
+    globals: &dyn Globals,
+) -> Result<Program, Vec<Refusal>> {
+    let mut program = Program::default();
+    let block = program.block();
+    let state = State { block, variables: BTreeMap::new() };
+    let mut lower = Lower {
+        chunk,
+        globals,
+        program,
+        state: Some(state),
+        line: chunk.functions[function.0].lines.0,
+        functions: Vec::new(),
+        temporaries: 0,
+        refusals: Vec::new(),
+    };
+    let length = lower.emit(Action::Length);
+    let packet = Slot::new(Shape::Raw, [Operand::Constant(0), length]);
+    let results = lower.inline(function, vec![packet]);
+    lower.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
+    lower.refusals.sort();
+    lower.refusals.dedup();
+    if lower.refusals.is_empty() { Ok(lower.program) } else { Err(lower.refusals) }
+}
+
+/// What has a value while a packet is handled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Local(LocalId),
+    Global(Arc<str>),
+    /// What an expression or a function gives.
+    Temporary(u32),
+}
+
+impl From<&Variable> for Key {
+    fn from(variable: &Variable) -> Self {
+        match variable {
+            Variable::Local(local) => Key::Local(*local),
+            Variable::Global(name) => Key::Global(name.clone()),
+        }
+    }
+}
+
+/// A place in the program, and what is known there.
+#[derive(Clone, Debug)]
+struct State {
+    block: BlockId,
+    variables: BTreeMap<Key, Slot>,
+}
+
+/// A function that we are in.
+struct Inlined {
+    function: FunctionId,
+    /// Where it has returned, with its results in temporaries.
+    returns: Vec<(State, Vec<Slot>)>,
+    /// Where `break` was said, for each loop around.
+    breaks: Vec<Vec<State>>,
+}
+
+struct Lower<'a> {
+    chunk: &'a Chunk,
+    globals: &'a dyn Globals,
+    program: Program,
+    /// None: nothing leads here.
+    state: Option<State>,
+    /// Of the statement or expression that we are at.
+    line: u32,
+    functions: Vec<Inlined>,
+    temporaries: u32,
+    refusals: Vec<Refusal>,
+}
+
+impl Lower<'_> {
+    /// Notes what cannot be compiled, if something leads to it; what stands for it may be anything.
+    fn refuse(&mut self, reason: impl Into<String>) -> Slot {
+        if self.state.is_none() {
+            return Slot::unclear();
+        }
+        self.refusals.push(Refusal { line: self.line, reason: reason.into() });
+        Slot::unclear()
+    }
+
+    /// Appends an instruction, unless its result is known.
+    fn emit(&mut self, action: Action) -> Operand {
+        match action {
+            Action::Calculate(operation, Operand::Constant(left), Operand::Constant(right)) => {
+                return calculate(operation, left, right).into();
+            }
+            Action::Calculate(
+                Operation::Add | Operation::Or | Operation::Xor,
+                operand,
+                Operand::Constant(0),
+            )
+            | Action::Calculate(
+                Operation::Add | Operation::Or | Operation::Xor,
+                Operand::Constant(0),
+                operand,
+            )
+            | Action::Calculate(
+                Operation::Subtract | Operation::ShiftLeft | Operation::ShiftRight,
+                operand,
+                Operand::Constant(0),
+            )
+            | Action::Calculate(Operation::Multiply, operand, Operand::Constant(1)) => return operand,
+            Action::Compare(condition, Operand::Constant(left), Operand::Constant(right)) => {
+                return i64::from(holds(condition, left, right)).into();
+            }
+            _ => {}
+        }
+        let Some(state) = &self.state else { return Operand::Constant(0) };
+        let (block, line) = (state.block, self.line);
+        if self.program.values() > LARGEST {
+            if self.program.values() == LARGEST + 1 {
+                self.refuse(format!("the program has more than {LARGEST} instructions"));
+            }
+            self.state = None;
+            return Operand::Constant(0);
+        }
+        self.program.push(block, line, action).into()
+    }
+
+    fn calculate(
+        &mut self,
+        operation: Operation,
+        left: impl Into<Operand>,
+        right: impl Into<Operand>,
+    ) -> Operand {
+        self.emit(Action::Calculate(operation, left.into(), right.into()))
+    }
+
+    fn compare(
+        &mut self,
+        condition: Condition,
+        left: impl Into<Operand>,
+        right: impl Into<Operand>,
+    ) -> Operand {
+        self.emit(Action::Compare(condition, left.into(), right.into()))
+    }
+
+    /// Ends the block that we are in.
+    fn end(&mut self, end: End) {
+        if let Some(state) = self.state.take() {
+            self.program.blocks[state.block.0].end = Some(end);
+        }
+    }
+
+    /// Gives the packet up.
+    fn fail(&mut self, failure: Failure) {
+        let line = self.line;
+        self.end(End::Fail(failure, line));
+    }
+
+    /// Gives the packet up if the condition holds.
+    fn fail_if(
+        &mut self,
+        condition: Condition,
+        left: impl Into<Operand>,
+        right: impl Into<Operand>,
+        failure: Failure,
+    ) {
+        let (then, otherwise) = self.branch(condition, left.into(), right.into());
+        self.state = then;
+        self.fail(failure);
+        self.state = otherwise;
+    }
+
+    /// Takes a value for what it is unless it is nil, which is an error of the script.
+    fn unwrap(&mut self, slot: Slot) -> Slot {
+        if matches!(slot.shape, Shape::Optional(_)) {
+            self.fail_if(Condition::Equal, slot.parts[0], 0, Failure::NilValue);
+        }
+        slot.present()
+    }
+
+    /// An integer, or a refusal.
+    fn integer(&mut self, slot: Slot, what: &str) -> Operand {
+        let slot = self.unwrap(slot);
+        match slot.shape {
+            Shape::Integer => slot.parts[0],
+            Shape::Known(Known::Integer(number)) => number.into(),
+            Shape::Unclear => self.refuse_use(what),
+            shape => {
+                let name = shape.name();
+                self.refuse(format!("{what} is {name}, and has to be an integer"));
+                Operand::Constant(0)
+            }
+        }
+    }
+
+    fn refuse_use(&mut self, what: &str) -> Operand {
+        // What made it unclear was mostly told already.
+        if self.refusals.is_empty() {
+            self.refuse(format!("{what} is one thing on one way here, and another on another"));
+        }
+        Operand::Constant(0)
+    }
+
+    /// Returns what a packet function returned.
+    fn verdict(&mut self, slot: Slot) {
+        if self.state.is_none() {
+            return;
+        }
+        match slot.shape {
+            Shape::Nil => self.fail(Failure::NoVerdict),
+            Shape::Optional(_) => {
+                self.fail_if(Condition::Equal, slot.parts[0], 0, Failure::NoVerdict);
+                self.verdict(slot.present());
+            }
+            _ => {
+                let verdict = self.integer(slot, "the verdict");
+                self.end(End::Return(verdict));
+            }
+        }
+    }
+}

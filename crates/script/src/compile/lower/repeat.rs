@@ -1,0 +1,83 @@
+//! Loops: turn after turn, as all kernels can follow that. How many there are has to be known.
+
+use super::{Key, Lower};
+use crate::compile::ir::{Failure, Operand};
+use crate::compile::slot::Slot;
+use crate::syntax::tree::{Block, Expression, LocalId, Statement, StatementKind, Target, Variable};
+
+/// Turns of one loop.
+const MOST_TURNS: i128 = 256;
+
+impl Lower<'_> {
+    /// `for variable = from, to, step`, of integers.
+    pub(super) fn numeric_for(&mut self, variable: LocalId, limits: [Option<&Expression>; 3], body: &Block) {
+        let line = self.line;
+        let [from, to, step] = limits.map(|limit| match limit {
+            None => Operand::Constant(1),
+            Some(limit) => {
+                let slot = self.expression(limit);
+                self.integer(slot, "a limit of the loop")
+            }
+        });
+        self.line = line;
+        let (Operand::Constant(from), Operand::Constant(to), Operand::Constant(step)) = (from, to, step)
+        else {
+            self.refuse("how many turns the loop takes depends on the packet");
+            return;
+        };
+        if step == 0 {
+            return self.fail(Failure::StepIsZero);
+        }
+        let [wide_from, wide_to, wide_step] = [from, to, step].map(i128::from);
+        let distance = (wide_to - wide_from) * wide_step.signum();
+        let turns = if distance < 0 { 0 } else { distance / wide_step.abs() + 1 };
+        if turns > MOST_TURNS {
+            self.refuse(format!("the loop takes {turns} turns, and {MOST_TURNS} are possible"));
+            return;
+        }
+        self.functions.last_mut().expect("loops are in functions").breaks.push(Vec::new());
+        for turn in 0..turns as i64 {
+            if self.state.is_none() {
+                break;
+            }
+            self.set(Key::Local(variable), Slot::integer(from.wrapping_add(turn.wrapping_mul(step))));
+            self.block(body);
+        }
+        let breaks = self.functions.last_mut().and_then(|inlined| inlined.breaks.pop()).unwrap_or_default();
+        let ended = self.state.take();
+        self.join(breaks.into_iter().chain(ended));
+    }
+
+    /// Whether a function, and not only the top level, assigns to a global variable.
+    pub(super) fn is_assigned(&self, name: &str) -> bool {
+        let mut found = false;
+        for function in &self.chunk.functions[1..] {
+            statements(&function.body, &mut |statement| {
+                let StatementKind::Assign(targets, _) = &statement.kind else { return };
+                found |= targets
+                    .iter()
+                    .any(|target| matches!(target, Target::Variable(Variable::Global(global)) if **global == *name));
+            });
+        }
+        found
+    }
+}
+
+/// All statements, also those within others.
+fn statements(block: &Block, each: &mut impl FnMut(&Statement)) {
+    for statement in block {
+        each(statement);
+        match &statement.kind {
+            StatementKind::Do(body)
+            | StatementKind::While(_, body)
+            | StatementKind::Repeat(body, _)
+            | StatementKind::For { body, .. }
+            | StatementKind::ForIn(_, _, body) => statements(body, each),
+            StatementKind::If(arms, rest) => {
+                arms.iter().for_each(|(_, body)| statements(body, each));
+                statements(rest, each);
+            }
+            _ => {}
+        }
+    }
+}

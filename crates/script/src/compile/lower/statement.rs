@@ -1,0 +1,107 @@
+//! Statements.
+
+use super::{Key, Lower};
+use crate::compile::ir::Action;
+use crate::compile::slot::{Shape, Slot};
+use crate::syntax::tree::{Block, Expression, Statement, StatementKind, Target};
+
+impl Lower<'_> {
+    /// Follows statements, as far as something leads to them.
+    pub(super) fn block(&mut self, block: &Block) {
+        for statement in block {
+            if self.state.is_none() {
+                return;
+            }
+            self.line = statement.line;
+            self.statement(statement);
+        }
+    }
+
+    fn statement(&mut self, statement: &Statement) {
+        match &statement.kind {
+            StatementKind::Local(names, values) => {
+                let mut values = self.values(values).into_iter();
+                for name in names {
+                    self.set(Key::Local(*name), values.next().unwrap_or_else(Slot::nil));
+                }
+            }
+            StatementKind::Assign(targets, values) => self.assign(targets, values),
+            StatementKind::Call(call) => drop(self.call(call)),
+            StatementKind::Do(block) => self.block(block),
+            StatementKind::If(arms, rest) => {
+                let mut ends = Vec::new();
+                for (condition, block) in arms {
+                    let (then, otherwise) = self.condition(condition);
+                    self.state = then;
+                    self.block(block);
+                    ends.extend(self.state.take());
+                    self.state = otherwise;
+                    if self.state.is_none() {
+                        break;
+                    }
+                }
+                self.block(rest);
+                ends.extend(self.state.take());
+                self.join(ends);
+            }
+            StatementKind::While(..) | StatementKind::Repeat(..) => {
+                self.refuse(
+                    "how many turns the loop takes is not known: only 'for' with fixed limits is compiled",
+                );
+            }
+            StatementKind::For { variable, from, to, step, body } => {
+                self.numeric_for(*variable, [Some(from), Some(to), step.as_ref()], body);
+            }
+            StatementKind::ForIn(..) => drop(self.refuse("'for … in': only loops over numbers are compiled")),
+            StatementKind::Return(values) => {
+                let values = self.values(values);
+                if let (Some(state), Some(inlined)) = (self.state.take(), self.functions.last_mut()) {
+                    inlined.returns.push((state, values));
+                }
+            }
+            StatementKind::Break => {
+                let breaks = self.functions.last_mut().and_then(|inlined| inlined.breaks.last_mut());
+                if let (Some(state), Some(breaks)) = (self.state.take(), breaks) {
+                    breaks.push(state);
+                }
+            }
+            StatementKind::Goto(_) => {
+                self.refuse("'goto'");
+                self.state = None;
+            }
+            StatementKind::Label(_) => {}
+        }
+    }
+
+    fn assign(&mut self, targets: &[Target], values: &[Expression]) {
+        // Lua leaves open in which order; objects and keys go first.
+        let places: Vec<_> = targets
+            .iter()
+            .map(|target| match target {
+                Target::Variable(variable) => Err(Key::from(variable)),
+                Target::Index(object, key) => Ok((self.expression(object), self.expression(key))),
+            })
+            .collect();
+        let mut values = self.values(values).into_iter();
+        for place in places {
+            let value = values.next().unwrap_or_else(Slot::nil);
+            match place {
+                Err(key) => self.set(key, value),
+                Ok((object, key)) => self.assign_index(object, key, value),
+            }
+        }
+    }
+
+    fn assign_index(&mut self, object: Slot, key: Slot, value: Slot) {
+        let object = self.unwrap(object);
+        if object.shape != Shape::Bytes {
+            let name = object.shape.name();
+            self.refuse(format!("a field of {name} is assigned to"));
+            return;
+        }
+        let place = self.integer(key, "the index");
+        let value = self.integer(value, "the byte");
+        let at = self.within(&object, place, 1.into());
+        self.emit(Action::Store { offset: at, bytes: 1, value });
+    }
+}

@@ -1,0 +1,172 @@
+use super::interpret::{Outcome, run};
+use super::ir::{Failure, Program};
+use super::known::{Globals, Known};
+use super::lower::{Refusal, lower};
+use crate::syntax;
+use crate::syntax::tree::{FunctionId, LocalId};
+
+struct Top<'a>(&'a syntax::tree::Chunk);
+
+impl Globals for Top<'_> {
+    fn global(&self, name: &str) -> Known {
+        if name == "nf" {
+            return Known::Library("nf".into());
+        }
+        let function = self.0.functions.iter().position(|function| function.name == name);
+        function.map_or(Known::Nil, |place| Known::Function(FunctionId(place)))
+    }
+
+    fn local(&self, local: LocalId) -> Known {
+        self.global(&self.0.locals[local.0].name)
+    }
+
+    fn field(&self, of: &str, name: &str) -> Known {
+        Known::Library(format!("{of}.{name}").into())
+    }
+}
+
+/// The program of `process_packet`.
+pub(super) fn compile(text: &str) -> Result<Program, Vec<Refusal>> {
+    let chunk = syntax::parse("test", text).unwrap();
+    let place = chunk.functions.iter().position(|function| function.name == "process_packet").unwrap();
+    lower(&chunk, FunctionId(place), &Top(&chunk))
+}
+
+fn outcome(text: &str, packet: &mut [u8]) -> Outcome {
+    let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
+    run(&program, packet, 0, || 7)
+}
+
+fn verdict(body: &str) -> i64 {
+    let text = format!("function process_packet(p)\n{body}\nend");
+    match outcome(&text, &mut [1, 2, 3, 4]) {
+        Outcome::Verdict(verdict) => verdict,
+        failed => panic!("{failed:?}"),
+    }
+}
+
+#[test]
+fn integers_are_those_of_lua() {
+    for (expression, value) in [
+        ("7 // 2", 3),
+        ("-7 // 2", -4),
+        ("7 // -2", -4),
+        ("-7 % 3", 2),
+        ("7 % -3", -2),
+        ("-8 % 4", 0),
+        ("1 << 64", 0),
+        ("1 << 63", i64::MIN),
+        ("-1 >> 1", i64::MAX),
+        ("1 << -1", 0),
+        ("8 >> 2", 2),
+        ("8 << -2", 2),
+        ("~5", -6),
+        ("2 + 3 * 4 - 1", 13),
+        ("(2 | 5) & 6 ~ 1", 7),
+        ("math and 1 or 2", 2),
+        ("#'abc'", 3),
+    ] {
+        // As it is, and with operands that the compiler does not know.
+        assert_eq!(verdict(&format!("return {expression}")), value, "{expression}");
+        let digits = regex_digits(expression);
+        assert_eq!(verdict(&format!("local o = p:get()[0] return {digits}")), value, "{digits}");
+    }
+}
+
+/// Each number as a sum with what is not known before.
+fn regex_digits(expression: &str) -> String {
+    let mut text = String::new();
+    let mut digits = expression.chars().peekable();
+    while let Some(c) = digits.next() {
+        if !c.is_ascii_digit() {
+            text.push(c);
+            continue;
+        }
+        let mut number = c.to_string();
+        while let Some(more) = digits.next_if(char::is_ascii_digit) {
+            number.push(more);
+        }
+        text.push_str(&format!("({number} + o - 1)"));
+    }
+    text
+}
+
+#[test]
+fn ways_part_and_meet() {
+    assert_eq!(verdict("local b = p:get() if b[0] == 1 then return 5 else return 6 end"), 5);
+    assert_eq!(
+        verdict("local b, x = p:get() if b[1] > 1 and b[2] < 3 or b[3] ~= 4 then x = 1 end return x or 9"),
+        9
+    );
+    assert_eq!(verdict("local x = p:get()[0] == 1 and 3 or 4 return x"), 3);
+    assert_eq!(verdict("local x if p:get()[0] == 1 then x = 8 end if not x then return 1 end return x"), 8);
+    assert_eq!(
+        verdict("local x if p:get()[0] == 2 then x = 8 end if x == nil then return 1 end return x"),
+        1
+    );
+    assert_eq!(verdict("local a, b = 1, 2 a, b = b, a return a * 10 + b"), 21);
+}
+
+#[test]
+fn loops_end() {
+    assert_eq!(verdict("local s = 0 for i = 0, 3 do s = s + p:get()[i] end return s"), 10);
+    assert_eq!(verdict("local s = 0 for i = 3, 0, -1 do s = s * 10 + p:get()[i] end return s"), 4321);
+    assert_eq!(
+        verdict(
+            "for i = 1, 3 do for j = 1, 3 do if p:get()[j] == 3 then return i * 10 + j end end end return 0"
+        ),
+        12
+    );
+    assert_eq!(
+        verdict("local s = 0 for i = 1, 9 do if i > p:get()[3] then break end s = s + i end return s"),
+        10
+    );
+    assert_eq!(verdict("local x for i = 1, 4 do if x then x = x + i else x = 100 end end return x"), 109);
+    assert_eq!(verdict("local s = 5 for i = 3, 1 do s = 1 end return s"), 5);
+    assert_eq!(
+        verdict("local s = 0 for i = 9223372036854775806, 9223372036854775807 do s = s + 1 end return s"),
+        2
+    );
+}
+
+#[test]
+fn what_is_refused_is_told_with_its_line() {
+    let text = "function process_packet(p)
+        local s = p:get()[0] / 2
+        while s do s = 1.5 end
+        counted = counted + 1
+        return s
+    end";
+    let refusals = compile(text).unwrap_err();
+    let lines: Vec<_> = refusals.iter().map(|refusal| refusal.line).collect();
+    assert_eq!(lines, [2, 3, 4]);
+    assert!(refusals[2].reason.contains("'counted' lasts from packet to packet"), "{refusals:?}");
+}
+
+#[test]
+fn functions_are_followed() {
+    let text = "local function two(a, b) if a == 1 then return b end return a, b end
+        function helper(x) local a, b = two(x, 5) return a + (b or 100) end
+        function process_packet(p) return helper(p:get()[0]) * 1000 + helper(p:get()[1]) end";
+    assert_eq!(outcome(text, &mut [1, 2]), Outcome::Verdict(105_007));
+}
+
+#[test]
+fn parts_of_the_packet_are_read_and_written() {
+    let text = "function process_packet(p)
+        local mac = p:raw(0, 6)
+        mac:set(0xFF)
+        mac:raw(1, 1):set(0)
+        local b = mac:get()
+        b[2] = b[1] + 3
+        return b[0] + #b
+    end";
+    let mut packet = [9; 8];
+    assert_eq!(outcome(text, &mut packet), Outcome::Verdict(0xff + 6));
+    assert_eq!(packet, [0xff, 0, 3, 0xff, 0xff, 0xff, 9, 9]);
+    let outside = "function process_packet(p)\nlocal a = p:raw(2, 4)\nreturn a:get()[3]\nend";
+    assert_eq!(outcome(outside, &mut [0; 5]), Outcome::Failed(Failure::OutsidePacket, 2));
+    assert_eq!(outcome(outside, &mut [3; 6]), Outcome::Verdict(3));
+    let outside = "function process_packet(p)\nreturn p:get()[-1]\nend";
+    assert_eq!(outcome(outside, &mut [0; 5]), Outcome::Failed(Failure::OutsidePacket, 2));
+}

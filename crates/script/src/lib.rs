@@ -1,0 +1,3 @@
+//! Packet scripts.
+mod compile;
+mod syntax;

@@ -1,0 +1,209 @@
+//! What a script says, with its names resolved.
+
+use std::sync::Arc;
+
+/// Which of a chunk's functions; 0 is the chunk itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionId(pub usize);
+
+/// Which of a chunk's local variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LocalId(pub usize);
+
+/// A file.
+#[derive(Clone, Debug)]
+pub struct Chunk {
+    /// The name that messages give it.
+    pub name: Arc<str>,
+    /// All functions, in the order in which they begin; the first is the chunk.
+    pub functions: Vec<Function>,
+    /// All local variables and parameters.
+    pub locals: Vec<Local>,
+}
+
+/// A function.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// As it was declared, for messages: `process_packet`, `Filter:check`, or where it stands if it has no name.
+    pub name: String,
+    /// The line of `function`, and that of its `end`: what Lua says of a function, too.
+    pub lines: (u32, u32),
+    /// Its parameters; with `self`, if it is a method.
+    pub parameters: Vec<LocalId>,
+    /// Whether it takes more than these.
+    pub variadic: bool,
+    /// What it does.
+    pub body: Block,
+}
+
+/// A local variable.
+#[derive(Clone, Debug)]
+pub struct Local {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Whose it is.
+    pub function: FunctionId,
+    /// Where it is declared.
+    pub line: u32,
+    /// Whether something is assigned to it after it was declared.
+    pub assigned: bool,
+}
+
+/// Statements with a scope of their own.
+pub type Block = Vec<Statement>;
+
+/// A statement and the line where it begins.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The line, from 1 on.
+    pub line: u32,
+    /// Which one.
+    pub kind: StatementKind,
+}
+
+/// What a statement may be.
+#[derive(Clone, Debug)]
+pub enum StatementKind {
+    /// `local a, b = …`
+    Local(Vec<LocalId>, Vec<Expression>),
+    /// `a, b.c = …`
+    Assign(Vec<Target>, Vec<Expression>),
+    /// A call whose results are not used.
+    Call(Expression),
+    /// `do … end`
+    Do(Block),
+    /// `if … elseif … else … end`: conditions with what they decide, and the rest.
+    If(Vec<(Expression, Block)>, Block),
+    /// `while … do … end`
+    While(Expression, Block),
+    /// `repeat … until …`; the condition sees the block's variables.
+    Repeat(Block, Expression),
+    /// `for i = from, to, step do … end`
+    For {
+        /// The variable, new in each turn.
+        variable: LocalId,
+        /// Its first value.
+        from: Expression,
+        /// Its last one.
+        to: Expression,
+        /// What is added; 1 if it is not said.
+        step: Option<Expression>,
+        /// What is done.
+        body: Block,
+    },
+    /// `for k, v in … do … end`
+    ForIn(Vec<LocalId>, Vec<Expression>, Block),
+    /// `return …`
+    Return(Vec<Expression>),
+    /// `break`
+    Break,
+    /// `goto name`
+    Goto(Arc<str>),
+    /// `::name::`
+    Label(Arc<str>),
+}
+
+/// What can be assigned to.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// A variable.
+    Variable(Variable),
+    /// `object[key]`, `object.key`
+    Index(Expression, Expression),
+}
+
+/// A name, resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variable {
+    /// A local variable, of this function or of one around it.
+    Local(LocalId),
+    /// A global one.
+    Global(Arc<str>),
+}
+
+/// An expression and the line where it begins.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    /// The line, from 1 on.
+    pub line: u32,
+    /// Which one.
+    pub kind: Box<ExpressionKind>,
+}
+
+/// What an expression may be.
+#[derive(Clone, Debug)]
+pub enum ExpressionKind {
+    /// `nil`
+    Nil,
+    /// `true`, `false`
+    Boolean(bool),
+    /// A number that is an integer (Lua 5.4, 3.1).
+    Integer(i64),
+    /// One that is not.
+    Float(f64),
+    /// Bytes, escapes resolved.
+    String(Arc<[u8]>),
+    /// `...`
+    Rest,
+    /// `function … end`
+    Function(FunctionId),
+    /// A name.
+    Variable(Variable),
+    /// `object[key]`, `object.key`
+    Index(Expression, Expression),
+    /// `function(arguments)`
+    Call(Expression, Vec<Expression>),
+    /// `object:name(arguments)`
+    Method(Expression, Arc<str>, Vec<Expression>),
+    /// An operator before its operand.
+    Unary(Unary, Expression),
+    /// An operator between its operands.
+    Binary(Binary, Expression, Expression),
+    /// `{ … }`: what has a key, and what is counted.
+    Table(Vec<(Expression, Expression)>, Vec<Expression>),
+    /// `( … )`, where it matters: one value of what may be several.
+    One(Expression),
+}
+
+/// Operators with one operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unary {
+    /// `-`
+    Negate,
+    /// `not`
+    Not,
+    /// `#`
+    Length,
+    /// `~`
+    Complement,
+}
+
+/// Operators with two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they say it themselves")]
+pub enum Binary {
+    Add,
+    Subtract,
+    Multiply,
+    /// `/`, always a float.
+    Divide,
+    /// `//`
+    FloorDivide,
+    /// `%`
+    Modulo,
+    Power,
+    Concatenate,
+    ShiftLeft,
+    ShiftRight,
+    BitAnd,
+    BitXor,
+    BitOr,
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    And,
+    Or,
+}
