@@ -116,37 +116,32 @@ fn lives(program: &Program) -> Vec<Life> {
 
 /// Values whose results matter: what has an effect reads them, or what matters does.
 pub(super) fn used(program: &Program) -> Vec<bool> {
-    let mut used = vec![false; program.values()];
-    let mut changed = true;
-    while changed {
-        changed = false;
-        let mut needed = Vec::new();
-        for block in program.blocks.iter().filter(|block| block.end.is_some()) {
-            for instruction in &block.code {
-                needed.push((
-                    instruction.result,
-                    instruction.action.is_pure(),
-                    instruction.action.operands().collect::<Vec<_>>(),
-                ));
-            }
-            if let Some(end) = &block.end {
-                needed.push((Value(0), false, end.conditions().collect()));
-                for target in end.targets() {
-                    let parameters = &program.blocks[target.block.0].parameters;
-                    for (parameter, argument) in parameters.iter().zip(&target.arguments) {
-                        needed.push((*parameter, true, vec![*argument]));
-                    }
-                }
+    // For each value what it is made of.
+    let mut made_of: Vec<Vec<Operand>> = vec![Vec::new(); program.values()];
+    let mut needed: Vec<Operand> = Vec::new();
+    for block in &program.blocks {
+        let Some(end) = &block.end else { continue };
+        for instruction in &block.code {
+            if instruction.action.is_pure() {
+                made_of[instruction.result.0 as usize].extend(instruction.action.operands());
+            } else {
+                needed.extend(instruction.action.operands());
             }
         }
-        for (result, only_if_used, operands) in needed {
-            if !only_if_used || used[result.0 as usize] {
-                for operand in operands {
-                    if let Some(value) = value(operand) {
-                        changed |= !std::mem::replace(&mut used[value.0 as usize], true);
-                    }
-                }
+        needed.extend(end.conditions());
+        for target in end.targets() {
+            let parameters = &program.blocks[target.block.0].parameters;
+            for (parameter, argument) in parameters.iter().zip(&target.arguments) {
+                made_of[parameter.0 as usize].push(*argument);
             }
+        }
+    }
+    let mut used = vec![false; program.values()];
+    while let Some(operand) = needed.pop() {
+        if let Some(value) = value(operand)
+            && !std::mem::replace(&mut used[value.0 as usize], true)
+        {
+            needed.append(&mut made_of[value.0 as usize]);
         }
     }
     used

@@ -55,7 +55,7 @@ fn the_kernel_does_what_the_intermediate_form_says() {
         return eprintln!("skipped: needs root, or CAP_BPF and CAP_NET_ADMIN");
     }
     let cases = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(300);
-    let config = Config { cases, ..Config::default() };
+    let config = Config { cases, max_shrink_iters: 40, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let packets = prop::collection::vec(prop::collection::vec(any::<u8>(), 40..80), 4);
     let outcome = TestRunner::new_with_rng(config, rng).run(&(body(), packets), |(text, packets)| {
