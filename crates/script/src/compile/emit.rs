@@ -24,8 +24,10 @@ pub(crate) struct Results {
 
 /// The eight bytes on the stack through which packets are read and written.
 const BUFFER: i16 = -8;
+/// A zero that the verifier does not know: see [`Emitter::arguments`].
+const ZERO: i16 = -16;
 /// The first of the values on the stack.
-const VALUES: i16 = -16;
+const VALUES: i16 = -24;
 /// In nanoseconds.
 const MILLISECOND: i32 = 1_000_000;
 
@@ -54,6 +56,10 @@ pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, TooMa
     };
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.code.copy(R6, R1);
+    emitter.code.load(Size::Word, R0, R6, context::LEN);
+    emitter.code.load(Size::Word, R1, R6, context::LEN);
+    emitter.code.calculate(bpf::Operation::Subtract, R0, R1);
+    emitter.code.store(Size::Double, R10, ZERO, R0);
     for (number, block) in program.blocks.iter().enumerate() {
         let Some(end) = &block.end else { continue };
         emitter.code.bind(emitter.blocks[number]);
@@ -88,15 +94,7 @@ impl Emitter<'_> {
         }
         match *action {
             Action::Calculate(operation, left, right) => self.calculate(*result, operation, left, right),
-            Action::Compare(condition, left, right) => {
-                let (left, right) = (self.read(left, R1), self.second(right, R2));
-                let holds = self.code.label();
-                self.code.set(R0, 1);
-                self.code.jump_if(left, jump(condition), right, holds);
-                self.code.set(R0, 0);
-                self.code.bind(holds);
-                self.write(*result, R0);
-            }
+            Action::Compare(condition, left, right) => self.compare(*result, condition, left, right),
             Action::Length => {
                 self.code.load(Size::Word, R0, R6, context::LEN);
                 self.write(*result, R0);
@@ -162,6 +160,50 @@ impl Emitter<'_> {
         self.move_to(to, left);
         self.code.calculate(operation, to, right);
         self.write(result, to);
+    }
+
+    /// Without a jump: the verifier follows both ways of one, and with each comparison twice as many.
+    fn compare(&mut self, result: Value, condition: Condition, left: Operand, right: Operand) {
+        self.move_to(R0, left);
+        self.move_to(R1, right);
+        let code = &mut self.code;
+        match condition {
+            Condition::Equal | Condition::NotEqual => {
+                // The top bit of d | -d is set unless d is zero.
+                code.calculate(bpf::Operation::Xor, R0, R1);
+                code.copy(R1, R0);
+                code.negate(R1);
+                code.calculate(bpf::Operation::Or, R0, R1);
+                code.shift_right(R0, 63);
+            }
+            Condition::Less | Condition::LessOrEqual | Condition::Below => {
+                if condition == Condition::LessOrEqual {
+                    // left <= right unless right < left.
+                    code.copy(R2, R0);
+                    code.copy(R0, R1);
+                    code.copy(R1, R2);
+                }
+                if condition != Condition::Below {
+                    code.set_wide(R2, 1 << 63);
+                    code.calculate(bpf::Operation::Xor, R0, R2);
+                    code.calculate(bpf::Operation::Xor, R1, R2);
+                }
+                // The borrow of R0 - R1: (~a & b) | ((~a | b) & (a - b)), its top bit.
+                code.copy(R2, R0);
+                code.calculate(bpf::Operation::Subtract, R2, R1);
+                code.calculate(bpf::Operation::Xor, R0, -1);
+                code.copy(R3, R0);
+                code.calculate(bpf::Operation::Or, R3, R1);
+                code.calculate(bpf::Operation::And, R2, R3);
+                code.calculate(bpf::Operation::And, R0, R1);
+                code.calculate(bpf::Operation::Or, R0, R2);
+                code.shift_right(R0, 63);
+            }
+        }
+        if matches!(condition, Condition::Equal | Condition::LessOrEqual) {
+            code.calculate(bpf::Operation::Xor, R0, 1);
+        }
+        self.write(result, R0);
     }
 
     // The packet
@@ -286,6 +328,9 @@ impl Emitter<'_> {
     }
 
     /// Gives the parameters of a block their values, all at once.
+    ///
+    /// The verifier follows each combination of numbers that it knows, which are twice as many with each place where
+    /// ways meet. So what is a number on one of them is that and a zero that it does not know.
     fn arguments(&mut self, target: &Target) {
         let parameters = &self.program.blocks[target.block.0].parameters;
         let mut moves: Vec<(Place, Operand)> = parameters
@@ -372,6 +417,13 @@ impl Emitter<'_> {
     }
 
     fn move_place(&mut self, to: Place, operand: Operand) {
+        if let Operand::Constant(_) = operand {
+            self.move_to(R0, operand);
+            self.code.load(Size::Double, R4, R10, ZERO);
+            self.code.add(R0, R4);
+            self.store_place(to, R0);
+            return;
+        }
         match to {
             Place::Register(register) => self.move_to(register, operand),
             Place::Stack(_) => {
