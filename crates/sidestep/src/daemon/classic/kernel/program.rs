@@ -168,10 +168,12 @@ impl Code {
         self.code.bind(other);
 
         self.outer_headers();
-        self.adjust_room(ADDED, leave);
-        self.write(0, NEW, i32::from(IPV6) + 8 + 8);
+        // Room for all that is new at once, the next device's link header too.
+        self.change_head(ADDED + LINK_HEADER - self.link);
+        self.code.jump_if(R0, NotEqual, 0, leave);
+        self.write_at(LINK_HEADER, NEW, i32::from(IPV6) + 8 + 8);
         self.count(tables, 0);
-        self.send();
+        self.send_by_interface();
     }
 
     /// Writes IPv6 header, UDP header and the short inner header to the stack.
@@ -329,16 +331,22 @@ impl Code {
         let code = &mut self.code;
         code.jump_if(R0, Equal, 0, leave);
         code.copy(R9, R0);
-        code.call(Helper::KtimeGetCoarseNs);
-        let single = code.label();
+        let [single, alone] = std::array::from_fn(|_| code.label());
         code.load(Word, R1, R6, context::GSO_SIZE);
         code.jump_if(R1, Equal, 0, single);
+        code.call(Helper::KtimeGetCoarseNs);
         code.store(Double, R9, 0, R0);
         code.jump(leave);
         code.bind(single);
+        // Without one for long, nobody has to know the time.
+        code.load(Double, R1, R9, 0);
+        code.jump_if(R1, Equal, 0, alone);
+        code.call(Helper::KtimeGetCoarseNs);
         code.load(Double, R1, R9, 0);
         code.calculate(Operation::Subtract, R0, R1);
         code.jump_if(R0, Less, AFTER_SUPER_PACKET, leave);
+        code.store_value(Double, R9, 0, 0);
+        code.bind(alone);
     }
 
     /// Room behind the IPv6 header, or less of it.
@@ -355,9 +363,14 @@ impl Code {
 
     /// Writes what is on the stack over the packet, at an offset from its IPv6 header.
     pub(super) fn write(&mut self, offset: i16, from: i16, length: i32) {
+        self.write_at(self.link + i32::from(offset), from, length);
+    }
+
+    /// The same, at an offset from the packet's very beginning.
+    fn write_at(&mut self, offset: i32, from: i16, length: i32) {
         let code = &mut self.code;
         code.copy(R1, R6);
-        code.set(R2, self.link + i32::from(offset));
+        code.set(R2, offset);
         code.copy(R3, R10);
         code.add(R3, i32::from(from));
         code.set(R4, length);
@@ -386,22 +399,37 @@ impl Code {
         code.bind(uncounted);
     }
 
-    /// Sends the packet on: to the next hop that the interface's routes have for it, or into this host by the way that it
-    /// would have come from us.
+    /// Sends the packet on, by its interface or into this host by the way that it would have come from us.
     pub(super) fn send(&mut self) {
         const INGRESS: i32 = 1;
-        const NEIGHBOR: i32 = 20;
         let here = self.code.label();
         self.code.load(Word, R1, R8, at::INTERFACE);
         self.code.jump_if(R1, Equal, 0, here);
         if self.link == 0 {
-            let code = &mut self.code;
-            code.copy(R1, R6);
-            code.set(R2, LINK_HEADER);
-            code.set(R3, 0);
-            code.call(Helper::SkbChangeHead);
+            self.change_head(LINK_HEADER);
             self.or_drop();
         }
+        self.send_by_interface();
+        let code = &mut self.code;
+        code.bind(here);
+        code.load(Word, R1, R6, context::INTERFACE);
+        code.set(R2, INGRESS);
+        code.call(Helper::Redirect);
+        code.exit();
+    }
+
+    /// Room in front of all.
+    fn change_head(&mut self, length: i32) {
+        let code = &mut self.code;
+        code.copy(R1, R6);
+        code.set(R2, length);
+        code.set(R3, 0);
+        code.call(Helper::SkbChangeHead);
+    }
+
+    /// Sends the packet, with a link header in front, to the next hop that the interface's routes have for it.
+    fn send_by_interface(&mut self) {
+        const NEIGHBOR: i32 = 20;
         let code = &mut self.code;
         let [lookup, redirect] = std::array::from_fn(|_| code.label());
         code.load(Word, R1, R8, at::NEIGHBOR);
@@ -419,11 +447,6 @@ impl Code {
         code.load(Word, R1, R8, at::INTERFACE);
         code.set(R4, 0);
         code.call(Helper::RedirectNeighbor);
-        code.exit();
-        code.bind(here);
-        code.load(Word, R1, R6, context::INTERFACE);
-        code.set(R2, INGRESS);
-        code.call(Helper::Redirect);
         code.exit();
     }
 
