@@ -7,6 +7,7 @@
 //! options that no kernel knows never reach one.
 
 mod data;
+mod in_place;
 mod kernel;
 mod keys;
 
@@ -171,7 +172,7 @@ struct Thread {
     _crossing: Option<Attachment>,
     path: DataPath,
     kernel: Option<KernelPath>,
-    /// What the node had told of changes when the kernel was last told.
+    /// What the node had told of changes when those who carry packets in its place were last told.
     seen: u64,
     netlink: Netlink,
     poller: Poller,
@@ -196,8 +197,11 @@ impl Thread {
                 self.act(action);
             }
             self.path.write();
-            if let Some(kernel) = self.kernel.as_mut().filter(|_| self.node.changes() != self.seen) {
-                kernel.refresh(&self.node, &mut self.netlink);
+            if self.node.changes() != self.seen {
+                self.path.in_place.refresh(&self.node, self.peers.iter().map(|peer| &peer.stream));
+                if let Some(kernel) = &mut self.kernel {
+                    kernel.refresh(&self.node, &mut self.netlink);
+                }
                 self.seen = self.node.changes();
             }
             let next = self.node.deadline().min(told.after(LOOK_AT_CLOCK));

@@ -16,7 +16,7 @@ use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
 use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
-use wire::{ipv6, protocol, udp};
+use wire::{ipv6, protocol};
 
 use super::data::Traffic;
 use crate::config::{ClassicPeer, KernelUse};
@@ -232,32 +232,15 @@ fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
 }
 
 fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; OUTGOING] {
-    const HOP_LIMIT: u8 = 64;
-    let (source, destination) = (path.source.address, path.destination.address);
-    let header = ipv6::Header {
-        traffic_class: 0,
-        flow_label: 0,
-        payload_length: 0,
-        next_header: protocol::UDP,
-        hop_limit: HOP_LIMIT,
-        source,
-        destination,
-    };
-    let udp = udp::Header {
-        source_port: path.source.source_port(flag),
-        destination_port: path.destination.port,
-        length: 0,
-        checksum: 0,
-    };
+    let headers = classic::packet::headers(path, flag);
     let mut value = [0; OUTGOING];
     way.write(stream, &mut value);
-    put(&mut value, at::HEADERS, &header.to_bytes());
-    put(&mut value, at::HEADERS + ipv6::HEADER_LEN as i16, &udp.to_bytes());
+    put(&mut value, at::HEADERS, &headers);
     // The inner pseudo-header's addresses are gone, the outer ones are there; and of the outer pseudo-header and header
     // what is known.
-    let mut sum = difference(stream.hosts, (source, destination));
+    let mut sum = difference(stream.hosts, (path.source.address, path.destination.address));
     if stream.carry == Carry::Encapsulate {
-        sum += words(&udp.to_bytes()) + words(&u16::from(protocol::UDP).to_be_bytes());
+        sum += words(&headers[ipv6::HEADER_LEN..]) + words(&u16::from(protocol::UDP).to_be_bytes());
     }
     put(&mut value, at::SUM, &sum.to_ne_bytes());
     value
