@@ -114,7 +114,7 @@ impl Outgoing {
         let (start, end) = (packet.start, packet.end);
         let (read, free) = arena.split_at_mut(end);
         let packet = &mut read[start..];
-        if !header.is_gso() && !(is_whole(packet) && packet.len() <= self.mtu) {
+        if !(header.is_gso() || is_whole(packet) && packet.len() <= self.mtu) {
             return None;
         }
         let mut segments = Segmenter::new(header, packet).ok()?;
