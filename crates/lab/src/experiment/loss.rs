@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::bench::results::Entry;
+use crate::command::text;
 use crate::experiment::plan::{name_of, rotation};
 use crate::experiment::run::{Labs, unix_seconds};
 use crate::experiment::scene::{Outcome, Scene, not_understood};
@@ -149,7 +150,7 @@ fn measure(cell: &Cell, labs: &Labs, full: bool) -> Result<Outcome, Error> {
     let scene = Scene { lab: &lab, full, stop: labs.stop };
     let (target, count) = (lab.host(Site::B).to_string(), if full { PUBLISHED } else { SCALED }.to_string());
     let words = ["ping", "-6", "-n", "-q", "-f", "-s", "56", "-W", "3", "-c", &count, &target];
-    let before = Counted::of(&lab)?;
+    let (before, dropped) = (Counted::of(&lab)?, backlog_drops());
     let (mut sent, mut lost, mut max_ms, mut reports) = (0, 0, 0.0_f64, Vec::new());
     let seen = loop {
         let said = scene.run(Node::HostA, &words, "ping", LIMIT)?;
@@ -173,6 +174,12 @@ fn measure(cell: &Cell, labs: &Labs, full: bool) -> Result<Outcome, Error> {
         ));
     }
     let shown = [lab.show(Site::A)?, lab.show(Site::B)?];
+    // Who of the two hosts has seen what, and what this machine's queues between namespaces had no room for.
+    let mut hosts = Vec::new();
+    for site in [Site::A, Site::B] {
+        hosts.push(text(&lab.exec(site.host_node(), ["cat", "/proc/net/snmp6"])?));
+    }
+    let backlog = backlog_drops().saturating_sub(dropped);
     Ok(Outcome::new(
         [
             ("sent", sent as f64),
@@ -180,9 +187,18 @@ fn measure(cell: &Cell, labs: &Labs, full: bool) -> Result<Outcome, Error> {
             ("loss_percent", 100.0 * lost as f64 / sent as f64),
             ("max_ms", max_ms),
             ("rotations", seen as f64),
+            ("backlog_drops", backlog as f64),
         ],
-        json!({ "ping": reports, "show": shown }),
+        json!({ "ping": reports, "show": shown, "hosts": hosts }),
     ))
+}
+
+/// Packets that found a processor's queue full, of all namespaces of this machine: links between namespaces (veth) share
+/// it, so that a flood in another lab can lose packets of this one.
+fn backlog_drops() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/softnet_stat").unwrap_or_default();
+    let dropped = |line: &str| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok();
+    text.lines().filter_map(dropped).sum()
 }
 
 /// What gateway A says.

@@ -157,25 +157,20 @@ fn tasks(settings: &Settings) -> Vec<Task> {
         .filter(|(name, ..)| there(name))
         .map(|(name, _, rotates)| (*name, *rotates))
         .collect();
-    let all = plan::tasks(&Wanted {
+    plan::tasks(&Wanted {
         experiment: settings.experiment,
         topology: settings.topology,
         runs: settings.runs,
         full: settings.full,
         contenders: &taking_part,
         wget: find("wget").is_some(),
-    });
-    all.into_iter().filter(|task| works_in(task.contender, task.topology)).collect()
+    })
 }
 
 /// The contender of a name, rotating at the papers' interval.
 fn contender(name: &str, papers: Option<u32>, full: bool) -> Option<Box<dyn contender::Contender>> {
     let (_, known_as, _) = CONTENDERS.iter().find(|(one, ..)| *one == name)?;
     contender::named(known_as, &rotation(papers, full))
-}
-
-fn works_in(name: &str, topology: Topology) -> bool {
-    contender(name, USUAL, true).is_some_and(|one| one.works_in(topology))
 }
 
 /// Who takes part, and who does not, with the reason.
@@ -208,21 +203,8 @@ fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
             None => entries.push(Entry { name: name.to_owned(), about: one.about() }),
         }
     }
-    let topologies = match (options.topology, options.name) {
-        (Some(only), _) => vec![only],
-        (None, Experiment::All | Experiment::Topologies) => Topology::ALL.to_vec(),
-        (None, _) => vec![Topology::Routed],
-    };
-    for topology in &topologies {
-        for entry in entries.iter().filter(|entry| !works_in(&entry.name, *topology)) {
-            let lab = plan::name_of(*topology);
-            let what = format!("{} in the {lab} lab", entry.name);
-            left_out.push(Absence { what, why: "it cannot work there yet".into() });
-        }
-    }
-    entries.retain(|entry| topologies.iter().any(|topology| works_in(&entry.name, *topology)));
     if entries.is_empty() {
-        return Err(Error::Usage("nobody is left to be measured: see --against and --topology".into()));
+        return Err(Error::Usage("nobody is left to be measured: see --against".into()));
     }
     Ok((entries, left_out))
 }

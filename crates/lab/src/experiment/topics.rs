@@ -512,9 +512,15 @@ fn loss(store: &Store) -> Topic {
                         test: loss::NAME.to_owned(),
                     };
                     let sum = |value: &str| store.values(&place, value).iter().sum::<f64>() as u64;
-                    let (lost, sent, rotations) = (sum("lost"), sum("sent"), sum("rotations"));
-                    let [lost, sent] = [lost, sent].map(thousands);
-                    (rotations > 0).then(|| format!("{lost} of {sent}, {rotations} rotations"))
+                    let rotations = sum("rotations");
+                    let [lost, sent, queues] =
+                        ["lost", "sent", "backlog_drops"].map(|name| thousands(sum(name)));
+                    let excuse = if lost == "0" {
+                        String::new()
+                    } else {
+                        format!("; {queues} by this machine's queues")
+                    };
+                    (rotations > 0).then(|| format!("{lost} of {sent}, {rotations} rotations{excuse}"))
                 })
                 .collect();
             if cells.iter().any(Option::is_some) {
@@ -527,7 +533,7 @@ fn loss(store: &Store) -> Topic {
         std::iter::once("").chain(entries.iter().map(|entry| entry.name.as_str())).collect();
     let tables = if rows.is_empty() { Vec::new() } else { vec![table("Pings lost", "", &header, rows)] };
     Topic {
-        title: "Losses over rotations".into(),
+        title: "Version 2 and the classic profile, routing and transparent gateways".into(),
         about: "Floods from host A to host B, as fast as answers come back, one after the other until there were at least \
                 three rotations. All went through the tunnel, as gateway A's counters tell. The thesis's C version, \
                 rotating every 10 s, lost 0.11 % of 1,000 pings and 0.17 % of a flood of 50,000 on one subnet (figure 5.5)."
