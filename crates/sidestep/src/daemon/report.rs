@@ -96,7 +96,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         drops: BTreeMap::new(),
         rtt_ms: None,
         clock_offset_ms: None,
-        path_mtu: peer.stream.outer_mtu,
+        path_mtu: status.map_or(0, |s| s.stream.outer_mtu),
         handshakes: status.map_or(0, |s| s.stream.keys_adopted),
     }
 }

@@ -68,14 +68,14 @@ impl DataPath {
         queue: tun::Queue,
         offloads: tun::Offloads,
         source: Option<IpAddr>,
-        inner_mtus: &[u16],
+        streams: usize,
     ) -> Self {
         let (tcp, udp) = (offloads >= tun::Offloads::Tcp, offloads >= tun::Offloads::TcpAndUdp);
         DataPath {
             queue,
             own: HashSet::new(),
             source,
-            max_mss: mss::for_ipv6_mtu(inner_mtus.iter().copied().min().unwrap_or(u16::MAX)),
+            max_mss: u16::MAX,
             in_place: InPlace::default(),
             read: Vec::new(),
             packet: Vec::new(),
@@ -83,8 +83,13 @@ impl DataPath {
             arena: Vec::new(),
             used: 0,
             merged: Coalescer::new(Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp }),
-            traffic: vec![Traffic::default(); inner_mtus.len()],
+            traffic: vec![Traffic::default(); streams],
         }
+    }
+
+    /// Inner packets of each stream may have so many bytes.
+    pub(super) fn set_inner_mtus(&mut self, mtus: impl Iterator<Item = u16>) {
+        self.max_mss = mss::for_ipv6_mtu(mtus.min().unwrap_or(u16::MAX));
     }
 
     /// Reads what there is, up to a batch, and writes what becomes of it.

@@ -140,9 +140,10 @@ impl KernelPath {
     ) {
         let (local, remote) = stream.hosts;
         if let Some((path, flag)) = &carried.outgoing
-            && let Some(way) = self.way_to(path.destination.address, netlink)
+            && let Some(mut way) = self.way_to(path.destination.address, netlink)
             && way.interface != 0
         {
+            way.mtu = way.mtu.min(carried.outer_mtu.into());
             outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag));
         }
         if let Some(way) = self.way_to(local, netlink) {
