@@ -19,6 +19,7 @@ mod memory;
 mod priority;
 mod reload;
 mod report;
+mod rewrite;
 mod threads;
 mod transparent;
 mod wait;
