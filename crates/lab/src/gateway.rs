@@ -201,7 +201,7 @@ fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> St
          [tunnel]\nname = \"{tunnel}\"\n{mtu}{threads}\n\
          [[peer]]\nname = \"site-{letter}\"\npublic_key = \"{public}\"\n{preshared}hop_prefix = \"{peer_hop}\"\n\
          allowed_ips = [\"{v6}\", \"{v4}\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\npadding = \"{padding}\"\n\
-         cover = \"{cover}\"\n",
+         cover = \"{cover}\"\ncarry = \"{carry}\"\n",
         private = keys.private[own],
         hop = site.hop_prefix(),
         letter = other.letter(),
@@ -211,6 +211,7 @@ fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> St
         lanes = options.lanes,
         padding = options.padding,
         cover = options.cover,
+        carry = if options.rewrite { "rewrite" } else { "encapsulate" },
     )
 }
 

@@ -19,6 +19,7 @@ pub(crate) struct Sidestep {
     lanes: u8,
     threads: Option<u8>,
     aes: bool,
+    rewrite: bool,
 }
 
 impl Sidestep {
@@ -31,6 +32,7 @@ impl Sidestep {
             lanes: 1,
             threads: None,
             aes: true,
+            rewrite: false,
         }
     }
 
@@ -44,6 +46,7 @@ impl Sidestep {
             Self { lanes: 4, ..one("lanes-4") },
             Self { lanes: 16, ..one("lanes-16") },
             Self { threads: Some(2), lanes: 4, ..one("threads-2") },
+            Self { rewrite: true, ..one("rewrite") },
             Self { rotation: "1s".into(), ..one("rotation-1s") },
             Self { rotation: "1h".into(), ..one("rotation-1h") },
         ]
@@ -56,6 +59,9 @@ impl Contender for Sidestep {
     }
 
     fn about(&self) -> String {
+        if self.rewrite {
+            return format!("addresses replaced in the kernel, not encrypted, rotation {}", self.rotation);
+        }
         let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} packet threads"));
         format!(
             "{}, rotation {}, {} lane{}, padding {}{threads}",
@@ -68,7 +74,8 @@ impl Contender for Sidestep {
     }
 
     fn lab(&self, builder: Builder) -> Builder {
-        let builder = builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes);
+        let builder =
+            builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes).rewrite(self.rewrite);
         match self.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
