@@ -648,7 +648,11 @@ impl Session {
         if owed || due {
             self.send_control(0, &Control::Padding, now, host, outbox);
         }
-        if now >= self.next_round_trip && self.busy(now) {
+        // Of packets with other addresses nothing comes back that proves anything: before one lost answer makes the
+        // session seem silent it is asked for again.
+        let again = self.rewriting.is_some()
+            && self.activity.unanswered().is_some_and(|since| now.since(since) >= ROUND_TRIP_EVERY);
+        if (now >= self.next_round_trip || again) && self.busy(now) {
             self.next_round_trip = now + ROUND_TRIP_EVERY;
             let id = self.new_id();
             let clock = self.clock.at(now);

@@ -170,6 +170,9 @@ impl Rewriter {
         if counted.users == 0 {
             self.free.extend(Some(counted.number).filter(|number| *number != UNCOUNTED));
             self.pairs.remove(&rewrite.inner);
+            if self.pairs.is_empty() {
+                self.ways.clear();
+            }
         }
     }
 

@@ -25,13 +25,15 @@ impl Code {
         self.send();
     }
 
-    /// R9 = where the checksum is behind the IPv6 header.
+    /// R9 = where the checksum is behind the IPv6 header; 0 in ESP, which has none.
     pub(in crate::daemon) fn checksum_place(&mut self, leave: Label) {
         let code = &mut self.code;
         let [udp, tcp, done] = std::array::from_fn(|_| code.label());
+        code.set(R9, 0);
         code.load(Byte, R1, R10, PACKET + NEXT_HEADER);
         code.jump_if(R1, Equal, i32::from(protocol::TCP), tcp);
         code.jump_if(R1, Equal, i32::from(protocol::UDP), udp);
+        code.jump_if(R1, Equal, i32::from(protocol::ESP), done);
         code.jump_if(R1, NotEqual, i32::from(protocol::ICMPV6), leave);
         code.load(Byte, R1, R10, PACKET + IPV6);
         code.jump_if(R1, Less, INFORMATIONAL, leave);
@@ -72,7 +74,8 @@ impl Code {
         self.code.bind(whole);
 
         let code = &mut self.code;
-        let replace = code.label();
+        let [replace, replaced] = std::array::from_fn(|_| code.label());
+        code.jump_if(R9, Equal, 0, replaced);
         code.copy(R1, R6);
         code.copy(R2, R9);
         code.add(R2, self.link + i32::from(IPV6));
@@ -84,6 +87,7 @@ impl Code {
         code.bind(replace);
         code.call(Helper::L4ChecksumReplace);
         code.jump_if(R0, NotEqual, 0, leave);
+        code.bind(replaced);
         self.write(HOP_LIMIT, NEW + HOP_LIMIT, 33);
         self.code.load(Word, R1, R8, at::STREAM);
         self.code.store(Word, R10, NUMBER, R1);

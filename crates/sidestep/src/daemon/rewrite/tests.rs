@@ -94,7 +94,7 @@ fn swapped((one, other): Inner) -> Inner {
 }
 
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {
-    let protocols = prop::sample::select(vec![protocol::TCP, protocol::UDP, protocol::ICMPV6]);
+    let protocols = prop::sample::select(vec![protocol::TCP, protocol::UDP, protocol::ICMPV6, protocol::ESP]);
     (protocols, prop::collection::vec(any::<u8>(), 20..1460)).prop_map(|(next_header, mut bytes)| {
         if next_header == protocol::ICMPV6 {
             bytes[0] |= 0x80; // no error
@@ -198,7 +198,7 @@ fn all_else_stays_as_it_is() {
     error[0] = icmpv6::DESTINATION_UNREACHABLE;
     let mut outgoing = vec![
         packet(swapped(inner), protocol::UDP, 64, 0, &long),
-        packet(inner, protocol::ESP, 64, 0, &long),
+        packet(inner, protocol::AUTHENTICATION, 64, 0, &long),
         packet(inner, protocol::FRAGMENT, 64, 0, &long),
         packet(inner, protocol::DESTINATION_OPTIONS, 64, 0, &long),
         packet(inner, protocol::ICMPV6, 64, 0, &error),
@@ -215,7 +215,7 @@ fn all_else_stays_as_it_is() {
     let incoming = [
         packet(outer, protocol::UDP, 64, 0, &long),
         packet((outer.1, inner.0), protocol::UDP, 64, 0, &long),
-        packet(swapped(outer), protocol::ESP, 64, 0, &long),
+        packet(swapped(outer), protocol::AUTHENTICATION, 64, 0, &long),
         packet(swapped(outer), protocol::ICMPV6, 64, 0, &error),
         packet(swapped(outer), protocol::ICMPV6, 64, 0, &error[..8]),
         packet(swapped(inner), protocol::UDP, 64, 0, &long),
