@@ -138,7 +138,7 @@ impl Rewriting {
         let at = self.epochs.iter().position(|epoch| epoch.number == current);
         for (pair, hosts) in &mut self.pairs {
             let since = self.in_use.zip(hosts.known).map(|(one, other)| one.max(other));
-            if !since.is_some_and(|since| now >= since + MARGIN) {
+            if since.is_none_or(|since| now < since + MARGIN) {
                 stop(pair, hosts, host);
             } else if let Some(at) = at
                 && hosts.sending != Some(current)

@@ -40,12 +40,20 @@ pub(super) struct Rewriter {
     external: Link,
     /// What is heard, by source and destination.
     heard: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
-    /// What is sent: the outer addresses, and what the program was told last, if there is a way.
-    sent: HashMap<Inner, ((Ipv6Addr, Ipv6Addr), Option<[u8; OUTGOING]>)>,
+    /// What is sent.
+    sent: HashMap<Inner, Sent>,
     pairs: HashMap<Inner, Counted>,
     free: Vec<u32>,
     /// How packets leave for addresses that were looked up lately.
     ways: HashMap<Ipv6Addr, Option<Way>>,
+}
+
+/// How packets of a pair are sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    outer: (Ipv6Addr, Ipv6Addr),
+    /// What the program was told. None: there is no way.
+    value: Option<[u8; OUTGOING]>,
 }
 
 /// A pair's number in the table of counters.
@@ -125,9 +133,8 @@ impl Rewriter {
             Action::Hear(rewrite) => self.hear(rewrite, netlink),
             Action::Unhear(rewrite) => self.unhear(&rewrite),
             Action::Replace { inner, outer: Some(outer) } => {
-                let before = self.sent.get(&inner).and_then(|(_, value)| *value);
-                self.sent.insert(inner, (outer, before));
-                self.send(inner, outer, before, netlink);
+                let value = self.sent.get(&inner).and_then(|sent| sent.value);
+                self.send(inner, Sent { outer, value }, netlink);
             }
             Action::Replace { inner, outer: None } => {
                 self.sent.remove(&inner);
@@ -177,38 +184,30 @@ impl Rewriter {
     }
 
     /// Tells the program where a pair's packets go, unless it knows. Without a way they are the tunnel's.
-    fn send(
-        &mut self,
-        inner: Inner,
-        outer: (Ipv6Addr, Ipv6Addr),
-        before: Option<[u8; OUTGOING]>,
-        netlink: &mut Netlink,
-    ) {
+    fn send(&mut self, inner: Inner, Sent { outer, value: before }: Sent, netlink: &mut Netlink) {
         let number = self.pairs.get(&inner).map_or(UNCOUNTED, |counted| counted.number);
         // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
         let (interface, mtu) = (self.external.index, self.external.mtu);
         let outside = self.external.running.then_some(Way { interface, neighbor: None, mtu });
         let way = self.way(outer.1, netlink).or(outside);
         let value = way.map(|way| outgoing_value(inner, outer, number, &way));
-        if value == before {
-            return;
-        }
+        self.sent.insert(inner, Sent { outer, value });
         let key = key(inner.0, inner.1);
         let changed = match &value {
+            value if *value == before => return,
             Some(value) => self.tables.outgoing.set(&key, value),
             None => self.tables.outgoing.remove(&key).map(drop),
         };
         if let Err(error) = changed {
             debug!("{error}");
         }
-        self.sent.insert(inner, (outer, value));
     }
 
     /// Looks again how packets leave. To be called every second: tells which packets crossed since.
     pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<(Inner, Traffic)> {
         self.ways.clear();
-        for (inner, (outer, before)) in self.sent.clone() {
-            self.send(inner, outer, before, netlink);
+        for (inner, sent) in self.sent.clone() {
+            self.send(inner, sent, netlink);
         }
         for (key, (rewrite, before)) in std::mem::take(&mut self.heard) {
             let number = self.pairs.get(&rewrite.inner).map_or(UNCOUNTED, |counted| counted.number);

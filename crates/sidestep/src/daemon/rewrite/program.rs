@@ -61,11 +61,11 @@ pub(super) fn incoming(tables: &Tables, link: u8, tun: u32) -> Assembler {
     code.code.load(Byte, R1, R10, PACKET + HOP_LIMIT);
     code.replace(tables, at::ADDRESSES, at::DIFFERENCE, 16, leave);
     code.sum_stays(at::DIFFERENCE);
-    code.to_stack(tun);
+    code.hand_to_stack(tun);
 
     code.code.bind(error);
     code.error(tables, leave);
-    code.to_stack(tun);
+    code.hand_to_stack(tun);
     code.code.bind(leave);
     code.code.exit_with(verdict::NEXT);
     code.code
@@ -122,7 +122,7 @@ impl Code {
     }
 
     /// Hands the packet to the stack.
-    fn to_stack(&mut self, tun: u32) {
+    fn hand_to_stack(&mut self, tun: u32) {
         const INGRESS: i32 = 1;
         let code = &mut self.code;
         code.set(R1, tun as i32);
