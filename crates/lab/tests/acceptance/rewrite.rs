@@ -43,10 +43,10 @@ fn ping_whole(lab: &Lab, count: &str) -> String {
 
 #[test]
 fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
-    for (prefix, topology, arguments) in [
-        ("ac-wr", Topology::Routed, &[][..]),
-        ("ac-ws", Topology::Switched, &[]),
-        ("ac-wc", Topology::Routed, &["--test-without", "tcx"]),
+    for (prefix, topology, arguments, count) in [
+        ("ac-wr", Topology::Routed, &[][..], 50_000),
+        ("ac-ws", Topology::Switched, &[], 50_000),
+        ("ac-wc", Topology::Routed, &["--test-without", "tcx"], 10_000),
     ] {
         let Some(lab) = up(prefix, topology, arguments) else { return };
         // The largest from the start, when nothing is known of the pair yet.
@@ -55,15 +55,16 @@ fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
         wait_rewritten(&lab);
         let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
         let before = [Site::A, Site::B].map(|site| rewritten(&lab, site));
-        let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
+        let options = PingOptions { count, interval: None, ..PingOptions::default() };
         let pings = Pings::start(&lab, options).expect("pings");
         let pings = pings.finish(Duration::from_secs(120)).expect("a summary");
+        let count = u64::from(count);
         eprintln!("{topology:?}: {pings:?}");
-        assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (50_000, 50_000, 0, 0));
+        assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (count, count, 0, 0));
         let text = ping_whole(&lab, "20");
         assert!(text.contains(" 0% packet loss"), "{text}");
         for from in [Site::A, Site::B] {
-            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
+            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 1, ..TcpOptions::default() });
             let report = report.expect("a transfer");
             eprintln!("{topology:?}, from {from:?}: {report:?}");
             assert!(report.bits_per_second > 1e7, "{report:?}");
@@ -76,11 +77,11 @@ fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
             assert_eq!(shown, 0, "{host} in {shown} of {} packets", packets.len());
             assert!(packets.iter().all(|packet| packet.source != host && packet.destination != host));
         }
-        assert!(packets.len() > 100_000, "{} packets", packets.len());
+        assert!(packets.len() as u64 > 2 * count, "{} packets", packets.len());
         // What is told is up to a second old.
         std::thread::sleep(Duration::from_millis(1_500));
         for (site, before) in [Site::A, Site::B].into_iter().zip(before) {
-            assert!(rewritten(&lab, site) - before >= 50_000, "{}", scene::peer(&lab, site));
+            assert!(rewritten(&lab, site) - before >= count, "{}", scene::peer(&lab, site));
             assert_eq!(scene::peer(&lab, site)["carry"], "rewrite");
         }
     }

@@ -434,7 +434,10 @@ impl Kernel {
                 && let Some(rewriter) = &mut self.rewriter
             {
                 refreshed = Instant::now();
-                tell(Outcome::Crossed(rewriter.refresh(&mut self.netlink)));
+                let crossed = rewriter.refresh(&mut self.netlink);
+                if !crossed.is_empty() {
+                    tell(Outcome::Crossed(crossed));
+                }
             }
             self.warm_peers();
             self.look_for_routers(tell);
