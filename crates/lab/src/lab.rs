@@ -34,6 +34,7 @@ pub struct Builder {
     pub(crate) threads: Option<u8>,
     pub(crate) padding: String,
     pub(crate) cover: String,
+    pub(crate) rewrite: bool,
     pub(crate) preshared: bool,
     pub(crate) tunnel: bool,
     pub(crate) tunnel_mtu: Option<u16>,
@@ -103,6 +104,13 @@ impl Builder {
     /// Cover packets per second, as in the configuration file. Default none.
     pub fn cover(mut self, cover: &str) -> Self {
         cover.clone_into(&mut self.cover);
+        self
+    }
+
+    /// Packets travel with replaced addresses and nothing else, instead of inside others.
+    #[must_use]
+    pub fn rewrite(mut self, rewrite: bool) -> Self {
+        self.rewrite = rewrite;
         self
     }
 
@@ -251,6 +259,7 @@ impl Lab {
             threads: None,
             padding: "none".into(),
             cover: "0".into(),
+            rewrite: false,
             preshared: false,
             tunnel: true,
             tunnel_mtu: None,

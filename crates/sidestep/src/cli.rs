@@ -194,6 +194,8 @@ pub enum Feature {
     SkLookup,
     /// Links that attach BPF programs to interfaces: the queueing discipline clsact has to do.
     Tcx,
+    /// Programs that replace addresses.
+    Rewriting,
     /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
     Aes,
 }

@@ -8,7 +8,7 @@
 
 mod data;
 mod in_place;
-mod kernel;
+pub(in crate::daemon) mod kernel;
 mod keys;
 
 use std::net::{IpAddr, Ipv6Addr};

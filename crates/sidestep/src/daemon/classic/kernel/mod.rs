@@ -1,7 +1,7 @@
 //! Packets of unencrypted streams, carried in the kernel (docs/classic.md section 17): what a program at the device needs
 //! to know is kept as the node has it.
 
-mod program;
+pub(in crate::daemon) mod program;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -219,13 +219,13 @@ impl Way {
 }
 
 /// Address family of `struct bpf_redir_neigh`.
-const AF_INET6: u32 = 10;
+pub(in crate::daemon) const AF_INET6: u32 = 10;
 
-fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
+pub(in crate::daemon) fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
     value[at as usize..][..bytes.len()].copy_from_slice(bytes);
 }
 
-fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
+pub(in crate::daemon) fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
     let mut key = [0; KEY];
     put(&mut key, 0, &source.octets());
     put(&mut key, 16, &destination.octets());
@@ -260,7 +260,7 @@ fn incoming_value(stream: &Stream, way: &Way, path: &Path) -> [u8; INCOMING] {
 }
 
 /// What to add to a sum, for other addresses in place of these.
-fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -> u32 {
+pub(in crate::daemon) fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -> u32 {
     words(&key(from.0, from.1).map(|byte| !byte)) + words(&key(to.0, to.1))
 }
 

@@ -181,7 +181,9 @@ fn replaced_addresses_leave_errors_and_the_key_exchange_to_the_daemon() {
     for packet in [error, empty, from_peer, options] {
         assert_eq!(scene.run(&packet), (verdict::NEXT, packet.clone()), "{packet:02x?}");
     }
-    // The beginning of a connection has nothing to be told.
+    // What has no checksum is taken, too; and the beginning of a connection has nothing to be told.
+    let esp = scene.inner(0, protocol::ESP, first, &[5; 40]);
+    assert_eq!(scene.run(&esp), (verdict::REDIRECT, scene.outer(0, &esp)));
     let mut syn = [5; 40];
     syn[13] = 2;
     assert_eq!(scene.run(&scene.inner(0, protocol::TCP, first, &syn)).0, verdict::REDIRECT);
