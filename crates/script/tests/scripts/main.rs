@@ -1,0 +1,4 @@
+//! Scripts over packets, as a program that carries packets would run them.
+
+mod host;
+mod listings;
