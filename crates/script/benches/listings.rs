@@ -34,7 +34,7 @@ impl Host for NoHost {
 
 fn packet() -> Packet {
     let mut bytes = vec![0x45, 0, 0, 40, 0, 0, 0, 0, 64, 6, 0, 0, 192, 168, 0, 2, 192, 0, 2, 1];
-    bytes.extend([0; 20]);
+    bytes.extend([3, 232, 0, 80, 0, 0, 0, 1, 0, 0, 0, 2, 0x50, 0x10, 16, 0, 0, 0, 0, 0]);
     Packet::of_ip(&bytes, TransportChecksum::Complete)
 }
 

@@ -139,11 +139,7 @@ impl Layout {
             let field = transport.checksum;
             let none = transport.protocol == protocol::UDP && bytes[field..field + 2] == [0, 0];
             if !none && (end <= field || field + 2 <= at) {
-                let form = match (form, transport.protocol) {
-                    (TransportChecksum::Partial, _) => Form::Sum,
-                    (TransportChecksum::Complete, protocol::UDP) => Form::Udp,
-                    (TransportChecksum::Complete, _) => Form::Complement,
-                };
+                let form = Form::of(form, transport.protocol);
                 if transport.has_pseudo_header() {
                     let (from, mut to) = self.addresses();
                     if !transport.final_destination {
@@ -199,6 +195,14 @@ enum Form {
 }
 
 impl Form {
+    const fn of(checksum: TransportChecksum, number: u8) -> Self {
+        match (checksum, number) {
+            (TransportChecksum::Partial, _) => Self::Sum,
+            (TransportChecksum::Complete, protocol::UDP) => Self::Udp,
+            (TransportChecksum::Complete, _) => Self::Complement,
+        }
+    }
+
     fn replace(self, bytes: &mut [u8], field: usize, old: Sum, new: Sum) {
         let before = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
         let after = match self {
@@ -248,7 +252,7 @@ pub fn resize(
     Ok(())
 }
 
-/// Sets lengths and checksums for [`resize`], before the octets move.
+/// Sets lengths and checksums for [`resize`], before the octets move. Nothing is written if it cannot be done.
 fn resize_ip(
     bytes: &mut [u8],
     layout: &Layout,
@@ -256,73 +260,74 @@ fn resize_ip(
     count: isize,
     form: TransportChecksum,
 ) -> Result<(), ResizeError> {
-    let field = layout.network + if layout.version == 4 { 2 } else { 4 };
-    let length = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
-    if length != 0 {
-        let new = changed(length, count)?;
-        // Not yet the transport checksum: what its sum takes in, follows below.
-        let network_only = Layout { transport: None, ..*layout };
-        network_only.write(bytes, field, &new.to_be_bytes(), form);
-    }
-    let Some(transport) = layout.transport else {
-        return Ok(());
-    };
-    let header = match transport.protocol {
-        protocol::TCP => tcp::HEADER_LEN,
-        protocol::UDP => udp::HEADER_LEN,
-        _ => 4,
-    };
-    let header_end = transport.start + header;
-    if at <= transport.start {
-        let removed_to = at + if count < 0 { count.unsigned_abs() } else { 0 };
-        return if removed_to <= transport.start {
-            Ok(())
-        } else {
-            Err(ResizeError::Header { end: header_end })
+    let ip_field = layout.network + if layout.version == 4 { 2 } else { 4 };
+    let ip_length = changed(bytes, ip_field, count)?;
+    if let Some(transport) = layout.transport {
+        let header = match transport.protocol {
+            protocol::TCP => tcp::HEADER_LEN,
+            protocol::UDP => udp::HEADER_LEN,
+            _ => 4,
         };
-    }
-    if at < header_end {
-        return Err(ResizeError::Header { end: header_end });
-    }
-    let is_udp = transport.protocol == protocol::UDP;
-    let none = is_udp && bytes[transport.checksum..transport.checksum + 2] == [0, 0];
-    let form = match (form, is_udp) {
-        (TransportChecksum::Partial, _) => Form::Sum,
-        (TransportChecksum::Complete, true) => Form::Udp,
-        (TransportChecksum::Complete, false) => Form::Complement,
-    };
-    let before = layout.end - transport.start;
-    let after = before.checked_add_signed(count).ok_or(ResizeError::TooLong)?;
-    if transport.has_pseudo_header() && !none {
-        form.replace(bytes, transport.checksum, Sum::dword(before as u32), Sum::dword(after as u32));
-    }
-    if is_udp {
-        let field = transport.start + 4;
-        let old = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
-        if old != 0 {
-            let new = changed(old, count)?;
-            if !none && form != Form::Sum {
-                form.replace(bytes, transport.checksum, Sum::word(old), Sum::word(new));
-            }
-            bytes[field..field + 2].copy_from_slice(&new.to_be_bytes());
+        let end = transport.start + header;
+        let removed_to = if count < 0 { at + count.unsigned_abs() } else { at };
+        if removed_to > transport.start && at < end {
+            return Err(ResizeError::Header { end });
+        }
+        if at > transport.start {
+            resize_transport(bytes, layout, &transport, at, count, form)?;
         }
     }
-    if count < 0 && !none && form != Form::Sum {
-        let removed = &bytes[at..at + count.unsigned_abs()];
-        let sum = aligned(removed, (at - transport.start) % 2 == 1);
-        form.replace(bytes, transport.checksum, sum, Sum::default());
+    if let Some(length) = ip_length {
+        // Not the transport checksum: it has followed above.
+        let network_only = Layout { transport: None, ..*layout };
+        network_only.write(bytes, ip_field, &length.to_be_bytes(), form);
     }
     Ok(())
 }
 
-/// Computes every checksum of the IP packet anew, as for one that a script has made.
+/// Sets the transport's length and checksum for octets that come or go within its payload.
+fn resize_transport(
+    bytes: &mut [u8],
+    layout: &Layout,
+    transport: &Transport,
+    at: usize,
+    count: isize,
+    form: TransportChecksum,
+) -> Result<(), ResizeError> {
+    let is_udp = transport.protocol == protocol::UDP;
+    let udp_length = if is_udp { changed(bytes, transport.start + 4, count)? } else { None };
+    let before = layout.end - transport.start;
+    let after = before.checked_add_signed(count).ok_or(ResizeError::TooLong)?;
+
+    let field = transport.checksum;
+    let none = is_udp && bytes[field..field + 2] == [0, 0];
+    let form = Form::of(form, transport.protocol);
+    if transport.has_pseudo_header() && !none {
+        form.replace(bytes, field, Sum::dword(before as u32), Sum::dword(after as u32));
+    }
+    if let Some(length) = udp_length {
+        let at = transport.start + 4;
+        if !none && form != Form::Sum {
+            form.replace(bytes, field, Sum::of(&bytes[at..at + 2]), Sum::word(length));
+        }
+        bytes[at..at + 2].copy_from_slice(&length.to_be_bytes());
+    }
+    if count < 0 && !none && form != Form::Sum {
+        let removed = aligned(&bytes[at..at + count.unsigned_abs()], (at - transport.start) % 2 == 1);
+        form.replace(bytes, field, removed, Sum::default());
+    }
+    Ok(())
+}
+
+/// Computes every checksum of the IP packet anew, as for one that a script has made. That of a transport header behind a
+/// routing header with segments left stays as it is.
 pub fn complete(bytes: &mut [u8], layout: &Layout) {
     if layout.version == 4 {
         bytes[layout.network + 10..layout.network + 12].fill(0);
         let sum = Sum::of(&bytes[layout.network..layout.header_end]);
         bytes[layout.network + 10..layout.network + 12].copy_from_slice(&sum.checksum().to_be_bytes());
     }
-    let Some(transport) = layout.transport else {
+    let Some(transport) = layout.transport.filter(|transport| transport.final_destination) else {
         return;
     };
     bytes[transport.checksum..transport.checksum + 2].fill(0);
@@ -369,11 +374,14 @@ pub enum ResizeError {
     TooLong,
 }
 
-fn changed(length: u16, count: isize) -> Result<u16, ResizeError> {
-    usize::from(length)
-        .checked_add_signed(count)
-        .and_then(|length| u16::try_from(length).ok())
-        .ok_or(ResizeError::TooLong)
+/// What a length field becomes; none where it says nothing, as in packets that are too large for it.
+fn changed(bytes: &[u8], field: usize, count: isize) -> Result<Option<u16>, ResizeError> {
+    let length = u16::from_be_bytes([bytes[field], bytes[field + 1]]);
+    if length == 0 {
+        return Ok(None);
+    }
+    let changed = usize::from(length).checked_add_signed(count).and_then(|length| u16::try_from(length).ok());
+    changed.map(Some).ok_or(ResizeError::TooLong)
 }
 
 fn transport(number: u8, start: usize, end: usize, icmp: u8, final_destination: bool) -> Option<Transport> {

@@ -17,6 +17,11 @@ local function byte_array(handle, store)
   return setmetatable({ handle = handle, store = store }, ByteArray)
 end
 
+-- Where it is. Its entries are read raw: an index that is not there is an octet.
+local function place(array)
+  return rawget(array, "handle"), rawget(array, "store")
+end
+
 local function is_byte_array(value)
   return type(value) == "table" and getmetatable(value) == ByteArray
 end
@@ -24,7 +29,7 @@ end
 -- The octets of a byte array, a view, or a string.
 local function octets(value)
   if type(value) == "string" then return value end
-  if is_byte_array(value) then return native.octets(value.handle, value.store) end
+  if is_byte_array(value) then return native.octets(place(value)) end
   if type(value) == "table" and type(rawget(value, 1)) == "number" then return native.octets(value[1], value[2]) end
   error("a byte array, a view or a string is wanted, not a " .. type(value), 3)
 end
@@ -38,11 +43,11 @@ function ByteArray.__newindex(array, index, value)
 end
 
 function ByteArray.__len(array)
-  return native.length(array.handle, array.store)
+  return native.length(place(array))
 end
 
 function ByteArray.__tostring(array)
-  return native.octets(array.handle, array.store)
+  return native.octets(place(array))
 end
 
 function ByteArray.__eq(one, other)
@@ -260,10 +265,11 @@ end
 
 function bytes.to_packet(array, protocol)
   local class = class_of(protocol)
-  local handle = native.cast(array.handle, array.store, class.id)
+  local whole, store = place(array)
+  local handle = native.cast(whole, store, class.id)
   if not handle then return nil end
-  local made = setmetatable({ handle, array.store }, class)
-  if class.changes then native.change(handle, array.store, class.changes(array)) end
+  local made = setmetatable({ handle, store }, class)
+  if class.changes then native.change(handle, store, class.changes(array)) end
   return made
 end
 

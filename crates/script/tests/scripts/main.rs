@@ -2,3 +2,4 @@
 
 mod host;
 mod listings;
+mod views;
