@@ -347,6 +347,17 @@ pub fn transport_sum(bytes: &[u8], layout: &Layout, transport: &Transport) -> Su
     sum
 }
 
+/// Whether all checksums of a frame are right: those that we keep. A UDP checksum of zero is none.
+pub fn are_right(frame: &[u8]) -> bool {
+    let Some(layout) = Layout::of_frame(frame) else { return true };
+    let header = layout.version == 6 || Sum::of(&frame[layout.network..layout.header_end]).is_valid();
+    let transport = layout.transport.is_none_or(|transport| {
+        let none = transport.protocol == protocol::UDP && frame[transport.checksum..][..2] == [0, 0];
+        none || !transport.final_destination || transport_sum(frame, &layout, &transport).is_valid()
+    });
+    header && transport
+}
+
 /// Why a packet cannot grow or shrink there.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResizeError {

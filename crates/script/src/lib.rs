@@ -33,6 +33,8 @@
 //! | [`tables`] | hash tables with limit and expiry, sets of prefixes |
 //! | [`host`] | the world outside, as a trait |
 //! | [`vm`] | Lua states, rules, deferred work |
+//! | [`testing`] | tests that scripts carry |
+//! | [`pcap`] | captures, for these tests |
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +42,9 @@ pub mod checksum;
 pub mod host;
 pub mod kind;
 pub mod packet;
+pub mod pcap;
 pub mod protocol;
 pub mod store;
 pub mod tables;
+pub mod testing;
 pub mod vm;

@@ -4,6 +4,7 @@ mod library;
 mod natives;
 mod state;
 mod tables;
+mod testing;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -227,8 +228,12 @@ impl Machine {
         };
         match result {
             Ok(verdict) => (verdict, None),
-            Err(error) => {
+            Err(mut error) => {
                 rule.counters.failures += 1;
+                if error.kind == ErrorKind::Memory {
+                    // Lua has no memory left to say where.
+                    error.message.insert_str(0, &format!("{}: ", rule.script.path));
+                }
                 (rule.script.failure, Some(error))
             }
         }
@@ -266,15 +271,7 @@ impl Machine {
         let Some(state) = self.states.get(&job.state).and_then(|loaded| loaded.deferred.as_ref()) else {
             return Ok(());
         };
-        let function = state.function(&job.function).ok_or_else(|| ScriptError {
-            kind: ErrorKind::Runtime,
-            message: format!("nf.schedule: there is no function {}", job.function),
-            traceback: String::new(),
-        })?;
-        let text = |octets: Option<Vec<u8>>| octets.map(|octets| state.lua.create_string(octets)).transpose();
-        let (octets, protocol) = job.packet.unzip();
-        let arguments = || Ok((job.id, text(octets)?, protocol, text(job.origin)?));
-        state.deferred(&function, arguments().map_err(|error| state.error(&error))?)
+        run_job(state, job)
     }
 
     /// The protocols that the scripts of a state know.
@@ -296,6 +293,19 @@ impl Machine {
         }
         Ok(state)
     }
+}
+
+/// Does deferred work in its state.
+fn run_job(state: &State, job: Job) -> Result<(), ScriptError> {
+    let function = state.function(&job.function).ok_or_else(|| ScriptError {
+        kind: ErrorKind::Runtime,
+        message: format!("nf.schedule: there is no function {}", job.function),
+        traceback: String::new(),
+    })?;
+    let text = |octets: Option<Vec<u8>>| octets.map(|octets| state.lua.create_string(octets)).transpose();
+    let (octets, protocol) = job.packet.unzip();
+    let arguments = || Ok((job.id, text(octets)?, protocol, text(job.origin)?));
+    state.deferred(&function, arguments().map_err(|error| state.error(&error))?)
 }
 
 /// The built-in protocols, as every script finds them.

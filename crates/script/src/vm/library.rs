@@ -134,6 +134,9 @@ fn require(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
         if !known.is_nil() {
             return Ok(known);
         }
+        if let Some(module) = core.preloaded(&name) {
+            return Ok(Value::Table(module));
+        }
         if !is_module_name(&name) {
             return Err(fail(
                 lua,

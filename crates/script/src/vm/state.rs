@@ -71,12 +71,16 @@ pub(crate) struct Core {
     /// Octets in byte arrays, which Lua does not count.
     pub(crate) byte_arrays: Rc<Cell<usize>>,
     pub(crate) limits: Limits,
+    /// Modules that `require` gives without asking the host.
+    preloaded: RefCell<Vec<(&'static str, Table)>>,
 }
 
 /// A Lua state with everything that scripts may use.
 pub(crate) struct State {
     pub(crate) lua: Lua,
     pub(crate) core: Rc<Core>,
+    /// What runtime.lua gives to Rust.
+    pub(crate) entry: Table,
     enter_packet: Function,
     enter_deferred: Function,
 }
@@ -101,6 +105,7 @@ impl State {
                 exhausted: Cell::new(false),
                 byte_arrays: Rc::default(),
                 limits,
+                preloaded: RefCell::default(),
             });
             let natives = natives::make(&lua, &core)?;
             confine(&lua, &core)?;
@@ -115,11 +120,11 @@ impl State {
             }
             let (enter_packet, enter_deferred) = (entry.get("packet")?, entry.get("deferred")?);
             let watched = Rc::clone(&core);
-            lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |_, _| {
-                watched.look().map(|()| VmState::Continue)
+            lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
+                watched.look(lua).map(|()| VmState::Continue)
             })?;
             lua.set_memory_limit(lua.used_memory() + limits.memory)?;
-            Ok(Self { lua, core, enter_packet, enter_deferred })
+            Ok(Self { lua, core, entry, enter_packet, enter_deferred })
         };
         make().map_err(|error| ScriptError::from_lua(&error))
     }
@@ -164,23 +169,35 @@ impl State {
 }
 
 impl Core {
+    /// Has `require` give this table.
+    pub(crate) fn preload(&self, name: &'static str, module: Table) {
+        self.preloaded.borrow_mut().push((name, module));
+    }
+
+    /// A module that was given so.
+    pub(crate) fn preloaded(&self, name: &str) -> Option<Table> {
+        let modules = self.preloaded.borrow();
+        modules.iter().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
+    }
+
     pub(crate) fn renew_budget(&self) {
         self.instructions_left.set(self.limits.instructions);
         self.exhausted.set(false);
     }
 
     /// Takes a step off the budget. Once it is used up, every further step fails too.
-    fn look(&self) -> mlua::Result<()> {
+    fn look(&self, lua: &Lua) -> mlua::Result<()> {
         let left = self.instructions_left.get().saturating_sub(u64::from(INSTRUCTIONS_PER_LOOK));
         self.instructions_left.set(left);
         if left > 0 {
             return Ok(());
         }
         self.exhausted.set(true);
-        Err(mlua::Error::runtime(format!(
-            "used up its {} instructions (is there a loop without an end?)",
-            self.limits.instructions
-        )))
+        let all = self.limits.instructions;
+        // An error of a hook has no traceback of its own.
+        let trace = lua.traceback(None, 0)?.to_string_lossy();
+        let what = format_args!("used up its {all} instructions (is there a loop without an end?)\n{trace}");
+        Err(fail(lua, what))
     }
 }
 
@@ -197,7 +214,7 @@ fn confine(lua: &Lua, core: &Rc<Core>) -> mlua::Result<()> {
     };
     let message = lua.create_function(|_, error: Value| {
         Ok(match error {
-            Value::Error(error) => root(&error).to_string(),
+            Value::Error(error) => text(&error),
             other => other.to_string()?,
         })
     })?;
@@ -207,7 +224,7 @@ fn confine(lua: &Lua, core: &Rc<Core>) -> mlua::Result<()> {
 impl ScriptError {
     /// What went wrong, without the frames of our own.
     pub(crate) fn from_lua(error: &mlua::Error) -> Self {
-        let mut text = root(error).to_string();
+        let mut text = text(error);
         let mut traceback = match error {
             mlua::Error::CallbackError { traceback, .. } => traceback.clone(),
             _ => String::new(),
@@ -223,11 +240,6 @@ impl ScriptError {
             mlua::Error::MemoryError(_) => ErrorKind::Memory,
             _ => ErrorKind::Runtime,
         };
-        let text = ["runtime error: ", "syntax error: ", "memory error: "]
-            .iter()
-            .find_map(|prefix| text.strip_prefix(prefix))
-            .unwrap_or(&text)
-            .to_owned();
         let frames: Vec<_> = traceback
             .lines()
             .map(str::trim)
@@ -250,6 +262,13 @@ impl ScriptError {
     }
 }
 
+/// What an error says, without mlua's word for its kind.
+fn text(error: &mlua::Error) -> String {
+    let text = root(error).to_string();
+    let prefixes = ["runtime error: ", "syntax error: ", "memory error: "];
+    prefixes.iter().find_map(|prefix| text.strip_prefix(prefix)).unwrap_or(&text).to_owned()
+}
+
 fn root(error: &mlua::Error) -> &mlua::Error {
     match error {
         mlua::Error::CallbackError { cause, .. } => root(cause),
@@ -260,7 +279,7 @@ fn root(error: &mlua::Error) -> &mlua::Error {
 
 /// An error of a function of ours, with the place in the script that called it.
 pub(crate) fn fail(lua: &Lua, error: impl std::fmt::Display) -> mlua::Error {
-    let place = (1..20).find_map(|level| {
+    let place = (0..20).find_map(|level| {
         lua.inspect_stack(level, |frame| {
             let source = frame.source();
             let name = source.short_src.as_deref()?;
