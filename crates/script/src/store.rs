@@ -648,7 +648,7 @@ impl Given<'_> {
 
 impl Region {
     fn octets(self) -> Result<(usize, usize), AccessError> {
-        if self.start % 8 != 0 || self.length % 8 != 0 {
+        if !self.start.is_multiple_of(8) || !self.length.is_multiple_of(8) {
             return Err(AccessError::Bits { offset: self.start, length: self.length });
         }
         Ok((self.start / 8, (self.start + self.length) / 8))

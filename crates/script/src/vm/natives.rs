@@ -30,7 +30,7 @@ impl Drop for Octets {
 
 impl Octets {
     /// Makes a byte array, if the state may have that much.
-    pub(crate) fn new(lua: &Lua, core: &Core, bytes: Vec<u8>) -> mlua::Result<(AnyUserData, i64)> {
+    pub(crate) fn of_bytes(lua: &Lua, core: &Core, bytes: Vec<u8>) -> mlua::Result<(AnyUserData, i64)> {
         let (store, whole) = Store::of_bytes(bytes);
         Self::of_store(lua, core, store, whole)
     }
@@ -178,7 +178,7 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
                 return Err(fail(lua, what));
             }
         };
-        Octets::new(lua, &core, bytes)
+        Octets::of_bytes(lua, &core, bytes)
     });
     native!("declare", |core, lua, table: Table| {
         let mut protocols = core.protocols.borrow_mut();
