@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config};
 use crate::control::{self, Request};
-use crate::{daemon, import_classic, keys, manual, plan, rendezvous, show};
+use crate::{daemon, import_classic, keys, manual, plan, rendezvous, script, show};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -113,6 +113,8 @@ enum Command {
         /// Pairs of hosts and their session keys
         profiles: PathBuf,
     },
+    #[command(subcommand)]
+    Script(script::ScriptCommand),
     #[command(subcommand)]
     Lab(Box<lab::cli::LabCommand>),
     /// Write a script that completes this command line
@@ -292,6 +294,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
+        }
+        Command::Script(command) => {
+            let good = command.run(&mut io::stdout().lock())?;
+            return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Lab(command) => {
             let program = std::env::current_exe()
