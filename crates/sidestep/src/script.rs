@@ -14,6 +14,7 @@ use script::vm::ScriptError;
 ///
 /// They run in tests alone so far: no hook of the kernel calls them yet.
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  sidestep script check nat.lua\n  sidestep script test nat.lua")]
 pub(crate) enum ScriptCommand {
     /// Run the tests that scripts carry, functions named test_*
     ///
