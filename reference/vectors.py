@@ -80,21 +80,35 @@ def reserved(identifier):
     )
 
 
-def derive(key, prefix, epoch, lane):
+def retried(key, prefix, message):
     prefix = ipaddress.IPv6Network(prefix)
     mask = int(prefix.hostmask)
     for retry in range(256):
-        out = hmac_sha256(key, b"endpoint" + u64(epoch) + bytes([lane, retry]))
+        out = hmac_sha256(key, message + bytes([retry]))
         host = int.from_bytes(out[:16], "big") & mask
         address = int(prefix.network_address) | host
         if host not in (0, mask) and not reserved(address % 2**64):
             break
+    return str(ipaddress.IPv6Address(address)), out
+
+
+def derive(key, prefix, epoch, lane):
+    address, out = retried(key, prefix, b"endpoint" + u64(epoch) + bytes([lane]))
     port = 1024 + int.from_bytes(out[16:24], "big") % 64512
-    return {"address": str(ipaddress.IPv6Address(address)), "port": port}
+    return {"address": address, "port": port}
 
 
 def endpoint(given):
     return derive(unhex(given["address_key"]), given["prefix"], given["epoch"], given["lane"])
+
+
+# "Replaced addresses"
+
+
+def rewrite(given):
+    hosts = b"".join(ipaddress.IPv6Address(given[name]).packed for name in ("host_l", "host_h"))
+    message = b"rewrite" + u64(given["epoch"]) + hosts
+    return {"address": retried(unhex(given["address_key"]), given["prefix"], message)[0]}
 
 
 # "Epochs"
@@ -174,6 +188,7 @@ def offer(given):
         (9, "contexts", lambda v: struct.pack(">H", v)),
         (10, "observed", prefix),
         (11, "switch", u64),
+        (12, "rewrite", lambda _: b""),
     ]
     payload = b""
     for kind, name, encode in items:
@@ -385,7 +400,9 @@ def data(given):
 
 SECTIONS = {
     function.__name__: function
-    for function in (pair, endpoint, epoch, current, rendezvous, offer, handshake, session, path, control, inner, data)
+    for function in (
+        pair, endpoint, rewrite, epoch, current, rendezvous, offer, handshake, session, path, control, inner, data,
+    )
 }
 
 

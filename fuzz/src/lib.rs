@@ -57,6 +57,7 @@ fn config(own: usize) -> NodeConfig {
             cover: 0,
             keepalive: None,
             clockless: true,
+            rewrite: true,
         }],
     }
 }
@@ -113,6 +114,7 @@ impl Pair {
                             self.nodes[node].opened(id, at(self.now));
                         }
                         Action::Close { id } => self.open[node].retain(|(other, ..)| *other != id),
+                        Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
                     }
                 }
             }

@@ -51,6 +51,12 @@ impl<'a> Error<'a> {
         (header[0] >> 4 == 6).then(|| (address(8), address(24)))
     }
 
+    /// The largest outer packet that the path carries, if that is what it says.
+    pub(crate) fn path_mtu(&self) -> Option<u16> {
+        let mtu = u16::try_from(self.body).unwrap_or(u16::MAX);
+        (self.message_type == icmpv6::PACKET_TOO_BIG).then_some(mtu.max(ipv6::MIN_MTU as u16))
+    }
+
     /// Writes the error for the local host, about the packet that it sent to the remote one, over whatever is in
     /// `inner`. `None` if too little of it is there.
     pub(crate) fn translate(

@@ -97,7 +97,7 @@ pub struct Node {
     last: UnixTime,
     drops: Drops,
     host: Host,
-    /// How often routes or the state of a key exchange may have changed.
+    /// How often routes, the state of a key exchange or what a path carries may have changed.
     changes: u64,
 }
 
@@ -176,10 +176,10 @@ impl Node {
     /// The largest inner packet of a stream, in bytes.
     pub fn inner_mtu(&self, stream: usize) -> u16 {
         let Some(stream) = self.streams.get(stream) else { return 0 };
-        stream.config().inner_mtu()
+        stream.inner_mtu()
     }
 
-    /// The path of a stream, or its link, carries outer packets of so many bytes; 1280 at least.
+    /// The link of a stream carries outer packets of so many bytes; 1280 at least.
     pub fn set_outer_mtu(&mut self, stream: usize, mtu: u16) {
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.set_outer_mtu(mtu.max(ipv6::MIN_MTU as u16));
@@ -203,12 +203,12 @@ impl Node {
             return Received::NotOurs;
         };
         let stream = &mut self.streams[index];
-        let key = stream.key_state();
+        let before = (stream.key_state(), stream.outer_mtu());
         let received = match &error {
-            Some(error) => stream.receive_error(error, inner).map(|()| true),
+            Some(error) => stream.receive_error(error, now, inner).map(|()| true),
             None => stream.receive(&packet, inner, &mut Context { now, host: &mut self.host }),
         };
-        self.changes += u64::from(stream.key_state() != key);
+        self.changes += u64::from((stream.key_state(), stream.outer_mtu()) != before);
         match received {
             Ok(true) => Received::Packet { stream: index },
             Ok(false) => Received::Handled,

@@ -43,6 +43,33 @@ pub fn inner_mtu(cipher: Option<Cipher>, outer_mtu: u16) -> u16 {
     }
 }
 
+/// Bytes of the headers of an outer packet without options.
+pub const HEADERS: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
+
+/// The headers of outer packets without options on `path`; lengths and checksum are zero. For somebody who carries
+/// packets of unencrypted streams in the node's place.
+pub fn headers(path: &Path, flag: bool) -> [u8; HEADERS] {
+    let header = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_length: 0,
+        next_header: protocol::UDP,
+        hop_limit: HOP_LIMIT,
+        source: path.source.address,
+        destination: path.destination.address,
+    };
+    let udp = udp::Header {
+        source_port: path.source.source_port(flag),
+        destination_port: path.destination.port,
+        length: 0,
+        checksum: 0,
+    };
+    let mut headers = [0; HEADERS];
+    headers[..ipv6::HEADER_LEN].copy_from_slice(&header.to_bytes());
+    headers[ipv6::HEADER_LEN..].copy_from_slice(&udp.to_bytes());
+    headers
+}
+
 /// What goes into an outer packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Content<'a> {

@@ -93,9 +93,14 @@ pub enum ConfigError {
 impl StreamConfig {
     /// The largest inner packet, in bytes.
     pub fn inner_mtu(&self) -> u16 {
+        self.inner_mtu_of(self.outer_mtu)
+    }
+
+    /// The same where outer packets may have so many bytes.
+    pub(crate) fn inner_mtu_of(&self, outer_mtu: u16) -> u16 {
         match self.carry {
-            Carry::Encapsulate => packet::inner_mtu(self.cipher, self.outer_mtu),
-            Carry::Rewrite => self.outer_mtu,
+            Carry::Encapsulate => packet::inner_mtu(self.cipher, outer_mtu),
+            Carry::Rewrite => outer_mtu,
         }
     }
 

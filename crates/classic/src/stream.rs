@@ -2,6 +2,7 @@
 //! docs/classic.md section 9.2).
 
 use std::net::Ipv6Addr;
+use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use wire::ipv6;
@@ -19,6 +20,9 @@ use crate::time::UnixTime;
 
 /// Least time between two answers to the flag, in milliseconds.
 const ANSWER_PAUSE: u64 = 1000;
+
+/// How long a path is taken to carry less than its link, after it has last said so (RFC 8201 section 4).
+const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
 
 /// The way into a route: packets from `remote` to `local` belong to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -63,6 +67,8 @@ pub struct StreamStatus {
     pub routes: usize,
     /// Changes of session key since the start.
     pub keys_adopted: u64,
+    /// The largest outer packet, in bytes, as far as is known.
+    pub outer_mtu: u16,
 }
 
 /// The routes of a stream, for somebody who carries its packets in the node's place.
@@ -75,6 +81,8 @@ pub struct Carried {
     /// How far a key exchange has come. While one is under way, what comes in is to be seen by the node: it may decide
     /// which key is used.
     pub key: KeyState,
+    /// The largest outer packet, in bytes, as far as is known.
+    pub outer_mtu: u16,
 }
 
 /// What a stream is given with each call.
@@ -113,6 +121,8 @@ pub(crate) struct Stream {
     next_round: UnixTime,
     last_answer: Option<UnixTime>,
     keys_adopted: u64,
+    /// What a router on the path has said that it carries, and until when that holds.
+    path_mtu: Option<(u16, UnixTime)>,
 }
 
 impl Stream {
@@ -130,12 +140,21 @@ impl Stream {
             next_round: now,
             last_answer: None,
             keys_adopted: 0,
+            path_mtu: None,
             config,
         }
     }
 
-    pub(crate) fn config(&self) -> &StreamConfig {
-        &self.config
+    /// The largest inner packet, in bytes. What a router says, whoever it is, does not make it less than the 1280 that
+    /// every link carries and a host need not go below (RFC 8200 section 5).
+    pub(crate) fn inner_mtu(&self) -> u16 {
+        let path = self.config.inner_mtu_of(self.outer_mtu()).max(ipv6::MIN_MTU as u16);
+        path.min(self.config.inner_mtu())
+    }
+
+    /// The largest outer packet, in bytes, as far as is known.
+    pub(crate) fn outer_mtu(&self) -> u16 {
+        self.path_mtu.map_or(self.config.outer_mtu, |(mtu, _)| mtu.min(self.config.outer_mtu))
     }
 
     pub(crate) fn set_outer_mtu(&mut self, mtu: u16) {
@@ -152,12 +171,14 @@ impl Stream {
             path: path.map(|path| (path.source, path.destination)),
             routes: tables.map(|table| table.live().len()).sum(),
             keys_adopted: self.keys_adopted,
+            outer_mtu: self.outer_mtu(),
         }
     }
 
     pub(crate) fn carried(&self) -> Carried {
         let live = self.tables().flat_map(|table| table.live().map(|route| route.incoming));
-        Carried { outgoing: self.way_out(), incoming: live.collect(), key: self.key_state() }
+        let (outgoing, key, outer_mtu) = (self.way_out(), self.key_state(), self.outer_mtu());
+        Carried { outgoing, incoming: live.collect(), key, outer_mtu }
     }
 
     pub(crate) fn key_state(&self) -> KeyState {
@@ -194,14 +215,19 @@ impl Stream {
     // Time
 
     pub(crate) fn deadline(&self) -> UnixTime {
+        let path_mtu = self.path_mtu.map_or(UnixTime::NEVER, |(_, until)| until);
+        let round = self.next_round.min(path_mtu);
         match self.undecided {
-            Some(_) => self.next_round,
-            None => self.next_round.min(self.exchange.deadline()),
+            Some(_) => round,
+            None => round.min(self.exchange.deadline()),
         }
     }
 
     /// Does what is due; a round also when the clock was set back.
     pub(crate) fn handle_timeout(&mut self, set_back: bool, cx: &mut Context<'_>) {
+        if self.path_mtu.is_some_and(|(_, until)| set_back || until <= cx.now) {
+            self.path_mtu = None;
+        }
         if set_back || self.next_round <= cx.now {
             self.begin_change(cx);
             self.rehash(cx);
@@ -433,10 +459,11 @@ impl Stream {
         }
     }
 
-    /// Translates an error about an outer packet of this stream.
+    /// Translates an error about an outer packet of this stream. What it says of the path holds for a while.
     pub(crate) fn receive_error(
-        &self,
+        &mut self,
         error: &icmp::Error<'_>,
+        now: UnixTime,
         inner: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
         let (local, remote) = error.addresses().ok_or(DropReason::MalformedError)?;
@@ -448,7 +475,11 @@ impl Stream {
             }
             Carry::Rewrite => error.translate_rewritten(hosts, inner),
         };
-        translated.ok_or(DropReason::MalformedError)
+        translated.ok_or(DropReason::MalformedError)?;
+        if let Some(mtu) = error.path_mtu().filter(|mtu| *mtu <= self.outer_mtu()) {
+            self.path_mtu = Some((mtu, now.after(PATH_MTU_LIFETIME)));
+        }
+        Ok(())
     }
 
     /// The route that packets with these addresses come on.

@@ -3,6 +3,7 @@
 //! The lab is one without a tunnel: its routers route the hosts' networks to the gateways, and with them what the hosts
 //! are hashed to.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -125,6 +126,14 @@ fn start(lab: &Lab, site: Site, settings: &Settings) -> Result<Process, Error> {
     Ok(process)
 }
 
+/// What a peer of this profile is: a stream between two hosts.
+pub(crate) fn stream(own: IpAddr, other: IpAddr) -> String {
+    format!(
+        "profile = \"classic\"\nlocal_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\n",
+        key()
+    )
+}
+
 /// The hosts' session key: anything does.
 fn key() -> String {
     "5a".repeat(64)
@@ -137,10 +146,9 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
         format!("key_exchange = \"{interval}s\"\nkey_exchange_window = \"{window}s\"\n")
     });
     let text = format!(
-        "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\nprofile = \"classic\"\n\
-         local_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\ncipher = \"{cipher}\"\n\
-         rotation = \"{rotation}s\"\ncarry = \"{carry}\"\nkernel = \"{kernel}\"\n{exchange}",
-        key()
+        "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\n{}\
+         cipher = \"{cipher}\"\nrotation = \"{rotation}s\"\ncarry = \"{carry}\"\nkernel = \"{kernel}\"\n{exchange}",
+        stream(own, other)
     );
     let path = file(lab, site, "toml");
     write_private(&path, &text)?;

@@ -13,6 +13,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::ethernet::MacAddress;
 
 use crate::Error;
+use crate::gateway::{Gateways, Profile};
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
@@ -194,6 +195,12 @@ pub struct Options {
     /// How the gateways are connected
     #[arg(long, value_enum, default_value_t)]
     topology: Topology,
+    /// What the gateways are to hosts and routers
+    #[arg(long, value_enum, default_value_t)]
+    gateways: Gateways,
+    /// What they speak with each other
+    #[arg(long, value_enum, default_value_t)]
+    profile: Profile,
     /// Rotation interval
     #[arg(long, default_value = "2s")]
     rotation: String,
@@ -238,6 +245,8 @@ impl Options {
         let mut builder = Lab::builder(program)
             .prefix(&self.name.prefix)
             .topology(self.topology)
+            .gateways(self.gateways)
+            .profile(self.profile)
             .rotation(&self.rotation)
             .lanes(self.lanes)
             .padding(&self.padding)
@@ -345,7 +354,7 @@ fn up(options: &Options, program: &Path) -> Result<ExitCode, Error> {
     let mut lab = options.builder(program).build()?;
     lab.start()?;
     print!("{}", status::text(&lab));
-    let target = Site::B.host();
+    let target = lab.host(Site::B);
     println!("\nTry: sidestep lab exec --prefix {prefix} ha -- ping -c 3 {target}");
     lab.leave_up();
     Ok(ExitCode::SUCCESS)

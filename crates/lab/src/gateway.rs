@@ -4,15 +4,42 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Error;
+use crate::classic;
 use crate::command::{check, check_with_input, text};
 use crate::lab::Builder;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
 use crate::topology::{Site, Topology};
+use crate::transparent;
+
+/// What the gateways are to hosts and routers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Gateways {
+    /// Routers, which the hosts send to.
+    #[default]
+    Routing,
+    /// Nothing: neither knows of them.
+    Transparent,
+}
+
+/// What the gateways speak with each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Protocol version 2.
+    #[default]
+    #[value(name = "version-2")]
+    Version2,
+    /// MT6D as it was published, encrypted as the configuration's default is.
+    Classic,
+}
 
 /// How long a gateway may take to answer on its control socket, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -188,30 +215,65 @@ fn tunnel_name(prefix: &str, site: Site) -> String {
 }
 
 fn configuration(options: &Builder, keys: &Keys, site: Site, tunnel: &str) -> String {
-    let own = site as usize;
-    let other = site.other();
-    let on_link = options.topology == Topology::Switched;
     let mtu = options.tunnel_mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
     let threads = options.threads.map_or(String::new(), |threads| format!("threads = {threads}\n"));
+    format!(
+        "[node]\n{}\n[tunnel]\nname = \"{tunnel}\"\n{mtu}{threads}\n[[peer]]\nname = \"site-{}\"\nrotation = \"{}\"\n{}",
+        node(options, keys, site),
+        site.other().letter(),
+        options.rotation,
+        peer(options, keys, site),
+    )
+}
+
+/// What it says of its own place.
+fn node(options: &Builder, keys: &Keys, site: Site) -> String {
+    let place = match options.gateways {
+        Gateways::Transparent => transparent::node(site, options.topology),
+        Gateways::Routing => "external = \"ex\"\n".into(),
+    };
+    // The classic profile hops in the hosts' network, and has a key for each pair of hosts.
+    if options.profile == Profile::Classic {
+        return place;
+    }
+    let on_link = match options.gateways {
+        Gateways::Transparent => String::new(),
+        Gateways::Routing => format!("on_link = {}\n", options.topology == Topology::Switched),
+    };
+    let (private, hop) = (&keys.private[site as usize], hop_prefix(options, site));
+    format!("{place}private_key = \"{private}\"\nhop_prefix = \"{hop}\"\n{on_link}")
+}
+
+/// What it says of the peer.
+fn peer(options: &Builder, keys: &Keys, site: Site) -> String {
+    let other = site.other();
+    let transparent = options.gateways == Gateways::Transparent;
+    let host = |site: Site| if transparent { transparent::host(site, options.topology) } else { site.host() };
+    if options.profile == Profile::Classic {
+        return classic::stream(host(site), host(other)) + "key_exchange = \"off\"\n";
+    }
     let preshared =
         keys.preshared.as_ref().map_or(String::new(), |key| format!("preshared_key = \"{key}\"\n"));
     let [v6, v4] = other.inner_prefixes();
+    let allowed =
+        if transparent { format!("\"{}/128\"", host(other)) } else { format!("\"{v6}\", \"{v4}\"") };
     format!(
-        "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"{hop}\"\non_link = {on_link}\n\n\
-         [tunnel]\nname = \"{tunnel}\"\n{mtu}{threads}\n\
-         [[peer]]\nname = \"site-{letter}\"\npublic_key = \"{public}\"\n{preshared}hop_prefix = \"{peer_hop}\"\n\
-         allowed_ips = [\"{v6}\", \"{v4}\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\npadding = \"{padding}\"\n\
-         cover = \"{cover}\"\n",
-        private = keys.private[own],
-        hop = site.hop_prefix(),
-        letter = other.letter(),
+        "public_key = \"{public}\"\n{preshared}hop_prefix = \"{hop}\"\nallowed_ips = [{allowed}]\n\
+         lanes = {lanes}\npadding = \"{padding}\"\ncover = \"{cover}\"\ncarry = \"{carry}\"\n",
         public = keys.public[other as usize],
-        peer_hop = other.hop_prefix(),
-        rotation = options.rotation,
+        hop = hop_prefix(options, other),
         lanes = options.lanes,
         padding = options.padding,
         cover = options.cover,
+        carry = if options.rewrite { "rewrite" } else { "encapsulate" },
     )
+}
+
+fn hop_prefix(options: &Builder, site: Site) -> String {
+    match options.gateways {
+        Gateways::Transparent => transparent::hop_prefix(site, options.topology),
+        Gateways::Routing => site.hop_prefix().into(),
+    }
 }
 
 /// Writes a file that only its owner can read: it holds a private key.

@@ -11,11 +11,12 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::run;
-use crate::gateway::{Gateway, Keys};
+use crate::gateway::{Gateway, Gateways, Keys, Profile};
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
 use crate::topology::{self, Node, SIXIN4, Shape, Site, Topology};
+use crate::transparent;
 
 /// Where labs keep their configurations and logs.
 const RUN: &str = "/run/sidestep-lab";
@@ -26,11 +27,14 @@ pub struct Builder {
     pub(crate) program: PathBuf,
     pub(crate) prefix: String,
     pub(crate) topology: Topology,
+    pub(crate) gateways: Gateways,
+    pub(crate) profile: Profile,
     pub(crate) rotation: String,
     pub(crate) lanes: u8,
     pub(crate) threads: Option<u8>,
     pub(crate) padding: String,
     pub(crate) cover: String,
+    pub(crate) rewrite: bool,
     pub(crate) preshared: bool,
     pub(crate) tunnel: bool,
     pub(crate) tunnel_mtu: Option<u16>,
@@ -61,6 +65,18 @@ impl Builder {
         self
     }
 
+    /// What the gateways are to hosts and routers. Default routing.
+    pub fn gateways(mut self, gateways: Gateways) -> Self {
+        self.gateways = gateways;
+        self
+    }
+
+    /// What they speak with each other. Default version 2.
+    pub fn profile(mut self, profile: Profile) -> Self {
+        self.profile = profile;
+        self
+    }
+
     /// Rotation interval as in the configuration file. Default `1s`.
     pub fn rotation(mut self, rotation: &str) -> Self {
         rotation.clone_into(&mut self.rotation);
@@ -88,6 +104,13 @@ impl Builder {
     /// Cover packets per second, as in the configuration file. Default none.
     pub fn cover(mut self, cover: &str) -> Self {
         cover.clone_into(&mut self.cover);
+        self
+    }
+
+    /// Packets travel with replaced addresses and nothing else, instead of inside others.
+    #[must_use]
+    pub fn rewrite(mut self, rewrite: bool) -> Self {
+        self.rewrite = rewrite;
         self
     }
 
@@ -229,11 +252,14 @@ impl Lab {
             program: program.into(),
             prefix: Builder::DEFAULT_PREFIX.into(),
             topology: Topology::default(),
+            gateways: Gateways::default(),
+            profile: Profile::default(),
             rotation: "1s".into(),
             lanes: 1,
             threads: None,
             padding: "none".into(),
             cover: "0".into(),
+            rewrite: false,
             preshared: false,
             tunnel: true,
             tunnel_mtu: None,
@@ -310,7 +336,8 @@ impl Lab {
         self.gateway(Site::B)
     }
 
-    /// Starts both gateways, and waits until the hosts reach each other. Without a tunnel, only the latter.
+    /// Starts both gateways, and waits until the hosts reach each other. Without a tunnel, only the latter. Hosts of
+    /// transparent gateways boot in between.
     ///
     /// # Errors
     /// When a gateway does not start or nothing gets through within 30 s.
@@ -319,6 +346,9 @@ impl Lab {
             for gateway in &mut self.gateways {
                 gateway.start()?;
             }
+        }
+        if self.options.gateways == Gateways::Transparent {
+            transparent::boot_hosts(self)?;
         }
         self.wait_connected(Duration::from_secs(30))
     }
@@ -329,7 +359,7 @@ impl Lab {
     /// When it does not within the limit.
     pub fn wait_connected(&self, limit: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + limit;
-        let target = Site::B.host().to_string();
+        let target = self.host(Site::B).to_string();
         while !self
             .exec(Node::HostA, ["ping", "-6", "-n", "-q", "-c", "1", "-W", "1", &target])?
             .status
@@ -395,7 +425,10 @@ impl Lab {
 
     /// The address of a site's host that a measurement goes to.
     pub fn host(&self, site: Site) -> IpAddr {
-        site.host()
+        match self.options.gateways {
+            Gateways::Routing => site.host(),
+            Gateways::Transparent => transparent::host(site, self.options.topology),
+        }
     }
 
     fn words<S: AsRef<OsStr>>(
@@ -410,7 +443,7 @@ impl Lab {
         Ok(command)
     }
 
-    /// Starts the relay and the ends of the 6in4 tunnel, where there are.
+    /// Starts the relay, the ends of the 6in4 tunnel and what advertises the routers, where there are.
     fn start_helpers(&mut self, shape: &Shape) -> Result<(), Error> {
         if shape.relay {
             let forth = self.options.impairment.to_string();
@@ -418,20 +451,26 @@ impl Lab {
             // Another seed: otherwise both directions would lose the same frames.
             let back = Impairment { seed: back.seed.wrapping_add(1), ..back.clone() }.to_string();
             let words = ["relay", "left", "right", "--impair", &forth, "--impair-back", &back];
-            self.start_helper(Node::Relay, "relay", &words)?;
+            self.start_helper("relay", self.own_command(Node::Relay, &words)?)?;
         }
         if shape.user_space_tunnel {
             for (node, ends) in SIXIN4 {
                 let words = [&["sixin4", "--inner", "t46-peer", "--outer", "mid"], ends].concat();
-                self.start_helper(node, &format!("sixin4-{}", node.suffix()), &words)?;
+                let command = self.own_command(node, &words)?;
+                self.start_helper(&format!("sixin4-{}", node.suffix()), command)?;
+            }
+        }
+        if shape.transparent {
+            for (node, command) in transparent::advertisers(self, shape)? {
+                self.start_helper(&format!("radvd-{}", node.suffix()), command)?;
             }
         }
         Ok(())
     }
 
-    fn start_helper(&mut self, node: Node, name: &str, words: &[&str]) -> Result<(), Error> {
+    fn start_helper(&mut self, name: &str, mut command: Command) -> Result<(), Error> {
         let log = self.directory().join(format!("{name}.log"));
-        let mut process = Process::start(&mut self.own_command(node, words)?, &log)?;
+        let mut process = Process::start(&mut command, &log)?;
         // A wrong argument or a missing program shows at once; a running one carries frames from here on.
         if let Some(status) = process.wait(Duration::from_millis(100)) {
             return Err(Error::Usage(format!("{name} ended at once ({status}): {}", tail(&log))));

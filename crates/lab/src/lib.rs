@@ -26,6 +26,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`topology`] | the three networks: machines, links, addresses, routes, filters |
+//! | [`transparent`] | what is otherwise in them where the gateways are transparent |
 //! | [`namespaces`], [`process`] | what they are made of |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
@@ -68,9 +69,10 @@ pub mod sixin4;
 pub mod status;
 pub mod topology;
 pub mod traffic;
+pub mod transparent;
 pub mod udp_stream;
 
 pub use error::Error;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, Gateways, Profile};
 pub use lab::{Builder, Lab, down};
 pub use topology::{Node, Site, Topology};

@@ -4,8 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::gateway::Gateways;
 use crate::lab::Lab;
 use crate::topology::{Node, Site};
+use crate::transparent::{THIRD, THIRD_IPV4};
 
 /// The machines, and what the gateways say about themselves.
 pub fn text(lab: &Lab) -> String {
@@ -14,13 +16,17 @@ pub fn text(lab: &Lab) -> String {
         let namespace = lab.namespace(node);
         if namespace.exists() {
             let purpose = match node {
-                Node::HostA => "host A       2001:db8:a::2, 10.0.1.2",
-                Node::GatewayA => "gateway A",
-                Node::Router => "router",
-                Node::RouterB => "router B",
-                Node::Relay => "impairment relay",
-                Node::GatewayB => "gateway B",
-                Node::HostB => "host B       2001:db8:b::2, 10.0.2.2",
+                Node::HostA => host(lab, Site::A),
+                Node::GatewayA => "gateway A".into(),
+                Node::Router => "router".into(),
+                Node::RouterB => "router B".into(),
+                Node::Relay => "impairment relay".into(),
+                Node::GatewayB => "gateway B".into(),
+                Node::HostB => host(lab, Site::B),
+                Node::SwitchInside => "switch, inside".into(),
+                Node::ThirdInside => third("inside", 0),
+                Node::SwitchOutside => "switch, outside".into(),
+                Node::ThirdOutside => third("outside", 1),
             };
             let _ = writeln!(text, "{:<16} {purpose}", namespace.name());
         }
@@ -36,6 +42,18 @@ pub fn text(lab: &Lab) -> String {
         }
     }
     text
+}
+
+fn host(lab: &Lab, site: Site) -> String {
+    let ipv4 = match lab.options().gateways {
+        Gateways::Routing => format!(", {}", site.host_v4()),
+        Gateways::Transparent => String::new(),
+    };
+    format!("host {}       {}{ipv4}", site.letter().to_uppercase(), lab.host(site))
+}
+
+fn third(side: &str, number: usize) -> String {
+    format!("third host {side}, not protected  {}, {}", THIRD[number], THIRD_IPV4[number])
 }
 
 fn gateway_line(show: &Value) -> String {

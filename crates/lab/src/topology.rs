@@ -6,7 +6,7 @@
 //! tunneled   host A ── gateway A ── router ═6in4═ router B ── gateway B ── host B
 //! ```
 //!
-//! `═` is the middle link, where an impairment relay is inserted when one is asked for. A middle MTU and a
+//! Where the gateways are [transparent], others are on the links. `═` is the middle link, where an impairment relay is inserted when one is asked for. A middle MTU and a
 //! stateful firewall need a second router in the routed network too: only a router that is not an end of the
 //! narrow link answers with Packet Too Big in both directions, and two firewalls that each know only their own
 //! site need two connection tables.
@@ -20,8 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::command::check_with_input;
+use crate::gateway::{Gateways, Profile};
 use crate::lab::Builder;
 use crate::namespaces::Namespace;
+use crate::transparent;
 
 /// How the two gateways are connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -159,12 +161,35 @@ pub enum Node {
     /// Host B.
     #[value(name = "hb")]
     HostB,
+    /// The switch between host A and a transparent gateway A.
+    #[value(name = "sa")]
+    SwitchInside,
+    /// A host there that is not protected.
+    #[value(name = "ta")]
+    ThirdInside,
+    /// The switch outside of a transparent gateway A.
+    #[value(name = "xa")]
+    SwitchOutside,
+    /// A host there.
+    #[value(name = "to")]
+    ThirdOutside,
 }
 
 impl Node {
     /// All that a lab can have.
-    pub const ALL: [Self; 7] =
-        [Self::HostA, Self::GatewayA, Self::Router, Self::RouterB, Self::Relay, Self::GatewayB, Self::HostB];
+    pub const ALL: [Self; 11] = [
+        Self::HostA,
+        Self::GatewayA,
+        Self::Router,
+        Self::RouterB,
+        Self::Relay,
+        Self::GatewayB,
+        Self::HostB,
+        Self::SwitchInside,
+        Self::ThirdInside,
+        Self::SwitchOutside,
+        Self::ThirdOutside,
+    ];
 
     /// What its namespace's name ends with.
     pub fn suffix(self) -> &'static str {
@@ -176,6 +201,10 @@ impl Node {
             Self::Relay => "m",
             Self::GatewayB => "gb",
             Self::HostB => "hb",
+            Self::SwitchInside => "sa",
+            Self::ThirdInside => "ta",
+            Self::SwitchOutside => "xa",
+            Self::ThirdOutside => "to",
         }
     }
 
@@ -230,6 +259,8 @@ pub(crate) struct Shape {
     pub(crate) relay: bool,
     /// A 6in4 tunnel whose ends are our own processes.
     pub(crate) user_space_tunnel: bool,
+    /// The gateways are.
+    pub(crate) transparent: bool,
 }
 
 impl Shape {
@@ -247,12 +278,27 @@ impl Shape {
                 "the middle link's MTU must be at least {least} to carry IPv6"
             )));
         }
+        let version_2_alone = options.lanes > 1
+            || options.threads.is_some()
+            || options.padding != "none"
+            || options.cover != "0"
+            || options.preshared;
+        if options.profile == Profile::Classic && version_2_alone {
+            return Err(Error::Usage(
+                "the classic profile has no lanes, threads, padding, cover or pre-shared keys".into(),
+            ));
+        }
+        let transparent = options.gateways == Gateways::Transparent;
+        if transparent {
+            transparent::radvd_is_there()?;
+        }
         let tunneled = options.topology == Topology::Tunneled;
         Ok(Self {
             topology: options.topology,
             second_router: tunneled || routed && (options.middle_mtu.is_some() || options.firewall),
             relay: options.impaired(),
             user_space_tunnel: tunneled && !options.sit,
+            transparent,
         })
     }
 
@@ -262,8 +308,17 @@ impl Shape {
         Node::ALL.into_iter().filter(move |node| match node {
             Node::RouterB => shape.second_router,
             Node::Relay => shape.relay,
+            Node::SwitchInside | Node::ThirdInside | Node::SwitchOutside | Node::ThirdOutside => {
+                shape.transparent
+            }
             _ => true,
         })
+    }
+
+    /// The end of the middle link on the side of site A, where there is one router.
+    fn middle(&self) -> (Node, &'static str) {
+        let switch = self.transparent && self.topology == Topology::Switched;
+        (if switch { Node::SwitchOutside } else { Node::Router }, "b")
     }
 }
 
@@ -272,18 +327,23 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
     for node in shape.nodes() {
         options.namespace(node).create()?;
     }
-    if shape.relay {
-        // Nothing but the frames that the relay carries may leave this namespace.
+    // Nothing but the frames that they carry may leave these namespaces.
+    let switches = [Node::Relay, Node::SwitchInside, Node::SwitchOutside];
+    for node in shape.nodes().filter(|node| switches.contains(node)) {
         let quiet = [("ipv6/conf/all/disable_ipv6", 1), ("ipv6/conf/default/disable_ipv6", 1)];
-        options.namespace(Node::Relay).sysctl(&quiet)?;
+        options.namespace(node).sysctl(&quiet)?;
     }
     check_with_input(Command::new("ip").args(["-batch", "-"]), &links(options, shape))?;
     for node in shape.nodes() {
         let namespace = options.namespace(node);
+        if shape.transparent {
+            namespace.sysctl(transparent::parameters(node))?;
+        }
         namespace.ip(&configuration(options, shape, node))?;
-        if !matches!(node, Node::HostA | Node::HostB | Node::Relay) {
+        let gateway = matches!(node, Node::GatewayA | Node::GatewayB) && !shape.transparent;
+        if gateway || matches!(node, Node::Router | Node::RouterB) {
             namespace.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
-            if matches!(node, Node::GatewayA | Node::GatewayB) || !options.tunnel {
+            if gateway || !options.tunnel {
                 namespace.sysctl(&[("ipv4/ip_forward", 1)])?;
             }
         }
@@ -307,16 +367,21 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
 
 /// The veth pairs, each made right where its ends belong.
 fn links(options: &Builder, shape: &Shape) -> String {
-    let mut links = vec![
-        ((Node::HostA, "eth", ""), (Node::GatewayA, "in", "")),
-        ((Node::GatewayA, "ex", ""), (Node::Router, "a", "")),
-        ((Node::GatewayB, "in", ""), (Node::HostB, "eth", "")),
-    ];
+    let mut links = if shape.transparent {
+        transparent::LINKS.to_vec()
+    } else {
+        vec![
+            ((Node::HostA, "eth", ""), (Node::GatewayA, "in", "")),
+            ((Node::GatewayA, "ex", ""), (Node::Router, "a", "")),
+            ((Node::GatewayB, "in", ""), (Node::HostB, "eth", "")),
+        ]
+    };
     let (left, right) = if shape.second_router {
         links.push(((Node::RouterB, "b", ""), (Node::GatewayB, "ex", "")));
         ((Node::Router, "mid", MAC_MID[0]), (Node::RouterB, "mid", MAC_MID[1]))
     } else {
-        ((Node::Router, "b", ""), (Node::GatewayB, "ex", ""))
+        let (node, port) = shape.middle();
+        ((node, port, ""), (Node::GatewayB, "ex", ""))
     };
     if shape.relay {
         links.push((left, (Node::Relay, "left", "")));
@@ -340,7 +405,10 @@ fn links(options: &Builder, shape: &Shape) -> String {
 
 /// What one machine's kernel is told: `ip -batch` lines.
 fn configuration(options: &Builder, shape: &Shape, node: Node) -> String {
-    let plain = !options.tunnel;
+    if let Some(lines) = transparent::configuration(options, node).filter(|_| shape.transparent) {
+        return lines;
+    }
+    let plain = routes_hosts(options);
     match node {
         Node::HostA => host("2001:db8:a::", "10.0.1."),
         Node::HostB => host("2001:db8:b::", "10.0.2."),
@@ -350,8 +418,15 @@ fn configuration(options: &Builder, shape: &Shape, node: Node) -> String {
         Node::Router if shape.topology == Topology::Switched => bridge(options.middle_mtu),
         Node::Router if shape.second_router => edge_router(options, shape, Site::A),
         Node::RouterB => edge_router(options, shape, Site::B),
-        Node::Router => [Site::A, Site::B].map(|site| towards_site(site, plain)).concat(),
+        Node::Router => [Site::A, Site::B].map(|site| towards_site(options, site)).concat(),
+        // These are in networks of transparent gateways alone.
+        Node::SwitchInside | Node::ThirdInside | Node::SwitchOutside | Node::ThirdOutside => String::new(),
     }
+}
+
+/// Whether routers know the networks of the hosts: without a tunnel, and for the classic profile, which hops in them.
+fn routes_hosts(options: &Builder) -> bool {
+    !options.tunnel || options.profile == Profile::Classic
 }
 
 fn host(v6: &str, v4: &str) -> String {
@@ -403,14 +478,17 @@ fn bridge(mtu: Option<u16>) -> String {
 }
 
 /// A router's interface and routes towards the gateway of a site.
-fn towards_site(site: Site, plain: bool) -> String {
+fn towards_site(options: &Builder, site: Site) -> String {
+    if options.gateways == Gateways::Transparent {
+        return transparent::towards_site(site);
+    }
     let letter = site.letter();
     let hop = site.hop_prefix();
     let mut lines = format!(
         "link set dev {letter} up\naddr add 2001:db8:f{letter}::1/64 dev {letter}\n\
          route add {hop} via 2001:db8:f{letter}::2\n"
     );
-    if plain {
+    if routes_hosts(options) {
         let [v6, v4] = site.inner_prefixes();
         let _ = writeln!(lines, "route add {v6} via 2001:db8:f{letter}::2");
         let _ = writeln!(lines, "route add {v4} via inet6 2001:db8:f{letter}::2");
@@ -425,7 +503,7 @@ fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
         Site::B => (2, 1),
     };
     let mtu = options.middle_mtu.unwrap_or(1500);
-    let mut lines = towards_site(site, !options.tunnel);
+    let mut lines = towards_site(options, site);
     let _ = writeln!(lines, "link set dev mid mtu {mtu} up");
     let interface = if shape.topology == Topology::Tunneled { "t46" } else { "mid" };
     if shape.user_space_tunnel {
@@ -443,10 +521,14 @@ fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
     let _ = writeln!(lines, "addr add 2001:db8:ff::{own}/64 dev {interface}");
     let via = if interface == "mid" { format!("via 2001:db8:ff::{peer} ") } else { String::new() };
     let far = site.other();
+    let [v6, v4] = far.inner_prefixes();
+    if shape.transparent {
+        let _ = writeln!(lines, "route add {v6} {via}dev {interface}");
+        return lines;
+    }
     let _ = writeln!(lines, "route add {} {via}dev {interface}", far.hop_prefix());
     let _ = writeln!(lines, "route add 2001:db8:f{}::/64 {via}dev {interface}", far.letter());
-    if !options.tunnel {
-        let [v6, v4] = far.inner_prefixes();
+    if routes_hosts(options) {
         let _ = writeln!(lines, "route add {v6} {via}dev {interface}");
         if interface == "mid" {
             let _ = writeln!(lines, "route add {v4} via inet6 2001:db8:ff::{peer} dev mid");
@@ -494,13 +576,13 @@ fn honest_interfaces(options: &Builder, shape: &Shape) -> Vec<(Node, &'static st
     let mut interfaces = Vec::new();
     if options.whole_packets {
         interfaces.extend([(Node::GatewayA, "ex"), (Node::GatewayB, "ex"), (Node::Router, "a")]);
-        interfaces.push(if shape.second_router { (Node::RouterB, "b") } else { (Node::Router, "b") });
+        interfaces.push(if shape.second_router { (Node::RouterB, "b") } else { shape.middle() });
     }
     if shape.relay || options.whole_packets || shape.user_space_tunnel {
         if shape.second_router {
             interfaces.extend([(Node::Router, "mid"), (Node::RouterB, "mid")]);
         } else {
-            interfaces.extend([(Node::Router, "b"), (Node::GatewayB, "ex")]);
+            interfaces.extend([shape.middle(), (Node::GatewayB, "ex")]);
         }
     }
     if shape.user_space_tunnel {

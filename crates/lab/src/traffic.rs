@@ -77,7 +77,7 @@ impl UdpStream {
     /// When one of them does not start.
     pub fn start(lab: &Lab, options: UdpOptions) -> Result<Self, Error> {
         let to = options.from.other();
-        let address = if options.ipv4 { to.host_v4() } else { to.host() };
+        let address = if options.ipv4 { to.host_v4() } else { lab.host(to) };
         let target = SocketAddr::new(address, options.port).to_string();
         let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
         let batched: &[&str] = if options.batched { &["--batched"] } else { &[] };
@@ -166,7 +166,7 @@ impl TcpTransfer {
     /// When iperf3 does not start.
     pub fn start(lab: &Lab, options: TcpOptions) -> Result<Self, Error> {
         let to = options.from.other();
-        let address = if options.ipv4 { to.host_v4() } else { to.host() }.to_string();
+        let address = if options.ipv4 { to.host_v4() } else { lab.host(to) }.to_string();
         let port = options.port.to_string();
         let log = |role: &str| lab.directory().join(format!("tcp-{port}-{role}.log"));
         let mut server = lab.command(to.host_node(), "iperf3")?;
@@ -328,7 +328,7 @@ impl Pings {
 
 fn ping_command(lab: &Lab, options: PingOptions, summary_only: bool) -> Result<Command, Error> {
     let to = options.from.other();
-    let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (to.host(), "-6") };
+    let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (lab.host(to), "-6") };
     let mut command = lab.command(options.from.host_node(), "ping")?;
     command.args([family, "-n", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
     if summary_only {

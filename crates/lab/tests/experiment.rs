@@ -59,6 +59,29 @@ fn downloads_are_measured_reported_and_not_measured_again() {
 }
 
 #[test]
+fn floods_between_transparent_gateways_on_one_link_lose_nothing() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(program);
+    command.args(["lab", "experiment", "loss", "--topology", "switched", "--prefix", "tl", "--out"]);
+
+    let output = command.arg(directory.path()).args(["--against", "classic-transparent"]).output();
+
+    let output = output.expect("the experiment");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.contains("Pings lost"), "{said}");
+    for interval in ["r10", "r1"] {
+        let name = format!("raw/loss-switched-{interval}-classic-transparent-1.json");
+        let raw = std::fs::read(directory.path().join(name)).expect("a measurement");
+        let raw: serde_json::Value = serde_json::from_slice(&raw).expect("JSON");
+        let value = |name: &str| raw["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {raw}"));
+        assert!(value("sent") >= 5_000.0 && value("rotations") >= 3.0, "{said}");
+        // What other tests' floods displace from the processor's queue is not the gateways' loss.
+        assert!(value("lost") <= value("backlog_drops"), "{said}");
+    }
+}
+
+#[test]
 fn a_long_run_of_seconds_counts_rotations_and_leaves_nothing() {
     let Some(program) = program() else { return };
     let directory = tempfile::tempdir().expect("a directory");

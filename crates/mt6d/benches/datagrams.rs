@@ -64,6 +64,7 @@ impl End {
             cover: 0,
             keepalive: None,
             clockless: false,
+            rewrite: false,
         };
         let config = NodeConfig {
             private_key: key(own),
@@ -92,6 +93,7 @@ impl End {
                     self.node.opened(id, now(ms));
                 }
                 Action::Close { id } => drop(self.endpoints.remove(&id)),
+                Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
             }
         }
         // A call serves but a few peers.

@@ -46,6 +46,7 @@ fn peer(number: usize) -> PeerConfig {
         cover: 0,
         keepalive: None,
         clockless: false,
+        rewrite: false,
     }
 }
 
@@ -104,6 +105,7 @@ fn act(node: &mut Node, at: Time, endpoints: &mut Endpoints, watch: &mut Watch) 
             match node.next_action() {
                 Some(Action::Open { id, local, .. }) => opened.push((id, local)),
                 Some(Action::Close { id }) => drop(endpoints.remove(&id)),
+                Some(Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. }) => {}
                 None => break,
             }
         }

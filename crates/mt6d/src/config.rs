@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
+use crate::session::LONGEST_PREFIX;
 
 /// Shortest and longest rotation interval.
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -77,6 +78,9 @@ pub struct PeerConfig {
     pub keepalive: Option<Duration>,
     /// Accept and try the rendezvous tier of 32 days, for devices without a clock. Both ends must agree.
     pub clockless: bool,
+    /// Packets of pairs of hosts travel as they are but for their addresses, if both ends want it. The host has to do
+    /// what [`Action::Hear`](crate::Action::Hear) and [`Action::Replace`](crate::Action::Replace) ask for.
+    pub rewrite: bool,
 }
 
 /// Why a configuration cannot be used.
@@ -110,6 +114,14 @@ pub enum ConfigError {
         /// The inner prefix.
         prefix: IpNet,
         /// The hopping prefix that it overlaps.
+        hop_prefix: Ipv6Net,
+    },
+    /// A hopping prefix has too few addresses for pairs of hosts to have one of their own each.
+    #[error("peer {name:?}: hop_prefix {hop_prefix}: addresses are replaced in prefixes of up to /96")]
+    Crowded {
+        /// The peer's name.
+        name: String,
+        /// The hopping prefix.
         hop_prefix: Ipv6Net,
     },
     /// A hopping prefix is used twice.
@@ -171,6 +183,12 @@ impl NodeConfig {
         }
         if peer.cover > COVER {
             return range("cover must be at most 10000 datagrams per second");
+        }
+        let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_PREFIX;
+        if peer.rewrite
+            && let Some(hop_prefix) = [peer.hop_prefix, self.hop_prefix].into_iter().find(crowded)
+        {
+            return Some(ConfigError::Crowded { name: name(), hop_prefix });
         }
         if overlap(self.hop_prefix, peer.hop_prefix) {
             return Some(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));

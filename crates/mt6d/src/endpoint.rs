@@ -14,15 +14,30 @@ const PORTS: (u16, u64) = (1024, 64512);
 /// The host part is the low `128 - plen` bits of `PRF(key, "endpoint" ‖ e ‖ l ‖ retry)`; host parts that RFC 5453
 /// reserves, or that are all zeros or ones, take the next retry.
 pub fn derive(key: &[u8; 32], prefix: Ipv6Net, epoch: u64, lane: u8) -> SocketAddrV6 {
+    let (address, out) =
+        retried(prefix, |retry| prf(key, &[b"endpoint", &epoch.to_be_bytes(), &[lane], &[retry]]));
+    let port = u64::from_be_bytes(out[16..24].try_into().expect("8 bytes")) % PORTS.1;
+    SocketAddrV6::new(address, PORTS.0 + port as u16, 0, 0)
+}
+
+/// The address that packets between two hosts have in an epoch, in the place of the host's behind the node whose key and
+/// hopping prefix these are (docs/protocol.md, "Replaced addresses"). `hosts` are the one behind `L` and the one behind
+/// `H`.
+pub fn derive_replaced(key: &[u8; 32], prefix: Ipv6Net, epoch: u64, hosts: [Ipv6Addr; 2]) -> Ipv6Addr {
+    let [low, high] = hosts.map(|host| host.octets());
+    retried(prefix, |retry| prf(key, &[b"rewrite", &epoch.to_be_bytes(), &low, &high, &[retry]])).0
+}
+
+/// The first of 256 outputs whose address may be used, and that address.
+fn retried(prefix: Ipv6Net, mut output: impl FnMut(u8) -> [u8; 32]) -> (Ipv6Addr, [u8; 32]) {
     let host_mask = u128::from(prefix.hostmask());
     let mut retry = 0u8;
     loop {
-        let out = prf(key, &[b"endpoint", &epoch.to_be_bytes(), &[lane], &[retry]]);
+        let out = output(retry);
         let host = u128::from_be_bytes(out[..16].try_into().expect("16 bytes")) & host_mask;
         let address = u128::from(prefix.network()) | host;
         if (host != 0 && host != host_mask && !reserved(address as u64)) || retry == u8::MAX {
-            let port = u64::from_be_bytes(out[16..24].try_into().expect("8 bytes")) % PORTS.1;
-            return SocketAddrV6::new(Ipv6Addr::from(address), PORTS.0 + port as u16, 0, 0);
+            return (Ipv6Addr::from(address), out);
         }
         retry += 1;
     }
@@ -62,6 +77,20 @@ mod tests {
             prop_assert!(endpoint.port() >= 1024);
             prop_assert_eq!(endpoint, derive(&key, prefix, epoch, lane));
             prop_assert_ne!(endpoint, derive(&key, prefix, epoch.wrapping_add(1), lane));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn replaced_addresses_lie_in_their_prefix_and_change(
+            key: [u8; 32], address: u128, plen in 32u8..=96, epoch: u64, hosts: [u128; 2],
+        ) {
+            let prefix = Ipv6Net::new(Ipv6Addr::from(address), plen).unwrap().trunc();
+            let hosts = hosts.map(Ipv6Addr::from);
+            let replaced = derive_replaced(&key, prefix, epoch, hosts);
+            prop_assert!(prefix.contains(&replaced));
+            prop_assert!(replaced != prefix.network() && replaced != prefix.broadcast());
+            prop_assert_ne!(replaced, derive_replaced(&key, prefix, epoch.wrapping_add(1), hosts));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the protocol asks of its host: endpoints to open and close, and randomness that it was given.
 
 use std::collections::VecDeque;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::RangeInclusive;
 
 use rand_chacha::ChaCha20Rng;
@@ -51,6 +51,28 @@ pub enum Action {
         /// The endpoint's name.
         id: EndpointId,
     },
+    /// Take packets that come with the outer addresses, and hand them on with the inner ones. Not answered, nor are those
+    /// below.
+    Hear(Rewrite),
+    /// No longer.
+    Unhear(Rewrite),
+    /// Give packets of the local host to the peer's host (`inner`, in this order) these addresses, and send them, where
+    /// the host can do that; in place of those that it was told before. None: they are to come to the node.
+    Replace {
+        /// The true addresses.
+        inner: (Ipv6Addr, Ipv6Addr),
+        /// Those outside.
+        outer: Option<(Ipv6Addr, Ipv6Addr)>,
+    },
+}
+
+/// Addresses in the place of others (docs/protocol.md, "Replaced addresses"): on this side, and on the peer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rewrite {
+    /// Of the hosts.
+    pub inner: (Ipv6Addr, Ipv6Addr),
+    /// Outside.
+    pub outer: (Ipv6Addr, Ipv6Addr),
 }
 
 /// Which peer, by its place in the node's table.
@@ -119,6 +141,11 @@ impl Host {
             self.free.push(id.slot);
             self.actions.push_back(Action::Close { id });
         }
+    }
+
+    /// Asks for something else.
+    pub(crate) fn act(&mut self, action: Action) {
+        self.actions.push_back(action);
     }
 
     /// What an endpoint is for, unless it was closed.

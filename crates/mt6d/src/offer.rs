@@ -48,6 +48,8 @@ pub(crate) struct Offer {
     pub(crate) observed: Option<Ipv6Net>,
     /// Rekey: the epoch from which the new keys hold.
     pub(crate) switch: Option<u64>,
+    /// The sender replaces addresses, if the receiver does.
+    pub(crate) rewrite: bool,
 }
 
 /// A payload that is not one: an item is cut short or has a value out of its range.
@@ -66,6 +68,7 @@ mod item {
     pub(super) const CONTEXTS: u8 = 9;
     pub(super) const OBSERVED: u8 = 10;
     pub(super) const SWITCH: u8 = 11;
+    pub(super) const REWRITE: u8 = 12;
 }
 
 impl Offer {
@@ -101,6 +104,9 @@ impl Offer {
         if let Some(switch) = self.switch {
             put(item::SWITCH, &switch.to_be_bytes());
         }
+        if self.rewrite {
+            put(item::REWRITE, &[]);
+        }
         out
     }
 
@@ -117,6 +123,7 @@ impl Offer {
             contexts: 0,
             observed: None,
             switch: None,
+            rewrite: false,
         };
         while let Some((head, rest)) = bytes.split_first_chunk::<3>() {
             let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
@@ -152,6 +159,7 @@ impl Offer {
                 item::CONTEXTS => offer.contexts = u16::from_be_bytes(fixed(value)?),
                 item::OBSERVED => offer.observed = Some(prefix(value)?),
                 item::SWITCH => offer.switch = Some(u64::from_be_bytes(fixed(value)?)),
+                item::REWRITE => offer.rewrite = fixed(value).map(|[]: [u8; 0]| true)?,
                 _ => {}
             }
         }
@@ -190,6 +198,7 @@ mod tests {
             contexts: 1024,
             observed: Some("2001:db8:b1::/48".parse().unwrap()),
             switch: Some(9),
+            rewrite: true,
         }
     }
 

@@ -36,6 +36,7 @@ fn the_published_vectors_are_what_the_implementation_does() {
         "about": "Test vectors of docs/protocol.md, described there. Bytes are in hexadecimal, times in milliseconds.",
         "pair": pairs(),
         "endpoint": endpoints(),
+        "rewrite": rewrites(),
         "epoch": epochs(),
         "current": currents(),
         "rendezvous": meetings(),
@@ -189,6 +190,39 @@ fn one_endpoint_takes_a_second_try() {
     assert!(u16::from_be_bytes([first[14], first[15]]) >= 0xff80);
 }
 
+/// An epoch whose first host part is reserved in the last prefix of [`rewrites`].
+const EPOCH_OF_A_RETRIED_REWRITE: u64 = 158;
+
+fn rewrites() -> Vec<Value> {
+    let key = counting(0x60);
+    let hosts = ["2001:db8:a::1", "2001:db8:b::2"].map(|text| text.parse().unwrap());
+    [
+        ("2001:db8::/32", 1),
+        ("2001:db8:a1:b2::/64", 2),
+        ("2001:db8:a1:b2::/64", 4_294_967_297),
+        ("2001:db8:a1:b2:c3:d4::/96", 3),
+        // One in 256 of this prefix's addresses is reserved (RFC 5453): some epochs take a second try.
+        ("2001:db8:a1:b2:200:5eff::/96", EPOCH_OF_A_RETRIED_REWRITE),
+    ]
+    .map(|(prefix, epoch)| {
+        let at = endpoint::derive_replaced(&key, net(prefix), epoch, hosts);
+        let given = json!({
+            "address_key": hex::encode(key), "prefix": prefix, "epoch": epoch, "host_l": hosts[0], "host_h": hosts[1],
+        });
+        case(given, json!({ "address": at }))
+    })
+    .into()
+}
+
+#[test]
+fn one_replaced_address_takes_a_second_try() {
+    let hosts = ["2001:db8:a::1", "2001:db8:b::2"].map(|text| text.parse::<std::net::Ipv6Addr>().unwrap());
+    let [low, high] = hosts.map(|host| host.octets());
+    let epoch = EPOCH_OF_A_RETRIED_REWRITE.to_be_bytes();
+    let first = crate::kdf::prf(&counting(0x60), &[b"rewrite", &epoch, &low, &high, &[0]]);
+    assert_eq!(first[12], 0xfe);
+}
+
 fn place(at: std::net::SocketAddrV6) -> Value {
     json!({ "address": at.ip().to_string(), "port": at.port() })
 }
@@ -270,6 +304,7 @@ fn smallest_offer() -> Offer {
         contexts: 1024,
         observed: None,
         switch: None,
+        rewrite: false,
     }
 }
 
@@ -298,7 +333,9 @@ fn answering_offer() -> Offer {
 }
 
 fn offers() -> Vec<Value> {
-    [smallest_offer(), first_offer(), answering_offer(), Offer { switch: Some(77), ..first_offer() }]
+    let switch = Offer { switch: Some(77), ..first_offer() };
+    let rewrite = Offer { rewrite: true, ..first_offer() };
+    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite]
         .map(|offer| {
             assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
             case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
@@ -319,6 +356,7 @@ fn stated(offer: &Offer) -> Value {
         "contexts": offer.contexts,
         "observed": offer.observed,
         "switch": offer.switch,
+        "rewrite": offer.rewrite.then_some(true),
     })
 }
 

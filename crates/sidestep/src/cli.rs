@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config};
 use crate::control::{self, Request};
-use crate::{daemon, import_classic, keys, manual, plan, rendezvous, show};
+use crate::{daemon, import_classic, keys, manual, plan, rendezvous, script, show};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -114,6 +114,8 @@ enum Command {
         profiles: PathBuf,
     },
     #[command(subcommand)]
+    Script(script::ScriptCommand),
+    #[command(subcommand)]
     Lab(Box<lab::cli::LabCommand>),
     /// Write a script that completes this command line
     #[command(after_help = "Examples:
@@ -194,6 +196,8 @@ pub enum Feature {
     SkLookup,
     /// Links that attach BPF programs to interfaces: the queueing discipline clsact has to do.
     Tcx,
+    /// Programs that replace addresses.
+    Rewriting,
     /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
     Aes,
 }
@@ -290,6 +294,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
+        }
+        Command::Script(command) => {
+            let good = command.run(&mut io::stdout().lock())?;
+            return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
         }
         Command::Lab(command) => {
             let program = std::env::current_exe()

@@ -12,6 +12,7 @@
 //! | [`daemon`] | `up`: the protocol over the kernel |
 //! | [`control`] | the control socket: requests to the running daemon, and its answers |
 //! | [`status`] | what the daemon says about itself; the field names are a contract |
+//! | `script` | `script test` and `script check`: packet scripts, their tests and what is in them |
 //! | [`show`] | the status as text, JSON, and a screen that follows it |
 //!
 //! Invariants:
@@ -29,5 +30,6 @@ mod keys;
 mod manual;
 pub mod plan;
 mod rendezvous;
+mod script;
 pub mod show;
 pub mod status;

@@ -178,6 +178,13 @@ fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt
     )?;
     let rendezvous = rendezvous_endpoints(peer);
     writeln!(text, "          without a session, listen on up to {rendezvous} rendezvous endpoints")?;
+    if peer.rewrite {
+        writeln!(
+            text,
+            "          replace addresses, once both know a pair of hosts: IPv6 of up to the link's MTU"
+        )?;
+        writeln!(text, "          WARNING: nothing of that is encrypted or authenticated by the gateways")?;
+    }
     let mut extras = Vec::new();
     match peer.padding {
         Padding::None => {}

@@ -68,6 +68,21 @@ pub struct Peer {
     pub rx_packets: u64,
     /// Bytes of the inner packets received.
     pub rx_bytes: u64,
+    /// How packets travel: in the tunnel, or those of pairs of hosts with replaced addresses and nothing else.
+    #[serde(default)]
+    pub carry: Carry,
+    /// Of the packets sent, those that left with replaced addresses.
+    #[serde(default)]
+    pub tx_rewritten_packets: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub tx_rewritten_bytes: u64,
+    /// Of the packets received, those that came with replaced addresses.
+    #[serde(default)]
+    pub rx_rewritten_packets: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub rx_rewritten_bytes: u64,
     /// Datagrams and packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Round-trip time in milliseconds; null until measured.
@@ -90,6 +105,17 @@ pub enum Profile {
     /// As MT6D was published.
     #[serde(rename = "classic")]
     Classic,
+}
+
+/// How packets of a peer travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carry {
+    /// Inside others.
+    #[default]
+    Encapsulate,
+    /// As they are, but for their addresses.
+    Rewrite,
 }
 
 /// Whether there is a session with a peer.
@@ -150,6 +176,11 @@ pub(crate) mod tests {
             tx_bytes: 1_500_000_000,
             rx_packets: 500_000,
             rx_bytes: 40_000_000,
+            carry: Carry::Encapsulate,
+            tx_rewritten_packets: 0,
+            tx_rewritten_bytes: 0,
+            rx_rewritten_packets: 0,
+            rx_rewritten_bytes: 0,
             drops: BTreeMap::from([("replay".to_owned(), 3)]),
             rtt_ms: Some(1.25),
             clock_offset_ms: Some(-40),
@@ -198,7 +229,8 @@ pub(crate) mod tests {
             assert!(value.get(field).is_some(), "{field}");
         }
         let fields = "name profile public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
-                      tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes";
+                      tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
+                      carry tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
         for peer in value["peers"].as_array().unwrap() {
             for field in fields.split_whitespace() {
                 assert!(peer.get(field).is_some(), "{field}");

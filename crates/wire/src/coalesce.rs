@@ -23,9 +23,10 @@ use crate::{flow, ipv4, ipv6, protocol, tcp, udp, virtio_net};
 
 /// Largest merged packet in bytes, IP header included.
 pub const MAX_PACKET: usize = 65_535;
-/// Most pieces of a merged packet: the kernel's limit for the datagrams of one UDP super-packet, and far
-/// below that for the parts of one gathering write.
-pub const MAX_PIECES: usize = 64;
+/// Most segments of a merged packet: the kernel's limit for the datagrams of one UDP super-packet.
+const MAX_SEGMENTS: usize = 64;
+/// Most pieces of a merged packet; far below the kernel's limit for the parts of one gathering write.
+pub const MAX_PIECES: usize = 2 * MAX_SEGMENTS;
 /// Flows that are watched for further segments at a time; the one begun first gives way.
 const MAX_OPEN: usize = 16;
 
@@ -81,6 +82,7 @@ struct Group {
     /// Virtio-net header, IP header and, of a group that was ever open, transport header.
     head: Vec<u8>,
     pieces: Vec<Range<usize>>,
+    segments: usize,
     /// Payload bytes of the first segment: the size that all but the last must have.
     segment_size: usize,
     payload_len: usize,
@@ -105,35 +107,62 @@ impl Coalescer {
         let Some(packet) = Candidate::read(ip_header, bytes) else {
             // Perhaps a fragment of a datagram of an open flow, which later ones must not overtake.
             self.close_flows_between(ip_header);
-            self.begin(ip_header, &[], rest);
+            self.begin(ip_header, &[], &[rest]);
             return;
         };
-        let found = self.open.iter().rposition(|open| {
-            open.flow_hash == packet.flow_hash && self.groups[open.group].is_of_flow(&packet)
-        });
         let may_merge = packet.may_merge(self.offloads);
-        if let Some(index) = found {
-            let group = &mut self.groups[self.open[index].group];
-            if may_merge && group.accepts(&packet) {
-                if group.append(&packet, rest) == Further::No {
-                    self.open.remove(index);
-                }
-                return;
-            }
-            self.open.remove(index);
-        }
-        if !may_merge {
-            self.begin(ip_header, &[], rest);
+        let payload = rest.start + packet.transport_header.len()..rest.end;
+        if self.join(&packet, may_merge, std::slice::from_ref(&payload)) {
             return;
         }
-        let payload = rest.start + packet.transport_header.len()..rest.end;
-        let group = self.begin(ip_header, packet.transport_header, payload);
-        if !packet.is_pushed() {
-            if self.open.len() == MAX_OPEN {
-                self.open.remove(0);
-            }
-            self.open.push(Open { flow_hash: packet.flow_hash, group });
+        if !may_merge {
+            self.begin(ip_header, &[], &[rest]);
+            return;
         }
+        let group = self.begin(ip_header, packet.transport_header, &[payload]);
+        if !packet.is_pushed() {
+            self.keep_open(&packet, group);
+        }
+    }
+
+    /// Takes one UDP datagram over IPv6, made here and now: `headers`, in which lengths and checksum are still to be
+    /// written, and a payload in two pieces. The device completes the checksum, merged or not.
+    pub fn push_datagram(
+        &mut self,
+        headers: &[u8; ipv6::HEADER_LEN + udp::HEADER_LEN],
+        payload: &[Range<usize>; 2],
+    ) {
+        let packet = Candidate::datagram(headers, payload.iter().map(ExactSizeIterator::len).sum());
+        if self.join(&packet, self.offloads.udp6, payload) {
+            return;
+        }
+        let index = self.begin(packet.ip.0, packet.transport_header, payload);
+        self.groups[index].write_headers(&packet, virtio_net::GSO_NONE);
+        if self.offloads.udp6 {
+            self.keep_open(&packet, index);
+        }
+    }
+
+    /// Appends a packet to its flow's open group if it `may_merge` and continues it; else the group is closed.
+    fn join(&mut self, packet: &Candidate<'_>, may_merge: bool, payload: &[Range<usize>]) -> bool {
+        let found = self.open.iter().rposition(|open| {
+            open.flow_hash == packet.flow_hash && self.groups[open.group].is_of_flow(packet)
+        });
+        let Some(index) = found else { return false };
+        let group = &mut self.groups[self.open[index].group];
+        let joins = may_merge && group.accepts(packet);
+        if !joins || group.append(packet, payload) == Further::No {
+            self.open.remove(index);
+        }
+        joins
+    }
+
+    /// Further segments may join the group.
+    fn keep_open(&mut self, packet: &Candidate<'_>, group: usize) {
+        if self.open.len() == MAX_OPEN {
+            self.open.remove(0);
+        }
+        self.open.push(Open { flow_hash: packet.flow_hash, group });
     }
 
     /// The packets to write, in order.
@@ -153,21 +182,22 @@ impl Coalescer {
     }
 
     /// Begins a packet; returns its index.
-    fn begin(&mut self, ip_header: &[u8], transport_header: &[u8], piece: Range<usize>) -> usize {
+    fn begin(&mut self, ip_header: &[u8], transport_header: &[u8], payload: &[Range<usize>]) -> usize {
         let index = self.used;
         if index == self.groups.len() {
             self.groups.push(Group::default());
         }
         self.used += 1;
         let group = &mut self.groups[index];
-        group.segment_size = piece.len();
-        group.payload_len = piece.len();
+        group.segments = 1;
+        group.segment_size = payload.iter().map(ExactSizeIterator::len).sum();
+        group.payload_len = group.segment_size;
         group.head.clear();
         group.head.extend_from_slice(&virtio_net::Header::NONE.to_bytes());
         group.head.extend_from_slice(ip_header);
         group.head.extend_from_slice(transport_header);
         group.pieces.clear();
-        group.pieces.push(piece);
+        group.pieces.extend_from_slice(payload);
         index
     }
 
@@ -209,10 +239,10 @@ impl Group {
     fn accepts(&self, packet: &Candidate<'_>) -> bool {
         let (ours, theirs) = (self.transport_header(), packet.transport_header);
         if packet.payload_len > self.segment_size
-            || self.pieces.len() >= MAX_PIECES
+            || self.segments >= MAX_SEGMENTS
             || ours.len() != theirs.len()
             || self.ip().len() + ours.len() + self.payload_len + packet.payload_len > MAX_PACKET
-            || !self.ip().is_continued_by(packet.ip, self.pieces.len() as u16)
+            || !self.ip().is_continued_by(packet.ip, self.segments as u16)
         {
             return false;
         }
@@ -226,10 +256,22 @@ impl Group {
             && ours[18..] == theirs[18..]
     }
 
-    fn append(&mut self, packet: &Candidate<'_>, rest: Range<usize>) -> Further {
-        self.pieces.push(rest.start + packet.transport_header.len()..rest.end);
+    fn append(&mut self, packet: &Candidate<'_>, payload: &[Range<usize>]) -> Further {
+        self.pieces.extend_from_slice(payload);
+        self.segments += 1;
         self.payload_len += packet.payload_len;
+        let gso_type = match (packet.ip.protocol(), packet.ip.is_ipv6()) {
+            (protocol::TCP, true) => virtio_net::GSO_TCPV6,
+            (protocol::TCP, false) => virtio_net::GSO_TCPV4,
+            _ => virtio_net::GSO_UDP_L4,
+        };
+        self.write_headers(packet, gso_type);
+        if packet.payload_len < self.segment_size || packet.is_pushed() { Further::No } else { Further::Yes }
+    }
 
+    /// Writes lengths, the part of the checksum that the device completes, and what it is to do with the packet, whose
+    /// latest segment is `packet`.
+    fn write_headers(&mut self, packet: &Candidate<'_>, gso_type: u8) {
         let ip_len = self.ip().len();
         let transport_len = packet.transport_header.len() + self.payload_len;
         let is_ipv6 = self.ip().is_ipv6();
@@ -243,26 +285,23 @@ impl Group {
             put_u16(ip, 2, (ip_len + transport_len) as u16);
             ipv4::write_checksum(ip);
         }
-        let (gso_type, csum_offset) = if packet.ip.protocol() == protocol::TCP {
+        let csum_offset = if packet.ip.protocol() == protocol::TCP {
             transport[13] |= packet.transport_header[13] & tcp::PSH;
-            let gso_type = if is_ipv6 { virtio_net::GSO_TCPV6 } else { virtio_net::GSO_TCPV4 };
-            (gso_type, tcp::CHECKSUM_OFFSET)
+            tcp::CHECKSUM_OFFSET
         } else {
             put_u16(transport, 4, transport_len as u16);
-            (virtio_net::GSO_UDP_L4, udp::CHECKSUM_OFFSET)
+            udp::CHECKSUM_OFFSET
         };
         put_u16(transport, csum_offset, pseudo_header.value());
         let header = virtio_net::Header {
             flags: virtio_net::NEEDS_CSUM,
             gso_type,
             hdr_len: header_len as u16,
-            gso_size: self.segment_size as u16,
+            gso_size: if gso_type == virtio_net::GSO_NONE { 0 } else { self.segment_size as u16 },
             csum_start: ip_len as u16,
             csum_offset: csum_offset as u16,
         };
         virtio.copy_from_slice(&header.to_bytes());
-
-        if packet.payload_len < self.segment_size || packet.is_pushed() { Further::No } else { Further::Yes }
     }
 }
 
@@ -343,10 +382,20 @@ impl<'a> Candidate<'a> {
             }
             _ => return None,
         };
+        Some(Self::new(ip, transport_header, transport))
+    }
+
+    fn new(ip: IpHeader<'a>, transport_header: &'a [u8], transport: &'a [u8]) -> Self {
         let flow_hash = flow::hash_parts(ip.addresses(), ip.protocol(), u32_at(transport_header, 0));
         let payload_len = transport.len() - transport_header.len();
         let flow_sum = Sum::of(ip.addresses()) + Sum::word(u16::from(ip.protocol()));
-        Some(Self { ip, transport_header, payload_len, flow_hash, flow_sum, transport })
+        Self { ip, transport_header, payload_len, flow_hash, flow_sum, transport }
+    }
+
+    /// A datagram over IPv6 with a payload that lies somewhere else.
+    fn datagram(headers: &'a [u8; ipv6::HEADER_LEN + udp::HEADER_LEN], payload_len: usize) -> Self {
+        let (ip, transport) = headers.split_at(ipv6::HEADER_LEN);
+        Self { payload_len, ..Self::new(IpHeader(ip), transport, transport) }
     }
 
     /// Whether the packet may be part of a merged one, whatever its neighbors are.

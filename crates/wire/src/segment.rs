@@ -161,6 +161,11 @@ impl<'a> Segmenter<'a> {
         }
     }
 
+    /// Bytes of headers that each segment begins with; of a packet that needs no cutting, all of it.
+    pub fn head_len(&self) -> usize {
+        self.head.len()
+    }
+
     /// Length in bytes of the largest IP packet that [`next`](Self::next) has yet to give.
     pub fn largest_segment(&self) -> usize {
         match &self.state {

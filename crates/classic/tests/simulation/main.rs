@@ -3,6 +3,7 @@
 //! Everything follows from a seed, which a failing test names.
 
 mod network;
+mod path_mtu;
 
 use classic::KeyState;
 use classic::cipher::Cipher;

@@ -67,7 +67,7 @@ impl Setup {
         }
     }
 
-    fn node(&self, own: usize, key: SessionKey, clock: UnixTime) -> Node {
+    pub(crate) fn node(&self, own: usize, key: SessionKey, clock: UnixTime) -> Node {
         let mut seed = [own as u8; 32];
         seed[..8].copy_from_slice(&(self.seed ^ clock.millis()).to_be_bytes());
         Node::new(vec![self.stream(own, key)], seed, clock).unwrap()

@@ -6,7 +6,6 @@ use crate::Error;
 use crate::bench::contender::Contender;
 use crate::classic::{ClassicNodes, Settings};
 use crate::lab::Lab;
-use crate::topology::Topology;
 
 /// One of them.
 #[derive(Debug)]
@@ -82,11 +81,6 @@ impl Contender for Classic {
 
     fn hops_among_hosts(&self) -> bool {
         true
-    }
-
-    // In the switched one, its hashed addresses have to be routed to it.
-    fn works_in(&self, topology: Topology) -> bool {
-        topology != Topology::Switched
     }
 
     fn processes(&self, _: &mut Lab) -> Option<[u32; 2]> {

@@ -10,7 +10,6 @@ use crate::bench::results::Absence;
 use crate::bench::sidestep::Sidestep;
 use crate::bench::wireguard::WireGuard;
 use crate::lab::{Builder, Lab};
-use crate::topology::Topology;
 
 /// The contender that the others are compared with: no tunnel.
 pub(crate) const NONE: &str = "none";
@@ -53,11 +52,6 @@ pub(crate) trait Contender {
     /// Whether its outer addresses are in the hosts' networks, which the router must go on routing then.
     fn hops_among_hosts(&self) -> bool {
         false
-    }
-
-    /// Whether it can work between gateways that are connected so.
-    fn works_in(&self, _: Topology) -> bool {
-        true
     }
 
     /// Whether one process can have many peers.

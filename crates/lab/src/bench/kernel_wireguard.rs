@@ -8,7 +8,7 @@ use crate::bench::wireguard::{Keys, MTU, PORT, route_through};
 use crate::command::{check, run};
 use crate::gateway::write_private;
 use crate::lab::Lab;
-use crate::topology::{Site, Topology};
+use crate::topology::Site;
 
 /// The device, in both gateways.
 const DEVICE: &str = "wg0";
@@ -56,11 +56,6 @@ impl Contender for KernelWireGuard {
             // It goes with its namespace too.
             let _ = lab.namespace(site.gateway()).ip(&format!("link del {DEVICE}\n"));
         }
-    }
-
-    // In the switched one, the addresses of the other gateway are the routed lab's.
-    fn works_in(&self, topology: Topology) -> bool {
-        topology != Topology::Switched
     }
 
     fn processes(&self, _: &mut Lab) -> Option<[u32; 2]> {

@@ -10,7 +10,7 @@ use crate::bench::wireguard::route_through;
 use crate::command::{check, run, text};
 use crate::lab::Lab;
 use crate::process::{Process, tail};
-use crate::topology::{Site, Topology};
+use crate::topology::Site;
 
 const PORT: u16 = 1_194;
 
@@ -66,11 +66,6 @@ impl Contender for OpenVpn {
         for process in self.processes.drain(..) {
             process.stop(Duration::from_secs(3));
         }
-    }
-
-    // In the switched one, the addresses of the other gateway are the routed lab's.
-    fn works_in(&self, topology: Topology) -> bool {
-        topology != Topology::Switched
     }
 
     fn processes(&self, _: &mut Lab) -> Option<[u32; 2]> {

@@ -10,6 +10,9 @@ use crate::topology::{Node, Site, Topology};
 /// How long a tunnel may take to be there.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The metric of a route that is to be used if there is no other.
+const LAST: u32 = 100_000;
+
 /// A contender in a lab of its own, running.
 pub(crate) struct Running {
     pub(crate) contender: Box<dyn Contender>,
@@ -58,10 +61,15 @@ impl Drop for Running {
 
 /// Takes the routes of the plain lab away at its router, or, where outer addresses are in the hosts' networks, those to
 /// the hosts: what comes through now has come through the tunnel. In the switched lab the gateways' own routes to each
-/// other were the only way, and the tunnel has replaced them.
+/// other were the only way, and the tunnel has replaced them; where outer packets take these routes, the other host is
+/// out of reach by them.
 fn close_other_ways(lab: &Lab, among_hosts: bool) -> Result<(), Error> {
     let topology = lab.options().topology;
-    if topology == Topology::Switched && !among_hosts {
+    if topology == Topology::Switched {
+        for site in [Site::A, Site::B].into_iter().filter(|_| among_hosts) {
+            let route = format!("route add unreachable {}/128 metric {LAST}\n", site.other().host());
+            lab.namespace(site.gateway()).ip(&route)?;
+        }
         return Ok(());
     }
     let lines = [Site::A, Site::B].map(|site| {

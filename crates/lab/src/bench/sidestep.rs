@@ -1,6 +1,7 @@
 //! Sidestep itself, as it comes and with other settings.
 
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,6 +10,7 @@ use crate::Error;
 use crate::bench::contender::Contender;
 use crate::lab::{Builder, Lab};
 use crate::topology::Site;
+use crate::traffic::{self, PingOptions};
 
 /// The program with some settings.
 #[derive(Clone, Debug)]
@@ -19,6 +21,7 @@ pub(crate) struct Sidestep {
     lanes: u8,
     threads: Option<u8>,
     aes: bool,
+    rewrite: bool,
 }
 
 impl Sidestep {
@@ -31,6 +34,7 @@ impl Sidestep {
             lanes: 1,
             threads: None,
             aes: true,
+            rewrite: false,
         }
     }
 
@@ -44,6 +48,7 @@ impl Sidestep {
             Self { lanes: 4, ..one("lanes-4") },
             Self { lanes: 16, ..one("lanes-16") },
             Self { threads: Some(2), lanes: 4, ..one("threads-2") },
+            Self { rewrite: true, ..one("rewrite") },
             Self { rotation: "1s".into(), ..one("rotation-1s") },
             Self { rotation: "1h".into(), ..one("rotation-1h") },
         ]
@@ -56,6 +61,9 @@ impl Contender for Sidestep {
     }
 
     fn about(&self) -> String {
+        if self.rewrite {
+            return format!("addresses replaced in the kernel, not encrypted, rotation {}", self.rotation);
+        }
         let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} packet threads"));
         format!(
             "{}, rotation {}, {} lane{}, padding {}{threads}",
@@ -68,7 +76,8 @@ impl Contender for Sidestep {
     }
 
     fn lab(&self, builder: Builder) -> Builder {
-        let builder = builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes);
+        let builder =
+            builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes).rewrite(self.rewrite);
         match self.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
@@ -87,7 +96,8 @@ impl Contender for Sidestep {
             std::fs::write(&path, own + &peers(strangers, &self.rotation)).map_err(failed)?;
         }
         lab.gateway_a().start()?;
-        lab.gateway_b().start()
+        lab.gateway_b().start()?;
+        if self.rewrite { wait_rewritten(lab) } else { Ok(()) }
     }
 
     fn stop(&mut self, lab: &mut Lab) {
@@ -106,6 +116,21 @@ impl Contender for Sidestep {
     fn has_peers(&self) -> bool {
         true
     }
+}
+
+/// Waits until packets travel without the tunnel, in both directions.
+fn wait_rewritten(lab: &mut Lab) -> Result<(), Error> {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let _ = traffic::ping(lab, PingOptions { count: 5, ..PingOptions::default() });
+        let sent =
+            |site| Ok::<_, Error>(lab.show(site)?["peers"][0]["tx_rewritten_packets"].as_u64() > Some(0));
+        if sent(Site::A)? && sent(Site::B)? {
+            return Ok(());
+        }
+    }
+    Err(lab.gateway_a().failure("does not replace addresses".into()))
 }
 
 /// Peers who will never answer: their hopping prefixes lead nowhere.

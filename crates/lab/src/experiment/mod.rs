@@ -9,6 +9,7 @@
 //! | `ping`, `http`, `nginx`, `udp`, `voip`, `emodel`, `video` | the single tests |
 //! | `host` | what a gateway's process costs meanwhile |
 //! | `soak` | the long run |
+//! | `loss` | floods between gateways of each kind |
 //! | `papers` | the published values, each with its table or figure |
 //! | `topics`, `tables`, `plot`, `page` | how all that is shown |
 //!
@@ -18,6 +19,7 @@
 mod emodel;
 mod host;
 mod http;
+mod loss;
 mod nginx;
 mod page;
 mod papers;
@@ -75,10 +77,11 @@ pub struct Options {
     /// Which part of the plan
     #[arg(value_enum)]
     name: Experiment,
-    /// Only between gateways that are connected so [default: routed; `topologies` and `all`: each]
+    /// Only between gateways that are connected so [default: routed; `topologies`, `loss` and `all`: each]
     #[arg(long, value_enum)]
     topology: Option<Topology>,
-    /// How often each measurement is made [default: 3, where many settings are compared 2; with --full 10, as published]
+    /// How often each measurement is made [default: 3, where many settings are compared 2; with --full 10, as published;
+    /// `loss`: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// The published lengths, sizes and rotation intervals: hours, `all` more than a day
@@ -93,7 +96,8 @@ pub struct Options {
     /// Directory of the measurements and the report; an interrupted run goes on there
     #[arg(long, default_value = "report/experiments", value_name = "DIR")]
     out: PathBuf,
-    /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`
+    /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`; those
+    /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
     /// What the names of the labs' namespaces begin with, before a number for each lab
@@ -130,6 +134,8 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     }
     let lab = run::Labs { program, prefix: &options.prefix, stop };
     let made = run::all(&mut store, &tasks, &lab);
+    let made = made
+        .and_then(|()| if options.name == Experiment::Loss { loss::run(&mut store, &lab) } else { Ok(()) });
     let soaks = matches!(options.name, Experiment::Soak | Experiment::All);
     let made = made.and_then(|()| if soaks { soak::run(&mut store, &lab) } else { Ok(()) });
     // Whatever ended it: what was measured is shown.
@@ -151,15 +157,14 @@ fn tasks(settings: &Settings) -> Vec<Task> {
         .filter(|(name, ..)| there(name))
         .map(|(name, _, rotates)| (*name, *rotates))
         .collect();
-    let all = plan::tasks(&Wanted {
+    plan::tasks(&Wanted {
         experiment: settings.experiment,
         topology: settings.topology,
         runs: settings.runs,
         full: settings.full,
         contenders: &taking_part,
         wget: find("wget").is_some(),
-    });
-    all.into_iter().filter(|task| works_in(task.contender, task.topology)).collect()
+    })
 }
 
 /// The contender of a name, rotating at the papers' interval.
@@ -168,18 +173,22 @@ fn contender(name: &str, papers: Option<u32>, full: bool) -> Option<Box<dyn cont
     contender::named(known_as, &rotation(papers, full))
 }
 
-fn works_in(name: &str, topology: Topology) -> bool {
-    contender(name, USUAL, true).is_some_and(|one| one.works_in(topology))
-}
-
 /// Who takes part, and who does not, with the reason.
 fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
-    let names = CONTENDERS.map(|(name, ..)| name);
+    let matrix = if options.name == Experiment::Loss { loss::contenders() } else { Vec::new() };
+    let names: Vec<&str> = match matrix.as_slice() {
+        [] => CONTENDERS.iter().map(|(name, ..)| *name).collect(),
+        matrix => matrix.iter().map(|entry| entry.name.as_str()).collect(),
+    };
     if let Some(unknown) = options.against.iter().find(|name| !names.contains(&name.as_str())) {
         let names = names.join(", ");
         return Err(Error::Usage(format!(
             "--against {unknown}: there is no such contender; there are {names}"
         )));
+    }
+    if !matrix.is_empty() {
+        let asked = |entry: &Entry| options.against.is_empty() || options.against.contains(&entry.name);
+        return Ok((matrix.into_iter().filter(asked).collect(), Vec::new()));
     }
     let (mut entries, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
@@ -194,21 +203,8 @@ fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
             None => entries.push(Entry { name: name.to_owned(), about: one.about() }),
         }
     }
-    let topologies = match (options.topology, options.name) {
-        (Some(only), _) => vec![only],
-        (None, Experiment::All | Experiment::Topologies) => Topology::ALL.to_vec(),
-        (None, _) => vec![Topology::Routed],
-    };
-    for topology in &topologies {
-        for entry in entries.iter().filter(|entry| !works_in(&entry.name, *topology)) {
-            let lab = plan::name_of(*topology);
-            let what = format!("{} in the {lab} lab", entry.name);
-            left_out.push(Absence { what, why: "it cannot work there yet".into() });
-        }
-    }
-    entries.retain(|entry| topologies.iter().any(|topology| works_in(&entry.name, *topology)));
     if entries.is_empty() {
-        return Err(Error::Usage("nobody is left to be measured: see --against and --topology".into()));
+        return Err(Error::Usage("nobody is left to be measured: see --against".into()));
     }
     Ok((entries, left_out))
 }
@@ -238,7 +234,8 @@ fn write(options: &Options, store: &Store) -> Result<(), Error> {
     let path = store.directory().join("index.html");
     std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
     if let Some(docs) = &options.docs {
-        docs::between("experiments", &tables::markdown(store), docs)?;
+        let place = if options.name == Experiment::Loss { "loss" } else { "experiments" };
+        docs::between(place, &tables::markdown(store), docs)?;
     }
     // A reader that goes away has what it wanted.
     let _ = print(store, &path);

@@ -34,7 +34,7 @@ pub(crate) fn flood(scene: &Scene, count: u32) -> Result<Outcome, Error> {
 }
 
 fn echoes(scene: &Scene, count: u32, how: &[&str], limit: Duration) -> Result<Outcome, Error> {
-    let (target, asked) = (Site::B.host().to_string(), count.to_string());
+    let (target, asked) = (scene.lab.host(Site::B).to_string(), count.to_string());
     let words =
         [&["ping", "-6", "-n", "-s", "56", "-W", "3", "-c", &asked], how, &[target.as_str()]].concat();
     let said = scene.run(Node::HostA, &words, "ping", limit)?;

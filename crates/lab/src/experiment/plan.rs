@@ -31,7 +31,7 @@ pub(crate) const TRANSFERS: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Experiment {
-    /// Everything below, once
+    /// Everything below but `loss`, once
     All,
     /// 1,000 pings, one a second (scaled: 40, five a second)
     #[value(name = "ping_std_1k")]
@@ -58,6 +58,8 @@ pub enum Experiment {
     Video,
     /// A long run with a plain ping: losses, growth, what is left over
     Soak,
+    /// Floods of 50,000 over rotations of 10 s and 1 s, both profiles, routing and transparent gateways (not part of `all`)
+    Loss,
 }
 
 impl Experiment {
@@ -219,7 +221,7 @@ fn of(experiment: Experiment, wanted: &Wanted) -> Vec<Task> {
     let full = wanted.full;
     let floods = [Test::PingFlood(10_000), Test::PingFlood(50_000)];
     let tests = match experiment {
-        Experiment::All | Experiment::Soak => Vec::new(),
+        Experiment::All | Experiment::Soak | Experiment::Loss => Vec::new(),
         Experiment::PingStd1k => vec![Test::PingStd],
         Experiment::PingFlood10k => vec![floods[0]],
         Experiment::PingFlood50k => vec![floods[1]],

@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use crate::Error;
 use crate::bench::running::Running;
 use crate::command::{check, text};
+use crate::experiment::contender;
 use crate::experiment::host::private_bytes;
 use crate::experiment::plan::{HASTE, USUAL, rotation};
 use crate::experiment::run::{Labs, time, unix_seconds};
 use crate::experiment::scene::{Outcome, Scene, not_understood};
 use crate::experiment::store::{Measurement, Store};
-use crate::experiment::{contender, works_in};
 use crate::lab::Lab;
 use crate::process::Process;
 use crate::topology::{Node, Site, Topology};
@@ -69,7 +69,7 @@ pub(crate) fn run(store: &mut Store, labs: &Labs) -> Result<(), Error> {
     // All of a part ran for the same time, but for those that failed, which are not waited for.
     let of =
         |name: &str| parts(store).filter(|part| part.contender == name).map(|part| part.took_s).sum::<f64>();
-    let done = contenders(store, topology).into_iter().map(of).fold(0.0, f64::max);
+    let done = contenders(store).into_iter().map(of).fold(0.0, f64::max);
     // The last look at the clock of a part is a little before its end.
     let left = store.settings.duration_s as f64 - done;
     if left < 1.0 || labs.stopped() {
@@ -79,7 +79,7 @@ pub(crate) fn run(store: &mut Store, labs: &Labs) -> Result<(), Error> {
     let part = parts(store).map(|part| part.run).max().unwrap_or(0) + 1;
     eprintln!("the long run, part {part}: {} with all contenders side by side", time(left.as_secs_f64()));
     let mut runners = Vec::new();
-    for (number, name) in contenders(store, topology).into_iter().enumerate() {
+    for (number, name) in contenders(store).into_iter().enumerate() {
         match Runner::start(name, labs, (number, topology), left, store.settings.full) {
             Ok(runner) => runners.push(runner),
             Err(_) if labs.stopped() => return Ok(()),
@@ -125,12 +125,12 @@ fn parts(store: &Store) -> impl Iterator<Item = &Measurement> {
     store.all().filter(|one| one.test == NAME && one.failed.is_none())
 }
 
-fn contenders(store: &Store, topology: Topology) -> Vec<&'static str> {
+fn contenders(store: &Store) -> Vec<&'static str> {
     let entries = &store.settings.contenders;
     super::CONTENDERS
         .iter()
         .map(|(name, ..)| *name)
-        .filter(|name| entries.iter().any(|entry| entry.name == *name) && works_in(name, topology))
+        .filter(|name| entries.iter().any(|entry| entry.name == *name))
         .collect()
 }
 

@@ -106,7 +106,12 @@ impl Store {
 
     /// Whether a measurement was made. One that failed is to be made again.
     pub(crate) fn has(&self, task: &Task) -> bool {
-        self.measurements.get(&task.key()).is_some_and(|one| one.failed.is_none())
+        self.has_key(&task.key())
+    }
+
+    /// The same of one that has no task.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
+        self.measurements.get(key).is_some_and(|one| one.failed.is_none())
     }
 
     /// Keeps a measurement.

@@ -169,6 +169,40 @@ fn replaced_addresses_leave_senders_their_path_mtu() {
 }
 
 #[test]
+fn what_a_narrow_path_carries_is_remembered() {
+    let Some(builder) = scene::lab("ac-cu") else { return };
+    let lab = builder.tunnel(false).middle_mtu(1400).build().expect("a lab");
+    lab.wait_connected(Duration::from_secs(30)).expect("hosts that reach each other");
+    let encrypted = Settings { cipher: "aes-256-cbc".into(), rotation: 1, ..Settings::default() };
+    let in_kernel = Settings { kernel: "required", rotation: 1, ..Settings::default() };
+    let silence = "table inet silence { chain output { type filter hook output priority 0; \
+                   icmpv6 type packet-too-big drop; }; }\n";
+    for (settings, fits) in [(encrypted, 1376), (in_kernel, 1384), (rewriting(), 1400)] {
+        let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
+        let told = |when: &str| {
+            scene::run(&lab, Node::HostA, &["ip", "-6", "route", "flush", "cache"]);
+            let host = Site::B.host().to_string();
+            let ping = ["ping", "-n", "-M", "do", "-i", "0.2", "-W", "1", "-c", "3", "-s", "1400", &host];
+            let text = scene::run(&lab, Node::HostA, &ping);
+            let mtu = [format!("mtu={fits}"), format!("mtu: {fits}")];
+            assert!(mtu.iter().any(|mtu| text.contains(mtu)), "{when}: {text}{}", nodes.log(Site::A));
+        };
+        told("by a router");
+        for router in [Node::Router, Node::RouterB] {
+            lab.namespace(router).nft(silence).expect("a filter");
+        }
+        told("by the gateway, which knows it now");
+        for router in [Node::Router, Node::RouterB] {
+            lab.namespace(router).nft("delete table inet silence\n").expect("no filter");
+        }
+        std::thread::sleep(Duration::from_millis(1_500));
+        let status = nodes.show(&lab, Site::A).expect("a status");
+        assert_eq!(status["peers"][0]["path_mtu"], 1400, "{status}");
+        nodes.stop();
+    }
+}
+
+#[test]
 fn tcp_finds_its_segment_size() {
     let Some(lab) = up("ac-cs", Topology::Routed) else { return };
     for (cipher, kernel) in

@@ -11,5 +11,6 @@ mod network;
 mod offloads;
 mod packet_sizes;
 mod reload;
+mod rewrite;
 mod scene;
 mod unlinkable;

@@ -223,35 +223,44 @@ fn keys(program: &Path) -> [String; 2] {
     [private, public]
 }
 
-fn host_configuration(private: &str, peer: &str, allowed: &str) -> String {
+fn host_configuration(private: &str, peer: &str, allowed: &str, carry: &str) -> String {
     format!(
         "[node]\nprivate_key = \"{private}\"\nmode = \"host\"\nexternal = \"eth0\"\n\
          [tunnel]\nname = \"hop\"\naddresses = [\"{TRUE_ADDRESS}/128\"]\n\
          [[peer]]\nname = \"gateway\"\npublic_key = \"{peer}\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
-         allowed_ips = [\"{allowed}\"]\nrotation = \"1s\"\n"
+         allowed_ips = [\"{allowed}\"]\nrotation = \"1s\"\ncarry = \"{carry}\"\n"
     )
 }
 
-fn gateway_configuration(private: &str, peer: &str) -> String {
+fn gateway_configuration(private: &str, peer: &str, carry: &str) -> String {
     format!(
         "[node]\nprivate_key = \"{private}\"\nexternal = \"ex\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
          [tunnel]\nname = \"hop\"\naddresses = [\"{SERVER}/64\"]\n\
          [[peer]]\nname = \"laptop\"\npublic_key = \"{peer}\"\nhop_prefix = \"2001:db8:1::/64\"\n\
-         allowed_ips = [\"{TRUE_ADDRESS}/128\"]\nrotation = \"1s\"\n"
+         allowed_ips = [\"{TRUE_ADDRESS}/128\"]\nrotation = \"1s\"\ncarry = \"{carry}\"\n"
     )
 }
 
-/// From the moment the cable is plugged in, through a move to another network, to the end.
 #[test]
 fn a_host_shows_hopping_addresses_only_and_takes_its_session_to_another_network() {
+    moves("encapsulate");
+}
+
+#[test]
+fn so_it_does_where_only_addresses_are_replaced() {
+    moves("rewrite");
+}
+
+/// From the moment the cable is plugged in, through a move to another network, to the end.
+fn moves(carry: &str) {
     let Some(program) = program() else { return };
     let ([own, public], [other, other_public]) = (keys(&program), keys(&program));
     let scene = Scene::new(program);
     let recordings = ["port1", "port2"].map(|port| scene.record(port));
     let routers = scene.start_routers();
-    let gateway = scene.up(&scene.gateway, "g", &gateway_configuration(&other, &public));
+    let gateway = scene.up(&scene.gateway, "g", &gateway_configuration(&other, &public, carry));
     // Everything goes through the tunnel: nothing may take the way that the kernel would.
-    let host = scene.up(&scene.host, "h", &host_configuration(&own, &other_public, "::/0"));
+    let host = scene.up(&scene.host, "h", &host_configuration(&own, &other_public, "::/0", carry));
     let settled = Instant::now() + PATIENCE;
     while !scene.path("h").exists() {
         assert!(Instant::now() < settled, "{}", scene.log());
@@ -264,6 +273,11 @@ fn a_host_shows_hopping_addresses_only_and_takes_its_session_to_another_network(
     let report = ping.args(["-n", "-q", "-i", "0.02", "-c", "200", SERVER]).output().expect("ping");
     let report = String::from_utf8_lossy(&report.stdout).into_owned();
     assert!(report.contains(" 0% packet loss"), "{report}");
+    let socket = scene.path("h").display().to_string();
+    let show = Command::new(&scene.program).args(["show", "--json", "--socket", &socket]).output();
+    let status: serde_json::Value = serde_json::from_slice(&show.expect("it").stdout).expect("JSON");
+    let rewritten = status["peers"][0]["rx_rewritten_packets"].as_u64().expect("a number");
+    assert_eq!(rewritten > 50, carry == "rewrite", "{status}");
 
     scene.plug_in(2);
     scene.reaches(SERVER, PATIENCE);
@@ -318,7 +332,7 @@ fn an_interface_with_an_address_of_its_own_is_refused() {
     let file = folder.path().join("h.toml");
     let mut options = std::fs::OpenOptions::new();
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&file);
-    let text = host_configuration(&own, &other, "2001:db8:b::/64");
+    let text = host_configuration(&own, &other, "2001:db8:b::/64", "encapsulate");
     opened.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file");
     let mut command = namespace.command(&program).expect("the namespace");
     let output =

@@ -17,7 +17,7 @@ pub(crate) struct Capture {
 impl Capture {
     /// Of both directions.
     pub(crate) fn start(scene: &Scene, node: &str, port: &str) -> Self {
-        let file = scene.folder.path().join(format!("{node}-{port}.pcap"));
+        let file = scene.lab.directory().join(format!("{node}-{port}.pcap"));
         let words = [
             "tcpdump",
             "-i",

@@ -10,12 +10,13 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use frames::{Capture, holds, ipv6};
-use scene::{Between, MACS, Profile, Scene, THIRD, THIRD_IPV4, wait_until};
+use lab::{Profile, Topology};
+use scene::{MACS, Scene, THIRD, THIRD_IPV4, wait_until};
 
 /// From the hosts' boot on: they get addresses and a lower MTU, reach each other across rotations without a loss, and
 /// nobody sees what is not for him; third hosts are left alone.
-fn story(prefix: &str, between: Between, profile: Profile) {
-    let Some(mut scene) = Scene::new(prefix, between, profile) else { return };
+fn story(prefix: &str, topology: Topology, profile: Profile) {
+    let Some(mut scene) = Scene::new(prefix, topology, profile) else { return };
     let captures = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "h"));
     scene.start_gateways();
     scene.boot_hosts();
@@ -55,7 +56,7 @@ fn story(prefix: &str, between: Between, profile: Profile) {
         assert!(ping.wait(Duration::from_secs(60)).is_some(), "ping does not end");
         assert!(scene.output(&log).contains(" 0% packet loss"), "{log}: {}", scene.output(&log));
     }
-    if between == Between::Tunnel {
+    if topology == Topology::Tunneled {
         // What fits the host's link and not the tunnel between the routers: it is told, with the inner MTU.
         let report = scene.run("ha", &["ping", "-6", "-M", "do", "-s", "1412", "-c", "4", "-W", "1", &b]);
         // By an error, or by the host itself where TCP has had one: `mtu=1456`, `mtu: 1456`.
@@ -131,30 +132,30 @@ fn private_side(public: &[Vec<u8>], private: &[Vec<u8>]) {
 
 #[test]
 fn version_2_across_a_router() {
-    story("tv2r", Between::Router, Profile::Version2);
+    story("tv2r", Topology::Routed, Profile::Version2);
 }
 
 #[test]
 fn version_2_on_one_link() {
-    story("tv2s", Between::Switch, Profile::Version2);
+    story("tv2s", Topology::Switched, Profile::Version2);
 }
 
 #[test]
 fn version_2_across_a_6in4_tunnel() {
-    story("tv2t", Between::Tunnel, Profile::Version2);
+    story("tv2t", Topology::Tunneled, Profile::Version2);
 }
 
 #[test]
 fn classic_across_a_router() {
-    story("tclr", Between::Router, Profile::Classic);
+    story("tclr", Topology::Routed, Profile::Classic);
 }
 
 #[test]
 fn classic_on_one_link() {
-    story("tcls", Between::Switch, Profile::Classic);
+    story("tcls", Topology::Switched, Profile::Classic);
 }
 
 #[test]
 fn classic_across_a_6in4_tunnel() {
-    story("tclt", Between::Tunnel, Profile::Classic);
+    story("tclt", Topology::Tunneled, Profile::Classic);
 }

@@ -4,7 +4,7 @@ mod carriers;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
 use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
 use crate::routes::Routes;
-use crate::session::{Datagrams, InnerMtu, may_be_destination};
+use crate::session::{Datagrams, InnerMtu, Traffic, may_be_destination};
 use crate::time::{Now, Time};
 use carriers::Carriers;
 
@@ -259,7 +259,8 @@ impl Node {
             self.timers.pop_first();
             let Some(peer) = &mut self.peers[index] else { continue };
             peer.timer = None;
-            peer.poll(&mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
+            let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
+            peer.poll(&self.routes, &mut env, deliver);
             if peer.route_mtu_is_news() {
                 self.new_mtus.insert(index);
             }
@@ -346,6 +347,15 @@ impl Node {
         }
         if peer.next != before || self.carriers.is_some() {
             self.wake(index);
+        }
+    }
+
+    /// So many packets crossed between two hosts, ours and the peer's, without coming to the node
+    /// ([`Action::Replace`]). To be told every second or so, while there are some.
+    pub fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Now) {
+        let index = self.routes.peer(inner.1.into());
+        if let Some(peer) = index.and_then(|index| self.peers[index].as_mut()) {
+            peer.crossed(inner, crossed, now.boot);
         }
     }
 

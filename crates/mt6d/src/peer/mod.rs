@@ -8,7 +8,7 @@ mod rendezvous;
 mod status;
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,8 @@ const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 const MOVED_FOR: Duration = Duration::from_secs(600);
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
+/// Pairs of addresses that are new are looked at within this time, all at once: the peer waits for a second.
+const PAIRS_WITHIN: Duration = Duration::from_millis(50);
 /// ICMP errors to inner senders: this many at once, and again after the pause.
 const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
 
@@ -126,6 +128,7 @@ pub(crate) struct Peer {
     drops: Drops,
     /// Of sessions that are gone.
     past: Traffic,
+    past_rewritten: Traffic,
     past_rotations: (u64, u64),
     handshakes: u64,
 }
@@ -164,6 +167,7 @@ impl Peer {
             route_mtu: None,
             drops: Drops::default(),
             past: Traffic::default(),
+            past_rewritten: Traffic::default(),
             past_rotations: (0, 0),
             handshakes: 0,
             config,
@@ -294,7 +298,11 @@ impl Peer {
         let Some(session) = self.sending() else {
             return self.wait(header, packet, env, deliver);
         };
-        match session.send(header, packet, now, env.host, env.outbox) {
+        let sent = session.send(header, packet, now, env.host, env.outbox);
+        if session.has_new_pairs() {
+            self.next = self.next.min(now + PAIRS_WITHIN);
+        }
+        match sent {
             Ok(()) if gone => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
             Ok(()) => {}
             Err(session::Refusal::TooBig(mtu)) => {
@@ -445,6 +453,9 @@ impl Peer {
         let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
         let incoming =
             session.receive(receiver, arena, inner, ecn, routes, now, env.host, env.outbox, deliver);
+        if session.has_new_pairs() {
+            self.next = self.next.min(now + PAIRS_WITHIN);
+        }
         if unproven || incoming == Ok(Incoming::Established) {
             self.settle(id, now);
         }
@@ -473,6 +484,16 @@ impl Peer {
             return;
         };
         self.sessions[at].sent_in_full(pair, env.now.boot, env.host, env.outbox);
+        if self.sessions[at].has_new_pairs() {
+            self.next = self.next.min(env.now.boot + PAIRS_WITHIN);
+        }
+    }
+
+    /// Packets crossed between two hosts with other addresses.
+    pub(crate) fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Time) {
+        if let Some(session) = self.sending() {
+            session.crossed(inner, crossed, now);
+        }
     }
 
     fn rekey(
@@ -552,12 +573,13 @@ impl Peer {
         let (rotations, skips) = session.rotations();
         self.past_rotations = (self.past_rotations.0 + rotations, self.past_rotations.1 + skips);
         status::add(&mut self.past, session.activity.traffic());
+        status::add(&mut self.past_rewritten, session.activity.rewritten());
         self.drops.add(&session.activity.drops.get());
         self.answers.retain(|a| a.session != id);
     }
 
     /// Does what is due, and sets when to be called again.
-    pub(crate) fn poll(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
+    pub(crate) fn poll(&mut self, routes: &Routes, env: &mut Env, deliver: &mut dyn Deliver) {
         let now = env.now.boot;
         let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| (t.tier, t.epoch));
         let prefix = env.own.hop_prefix;
@@ -566,6 +588,7 @@ impl Peer {
         self.send_answers(env);
         self.poll_attempts(env);
         self.flush(env, deliver);
+        next = next.min(self.rewrite(routes, env));
         if let Some(attempt) =
             self.attempts.deadline(|tier, epoch| self.listeners.open_at(tier, epoch).is_some())
         {
@@ -618,6 +641,29 @@ impl Peer {
         next
     }
 
+    /// Replaces addresses, where that was agreed on. When to be called again.
+    fn rewrite(&mut self, routes: &Routes, env: &mut Env) -> Time {
+        let now = env.now.boot;
+        let told = self.silent && self.attempts.slow();
+        let in_use = self.in_use().filter(|_| !told);
+        let (index, prefix) = (self.index, self.remote_prefix);
+        let allowed = |ours: Ipv6Addr, theirs: Ipv6Addr| {
+            let ours_hops = routes.hops_at(ours.into()) || prefix.contains(&ours);
+            routes.peer(theirs.into()) == Some(index)
+                && session::may_be_destination(ours.into())
+                && !ours_hops
+        };
+        let mut next = now + Duration::from_secs(3600);
+        // What one of them sends no more another may send.
+        let others = (0..self.sessions.len()).filter(|at| Some(*at) != in_use);
+        for at in others.chain(in_use).collect::<Vec<_>>() {
+            let session = &mut self.sessions[at];
+            next =
+                session.rewrite(Some(at) == in_use, allowed, now, env.host).map_or(next, |at| next.min(at));
+        }
+        next
+    }
+
     fn send_answers(&mut self, env: &mut Env) {
         for at in (0..self.answers.len()).rev() {
             let id = self.answers[at].session;
@@ -655,6 +701,7 @@ impl Peer {
             contexts: session::CONTEXTS_KEPT,
             observed: None,
             switch: None,
+            rewrite: self.config.rewrite,
         }
     }
 
@@ -754,6 +801,7 @@ mod tests {
             cover: 0,
             keepalive: None,
             clockless: false,
+            rewrite: false,
         };
         let config = NodeConfig {
             private_key: PrivateKey::from_bytes([1; 32]),
@@ -775,7 +823,7 @@ mod tests {
                 match action {
                     Action::Open { id, .. } if endpoints_open => node.opened(id, now(boot)),
                     Action::Open { id, .. } => node.open_failed(id, now(boot)),
-                    Action::Close { .. } => {}
+                    Action::Close { .. } | Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
                 }
             }
             outbox.clear();

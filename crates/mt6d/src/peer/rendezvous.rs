@@ -13,7 +13,7 @@ use crate::host::EndpointId;
 use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::rendezvous::{Tier, endpoint};
-use crate::session::{ANSWER_WITHIN, Beginning, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, Beginning, LONGEST_PREFIX, Phase, Session, Terms};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
 
@@ -137,6 +137,7 @@ impl Peer {
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
         (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, terms.lanes, terms.padding);
+        ours.rewrite = terms.rewrite;
         ours.observed = Some(seen);
         let (answer, secret) = answering.answer(&ours);
         let mut answer_nonce = Nonce::default();
@@ -204,6 +205,7 @@ impl Peer {
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
     fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: ipnet::Ipv6Net, env: &Env) -> Terms {
         let aes = ours.aes && theirs.aes;
+        let roomy = |prefix: ipnet::Ipv6Net| prefix.prefix_len() <= LONGEST_PREFIX;
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
@@ -215,6 +217,7 @@ impl Peer {
             contexts: theirs.contexts,
             stream: theirs.stream.zip(ours.stream),
             rekey_after: env.own.rekey_after,
+            rewrite: ours.rewrite && theirs.rewrite && roomy(env.own.hop_prefix) && roomy(remote_prefix),
         }
     }
 

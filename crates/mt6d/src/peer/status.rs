@@ -70,6 +70,10 @@ pub struct PeerStatus {
     pub rx_packets: u64,
     /// Their bytes.
     pub rx_bytes: u64,
+    /// Whether packets of pairs of hosts travel as they are but for their addresses.
+    pub rewrites: bool,
+    /// What did, of the packets above.
+    pub rewritten: Traffic,
     /// What was dropped, by reason.
     pub drops: Drops,
     /// Round-trip time to the peer.
@@ -97,8 +101,10 @@ impl Peer {
         let session = self.in_use().map(|at| &self.sessions[at]);
         let (mut traffic, mut drops) = (self.past, self.drops.clone());
         let (mut rotations, mut skips) = self.past_rotations;
+        let mut rewritten = self.past_rewritten;
         for session in &self.sessions {
             add(&mut traffic, session.activity.traffic());
+            add(&mut rewritten, session.activity.rewritten());
             drops.add(&session.activity.drops.get());
             let (more, skipped) = session.rotations();
             (rotations, skips) = (rotations + more, skips + skipped);
@@ -129,6 +135,8 @@ impl Peer {
             tx_bytes: traffic.tx_bytes,
             rx_packets: traffic.rx_packets,
             rx_bytes: traffic.rx_bytes,
+            rewrites: session.is_some_and(|s| s.terms.rewrite),
+            rewritten,
             drops,
             rtt: session.and_then(|s| s.round_trip.measured()),
             clock_offset_ms: self.clock_offset(now),

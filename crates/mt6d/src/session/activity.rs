@@ -7,12 +7,16 @@ use crate::drops::AtomicDrops;
 use crate::time::{AtomicTime, Time};
 
 /// Packets and bytes that crossed, inner.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Traffic {
-    pub(crate) tx_packets: u64,
-    pub(crate) tx_bytes: u64,
-    pub(crate) rx_packets: u64,
-    pub(crate) rx_bytes: u64,
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Packets to the peer.
+    pub tx_packets: u64,
+    /// Their bytes.
+    pub tx_bytes: u64,
+    /// Packets from it.
+    pub rx_packets: u64,
+    /// Their bytes.
+    pub rx_bytes: u64,
 }
 
 /// Of one session.
@@ -22,6 +26,8 @@ pub(crate) struct Activity {
     tx_bytes: AtomicU64,
     rx_packets: AtomicU64,
     rx_bytes: AtomicU64,
+    /// Of these, those that crossed as they are but for their addresses: out, and in.
+    rewritten: [AtomicU64; 4],
     pub(crate) drops: AtomicDrops,
     /// When the last inner packet crossed, in either direction; at first, when the session began.
     pub(crate) last_inner: AtomicTime,
@@ -46,6 +52,7 @@ impl Activity {
             tx_bytes: AtomicU64::new(0),
             rx_packets: AtomicU64::new(0),
             rx_bytes: AtomicU64::new(0),
+            rewritten: Default::default(),
             drops: AtomicDrops::default(),
             last_inner: AtomicTime::new(now),
             last_sent: AtomicTime::new(now),
@@ -80,6 +87,22 @@ impl Activity {
         self.last_inner.set(now);
     }
 
+    /// Packets crossed as they are but for their addresses. What came proves nothing, so it is no sign of life.
+    pub(crate) fn crossed(&self, crossed: &Traffic, now: Time) {
+        let Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes } = *crossed;
+        self.tx_packets.fetch_add(tx_packets, Relaxed);
+        self.tx_bytes.fetch_add(tx_bytes, Relaxed);
+        self.rx_packets.fetch_add(rx_packets, Relaxed);
+        self.rx_bytes.fetch_add(rx_bytes, Relaxed);
+        for (sum, more) in self.rewritten.iter().zip([tx_packets, tx_bytes, rx_packets, rx_bytes]) {
+            sum.fetch_add(more, Relaxed);
+        }
+        self.last_inner.set(now);
+        if tx_packets > 0 {
+            self.waits_for_answer(now);
+        }
+    }
+
     /// From now on, unless it did before, the peer owes a sign of life.
     pub(crate) fn waits_for_answer(&self, now: Time) {
         if self.unanswered.get() == Time::default() {
@@ -95,6 +118,13 @@ impl Activity {
     /// A name for a packet in halves that no other has had for long.
     pub(crate) fn next_half(&self) -> u32 {
         self.next_half.fetch_add(1, Relaxed)
+    }
+
+    /// What crossed as it is but for its addresses.
+    pub(crate) fn rewritten(&self) -> Traffic {
+        let [tx_packets, tx_bytes, rx_packets, rx_bytes] =
+            self.rewritten.each_ref().map(|sum| sum.load(Relaxed));
+        Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes }
     }
 
     pub(crate) fn traffic(&self) -> Traffic {

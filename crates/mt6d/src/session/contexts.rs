@@ -19,6 +19,8 @@ const PACKETS_BEFORE: u8 = 3;
 const CANDIDATES: usize = 1024;
 /// A context may make room for another when it was idle this long: none of its packets is on its way any more.
 const IDLE: Duration = Duration::from_secs(10);
+/// A pair that gave its context up is remembered for so long after the peer knows.
+const FADES: Duration = Duration::from_secs(5);
 /// How often to look for one, where all are in use.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
@@ -31,6 +33,12 @@ pub(crate) fn pair(source: Ipv6Addr, destination: Ipv6Addr) -> Pair {
     pair[..16].copy_from_slice(&source.octets());
     pair[16..].copy_from_slice(&destination.octets());
     pair
+}
+
+/// Source and destination of a pair.
+pub(crate) fn addresses(pair: &Pair) -> (Ipv6Addr, Ipv6Addr) {
+    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&pair[at..at + 16]).expect("16 bytes"));
+    (address(0), address(16))
 }
 
 /// How a packet names its addresses.
@@ -90,6 +98,9 @@ pub(crate) struct SendContexts {
     next: u16,
     /// No context can make room for another before then.
     full_until: Time,
+    /// Pairs that gave up their context to another, which the peer may use until it knows that one: None, and for a
+    /// while. Kept where the session replaces addresses.
+    fading: Option<Vec<(Pair, u16, Option<Time>)>>,
 }
 
 /// A pair without a context that the peer knows.
@@ -104,7 +115,8 @@ struct Candidate {
 
 impl SendContexts {
     /// For a peer that keeps `limit` contexts; `fixed` is context 0, if the session has one.
-    pub(crate) fn new(limit: u16, fixed: Option<Pair>) -> Self {
+    /// Where the session is `rewriting`, the peer may send with what it was told.
+    pub(crate) fn new(limit: u16, fixed: Option<Pair>, rewriting: bool) -> Self {
         SendContexts {
             known: Arc::new(KnownContexts { fixed, pairs: HashMap::new() }),
             candidates: HashMap::new(),
@@ -112,7 +124,31 @@ impl SendContexts {
             live: 0,
             next: 1,
             full_until: Time::default(),
+            fading: rewriting.then(Vec::new),
         }
+    }
+
+    /// All pairs that the peer was told of, each with whether it knows that it is to use it.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (Pair, bool)> + '_ {
+        let known = self.known.pairs.keys().chain(&self.known.fixed).map(|pair| (*pair, true));
+        let told = self.candidates.iter().filter(|(_, c)| c.context != 0).map(|(pair, _)| (*pair, false));
+        let fading = self.fading.iter().flatten().map(|(pair, ..)| (*pair, false));
+        fading.chain(told).chain(known)
+    }
+
+    /// Packets of a pair crossed by another way.
+    pub(crate) fn used(&self, pair: &Pair, now: Time) {
+        if let Some(known) = self.known.pairs.get(pair) {
+            known.used.set(now);
+        }
+    }
+
+    /// Forgets pairs that the peer uses no more. Whether there were some.
+    pub(crate) fn fade(&mut self, now: Time) -> bool {
+        let Some(fading) = &mut self.fading else { return false };
+        let before = fading.len();
+        fading.retain(|(.., until)| until.is_none_or(|until| now < until));
+        fading.len() < before
     }
 
     /// Those that the peer knows, as they are now.
@@ -159,7 +195,10 @@ impl SendContexts {
     }
 
     /// The peer knows a context.
-    pub(crate) fn known(&mut self, context: u16) {
+    pub(crate) fn known(&mut self, context: u16, now: Time) {
+        for (.., until) in self.fading.iter_mut().flatten().filter(|(_, by, _)| *by == context) {
+            until.get_or_insert(now + FADES);
+        }
         let announced = |(_, c): &(&Pair, &Candidate)| c.context == context && context != 0;
         let Some((&pair, candidate)) = self.candidates.iter().find(announced) else { return };
         let known = Known { context, used: Arc::new(AtomicTime::new(candidate.used)) };
@@ -173,7 +212,9 @@ impl SendContexts {
             return None;
         }
         let known = self.known.pairs.iter().map(|(pair, k)| (*pair, k.context, k.used.get()));
-        let announced = self.candidates.iter().map(|(pair, c)| (*pair, c.context, c.used));
+        // One that the peer may not know yet tells it what else it is to forget.
+        let announced = self.candidates.iter().filter(|_| self.fading.is_none());
+        let announced = announced.map(|(pair, c)| (*pair, c.context, c.used));
         let oldest = known
             .chain(announced.filter(|(_, context, _)| *context != 0))
             .min_by_key(|(_, context, used)| (*used, *context));
@@ -186,13 +227,16 @@ impl SendContexts {
         self.candidates.remove(&pair);
         Arc::make_mut(&mut self.known).pairs.remove(&pair);
         self.live -= 1;
+        if let Some(fading) = &mut self.fading {
+            fading.push((pair, self.next, None));
+        }
         Some(context)
     }
 }
 
 fn announcement(pair: &Pair, context: u16, retires: u16) -> Control<'static> {
-    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&pair[at..at + 16]).expect("16 bytes"));
-    Control::Context { context, retires, source: address(0), destination: address(16) }
+    let (source, destination) = addresses(pair);
+    Control::Context { context, retires, source, destination }
 }
 
 /// The receiver's side.
@@ -220,6 +264,11 @@ impl ReceiveContexts {
             }
             None => false,
         }
+    }
+
+    /// All pairs.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = &Pair> {
+        self.pairs.values().chain(&self.fixed)
     }
 
     /// The address pair of a context.
@@ -262,7 +311,7 @@ mod tests {
         for _ in 0..PACKETS_BEFORE {
             if let (_, Some((_, Control::Context { context, retires, .. }))) = send_one(send, pair, now) {
                 assert!(receive.learn(context, retires, *pair));
-                send.known(context);
+                send.known(context, now);
             }
         }
         match send_one(send, pair, now).0 {
@@ -273,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_pair_gets_its_context_after_a_few_packets_and_once_it_is_acknowledged() {
-        let mut send = SendContexts::new(KEPT, None);
+        let mut send = SendContexts::new(KEPT, None, false);
         let pair = numbered(1);
         assert_eq!(send_one(&mut send, &pair, at(0)), (Form::Full, None));
         assert_eq!(send_one(&mut send, &pair, at(0)), (Form::Full, None));
@@ -282,13 +331,13 @@ mod tests {
         assert!(matches!(announcement, Some((1, Control::Context { context: 1, retires: 0, .. }))));
         assert_eq!(send_one(&mut send, &pair, at(100)), (Form::Full, None), "not announced with each packet");
         assert!(send_one(&mut send, &pair, at(600)).1.is_some(), "but again when unanswered");
-        send.known(1);
+        send.known(1, at(600));
         assert_eq!(send_one(&mut send, &pair, at(700)), (Form::Context(1), None));
     }
 
     #[test]
     fn numbers_are_never_reused_and_only_idle_contexts_make_room() {
-        let (mut send, mut receive) = (SendContexts::new(2, None), ReceiveContexts::new(None));
+        let (mut send, mut receive) = (SendContexts::new(2, None, false), ReceiveContexts::new(None));
         assert_eq!(establish(&mut send, &mut receive, &numbered(1), at(0)), Some(1));
         assert_eq!(establish(&mut send, &mut receive, &numbered(2), at(5_000)), Some(2));
         assert_eq!(establish(&mut send, &mut receive, &numbered(3), at(6_000)), None, "both are busy");
@@ -299,8 +348,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_gave_its_context_up_is_remembered_until_the_peer_knows() {
+        let (mut send, mut receive) = (SendContexts::new(1, None, true), ReceiveContexts::new(None));
+        let all = |send: &SendContexts| send.pairs().collect::<HashMap<_, _>>();
+        let (first, second) = (numbered(1), numbered(2));
+        assert_eq!(establish(&mut send, &mut receive, &first, at(0)), Some(1));
+        send.used(&first, at(5_000));
+        establish(&mut send, &mut receive, &second, at(14_000));
+        assert_eq!(all(&send), HashMap::from([(first, true)]), "it is in use");
+        for _ in 0..PACKETS_BEFORE {
+            send_one(&mut send, &second, at(16_000));
+        }
+        assert_eq!(all(&send), HashMap::from([(first, false), (second, false)]));
+        assert!(!send.fade(at(60_000)), "the peer may not have heard");
+        send.known(2, at(60_000));
+        assert_eq!(all(&send), HashMap::from([(first, false), (second, true)]));
+        assert!(!send.fade(at(64_000)) && send.fade(at(65_000)));
+        assert_eq!(all(&send), HashMap::from([(second, true)]));
+    }
+
+    #[test]
     fn context_zero_is_fixed() {
-        let mut send = SendContexts::new(0, Some(numbered(7)));
+        let mut send = SendContexts::new(0, Some(numbered(7)), false);
         assert_eq!(send_one(&mut send, &numbered(7), at(0)), (Form::Elided, None));
         for _ in 0..10 {
             assert_eq!(
@@ -314,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_scan_does_not_fill_the_table() {
-        let mut send = SendContexts::new(KEPT, None);
+        let mut send = SendContexts::new(KEPT, None, false);
         for n in 0..100_000 {
             send_one(&mut send, &numbered(n), at(0));
         }

@@ -288,6 +288,7 @@ mod tests {
                     Action::Close { id } => {
                         open.remove(&id);
                     }
+                    other => panic!("{other:?}"),
                 }
             }
             let usable = |at: i64| (0..=schedule.current(0, at)).rev().find(|e| !busy.contains(e));

@@ -15,12 +15,14 @@ mod receive;
 mod receiver;
 mod rekey;
 mod replay;
+mod rewriting;
 pub(crate) mod seal;
 mod send;
 mod sender;
 
+use std::collections::HashMap;
 use std::net::Ipv6Addr;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
@@ -37,7 +39,8 @@ use crate::outbox::Outbox;
 use crate::schedule::Schedule;
 use crate::time::Time;
 
-pub(crate) use activity::{Activity, Traffic};
+pub(crate) use activity::Activity;
+pub use activity::Traffic;
 use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
@@ -47,6 +50,8 @@ use reassembly::Reassembly;
 pub(crate) use receive::{Incoming, may_be_destination};
 pub(crate) use receiver::{Datagrams, Receiver};
 pub(crate) use rekey::RekeyMessage;
+pub(crate) use rewriting::LONGEST_PREFIX;
+use rewriting::Rewriting;
 use seal::{OpeningKey, SealingKey};
 pub use sender::InnerMtu;
 use sender::LaneSender;
@@ -90,6 +95,8 @@ pub(crate) struct Terms {
     pub(crate) stream: Option<(Ipv6Addr, Ipv6Addr)>,
     /// Age at which keys are renewed.
     pub(crate) rekey_after: Duration,
+    /// Packets of pairs that both know travel with other addresses, and nothing else.
+    pub(crate) rewrite: bool,
 }
 
 /// Where a session stands.
@@ -196,6 +203,8 @@ pub(crate) struct Session {
     generations: Vec<Generation>,
     next_generation: u32,
     send_contexts: SendContexts,
+    /// Pairs whose packets travel with other addresses, if that was agreed on.
+    rewriting: Option<Rewriting>,
     reassembly: Reassembly,
     rekey: rekey::Rekey,
     keyed: Time,
@@ -232,7 +241,7 @@ impl Session {
         let ours = terms.stream.map(|(own, peer)| contexts::pair(own, peer));
         let theirs = terms.stream.map(|(own, peer)| contexts::pair(peer, own));
         let phase = if initiated_by == role { Phase::Confirming } else { Phase::Answering };
-        let send_contexts = SendContexts::new(terms.contexts, ours);
+        let send_contexts = SendContexts::new(terms.contexts, ours, terms.rewrite);
         let activity = Arc::new(Activity::new(terms.lanes, phase == Phase::Answering, now));
         let common = Common {
             peer,
@@ -249,6 +258,7 @@ impl Session {
             path_mtu: path_mtu.get(),
             stated_mtu: terms.mtu,
             remote_prefix: terms.remote_prefix,
+            whole: terms.rewrite,
             activity: activity.clone(),
         };
         let mut session = Session {
@@ -269,6 +279,7 @@ impl Session {
             common,
             next_generation: 1,
             send_contexts,
+            rewriting: terms.rewrite.then(|| Rewriting::new(role, terms.local_prefix, terms.remote_prefix)),
             reassembly: Reassembly::default(),
             rekey: rekey::Rekey::Idle,
             keyed: now,
@@ -319,6 +330,7 @@ impl Session {
         for receiver in self.generations.iter().flat_map(|g| &g.receivers) {
             receiver.forget_admitted();
         }
+        self.pairs_changed();
     }
 
     /// Somebody claims that the peer cannot be reached: ask it, at the next tick.
@@ -347,6 +359,67 @@ impl Session {
         for lane in &mut self.lanes {
             lane.close(host);
         }
+        if let Some(rewriting) = &mut self.rewriting {
+            rewriting.close(host);
+        }
+    }
+
+    /// Other pairs of addresses may be known than before.
+    fn pairs_changed(&mut self) {
+        if let Some(rewriting) = &mut self.rewriting {
+            rewriting.changed = true;
+        }
+    }
+
+    /// Whether [`Session::rewrite`] is to be called for pairs of addresses that are new.
+    pub(crate) fn has_new_pairs(&self) -> bool {
+        self.rewriting.as_ref().is_some_and(|rewriting| rewriting.changed)
+    }
+
+    /// Replaces addresses where that was agreed on: takes packets of all pairs that the peer may know and that are
+    /// `allowed` (our host, the peer's), and, while this session is `in_use`, has packets sent of those that it does know.
+    /// When to be called again.
+    pub(crate) fn rewrite(
+        &mut self,
+        in_use: bool,
+        allowed: impl Fn(Ipv6Addr, Ipv6Addr) -> bool,
+        now: Time,
+        host: &mut Host,
+    ) -> Option<Time> {
+        let (clock, overlap) = (self.clock.at(now), self.overlap());
+        let faded = self.send_contexts.fade(now);
+        let rewriting = self.rewriting.as_mut()?;
+        let keys = |epoch| {
+            let generation = self.generations.iter().rfind(|g| g.from_epoch <= epoch);
+            let generation = generation.expect("keys outlive the endpoints that use them");
+            (generation.local_address.clone(), generation.remote_address.clone())
+        };
+        rewriting.open(clock, overlap, &self.schedule, keys, host);
+        if rewriting.changed || faded {
+            let mut pairs: HashMap<Pair, bool> = self.send_contexts.pairs().collect();
+            let theirs = self.common.contexts.read().unwrap_or_else(PoisonError::into_inner);
+            pairs.extend(theirs.pairs().map(|theirs| {
+                let (source, destination) = contexts::addresses(theirs);
+                (contexts::pair(destination, source), true)
+            }));
+            drop(theirs);
+            pairs.retain(|pair, _| {
+                let (ours, theirs) = contexts::addresses(pair);
+                allowed(ours, theirs)
+            });
+            rewriting.set_pairs(&pairs, now, host);
+        }
+        let in_use = in_use && self.phase == Phase::Up;
+        rewriting.send(in_use, &self.schedule, clock, now, host);
+        let (at, sends) = rewriting.deadline(clock, overlap, &self.schedule);
+        let at = self.clock.time_of(at).max(now);
+        Some(sends.map_or(at, |sends| at.min(sends)))
+    }
+
+    /// Packets crossed between two hosts with other addresses.
+    pub(crate) fn crossed(&self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Time) {
+        self.send_contexts.used(&contexts::pair(inner.0, inner.1), now);
+        self.activity.crossed(crossed, now);
     }
 
     /// An endpoint is open.
@@ -575,7 +648,11 @@ impl Session {
         if owed || due {
             self.send_control(0, &Control::Padding, now, host, outbox);
         }
-        if now >= self.next_round_trip && self.busy(now) {
+        // Of packets with other addresses nothing comes back that proves anything: before one lost answer makes the
+        // session seem silent it is asked for again.
+        let again = self.rewriting.is_some()
+            && self.activity.unanswered().is_some_and(|since| now.since(since) >= ROUND_TRIP_EVERY);
+        if (now >= self.next_round_trip || again) && self.busy(now) {
             self.next_round_trip = now + ROUND_TRIP_EVERY;
             let id = self.new_id();
             let clock = self.clock.at(now);

@@ -115,10 +115,14 @@ impl Session {
                 let learned = known.learn(context, retires, pair);
                 drop(known);
                 if learned {
+                    self.pairs_changed();
                     self.send_control(id, &Control::ContextKnown { context }, now, host, outbox);
                 }
             }
-            Control::ContextKnown { context } => self.send_contexts.known(context),
+            Control::ContextKnown { context } => {
+                self.send_contexts.known(context, now);
+                self.pairs_changed();
+            }
             Control::Skip { lane, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(usize::from(lane)) {
                     lane.skip(epoch, clock, host);

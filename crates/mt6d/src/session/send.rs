@@ -18,8 +18,7 @@ impl Session {
     /// The inner MTUs, as routes would have them.
     pub(crate) fn route_mtu(&self) -> InnerMtu {
         let form = if self.terms.stream.is_some() { Form::Elided } else { Form::Full };
-        let of = |form| sender::inner_mtu(self.stated_mtu(), form);
-        InnerMtu { ipv6: of(Some(form)), ipv4: of(None) }
+        InnerMtu { ipv6: self.sender.inner_mtu(Some(form)), ipv4: self.sender.inner_mtu(None) }
     }
 
     fn stated_mtu(&self) -> u16 {
@@ -46,6 +45,7 @@ impl Session {
         let again = (self.round_trip.smoothed() * 2).max(std::time::Duration::from_millis(200));
         if let Some((id, announcement)) = self.send_contexts.sent_in_full(pair, now, again) {
             self.send_control(id, &announcement, now, host, outbox);
+            self.pairs_changed();
         }
         self.update_sender();
     }

@@ -64,6 +64,8 @@ pub(crate) struct Sender {
     pub(super) stated_mtu: u16,
     /// Where the peer hops: packets to there are outer ones.
     pub(super) remote_prefix: Ipv6Net,
+    /// Packets of IPv6 may be as large as the path: they will travel without the tunnel, and until then in halves.
+    pub(super) whole: bool,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -93,7 +95,7 @@ fn whole_in(room: usize, form: Option<Form>) -> u16 {
 }
 
 /// The inner MTU for packets of this form: what fits, but never less than IPv6 demands (then they are split).
-pub(super) fn inner_mtu(path_mtu: u16, form: Option<Form>) -> u16 {
+fn inner_mtu(path_mtu: u16, form: Option<Form>) -> u16 {
     let whole = whole_in(room(path_mtu), form);
     if form.is_some() { whole.max(BASE) } else { whole }
 }
@@ -140,11 +142,14 @@ impl Sender {
             }
             _ => (None, None),
         };
-        let limit = inner_mtu(self.stated_mtu, form);
+        let limit = self.inner_mtu(form);
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
         // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
         let room = room(self.path_mtu);
-        let fits = whole_in(room - room % seal::BLOCK, form);
+        let fits = match form {
+            Some(_) if self.whole => self.path_mtu,
+            form => whole_in(room - room % seal::BLOCK, form),
+        };
         let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
 
@@ -172,6 +177,11 @@ impl Sender {
         self.activity.sent(number, packets, bytes, now);
         sealed.map_err(Refusal::Drop)?;
         Ok(pair)
+    }
+
+    /// The inner MTU for packets of this form.
+    pub(super) fn inner_mtu(&self, form: Option<Form>) -> u16 {
+        if self.whole && form.is_some() { self.stated_mtu } else { inner_mtu(self.stated_mtu, form) }
     }
 
     /// Lanes that have an endpoint share the flows; a flow keeps its lane.

@@ -56,6 +56,7 @@ impl End {
             mtu: 1500,
             contexts: 1024,
             rekey_after: crate::config::REKEY_AFTER,
+            rewrite: false,
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
         let (_, secret) = handshake(Role::L);

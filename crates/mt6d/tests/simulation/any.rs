@@ -28,6 +28,7 @@ struct Scenario {
     open_fails: f64,
     length: usize,
     ipv4: bool,
+    rewrite: bool,
 }
 
 prop_compose! {
@@ -50,10 +51,11 @@ prop_compose! {
         open_fails in prop::sample::select(vec![0.0, 0.0, 0.1]),
         length in 80usize..=1212,
         ipv4: bool,
+        rewrite: bool,
     ) -> Scenario {
         Scenario {
             seed, rotation, lanes, padding, cover, keepalive, aes, skew, drift, delay, jitter, loss, duplicate, mtu,
-            opening, open_fails, length, ipv4,
+            opening, open_fails, length, ipv4, rewrite,
         }
     }
 }
@@ -65,6 +67,7 @@ fn network(scenario: &Scenario) -> Network {
         peer.padding = scenario.padding;
         peer.cover = scenario.cover;
         peer.keepalive = scenario.keepalive.map(Duration::from_secs);
+        peer.rewrite = scenario.rewrite;
     });
     for site in [A, B] {
         network.sites[site].peer(0).lanes = scenario.lanes[site];
@@ -238,13 +241,22 @@ fn happens(network: &mut Network, event: Event, prefixes: &mut u16) {
 }
 
 /// One thing after the other goes wrong; then all is well again, and the two find each other.
-fn recovers(seed: u64, rotation: u64, lanes: u8, delay: u64, streams: [bool; 2], events: &[(Event, u64)]) {
+fn recovers(
+    seed: u64,
+    rotation: u64,
+    lanes: u8,
+    delay: u64,
+    rewrite: bool,
+    streams: [bool; 2],
+    events: &[(Event, u64)],
+) {
     let mut network = Network::pair(seed);
     // Behind a firewall nobody is reached who has nothing to say.
     let walls = events.iter().any(|(event, _)| matches!(event, Event::Firewall { .. }));
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(rotation);
         peer.lanes = lanes;
+        peer.rewrite = rewrite;
         peer.keepalive = walls.then_some(Duration::from_secs(20));
     });
     network.path.delay = delay;
@@ -289,9 +301,10 @@ proptest! {
         rotation in prop::sample::select(vec![1u64, 5, 60]),
         lanes in prop::sample::select(vec![1u8, 3]),
         delay in prop::sample::select(vec![300u64, 10_000, 150_000, 300_000]),
+        rewrite: bool,
         streams: [bool; 2],
         events in proptest::collection::vec((event(), 0u64..30_000), 1..10),
     ) {
-        recovers(seed, rotation, lanes, delay, streams, &events);
+        recovers(seed, rotation, lanes, delay, rewrite, streams, &events);
     }
 }

@@ -8,5 +8,6 @@ mod impaired;
 mod interruptions;
 mod many;
 mod network;
+mod rewritten;
 mod sizes;
 mod steady;

@@ -61,11 +61,15 @@ fn the_kernel_does_what_the_intermediate_form_says() {
     let outcome = TestRunner::new_with_rng(config, rng).run(&(body(), packets), |(text, packets)| {
         let program = match compile(&text) {
             Ok(program) => program,
-            Err(refusals) => panic!("{text}\n{refusals:#?}"),
+            // Only for its size: the rest can be compiled.
+            Err(refusals) => {
+                assert!(refusals.iter().all(|one| one.reason.contains("instructions")), "{text}\n{refusals:#?}");
+                return Ok(());
+            }
         };
         let Ok(emitted) = emit(&program, RESULTS) else { return Ok(()) };
         let loaded = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &emitted.code)
-            .unwrap_or_else(|error| panic!("{error}\n{text}\n{program}"));
+            .unwrap_or_else(|error| panic!("{error}\n{text}"));
         for packet in packets {
             let mut expected = packet.clone();
             let result = match run(&program, &mut expected, 0, || 0) {

@@ -24,8 +24,10 @@ pub(crate) struct Results {
 
 /// The eight bytes on the stack through which packets are read and written.
 const BUFFER: i16 = -8;
-/// A zero that the verifier does not know: see [`Emitter::arguments`].
+/// A zero that the verifier does not know: see [`Emitter::hidden`].
 const ZERO: i16 = -16;
+/// Odd and large: what is multiplied by it may be anything, as far as the verifier knows.
+const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The first of the values on the stack.
 const VALUES: i16 = -24;
 /// In nanoseconds.
@@ -42,8 +44,25 @@ pub(crate) struct Emitted {
     pub(crate) lines: Vec<(usize, u32)>,
 }
 
+/// Why there is no eBPF program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EmitError {
+    /// The stack has 512 bytes.
+    #[error("too many values are needed at once")]
+    TooManyValues,
+    /// Of eBPF.
+    #[error("the program is too long: {0}")]
+    TooLong(#[from] bpf::JumpTooLong),
+}
+
+impl From<TooManyValues> for EmitError {
+    fn from(_: TooManyValues) -> Self {
+        Self::TooManyValues
+    }
+}
+
 /// The eBPF program (`sched_cls`, for packets with a link header).
-pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, TooManyValues> {
+pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, EmitError> {
     let mut emitter = Emitter {
         program,
         places: places(program, VALUES)?,
@@ -57,7 +76,10 @@ pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, TooMa
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.code.copy(R6, R1);
     emitter.code.load(Size::Word, R0, R6, context::LEN);
+    emitter.code.set_wide(R2, SCATTER);
     emitter.code.load(Size::Word, R1, R6, context::LEN);
+    emitter.code.calculate(bpf::Operation::Multiply, R0, R2);
+    emitter.code.calculate(bpf::Operation::Multiply, R1, R2);
     emitter.code.calculate(bpf::Operation::Subtract, R0, R1);
     emitter.code.store(Size::Double, R10, ZERO, R0);
     for (number, block) in program.blocks.iter().enumerate() {
@@ -69,6 +91,7 @@ pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, TooMa
         emitter.end(end, number);
     }
     emitter.failed();
+    emitter.code.instructions()?;
     Ok(Emitted { code: emitter.code, lines: emitter.lines })
 }
 
@@ -276,9 +299,10 @@ impl Emitter<'_> {
                 }
             }
             End::Branch { condition, left, right, then, otherwise } => {
-                let (left, right) = (self.read(*left, R1), self.second(*right, R2));
+                self.hidden(R1, *left);
+                let right = self.second(*right, R2);
                 let holds = self.code.label();
-                self.code.jump_if(left, jump(*condition), right, holds);
+                self.code.jump_if(R1, jump(*condition), right, holds);
                 self.arguments(otherwise);
                 self.code.jump(self.blocks[otherwise.block.0]);
                 self.code.bind(holds);
@@ -296,12 +320,12 @@ impl Emitter<'_> {
     /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
     fn verdict(&mut self, verdict: Operand) {
         let [drop, pass] = [self.code.label(), self.code.label()];
-        let verdict = self.read(verdict, R1);
+        self.hidden(R1, verdict);
         for (number, label) in [(0, drop), (1, pass), (2, drop)] {
-            self.code.jump_if(verdict, bpf::Condition::Equal, number, label);
+            self.code.jump_if(R1, bpf::Condition::Equal, number, label);
         }
         self.code.set_wide(R0, 0xffff_ffff);
-        self.code.jump_if(verdict, bpf::Condition::Equal, R0, pass);
+        self.code.jump_if(R1, bpf::Condition::Equal, R0, pass);
         self.code.exit_with(self.results.error);
         self.code.bind(drop);
         self.code.exit_with(self.results.drop);
@@ -328,9 +352,6 @@ impl Emitter<'_> {
     }
 
     /// Gives the parameters of a block their values, all at once.
-    ///
-    /// The verifier follows each combination of numbers that it knows, which are twice as many with each place where
-    /// ways meet. So what is a number on one of them is that and a zero that it does not know.
     fn arguments(&mut self, target: &Target) {
         let parameters = &self.program.blocks[target.block.0].parameters;
         let mut moves: Vec<(Place, Operand)> = parameters
@@ -417,13 +438,6 @@ impl Emitter<'_> {
     }
 
     fn move_place(&mut self, to: Place, operand: Operand) {
-        if let Operand::Constant(_) = operand {
-            self.move_to(R0, operand);
-            self.code.load(Size::Double, R4, R10, ZERO);
-            self.code.add(R0, R4);
-            self.store_place(to, R0);
-            return;
-        }
         match to {
             Place::Register(register) => self.move_to(register, operand),
             Place::Stack(_) => {
@@ -431,6 +445,17 @@ impl Emitter<'_> {
                 self.store_place(to, from);
             }
         }
+    }
+
+    /// Loads what a way is chosen by, so that the verifier learns nothing of it.
+    ///
+    /// Where it knows which way is taken, it has to know the number wherever that came from, and follows all that comes
+    /// behind a place where ways meet once for each number: twice as much with each such place. A number that it never
+    /// needs to know it takes for any other there.
+    fn hidden(&mut self, to: Register, operand: Operand) {
+        self.move_to(to, operand);
+        self.code.load(Size::Double, R0, R10, ZERO);
+        self.code.add(to, R0);
     }
 
     fn load_place(&mut self, to: Register, place: Place) {

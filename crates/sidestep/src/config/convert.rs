@@ -5,6 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use classic::profile::Carry;
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::keys::PrivateKey;
 use toml::Spanned;
@@ -219,6 +220,16 @@ impl Converter<'_> {
         let lanes = self.optional("lanes", peer.lanes.as_ref(), |number| value::lanes(*number));
         let padding = self.optional("padding", peer.padding.as_ref(), |text| value::padding(text));
         let cover = self.optional("cover", peer.cover.as_ref(), value::cover);
+        let carry = self.optional("carry", peer.carry.as_ref(), |text| value::carry(text));
+        if let (Some(Some(Carry::Rewrite)), Some(given)) = (carry, &peer.carry) {
+            self.report.add(Finding::warning(
+                given.span(),
+                format!("{owner}: the gateways neither encrypt nor authenticate its packets"),
+                "addresses are replaced, and nothing else",
+                "ports, sequence numbers and payloads are visible, and whoever sees them can send others: use it for \
+                 traffic that is encrypted already",
+            ));
+        }
         let keepalive = self.optional("keepalive", peer.keepalive.as_ref(), |text| value::keepalive(text));
         if wants_preshared && preshared_key.is_none() {
             return None;
@@ -235,6 +246,7 @@ impl Converter<'_> {
             cover: cover?.unwrap_or(0),
             keepalive: keepalive?,
             clockless: peer.clockless.as_ref().is_some_and(|given| *given.get_ref()),
+            rewrite: carry? == Some(Carry::Rewrite),
         })
     }
 

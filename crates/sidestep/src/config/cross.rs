@@ -200,6 +200,18 @@ fn finding<'d>(
             )
             .related(if is_own { own_prefix() } else { hop_prefix(name) }, "the hopping prefix")
         }
+        ConfigError::Crowded { name, hop_prefix: crowded } => {
+            let peers = table(name).and_then(|peer| peer.hop_prefix.as_ref());
+            let is_peers = peers.is_some_and(|text| text.get_ref().parse() == Ok(*crowded));
+            let carry = span(table(name).and_then(|peer| peer.carry.as_ref()));
+            Finding::error(
+                if is_peers { hop_prefix(name) } else { own_prefix() },
+                title,
+                "too few addresses for pairs of hosts",
+                "give it a prefix of /96 at the longest, /64 is usual, or carry = \"encapsulate\"",
+            )
+            .related(carry, "what takes them")
+        }
         ConfigError::SameHopPrefix(_, name, _) => {
             Finding::error(hop_prefix(name), title, "", "each gateway hops in a prefix of its own")
                 .related(own_prefix(), "this gateway's")

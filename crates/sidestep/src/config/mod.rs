@@ -136,8 +136,9 @@ pub type ReadKey = dyn Fn(&Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError>;
 
 impl Config {
     /// What the protocol needs of it. `link_mtu` is the MTU of the external interface; `hardware_aes` tells whether
-    /// the processor has AES instructions.
-    pub fn to_node_config(&self, link_mtu: u16, hardware_aes: bool) -> NodeConfig {
+    /// the processor has AES instructions, `rewrites` whether this machine can replace addresses.
+    pub fn to_node_config(&self, link_mtu: u16, hardware_aes: bool, rewrites: bool) -> NodeConfig {
+        let peer = |peer: &PeerConfig| PeerConfig { rewrite: peer.rewrite && rewrites, ..peer.clone() };
         NodeConfig {
             private_key: self.node.private_key.clone(),
             hop_prefix: self.node.hop_prefix,
@@ -145,7 +146,7 @@ impl Config {
             hardware_aes,
             addresses: self.tunnel.addresses.iter().map(IpNet::addr).collect::<Vec<IpAddr>>(),
             rekey_after: REKEY_AFTER,
-            peers: self.peers.clone(),
+            peers: self.peers.iter().map(peer).collect(),
         }
     }
 

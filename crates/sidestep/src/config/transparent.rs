@@ -170,6 +170,15 @@ pub(super) fn check(
             "list them: protect = [{ address = \"2001:db8:a::10\", mac = \"02:00:00:00:00:10\" }]",
         ));
     }
+    for (index, _) in peers.iter().filter(|(_, peer)| peer.rewrite) {
+        let carry = document.peer.get(*index).and_then(|peer| peer.get_ref().carry.as_ref());
+        report.add(Finding::error(
+            carry.map_or(0..0, Spanned::span),
+            "a transparent gateway replaces no addresses",
+            "not in this mode",
+            "leave the line out, or choose mode = \"routed\"",
+        ));
+    }
     for (index, peer) in peers {
         let ipv4 = |net: &IpNet| matches!(net.addr(), IpAddr::V4(_));
         if peer.allowed_ips.iter().any(ipv4) {

@@ -90,7 +90,7 @@ pub(super) fn cipher(text: &str) -> Result<Option<Cipher>, Problem> {
     }
 }
 
-/// How packets of a peer of the classic profile travel.
+/// How packets of a peer travel.
 pub(super) fn carry(text: &str) -> Result<Carry, Problem> {
     match text {
         "encapsulate" => Ok(Carry::Encapsulate),

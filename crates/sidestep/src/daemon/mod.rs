@@ -19,6 +19,7 @@ mod memory;
 mod priority;
 mod reload;
 mod report;
+mod rewrite;
 mod threads;
 mod transparent;
 mod wait;
@@ -183,6 +184,8 @@ struct Daemon {
     started: Time,
     link_mtu: u16,
     hardware_aes: bool,
+    /// Whether addresses can be replaced; not tried, where no peer wanted that at the start.
+    rewrites: Option<bool>,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     asking: Option<Asking>,
@@ -296,11 +299,14 @@ impl Daemon {
         clock.not_before(memory.saved_ms());
         let hardware_aes = has_aes() && !without(Feature::Aes);
         let mut gateway = None;
+        let mut rewrites = None;
         let mut set_up = || -> Result<Node, Error> {
             kernel.take_over_link(&config)?;
+            let wanted = config.peers.iter().any(|peer| peer.rewrite);
+            rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
             kernel.apply(&config)?;
             gateway = kernel.cross_over(&config, &options.state_dir)?;
-            let mut node_config = config.to_node_config(link_mtu, hardware_aes);
+            let mut node_config = config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true));
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
             }
@@ -345,6 +351,7 @@ impl Daemon {
             reloading: false,
             reload_again: Vec::new(),
             hardware_aes,
+            rewrites,
         })
     }
 
@@ -483,6 +490,7 @@ impl Daemon {
                             threads.tell(Command::Close(endpoint));
                         }
                     }
+                    rewrite => threads.tell(Command::Rewrite(rewrite)),
                 }
             }
             busy |= self.node.has_actions();
@@ -577,6 +585,11 @@ impl Daemon {
                 self.link_mtu = mtu;
                 info!("{} has MTU {mtu} now: counts from the next handshake on", self.config.node.external);
                 self.node.set_link_mtu(mtu);
+            }
+            Outcome::Crossed(pairs) => {
+                for (inner, traffic) in pairs {
+                    self.node.crossed(inner, &traffic, now);
+                }
             }
             Outcome::Moved(prefix) => self.moved(prefix, threads),
             Outcome::LinkMtu(_) | Outcome::Ended => {}

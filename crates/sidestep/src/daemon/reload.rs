@@ -78,6 +78,10 @@ impl Daemon {
             ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
             ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
             ("a [[peer]] of the classic profile", new.classic == old.classic),
+            (
+                "carry of a [[peer]], the first with \"rewrite\",",
+                self.rewrites.is_some() || !new.peers.iter().any(|peer| peer.rewrite),
+            ),
             ("[node] mode", new.node.mode == old.node.mode),
             ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
             ("[node] external", new.node.external == old.node.external),
@@ -86,7 +90,7 @@ impl Daemon {
         if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
             return Err(Error::NeedsRestart(key).to_string());
         }
-        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes);
+        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
         check_limit(&new, self.shared).map_err(|e| e.to_string())?;
         let (answer, applied) = mpsc::channel();
         threads.tell(Command::Apply { config: new.clone(), answer });

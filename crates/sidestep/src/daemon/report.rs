@@ -6,9 +6,9 @@ use classic::hashed::HashedHost;
 use ipnet::Ipv6Net;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
 
-use super::classic::ClassicStatus;
+use super::classic::{ClassicStatus, Traffic};
 use crate::config::{ClassicPeer, Config};
-use crate::status::{Endpoint, Peer, Profile, Session, State, Status};
+use crate::status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Status {
@@ -55,6 +55,11 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         tx_bytes: status.tx_bytes,
         rx_packets: status.rx_packets,
         rx_bytes: status.rx_bytes,
+        carry: if status.rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        tx_rewritten_packets: status.rewritten.tx_packets,
+        tx_rewritten_bytes: status.rewritten.tx_bytes,
+        rx_rewritten_packets: status.rewritten.rx_packets,
+        rx_rewritten_bytes: status.rewritten.rx_bytes,
         drops: drops(&status.drops),
         rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
         clock_offset_ms: status.clock_offset_ms,
@@ -75,6 +80,8 @@ pub(super) fn add_classic_drops(status: &mut Status, drops: &classic::Drops) {
 pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -> Peer {
     let path = status.and_then(|s| s.stream.path.as_ref());
     let traffic = status.map(|s| s.traffic).unwrap_or_default();
+    let rewrites = peer.stream.carry == classic::profile::Carry::Rewrite;
+    let rewritten = if rewrites { traffic } else { Traffic::default() };
     let end = |host: &HashedHost| vec![Endpoint { lane: 0, address: host.address, port: host.port }];
     Peer {
         name: peer.name.clone(),
@@ -93,10 +100,15 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         tx_bytes: traffic.tx_bytes,
         rx_packets: traffic.rx_packets,
         rx_bytes: traffic.rx_bytes,
+        carry: if rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        tx_rewritten_packets: rewritten.tx_packets,
+        tx_rewritten_bytes: rewritten.tx_bytes,
+        rx_rewritten_packets: rewritten.rx_packets,
+        rx_rewritten_bytes: rewritten.rx_bytes,
         drops: BTreeMap::new(),
         rtt_ms: None,
         clock_offset_ms: None,
-        path_mtu: peer.stream.outer_mtu,
+        path_mtu: status.map_or(0, |s| s.stream.outer_mtu),
         handshakes: status.map_or(0, |s| s.stream.keys_adopted),
     }
 }

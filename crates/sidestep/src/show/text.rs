@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use crate::status::{Endpoint, Peer, Profile, State, Status};
+use crate::status::{Carry, Endpoint, Peer, Profile, State, Status};
 
 /// The status as text for a terminal.
 pub fn describe(status: &Status) -> String {
@@ -71,6 +71,15 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
         writeln!(
             text,
             "  transfer: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
+        )?;
+    }
+    if peer.carry == Carry::Rewrite {
+        writeln!(text, "  carry: addresses are replaced, nothing is encrypted or authenticated")?;
+        let (received, sent) = (bytes(peer.rx_rewritten_bytes as f64), bytes(peer.tx_rewritten_bytes as f64));
+        let (rx_packets, tx_packets) = (peer.rx_rewritten_packets, peer.tx_rewritten_packets);
+        writeln!(
+            text,
+            "    {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets) so"
         )?;
     }
     writeln!(text, "  handshakes: {}", peer.handshakes)?;
@@ -176,6 +185,17 @@ peer: site-c
   handshakes: 0
 ";
         assert_eq!(describe(&crate::status::tests::example()), expected);
+    }
+
+    #[test]
+    fn replaced_addresses_are_told_with_what_travels_so() {
+        let mut status = crate::status::tests::example();
+        (status.peers[0].carry, status.peers[0].tx_rewritten_packets) = (Carry::Rewrite, 7);
+        let text = describe(&status);
+        assert!(
+            text.contains("addresses are replaced") && text.contains("0 B sent (7 packets) so"),
+            "{text}"
+        );
     }
 
     #[test]

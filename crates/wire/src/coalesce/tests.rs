@@ -230,7 +230,7 @@ fn size_and_number_of_pieces_are_bounded() {
         assert_eq!(cut(merged).concat(), packets.concat());
         let small: Vec<_> =
             (0..100).map(|i| stream.packet(i, usize::from(i) * 10, &payload(10), DATA)).collect();
-        assert_eq!(counts(&small), [MAX_PIECES, 100 - MAX_PIECES]);
+        assert_eq!(counts(&small), [MAX_SEGMENTS, 100 - MAX_SEGMENTS]);
     }
 }
 
@@ -356,5 +356,25 @@ proptest! {
             start += packet.len();
         }
         written(&coalescer, &arena);
+    }
+}
+
+#[test]
+fn datagrams_in_two_pieces_merge_and_the_device_completes_their_checksums() {
+    let (_, whole) = Stream::UDP6.super_packet(&payload(400), 400, 0);
+    let mut headers = *whole.first_chunk::<48>().unwrap();
+    for lengths_and_checksum in [4..6, 44..46, 46..48] {
+        headers[lengths_and_checksum].fill(0);
+    }
+    let arena = payload(350);
+    for offloads in [ALL, Offloads { udp6: false, ..ALL }] {
+        let mut coalescer = Coalescer::new(offloads);
+        for start in [0, 100, 200, 300] {
+            coalescer.push_datagram(&headers, &[start..start + 20, start + 20..(start + 100).min(350)]);
+        }
+        let written = written(&coalescer, &arena);
+        assert_eq!(written.len(), if offloads.udp6 { 1 } else { 4 });
+        assert!(written.iter().all(|(header, _)| header.flags == virtio_net::NEEDS_CSUM));
+        assert_eq!(cut(written), Stream::UDP6.segments(&arena, 100, 0));
     }
 }

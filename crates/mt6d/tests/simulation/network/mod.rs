@@ -7,6 +7,7 @@
 mod observer;
 mod path;
 mod random;
+mod rewritten;
 mod site;
 mod threads;
 mod traffic;
@@ -49,6 +50,8 @@ pub(crate) struct Network {
     pub(crate) observer: Observer,
     /// An attacker on the path sends a copy of each datagram this much later, in microseconds.
     pub(crate) replayed_after: Option<u64>,
+    /// Packets that travelled with other addresses.
+    pub(crate) rewritten: u64,
     /// Copies that the attacker sent.
     pub(crate) replays: u64,
     events: BinaryHeap<Reverse<Event>>,
@@ -72,6 +75,7 @@ enum What {
     Opened { site: usize, socket: Socket },
     Threads { site: usize },
     Arrives { datagram: Datagram },
+    ArrivesWhole { packet: Vec<u8> },
     TooBig { site: usize, endpoint: EndpointId, quoted: Vec<u8>, mtu: u32 },
     Send { flow: usize },
 }
@@ -138,6 +142,7 @@ impl Network {
             paths: HashMap::new(),
             observer: Observer::default(),
             replayed_after: None,
+            rewritten: 0,
             replays: 0,
             events: BinaryHeap::new(),
             serial: 0,
@@ -180,6 +185,7 @@ impl Network {
                 cover: 0,
                 keepalive: None,
                 clockless: false,
+                rewrite: false,
             };
             self.sites[site].config.peers.push(config);
         }
@@ -233,6 +239,8 @@ impl Network {
         }
         site.sockets.clear();
         site.asked.clear();
+        site.heard.clear();
+        site.replaced.clear();
         site.threads = Threads::default();
         site.timer = u64::MAX;
     }
@@ -378,7 +386,7 @@ impl Network {
 
     /// Hands an inner packet to a site's node.
     pub(crate) fn inject(&mut self, site: usize, header: virtio_net::Header, mut packet: Vec<u8>) {
-        if self.thread_sends(site, header, &mut packet) {
+        if self.sends_whole(site, &header, &packet) || self.thread_sends(site, header, &mut packet) {
             return;
         }
         self.with(site, |node, now, outbox, deliver| node.send(&header, &mut packet, now, outbox, deliver));
@@ -403,6 +411,7 @@ impl Network {
             What::Opened { site, socket } => self.opened(site, socket),
             What::Threads { site } => self.threads_hear(site),
             What::Arrives { datagram } => self.arrives(datagram),
+            What::ArrivesWhole { packet } => self.arrives_whole(packet),
             What::TooBig { site, endpoint, quoted, mtu } => {
                 if self.sites[site].node.is_some() {
                     self.with(site, |node, now, _, _| node.path_error(endpoint, &quoted, Some(mtu), now));
@@ -455,6 +464,7 @@ impl Network {
                     site.sockets.remove(&socket.local);
                 }
             }
+            Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => self.rewrites(index, action),
         }
     }
 

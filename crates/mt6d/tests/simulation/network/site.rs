@@ -1,7 +1,7 @@
 //! A site: a node, its clocks, its host's sockets, and what stands before it.
 
 use std::collections::HashMap;
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 
 use ipnet::Ipv6Net;
@@ -52,6 +52,9 @@ pub(crate) struct Socket {
     pub(crate) remote: Option<SocketAddrV6>,
 }
 
+/// Source and destination.
+pub(crate) type Addresses = (Ipv6Addr, Ipv6Addr);
+
 pub(crate) struct Site {
     pub(crate) config: NodeConfig,
     /// None while it is down.
@@ -70,6 +73,10 @@ pub(crate) struct Site {
     pub(crate) sockets: HashMap<SocketAddrV6, Socket>,
     /// All that were asked for and not closed.
     pub(crate) asked: HashMap<EndpointId, Socket>,
+    /// Addresses at which packets are taken, the peer's first, and the true ones.
+    pub(crate) heard: HashMap<Addresses, Addresses>,
+    /// Those that packets have that leave, by the true ones.
+    pub(crate) replaced: HashMap<Addresses, Addresses>,
     pub(crate) timer: u64,
     pub(crate) outbox: Outbox,
     pub(crate) arena: Vec<u8>,
@@ -115,6 +122,8 @@ impl Site {
             translator: None,
             sockets: HashMap::new(),
             asked: HashMap::new(),
+            heard: HashMap::new(),
+            replaced: HashMap::new(),
             timer: u64::MAX,
             outbox: Outbox::new(),
             arena: Vec::new(),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Range;
 
 use classic::{Node, Received, UnixTime, Unsent};
 use linux::tun;
@@ -10,8 +11,13 @@ use wire::coalesce::{Coalescer, MAX_PIECES, Offloads};
 use wire::segment::Segmenter;
 use wire::{icmp_error, ipv6, mss, virtio_net};
 
-/// Packets that a turn reads before it writes, and bytes that these may become.
-const READS: (usize, usize) = (128, 1 << 20);
+use super::in_place::InPlace;
+
+/// Packets that a turn reads before it writes, and bytes from which on it reads no more: what was read is to be in a
+/// near cache still when it is written.
+const READS: (usize, usize) = (128, 128 * 1024);
+/// What there is behind a packet for the headers of its segments.
+const ROOM_FOR_HEADERS: usize = 16 * 1024;
 /// errno(3) of a device that is down.
 const EIO: i32 = 5;
 
@@ -45,11 +51,14 @@ pub(super) struct DataPath {
     source: Option<IpAddr>,
     /// The largest TCP segments that fit all streams.
     max_mss: u16,
+    pub(super) in_place: InPlace,
+    /// A packet that the node is to cut, one segment of it, and what becomes of that.
     read: Vec<u8>,
     packet: Vec<u8>,
     result: Vec<u8>,
-    /// Packets to be written, and how they merge.
+    /// Packets that were read or are to be written, up to `used`, and how they merge.
     arena: Vec<u8>,
+    used: usize,
     merged: Coalescer,
     pub(super) traffic: Vec<Traffic>,
 }
@@ -59,30 +68,38 @@ impl DataPath {
         queue: tun::Queue,
         offloads: tun::Offloads,
         source: Option<IpAddr>,
-        inner_mtus: &[u16],
+        streams: usize,
     ) -> Self {
         let (tcp, udp) = (offloads >= tun::Offloads::Tcp, offloads >= tun::Offloads::TcpAndUdp);
         DataPath {
             queue,
             own: HashSet::new(),
             source,
-            max_mss: mss::for_ipv6_mtu(inner_mtus.iter().copied().min().unwrap_or(u16::MAX)),
-            read: vec![0; tun::MAX_READ],
+            max_mss: u16::MAX,
+            in_place: InPlace::default(),
+            read: Vec::new(),
             packet: Vec::new(),
             result: Vec::new(),
             arena: Vec::new(),
+            used: 0,
             merged: Coalescer::new(Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp }),
-            traffic: vec![Traffic::default(); inner_mtus.len()],
+            traffic: vec![Traffic::default(); streams],
         }
+    }
+
+    /// Inner packets of each stream may have so many bytes.
+    pub(super) fn set_inner_mtus(&mut self, mtus: impl Iterator<Item = u16>) {
+        self.max_mss = mss::for_ipv6_mtu(mtus.min().unwrap_or(u16::MAX));
     }
 
     /// Reads what there is, up to a batch, and writes what becomes of it.
     pub(super) fn read(&mut self, node: &mut Node, now: UnixTime) -> linux::Result<()> {
         for _ in 0..READS.0 {
-            if self.arena.len() >= READS.1 {
+            if self.used >= READS.1 {
                 break;
             }
-            let length = match self.queue.read(&mut self.read) {
+            self.make_room(tun::MAX_READ + ROOM_FOR_HEADERS);
+            let length = match self.queue.read(&mut self.arena[self.used..][..tun::MAX_READ]) {
                 Ok(Some(length)) if length > virtio_net::LEN => length,
                 Ok(Some(_)) => continue,
                 Ok(None) => break,
@@ -90,23 +107,35 @@ impl DataPath {
                 Err(error) if error.raw_os_error() == Some(EIO) => break,
                 Err(error) => return Err(error),
             };
-            let mut read = std::mem::take(&mut self.read);
-            let (header, packet) = read[..length].split_at_mut(virtio_net::LEN);
+            let (header, packet) = self.arena[self.used..][..length].split_at_mut(virtio_net::LEN);
             let header = virtio_net::Header::from_bytes((&*header).try_into().expect("its length"));
             // A connection keeps the segment size that it begins with.
             mss::clamp(packet, self.max_mss, header.transport_checksum());
-            if let Ok(mut segments) = Segmenter::new(&header, packet) {
-                while let Some(segment) = segments.next() {
-                    self.packet.clear();
-                    self.packet.extend_from_slice(segment.head);
-                    self.packet.extend_from_slice(segment.payload);
-                    self.carry(node, now);
-                }
+            let range = self.used + virtio_net::LEN..self.used + length;
+            let (arena, merged) = (&mut self.arena, &mut self.merged);
+            match self.in_place.carry(&header, arena, range.clone(), merged, &mut self.traffic) {
+                Some(end) => self.used = end,
+                None => self.cut(&header, range, node, now),
             }
-            self.read = read;
         }
         self.write();
         Ok(())
+    }
+
+    /// Takes a packet, or the segments of a super-packet, through the node.
+    fn cut(&mut self, header: &virtio_net::Header, packet: Range<usize>, node: &mut Node, now: UnixTime) {
+        let mut read = std::mem::take(&mut self.read);
+        read.clear();
+        read.extend_from_slice(&self.arena[packet]);
+        if let Ok(mut segments) = Segmenter::new(header, &mut read) {
+            while let Some(segment) = segments.next() {
+                self.packet.clear();
+                self.packet.extend_from_slice(segment.head);
+                self.packet.extend_from_slice(segment.payload);
+                self.carry(node, now);
+            }
+        }
+        self.read = read;
     }
 
     /// Takes one packet through the node.
@@ -150,9 +179,18 @@ impl DataPath {
 
     /// A packet is to be written.
     pub(super) fn push(&mut self, packet: &[u8]) {
-        let start = self.arena.len() + ipv6::HEADER_LEN;
-        self.arena.extend_from_slice(packet);
-        self.merged.push(&self.arena, &packet[..ipv6::HEADER_LEN], start..self.arena.len());
+        self.make_room(packet.len());
+        let start = self.used + ipv6::HEADER_LEN;
+        self.arena[self.used..][..packet.len()].copy_from_slice(packet);
+        self.used += packet.len();
+        self.merged.push(&self.arena, &packet[..ipv6::HEADER_LEN], start..self.used);
+    }
+
+    /// Makes the arena so much longer than it is used; it keeps the size that it once needed.
+    fn make_room(&mut self, bytes: usize) {
+        if self.arena.len() < self.used + bytes {
+            self.arena.resize(self.used + bytes, 0);
+        }
     }
 
     pub(super) fn write(&mut self) {
@@ -167,6 +205,6 @@ impl DataPath {
             }
         }
         self.merged.clear();
-        self.arena.clear();
+        self.used = 0;
     }
 }

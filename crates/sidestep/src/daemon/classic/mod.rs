@@ -7,7 +7,8 @@
 //! options that no kernel knows never reach one.
 
 mod data;
-mod kernel;
+mod in_place;
+pub(in crate::daemon) mod kernel;
 mod keys;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -94,12 +95,12 @@ impl Classic {
         let now = unix(clock);
         let node = Node::new(streams, super::seed()?, now)
             .map_err(|(index, error)| Error::Classic(peers[index].name.clone(), error))?;
-        let mtus: Vec<_> = (0..peers.len()).map(|index| node.inner_mtu(index)).collect();
-        for (peer, mtu) in peers.iter().zip(&mtus) {
+        let mut routes = Vec::with_capacity(peers.len());
+        for peer in &peers {
             let remote = IpNet::from(IpAddr::V6(peer.stream.remote.address));
-            let mut route = Route::device(remote, device.index);
+            let route = Route::device(remote, device.index);
             netlink.add_route(&route)?;
-            netlink.set_route_mtu(&mut route, Some((*mtu).into()))?;
+            routes.push((route, 0));
             if let Some(gateway) = &gateway {
                 gateway.add_remote(peer.stream.remote.address.into(), device.index)?;
             }
@@ -120,7 +121,8 @@ impl Classic {
             index: device.index,
             gateway,
             _crossing: crossing,
-            path: DataPath::new(queue, device.offloads, source, &mtus),
+            path: DataPath::new(queue, device.offloads, source, peers.len()),
+            routes,
             kernel,
             seen: 0,
             peers,
@@ -129,6 +131,7 @@ impl Classic {
             waker: waker.clone(),
             ended,
         };
+        thread.follow_mtus()?;
         let body = move || {
             if let Err(error) = thread.run(&tell) {
                 warn!("classic profile: {error}");
@@ -170,8 +173,10 @@ struct Thread {
     gateway: Option<Arc<Gateway>>,
     _crossing: Option<Attachment>,
     path: DataPath,
+    /// The way to each remote host, and its MTU.
+    routes: Vec<(Route, u16)>,
     kernel: Option<KernelPath>,
-    /// What the node had told of changes when the kernel was last told.
+    /// What the node had told of changes when they were last looked at.
     seen: u64,
     netlink: Netlink,
     poller: Poller,
@@ -196,8 +201,14 @@ impl Thread {
                 self.act(action);
             }
             self.path.write();
-            if let Some(kernel) = self.kernel.as_mut().filter(|_| self.node.changes() != self.seen) {
-                kernel.refresh(&self.node, &mut self.netlink);
+            if self.node.changes() != self.seen {
+                self.path.in_place.refresh(&self.node, self.peers.iter().map(|peer| &peer.stream));
+                if let Err(error) = self.follow_mtus() {
+                    warn!("local hosts are not told what the path carries: {error}");
+                }
+                if let Some(kernel) = &mut self.kernel {
+                    kernel.refresh(&self.node, &mut self.netlink);
+                }
                 self.seen = self.node.changes();
             }
             let next = self.node.deadline().min(told.after(LOOK_AT_CLOCK));
@@ -209,6 +220,20 @@ impl Thread {
             self.waker.drain();
             self.path.read(&mut self.node, unix(&self.clock))?;
         }
+    }
+
+    /// Routes and connections have the inner MTU that the node knows now.
+    fn follow_mtus(&mut self) -> linux::Result<()> {
+        let (node, streams) = (&self.node, self.routes.len());
+        self.path.set_inner_mtus((0..streams).map(|stream| node.inner_mtu(stream)));
+        for (stream, (route, mtu)) in self.routes.iter_mut().enumerate() {
+            let now = node.inner_mtu(stream);
+            if *mtu != now {
+                self.netlink.set_route_mtu(route, Some(now.into()))?;
+                *mtu = now;
+            }
+        }
+        Ok(())
     }
 
     fn act(&mut self, action: Action) {

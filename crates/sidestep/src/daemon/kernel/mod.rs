@@ -15,7 +15,8 @@ use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
 use linux::udp::{EndpointSocket, Heard, Options};
 use linux::undo::Journal;
-use mt6d::{EndpointId, InnerMtu};
+use mt6d::config::PeerConfig;
+use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
 use tracing::{debug, info, warn};
 
 mod host;
@@ -24,13 +25,18 @@ mod uplink;
 use uplink::{Network, Uplink};
 
 use super::Error;
+use super::rewrite::Rewriter;
 use super::transparent::{Gateway, Transparent};
+use crate::cli::Feature;
 use crate::config::{Config, INNER_OVERHEAD as OVERHEAD};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
 /// How often a transparent gateway asks for its router, as long as there is none.
 const ASK_ROUTER: Duration = Duration::from_secs(4);
+
+/// How often it is looked how packets leave whose addresses are replaced, and which did.
+const REFRESH: Duration = Duration::from_secs(1);
 
 /// What the kernel thread is told.
 pub(super) enum Command {
@@ -45,6 +51,8 @@ pub(super) enum Command {
         prefixes: Vec<IpNet>,
         mtu: InnerMtu,
     },
+    /// An action of those that replace addresses.
+    Rewrite(Action),
     Apply {
         config: Box<Config>,
         answer: mpsc::Sender<Result<(), Error>>,
@@ -66,6 +74,8 @@ pub(super) enum Outcome {
         endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
+    /// Packets that crossed with other addresses.
+    Crossed(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
     /// The link has this prefix now, see [`Mode::Host`](crate::config::Mode::Host).
     Moved(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
@@ -78,15 +88,19 @@ struct State {
     hop: Option<(Ipv6Net, bool)>,
     addresses: Vec<IpNet>,
     routes: HashSet<IpNet>,
+    /// Those of them whose packets may be as large as the link: they are to travel without the tunnel.
+    whole: HashSet<IpNet>,
     mtu: Option<u16>,
 }
 
 impl State {
-    fn of(config: &Config) -> Self {
+    fn of(config: &Config, rewrites: bool) -> Self {
+        let prefixes = |peer: &PeerConfig| peer.allowed_ips.clone();
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
-            routes: config.peers.iter().flat_map(|p| p.allowed_ips.iter().copied()).collect(),
+            routes: config.peers.iter().flat_map(prefixes).collect(),
+            whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
             mtu: config.tunnel.mtu,
         }
     }
@@ -125,6 +139,8 @@ pub(super) struct Kernel {
     uplink: Option<Uplink>,
     network: Option<Network>,
     transparent: Option<Transparent>,
+    /// Replaces addresses, where that is wanted and possible.
+    rewriter: Option<Rewriter>,
     /// Nobody on the link is to see that this is a gateway.
     hidden: bool,
     /// Where each peer hops.
@@ -164,6 +180,7 @@ impl Kernel {
             uplink: None,
             network: None,
             transparent: None,
+            rewriter: None,
             hidden: config.node.transparent.is_some(),
             peer_prefixes: Vec::new(),
             route_mtus: HashMap::new(),
@@ -182,6 +199,28 @@ impl Kernel {
         Ok(self.transparent.as_ref().map(|transparent| Arc::clone(&transparent.gateway)))
     }
 
+    /// Prepares to replace addresses, if that is wanted and the kernel can do it: whether it will.
+    pub(super) fn prepare_rewriting(&mut self, config: &Config, without: &dyn Fn(Feature) -> bool) -> bool {
+        let peers = config.peers.iter().filter(|peer| peer.rewrite).count();
+        if peers == 0 {
+            return false;
+        }
+        let opened = if without(Feature::Rewriting) {
+            Err("left out for a test".to_owned())
+        } else {
+            let tcx = !without(Feature::Tcx);
+            Rewriter::open(peers, self.tun_index, &self.link, tcx, &mut self.journal)
+                .map_err(|error| error.to_string())
+        };
+        match opened {
+            Ok(rewriter) => self.rewriter = Some(rewriter),
+            Err(error) => warn!(
+                "addresses cannot be replaced here, peers with carry = \"rewrite\" are reached by the tunnel: {error}"
+            ),
+        }
+        self.rewriter.is_some()
+    }
+
     /// MTU of the external interface.
     pub(super) fn link_mtu(&self) -> u16 {
         let link = self.link.mtu.clamp(1280, u16::MAX.into()) as u16;
@@ -190,7 +229,7 @@ impl Kernel {
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &Config) -> Result<(), Error> {
-        let (old, new) = (self.state.clone(), State::of(config));
+        let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
         let mut result = self.change(new);
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
             result = transparent.apply(config, self.tun_index).map_err(Error::from);
@@ -216,7 +255,8 @@ impl Kernel {
                 on_link.own = own;
             }
         }
-        let mtu = new.mtu.unwrap_or_else(|| (self.link_mtu() - OVERHEAD).max(1280));
+        let inside = (self.link_mtu() - OVERHEAD).max(1280);
+        let mtu = new.mtu.unwrap_or(if new.whole.is_empty() { inside } else { self.link_mtu() });
         self.netlink.set_link_mtu(self.tun_index, mtu.into())?;
         self.state.mtu = new.mtu;
         for address in
@@ -236,6 +276,10 @@ impl Kernel {
             self.netlink.add_route(&Route::device(prefix, self.tun_index)).map_err(|error| {
                 if error.already_exists() { Error::RouteExists(prefix) } else { error.into() }
             })?;
+            if mtu > inside && !new.whole.contains(&prefix) {
+                let mut route = Route::device(prefix, self.tun_index);
+                self.netlink.set_route_mtu(&mut route, Some(inside.into()))?;
+            }
             self.state.routes.insert(prefix);
         }
         for prefix in self.state.routes.difference(&new.routes).copied().collect::<Vec<_>>() {
@@ -314,6 +358,7 @@ impl Kernel {
     pub(super) fn close(mut self) {
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;
+        self.rewriter = None;
         if let Err(error) = self.journal.undo_all(&mut self.netlink) {
             warn!("not all could be removed from the kernel, the next start tries again: {error}");
         }
@@ -369,6 +414,7 @@ impl Kernel {
         }
         let mut events = Events::with_capacity(4);
         let mut asked = Instant::now();
+        let mut refreshed = Instant::now();
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
             let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
@@ -381,7 +427,18 @@ impl Kernel {
             let ask = lost.is_some().then_some(ASK_ROUTER);
             let uplink = self.uplink.as_ref().and_then(Uplink::timeout);
             let again = cold.then_some(LOOK_AGAIN.0);
-            poller.wait(&mut events, again.into_iter().chain(ask).chain(uplink).min())?;
+            let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
+            let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
+            poller.wait(&mut events, again.into_iter().chain(ask).chain(uplink).chain(refresh).min())?;
+            if refreshed.elapsed() >= REFRESH
+                && let Some(rewriter) = &mut self.rewriter
+            {
+                refreshed = Instant::now();
+                let crossed = rewriter.refresh(&mut self.netlink);
+                if !crossed.is_empty() {
+                    tell(Outcome::Crossed(crossed));
+                }
+            }
             self.warm_peers();
             self.look_for_routers(tell);
             for event in events.iter() {
@@ -406,6 +463,7 @@ impl Kernel {
                     }
                     Command::Close(endpoint) => self.close_endpoint(endpoint),
                     Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
+                    Command::Rewrite(action) => self.rewrite(&action),
                     Command::Apply { config, answer } => {
                         let result = self.apply(&config);
                         if let Some(on_link) = &self.on_link {
@@ -417,6 +475,23 @@ impl Kernel {
                     Command::End => return Ok(()),
                 }
             }
+        }
+    }
+
+    /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of
+    /// endpoints are.
+    fn rewrite(&mut self, action: &Action) {
+        let Some(rewriter) = &mut self.rewriter else { return };
+        rewriter.act(action, &mut self.netlink);
+        match action {
+            Action::Hear(Rewrite { outer, .. }) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.active.insert(outer.0);
+                    self.warm(outer.0, outer.1);
+                }
+            }
+            Action::Unhear(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
+            _ => {}
         }
     }
 
@@ -472,13 +547,20 @@ impl Kernel {
         if let Some(transparent) = &self.transparent {
             transparent.gateway.close(local, None, remote);
         }
+        if self.on_link.is_some()
+            && let route = Route::local(IpNet::from(IpAddr::V6(local)))
+            && let Err(error) = self.journal.delete_route(&mut self.netlink, &route)
+        {
+            debug!("{error}");
+        }
+        self.forget_neighbor(local, remote);
+    }
+
+    /// Is silent about an address of ours on the link, and forgets that of the peer.
+    fn forget_neighbor(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
         let Some(on_link) = &mut self.on_link else { return };
         on_link.active.remove(&local);
         on_link.cold.retain(|(cold, _)| Some(*cold) != remote);
-        let route = Route::local(IpNet::from(IpAddr::V6(local)));
-        if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
-            debug!("{error}");
-        }
         if let Some(remote) = remote
             && let Err(error) = self.journal.delete_neighbor(&mut self.netlink, self.link.index, remote)
         {
@@ -566,6 +648,9 @@ impl Kernel {
                     }
                     if let Some(transparent) = &mut self.transparent {
                         transparent.set_link_mtu(link.mtu);
+                    }
+                    if let Some(rewriter) = &mut self.rewriter {
+                        rewriter.set_external(&link);
                     }
                     let changed = link.running != self.link.running;
                     self.link = link;

@@ -1,7 +1,7 @@
 //! Packets of unencrypted streams, carried in the kernel (docs/classic.md section 17): what a program at the device needs
 //! to know is kept as the node has it.
 
-mod program;
+pub(in crate::daemon) mod program;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -16,7 +16,7 @@ use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
 use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
-use wire::{ipv6, protocol, udp};
+use wire::{ipv6, protocol};
 
 use super::data::Traffic;
 use crate::config::{ClassicPeer, KernelUse};
@@ -140,9 +140,10 @@ impl KernelPath {
     ) {
         let (local, remote) = stream.hosts;
         if let Some((path, flag)) = &carried.outgoing
-            && let Some(way) = self.way_to(path.destination.address, netlink)
+            && let Some(mut way) = self.way_to(path.destination.address, netlink)
             && way.interface != 0
         {
+            way.mtu = way.mtu.min(carried.outer_mtu.into());
             outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag));
         }
         if let Some(way) = self.way_to(local, netlink) {
@@ -218,13 +219,13 @@ impl Way {
 }
 
 /// Address family of `struct bpf_redir_neigh`.
-const AF_INET6: u32 = 10;
+pub(in crate::daemon) const AF_INET6: u32 = 10;
 
-fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
+pub(in crate::daemon) fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
     value[at as usize..][..bytes.len()].copy_from_slice(bytes);
 }
 
-fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
+pub(in crate::daemon) fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
     let mut key = [0; KEY];
     put(&mut key, 0, &source.octets());
     put(&mut key, 16, &destination.octets());
@@ -232,32 +233,15 @@ fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
 }
 
 fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; OUTGOING] {
-    const HOP_LIMIT: u8 = 64;
-    let (source, destination) = (path.source.address, path.destination.address);
-    let header = ipv6::Header {
-        traffic_class: 0,
-        flow_label: 0,
-        payload_length: 0,
-        next_header: protocol::UDP,
-        hop_limit: HOP_LIMIT,
-        source,
-        destination,
-    };
-    let udp = udp::Header {
-        source_port: path.source.source_port(flag),
-        destination_port: path.destination.port,
-        length: 0,
-        checksum: 0,
-    };
+    let headers = classic::packet::headers(path, flag);
     let mut value = [0; OUTGOING];
     way.write(stream, &mut value);
-    put(&mut value, at::HEADERS, &header.to_bytes());
-    put(&mut value, at::HEADERS + ipv6::HEADER_LEN as i16, &udp.to_bytes());
+    put(&mut value, at::HEADERS, &headers);
     // The inner pseudo-header's addresses are gone, the outer ones are there; and of the outer pseudo-header and header
     // what is known.
-    let mut sum = difference(stream.hosts, (source, destination));
+    let mut sum = difference(stream.hosts, (path.source.address, path.destination.address));
     if stream.carry == Carry::Encapsulate {
-        sum += words(&udp.to_bytes()) + words(&u16::from(protocol::UDP).to_be_bytes());
+        sum += words(&headers[ipv6::HEADER_LEN..]) + words(&u16::from(protocol::UDP).to_be_bytes());
     }
     put(&mut value, at::SUM, &sum.to_ne_bytes());
     value
@@ -276,7 +260,7 @@ fn incoming_value(stream: &Stream, way: &Way, path: &Path) -> [u8; INCOMING] {
 }
 
 /// What to add to a sum, for other addresses in place of these.
-fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -> u32 {
+pub(in crate::daemon) fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -> u32 {
     words(&key(from.0, from.1).map(|byte| !byte)) + words(&key(to.0, to.1))
 }
 

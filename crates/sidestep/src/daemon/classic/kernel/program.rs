@@ -1,5 +1,5 @@
 //! The program that carries packets of unencrypted streams in the kernel (docs/classic.md section 17); those whose addresses
-//! are replaced, see `rewrite`.
+//! are replaced, see `rewrite` and [`super::super::super::rewrite`].
 //!
 //! It runs where the device hands packets to us, in both directions: the stack has routed them there, has counted down
 //! the hop limit and refused what is too big. What it takes it sends on at once, by the interface that we have written
@@ -12,40 +12,40 @@ use linux::bpf::{
 use wire::protocol;
 
 /// Key of both tables: source and destination.
-pub(super) const KEY: usize = 32;
+pub(in crate::daemon) const KEY: usize = 32;
 /// Value of the table of outgoing packets.
-pub(super) const OUTGOING: usize = 96;
+pub(in crate::daemon) const OUTGOING: usize = 96;
 /// Value of the table of incoming ones.
-pub(super) const INCOMING: usize = 80;
+pub(in crate::daemon) const INCOMING: usize = 80;
 /// Counters of a stream, 8 bytes each: packets and bytes out, packets and bytes in.
 pub(super) const COUNTERS: usize = 32;
 /// When the last super-packet of a stream was seen, in nanoseconds.
 const SUPER_PACKETS: usize = 8;
 
 /// Where things are in the values. Both begin with the way that a packet leaves by.
-pub(super) mod at {
+pub(in crate::daemon) mod at {
     /// The interface, 4 bytes; 0: to this host itself.
-    pub(in super::super) const INTERFACE: i16 = 0;
+    pub(in crate::daemon) const INTERFACE: i16 = 0;
     /// Which stream, 4 bytes.
-    pub(in super::super) const STREAM: i16 = 4;
+    pub(in crate::daemon) const STREAM: i16 = 4;
     /// The largest packet that leaves by the interface, 4 bytes.
-    pub(in super::super) const MTU: i16 = 8;
+    pub(in crate::daemon) const MTU: i16 = 8;
     /// Not zero: addresses are replaced, packets are not encapsulated. 4 bytes.
-    pub(in super::super) const REWRITE: i16 = 12;
+    pub(in crate::daemon) const REWRITE: i16 = 12;
     /// The next hop, where it is a neighbor that can be sent to at once: `struct bpf_redir_neigh`, 20 bytes. Otherwise
     /// zeros.
-    pub(in super::super) const NEIGHBOR: i16 = 16;
+    pub(in crate::daemon) const NEIGHBOR: i16 = 16;
     /// Outgoing: IPv6 and UDP header of the outer packet, 48 bytes, lengths and checksum zero.
-    pub(in super::super) const HEADERS: i16 = 40;
+    pub(in crate::daemon) const HEADERS: i16 = 40;
     /// Outgoing: what does not change of the checksum, 4 bytes; where addresses are replaced, how the sum of what it
     /// covers changes.
-    pub(in super::super) const SUM: i16 = 88;
+    pub(in crate::daemon) const SUM: i16 = 88;
     /// Incoming: source and destination of the inner packet, 32 bytes.
-    pub(in super::super) const ADDRESSES: i16 = 40;
+    pub(in crate::daemon) const ADDRESSES: i16 = 40;
     /// Incoming: source and destination port, 4 bytes.
-    pub(in super::super) const PORTS: i16 = 72;
+    pub(in crate::daemon) const PORTS: i16 = 72;
     /// Incoming, where addresses are replaced: how the sum of what the checksum covers changes, 4 bytes.
-    pub(in super::super) const DIFFERENCE: i16 = 76;
+    pub(in crate::daemon) const DIFFERENCE: i16 = 76;
 }
 
 /// A stream whose hosts send super-packets, which only we can take apart, is ours altogether until so long after the last
@@ -59,16 +59,16 @@ const ADDED: i32 = 16;
 
 /// What program and daemon share.
 #[derive(Debug)]
-pub(super) struct Tables {
-    pub(super) outgoing: Map,
-    pub(super) incoming: Map,
-    pub(super) counters: Map,
+pub(in crate::daemon) struct Tables {
+    pub(in crate::daemon) outgoing: Map,
+    pub(in crate::daemon) incoming: Map,
+    pub(in crate::daemon) counters: Map,
     super_packets: Map,
 }
 
 impl Tables {
     /// Tables for so many streams, with so many routes that receive.
-    pub(super) fn new(streams: u32, routes: u32) -> linux::Result<Self> {
+    pub(in crate::daemon) fn new(streams: u32, routes: u32) -> linux::Result<Self> {
         Ok(Tables {
             outgoing: Map::create(MapKind::Hash, KEY, OUTGOING, streams)?,
             incoming: Map::create(MapKind::Hash, KEY, INCOMING, routes)?,
@@ -79,25 +79,25 @@ impl Tables {
 }
 
 // Places on the stack: the packet's beginning, what takes its place, the number of the stream.
-pub(super) const PACKET: i16 = -64;
-pub(super) const NEW: i16 = -120;
-pub(super) const NUMBER: i16 = -124;
+pub(in crate::daemon) const PACKET: i16 = -64;
+pub(in crate::daemon) const NEW: i16 = -120;
+pub(in crate::daemon) const NUMBER: i16 = -124;
 const BYTE: i16 = -128;
 
 // Offsets in IPv6, UDP and TCP headers.
 const PAYLOAD_LENGTH: i16 = 4;
-pub(super) const NEXT_HEADER: i16 = 6;
-pub(super) const HOP_LIMIT: i16 = 7;
-pub(super) const SOURCE: i16 = 8;
-pub(super) const IPV6: i16 = 40;
+pub(in crate::daemon) const NEXT_HEADER: i16 = 6;
+pub(in crate::daemon) const HOP_LIMIT: i16 = 7;
+pub(in crate::daemon) const SOURCE: i16 = 8;
+pub(in crate::daemon) const IPV6: i16 = 40;
 const UDP_LENGTH: i16 = 4;
-pub(super) const UDP_CHECKSUM: i16 = 6;
+pub(in crate::daemon) const UDP_CHECKSUM: i16 = 6;
 const TCP_FLAGS: i16 = 13;
 const TCP_SYN: i32 = 2;
 
-pub(super) use Condition::{Equal, Greater, Less, NotEqual};
-pub(super) use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-pub(super) use Size::{Byte, Double, Half, Word};
+pub(in crate::daemon) use Condition::{Equal, Greater, Less, NotEqual};
+pub(in crate::daemon) use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+pub(in crate::daemon) use Size::{Byte, Double, Half, Word};
 
 /// The program, for devices with a link header of so many bytes.
 pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
@@ -123,14 +123,14 @@ pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
 }
 
 /// In all of it R6 is the context, R7 the payload length of the packet as it came, R8 the table's value.
-pub(super) struct Code {
-    pub(super) code: Assembler,
-    pub(super) link: i32,
+pub(in crate::daemon) struct Code {
+    pub(in crate::daemon) code: Assembler,
+    pub(in crate::daemon) link: i32,
 }
 
 impl Code {
     /// Reads the first 48 bytes of a whole IPv6 packet.
-    fn begin(&mut self, leave: Label) {
+    pub(in crate::daemon) fn begin(&mut self, leave: Label) {
         let code = &mut self.code;
         code.copy(R6, R1);
         code.load(Word, R1, R6, context::PROTOCOL);
@@ -168,10 +168,12 @@ impl Code {
         self.code.bind(other);
 
         self.outer_headers();
-        self.adjust_room(ADDED, leave);
-        self.write(0, NEW, i32::from(IPV6) + 8 + 8);
+        // Room for all that is new at once, the next device's link header too.
+        self.change_head(ADDED + LINK_HEADER - self.link);
+        self.code.jump_if(R0, NotEqual, 0, leave);
+        self.write_at(LINK_HEADER, NEW, i32::from(IPV6) + 8 + 8);
         self.count(tables, 0);
-        self.send();
+        self.send_by_interface();
     }
 
     /// Writes IPv6 header, UDP header and the short inner header to the stack.
@@ -273,7 +275,7 @@ impl Code {
     }
 
     /// The value of a key on the stack: R0.
-    fn look_up(&mut self, map: &Map, key: i16) {
+    pub(in crate::daemon) fn look_up(&mut self, map: &Map, key: i16) {
         self.code.load_map(R1, map);
         self.code.copy(R2, R10);
         self.code.add(R2, i32::from(key));
@@ -281,7 +283,7 @@ impl Code {
     }
 
     /// Reads a part of the packet, from its IPv6 header, to the stack.
-    fn read(&mut self, offset: i16, to: i16, length: i32, leave: Label) {
+    pub(in crate::daemon) fn read(&mut self, offset: i16, to: i16, length: i32, leave: Label) {
         let code = &mut self.code;
         code.copy(R1, R6);
         code.set(R2, self.link + i32::from(offset));
@@ -293,7 +295,7 @@ impl Code {
     }
 
     /// Leaves a packet of R1 bytes if it is larger than what the interface takes.
-    pub(super) fn fits(&mut self, leave: Label) {
+    pub(in crate::daemon) fn fits(&mut self, leave: Label) {
         self.code.load(Word, R2, R8, at::MTU);
         self.code.jump_if(R1, Greater, R2, leave);
     }
@@ -329,16 +331,22 @@ impl Code {
         let code = &mut self.code;
         code.jump_if(R0, Equal, 0, leave);
         code.copy(R9, R0);
-        code.call(Helper::KtimeGetCoarseNs);
-        let single = code.label();
+        let [single, alone] = std::array::from_fn(|_| code.label());
         code.load(Word, R1, R6, context::GSO_SIZE);
         code.jump_if(R1, Equal, 0, single);
+        code.call(Helper::KtimeGetCoarseNs);
         code.store(Double, R9, 0, R0);
         code.jump(leave);
         code.bind(single);
+        // Without one for long, nobody has to know the time.
+        code.load(Double, R1, R9, 0);
+        code.jump_if(R1, Equal, 0, alone);
+        code.call(Helper::KtimeGetCoarseNs);
         code.load(Double, R1, R9, 0);
         code.calculate(Operation::Subtract, R0, R1);
         code.jump_if(R0, Less, AFTER_SUPER_PACKET, leave);
+        code.store_value(Double, R9, 0, 0);
+        code.bind(alone);
     }
 
     /// Room behind the IPv6 header, or less of it.
@@ -354,10 +362,15 @@ impl Code {
     }
 
     /// Writes what is on the stack over the packet, at an offset from its IPv6 header.
-    pub(super) fn write(&mut self, offset: i16, from: i16, length: i32) {
+    pub(in crate::daemon) fn write(&mut self, offset: i16, from: i16, length: i32) {
+        self.write_at(self.link + i32::from(offset), from, length);
+    }
+
+    /// The same, at an offset from the packet's very beginning.
+    fn write_at(&mut self, offset: i32, from: i16, length: i32) {
         let code = &mut self.code;
         code.copy(R1, R6);
-        code.set(R2, self.link + i32::from(offset));
+        code.set(R2, offset);
         code.copy(R3, R10);
         code.add(R3, i32::from(from));
         code.set(R4, length);
@@ -367,7 +380,7 @@ impl Code {
     }
 
     /// Counts an inner packet of R7 bytes of payload, or the segments of a super-packet.
-    pub(super) fn count(&mut self, tables: &Tables, direction: i16) {
+    pub(in crate::daemon) fn count(&mut self, tables: &Tables, direction: i16) {
         self.look_up(&tables.counters, NUMBER);
         let code = &mut self.code;
         let [uncounted, some] = std::array::from_fn(|_| code.label());
@@ -386,22 +399,37 @@ impl Code {
         code.bind(uncounted);
     }
 
-    /// Sends the packet on: to the next hop that the interface's routes have for it, or into this host by the way that it
-    /// would have come from us.
-    pub(super) fn send(&mut self) {
+    /// Sends the packet on, by its interface or into this host by the way that it would have come from us.
+    pub(in crate::daemon) fn send(&mut self) {
         const INGRESS: i32 = 1;
-        const NEIGHBOR: i32 = 20;
         let here = self.code.label();
         self.code.load(Word, R1, R8, at::INTERFACE);
         self.code.jump_if(R1, Equal, 0, here);
         if self.link == 0 {
-            let code = &mut self.code;
-            code.copy(R1, R6);
-            code.set(R2, LINK_HEADER);
-            code.set(R3, 0);
-            code.call(Helper::SkbChangeHead);
+            self.change_head(LINK_HEADER);
             self.or_drop();
         }
+        self.send_by_interface();
+        let code = &mut self.code;
+        code.bind(here);
+        code.load(Word, R1, R6, context::INTERFACE);
+        code.set(R2, INGRESS);
+        code.call(Helper::Redirect);
+        code.exit();
+    }
+
+    /// Room in front of all.
+    fn change_head(&mut self, length: i32) {
+        let code = &mut self.code;
+        code.copy(R1, R6);
+        code.set(R2, length);
+        code.set(R3, 0);
+        code.call(Helper::SkbChangeHead);
+    }
+
+    /// Sends the packet, with a link header in front, to the next hop that the interface's routes have for it.
+    fn send_by_interface(&mut self) {
+        const NEIGHBOR: i32 = 20;
         let code = &mut self.code;
         let [lookup, redirect] = std::array::from_fn(|_| code.label());
         code.load(Word, R1, R8, at::NEIGHBOR);
@@ -420,15 +448,10 @@ impl Code {
         code.set(R4, 0);
         code.call(Helper::RedirectNeighbor);
         code.exit();
-        code.bind(here);
-        code.load(Word, R1, R6, context::INTERFACE);
-        code.set(R2, INGRESS);
-        code.call(Helper::Redirect);
-        code.exit();
     }
 
     /// Goes on if the last call went well. The packet has been changed already: else it is lost.
-    fn or_drop(&mut self) {
+    pub(in crate::daemon) fn or_drop(&mut self) {
         let well = self.code.label();
         self.code.jump_if(R0, Equal, 0, well);
         self.code.exit_with(verdict::DROP);

@@ -1,0 +1,34 @@
+//! What a script needs from the world outside: time, randomness, sending, a log, and its modules.
+
+use crate::packet::Packet;
+
+/// The world outside of the scripts. Nothing in this crate reads a clock or opens a file but through it.
+pub trait Host {
+    /// Milliseconds since a moment that stays the same; never less than before.
+    fn now_ms(&mut self) -> u64;
+
+    /// 32 random bits.
+    fn random(&mut self) -> u32;
+
+    /// Sends `packet`, which begins with an IP header. `like` is the packet that it was made for, if the script told
+    /// one: it goes where that came from or went to.
+    fn send(&mut self, packet: &[u8], like: Option<&Packet>);
+
+    /// Writes one line of the script `source` into the log.
+    fn log(&mut self, line: &str);
+
+    /// The module that `require` asks for, `name` being words with dots between them; none where there is none.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String>;
+}
+
+/// A module in Lua.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Module {
+    /// Its text.
+    pub source: String,
+    /// Where it came from, for messages.
+    pub path: String,
+}

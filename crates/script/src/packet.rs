@@ -1,0 +1,142 @@
+//! A packet as a script gets it.
+
+use std::net::IpAddr;
+
+use wire::checksum::TransportChecksum;
+use wire::ethernet;
+
+use crate::checksum::{self, Layout, ResizeError};
+
+/// A packet that begins with an Ethernet header, a true one or one that is made up.
+///
+/// It owns its bytes so that it can grow; a caller that keeps one and fills it again allocates nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    bytes: Vec<u8>,
+    /// Octets at the beginning that exist for the script only.
+    made_up: usize,
+    form: TransportChecksum,
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self { bytes: Vec::new(), made_up: 0, form: TransportChecksum::Complete }
+    }
+}
+
+impl Packet {
+    /// A frame with its own Ethernet header.
+    pub fn of_frame(frame: Vec<u8>, form: TransportChecksum) -> Self {
+        Self { bytes: frame, made_up: 0, form }
+    }
+
+    /// An IP packet from where there are no frames. The Ethernet header before it has addresses of zero and the
+    /// EtherType that the packet's version says; what a script writes there goes nowhere.
+    pub fn of_ip(packet: &[u8], form: TransportChecksum) -> Self {
+        let mut new = Self::default();
+        new.fill_ip(packet, form);
+        new
+    }
+
+    /// Becomes an [IP packet](Self::of_ip), in the memory that it has.
+    pub fn fill_ip(&mut self, packet: &[u8], form: TransportChecksum) {
+        let ethertype = match packet.first() {
+            Some(first) if first >> 4 == 4 => ethernet::ETHERTYPE_IPV4,
+            Some(first) if first >> 4 == 6 => ethernet::ETHERTYPE_IPV6,
+            _ => 0,
+        };
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&[0; ethernet::HEADER_LEN - 2]);
+        self.bytes.extend_from_slice(&ethertype.to_be_bytes());
+        self.bytes.extend_from_slice(packet);
+        self.made_up = ethernet::HEADER_LEN;
+        self.form = form;
+    }
+
+    /// Everything, with the Ethernet header.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What came from the network, and goes there again: without a header that was made up.
+    pub fn real(&self) -> &[u8] {
+        &self.bytes[self.made_up..]
+    }
+
+    /// Whether the transport checksum is whole.
+    pub const fn form(&self) -> TransportChecksum {
+        self.form
+    }
+
+    /// Writes octets, which must be in the packet, and has its checksums follow.
+    pub(crate) fn write(&mut self, at: usize, octets: &[u8]) {
+        let skip = self.made_up.saturating_sub(at).min(octets.len());
+        let (at, octets) = (at + skip, &octets[skip..]);
+        if octets.is_empty() {
+            return;
+        }
+        match Layout::of_frame(&self.bytes) {
+            Some(layout) => layout.write(&mut self.bytes, at, octets, self.form),
+            None => self.bytes[at..at + octets.len()].copy_from_slice(octets),
+        }
+    }
+
+    /// Writes octets into what is not taken for a packet.
+    pub(crate) fn write_plain(&mut self, at: usize, octets: &[u8]) {
+        self.bytes[at..at + octets.len()].copy_from_slice(octets);
+    }
+
+    /// Makes room at `at`, or takes octets away.
+    pub(crate) fn resize(&mut self, at: usize, count: isize) -> Result<(), ResizeError> {
+        if at < self.made_up {
+            return Err(ResizeError::Header { end: self.made_up });
+        }
+        checksum::resize(&mut self.bytes, at, count, self.form)
+    }
+
+    /// Which flow it belongs to; none without an IP header.
+    pub fn flow(&self) -> Option<Flow> {
+        let layout = Layout::of_frame(&self.bytes)?;
+        let (from, to) = layout.addresses();
+        let addresses = &self.bytes[from..to];
+        let (source, destination) = addresses.split_at(addresses.len() / 2);
+        let (protocol, ports) = match layout.transport {
+            Some(transport) if matches!(transport.protocol, wire::protocol::TCP | wire::protocol::UDP) => {
+                let ports = &self.bytes[transport.start..transport.start + 4];
+                (transport.protocol, (word(ports, 0), word(ports, 2)))
+            }
+            Some(transport) => (transport.protocol, (0, 0)),
+            None if layout.version == 4 => (self.bytes[layout.network + 9], (0, 0)),
+            None => (self.bytes[layout.network + 6], (0, 0)),
+        };
+        let source = (address(source)?, ports.0);
+        let destination = (address(destination)?, ports.1);
+        let reversed = source > destination;
+        let (low, high) = if reversed { (destination, source) } else { (source, destination) };
+        Some(Flow { protocol, low, high, reversed })
+    }
+}
+
+/// Both directions of a conversation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// Transport protocol; behind extension headers of a later fragment, the first next header.
+    pub protocol: u8,
+    /// The lesser end: address and port, port 0 where there is none.
+    pub low: (IpAddr, u16),
+    /// The greater end.
+    pub high: (IpAddr, u16),
+    /// Whether this packet goes from the greater to the lesser.
+    pub reversed: bool,
+}
+
+fn address(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => Some(<[u8; 4]>::try_from(octets).ok()?.into()),
+        _ => Some(<[u8; 16]>::try_from(octets).ok()?.into()),
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}

@@ -1,0 +1,246 @@
+//! What a protocol is: its fields, which protocols its payload may hold, and how a header's own contents move its
+//! fields. Built-in protocols and those of scripts are declared in the same form
+//! (`register_dynamic_protbuf`); this is what the declarations become.
+
+pub mod builtin;
+pub mod declaration;
+
+use rustc_hash::FxHashMap;
+
+use crate::kind::Kind;
+
+/// Most fields that a protocol may have.
+pub const MAX_FIELDS: usize = 64;
+
+/// Stands for a protocol in a table of [`Protocols`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtocolId(pub(crate) u16);
+
+impl ProtocolId {
+    /// `packet_raw`: octets without fields. Every payload is this too.
+    pub const RAW: Self = Self(0);
+}
+
+/// One protocol.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Protocol {
+    /// Name of the global variable that stands for it, such as `packet_ip`.
+    pub name: String,
+    /// What it is and where it is defined, for the reference.
+    pub about: String,
+    /// The fields, in the order of the declaration.
+    pub fields: Vec<Field>,
+    /// The field that holds the protocol within.
+    pub payload: Option<usize>,
+    /// Which protocols that may be.
+    pub policy: Policy,
+    /// How fields move with the header's contents.
+    pub changes: Changes,
+}
+
+/// A field, where it is unless something moves it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Field {
+    /// Name of the method.
+    pub name: String,
+    /// First bit, from the beginning of the header.
+    pub offset: u32,
+    /// Length in bits; 0 is an empty field, and in the payload field all up to the end.
+    pub length: u32,
+    /// How `get` reads it.
+    pub getter: Access,
+    /// How `set` writes it.
+    pub setter: Access,
+}
+
+/// How a field is read or written.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Access {
+    /// By its kind.
+    Kind(Kind),
+    /// By a function of the script.
+    Function,
+}
+
+impl Field {
+    /// The kind that its octets are taken for, also where functions read and write it.
+    pub const fn kind(&self) -> Kind {
+        match (&self.getter, &self.setter) {
+            (Access::Kind(kind), _) | (Access::Function, Access::Kind(kind)) => *kind,
+            (Access::Function, Access::Function) => Kind::Raw,
+        }
+    }
+}
+
+/// Which protocols a payload may hold. `packet_raw` is always allowed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Policy {
+    /// Any.
+    Always,
+    /// None.
+    Never,
+    /// As a field says.
+    Table(PolicyTable),
+    /// A function of the script decides.
+    Function,
+}
+
+/// A policy that can be read from a field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PolicyTable {
+    /// The field that tells.
+    pub field: usize,
+    /// What else must be so.
+    pub when: Option<Condition>,
+    /// Values of the field, and the protocols that each stands for.
+    pub protocols: Vec<(u64, ProtocolId)>,
+    /// Protocols that may lie between: extension headers.
+    pub through: Vec<ProtocolId>,
+}
+
+/// Something that must be so of a field.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Condition {
+    /// The field.
+    pub field: usize,
+    /// Its values.
+    pub values: Vec<u64>,
+    /// Whether it must be one of them, or none of them.
+    pub is: bool,
+}
+
+impl Condition {
+    /// Whether it holds for this value of the field.
+    pub fn holds(&self, value: u64) -> bool {
+        self.values.contains(&value) == self.is
+    }
+}
+
+/// How fields move.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Changes {
+    /// They do not.
+    None,
+    /// As these steps say, one after the other; each sees the fields where the ones before it have moved them.
+    Steps(Vec<Step>),
+    /// A function of the script tells offsets and lengths.
+    Function,
+}
+
+/// One step of [`Changes::Steps`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The step is left out unless this holds.
+    pub when: Option<Condition>,
+    /// What it does.
+    pub effect: Effect,
+    /// By how much.
+    pub amount: Amount,
+}
+
+/// What a step does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// This field is longer, and those declared behind it lie further behind.
+    Grow(usize),
+    /// The whole is this long, if that is not more than there is.
+    End,
+}
+
+/// A number of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Amount {
+    /// Always the same.
+    Bits(u32),
+    /// As a field says: its value times `unit`, and `plus`. A value of zero in [`Effect::End`] says nothing.
+    Field {
+        /// The field.
+        field: usize,
+        /// Bits that one of its value stands for.
+        unit: u32,
+        /// Bits to be added, or taken off: a header that is too short is refused.
+        plus: i64,
+    },
+}
+
+impl Protocol {
+    /// The field of this name.
+    pub fn field(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| field.name == name)
+    }
+
+    /// The bits that must be there: those of all fields that have a length.
+    pub fn minimum(&self) -> u32 {
+        self.fields
+            .iter()
+            .filter(|field| field.length > 0)
+            .map(|field| field.offset + field.length)
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+/// All protocols of a state, by number and by name.
+#[derive(Debug, Clone)]
+pub struct Protocols {
+    entries: Vec<Entry>,
+    ids: FxHashMap<String, ProtocolId>,
+}
+
+#[derive(Debug, Clone)]
+struct Entry {
+    name: String,
+    protocol: Option<(Protocol, u32)>,
+}
+
+impl Default for Protocols {
+    fn default() -> Self {
+        let mut protocols = Self { entries: Vec::new(), ids: FxHashMap::default() };
+        let raw = protocols.id("packet_raw");
+        debug_assert_eq!(raw, Some(ProtocolId::RAW));
+        protocols
+    }
+}
+
+impl Protocols {
+    /// The number of a name, which need not be declared yet: policies name protocols that come later. None when
+    /// there are too many.
+    pub fn id(&mut self, name: &str) -> Option<ProtocolId> {
+        if let Some(&id) = self.ids.get(name) {
+            return Some(id);
+        }
+        let id = ProtocolId(u16::try_from(self.entries.len()).ok()?);
+        self.entries.push(Entry { name: name.to_owned(), protocol: None });
+        self.ids.insert(name.to_owned(), id);
+        Some(id)
+    }
+
+    /// Adds a protocol, or replaces the one of its name.
+    pub fn insert(&mut self, protocol: Protocol) -> Option<ProtocolId> {
+        let id = self.id(&protocol.name)?;
+        let minimum = protocol.minimum();
+        self.entries[usize::from(id.0)].protocol = Some((protocol, minimum));
+        Some(id)
+    }
+
+    /// The protocol of this number, if it is declared.
+    pub fn get(&self, id: ProtocolId) -> Option<&Protocol> {
+        self.with_minimum(id).map(|(protocol, _)| protocol)
+    }
+
+    /// The protocol and the bits that it needs at least.
+    pub(crate) fn with_minimum(&self, id: ProtocolId) -> Option<(&Protocol, u32)> {
+        let (protocol, minimum) = self.entries.get(usize::from(id.0))?.protocol.as_ref()?;
+        Some((protocol, *minimum))
+    }
+
+    /// The name of this number.
+    pub fn name(&self, id: ProtocolId) -> &str {
+        self.entries.get(usize::from(id.0)).map_or("?", |entry| &entry.name)
+    }
+
+    /// Those that are declared, in the order in which they were first named.
+    pub fn iter(&self) -> impl Iterator<Item = &Protocol> {
+        self.entries.iter().filter_map(|entry| entry.protocol.as_ref().map(|(protocol, _)| protocol))
+    }
+}

@@ -1,0 +1,192 @@
+local ipairs, tostring, concat = ipairs, tostring, table.concat
+
+register_dynamic_protbuf {
+  name = "packet_tftp",
+  about = "TFTP (RFC 1350): number is the block of DATA and ACK, and the code of ERROR; requests begin with their file "
+    .. "name there, which ends with a zero.",
+  payload_field = "data",
+  protocol_fields = {
+    { "opcode", 0, 16, "int" },
+    { "number", 16, 16, "int" },
+    { "filename", 16, 0, "text" },
+    { "data", 32, 0 },
+  },
+  get_field_changes = function(seg)
+    local name = 0
+    if seg[0] == 0 and (seg[1] == 1 or seg[1] == 2) then
+      name = (tostring(seg):find("\0", 3, true) or 3) - 3
+    end
+    return { 0, 0, 0, 0 }, { 0, 0, name * 8, 0 }
+  end,
+}
+
+-- Fields that lie anywhere: those of `names` that `found` has, each {first, last} in octets from 1 on as string.find
+-- tells them. The others are empty.
+local function text_fields(names, found)
+  local offsets, lengths = {}, {}
+  for at, name in ipairs(names) do
+    local place = found[name]
+    offsets[at] = place and (place[1] - 1) * 8 or 0
+    lengths[at] = place and (place[2] - place[1] + 1) * 8 or 0
+  end
+  return offsets, lengths
+end
+
+local function fields_of(names, kinds)
+  local fields = {}
+  for at, name in ipairs(names) do fields[at] = { name, 0, 0, kinds and kinds[name] or "text" } end
+  return fields
+end
+
+local http = {
+  "method", "uri", "version", "status", "reason", "host", "user_agent", "content_length", "content_type", "connection",
+  "headers", "body",
+}
+
+register_dynamic_protbuf {
+  name = "packet_http",
+  about = "Head of an HTTP/1 request or response (RFC 9112), as far as it is in this packet. method and uri are those "
+    .. "of a request, status and reason those of a response; a header field that is not there is empty.",
+  payload_field = "body",
+  protocol_fields = fields_of(http, { body = "raw" }),
+  has_protocol = true,
+  get_field_changes = function(seg)
+    local text, found = tostring(seg), {}
+    local function note(name, first, last)
+      if first then found[name] = { first, last } end
+    end
+    local line_end = text:find("\r\n", 1, true)
+    local line = text:sub(1, (line_end or #text + 1) - 1)
+    local method, uri = line:match("^(%u+) (%S+) HTTP/1%.%d$")
+    if method then
+      note("method", 1, #method)
+      note("uri", #method + 2, #method + 1 + #uri)
+      note("version", #line - 7, #line)
+    elseif line:match("^HTTP/1%.%d %d%d%d") then
+      note("version", 1, 8)
+      note("status", 10, 12)
+      if #line > 13 then note("reason", 14, #line) end
+    else
+      line_end = nil -- not HTTP: everything is empty
+    end
+    local at = line_end and line_end + 2
+    local first = at
+    while at do
+      local stop = text:find("\r\n", at, true)
+      if stop == at then
+        if at > first then note("headers", first, at - 3) end
+        note("body", at + 2, #text)
+        break
+      end
+      local last = (stop or #text + 1) - 1
+      local colon = text:find(":", at, true)
+      if colon and colon < last then
+        local name = text:sub(at, colon - 1):lower():gsub("-", "_")
+        if name == "host" or name == "user_agent" or name == "content_length" or name == "content_type"
+          or name == "connection" then
+          local value = text:find("[^ \t]", colon + 1)
+          if value and value <= last and not found[name] then note(name, value, last) end
+        end
+      end
+      if not stop then note("headers", first, #text) end
+      at = stop and stop + 2
+    end
+    if not found.body then found.body = { #text + 1, #text } end
+    return text_fields(http, found)
+  end,
+}
+
+register_dynamic_protbuf {
+  name = "packet_dns",
+  about = "DNS (RFC 1035) over UDP. qname is the first question's name as it is sent, labels with their lengths; "
+    .. "dns.name(view) gives it with dots.",
+  payload_field = "answers",
+  protocol_fields = {
+    { "id", 0, 16, "int" },
+    { "qr", 16, 1, "bool" },
+    { "opcode", 17, 4, "int" },
+    { "aa", 21, 1, "bool" },
+    { "tc", 22, 1, "bool" },
+    { "rd", 23, 1, "bool" },
+    { "ra", 24, 1, "bool" },
+    { "rcode", 28, 4, "int" },
+    { "qdcount", 32, 16, "int" },
+    { "ancount", 48, 16, "int" },
+    { "nscount", 64, 16, "int" },
+    { "arcount", 80, 16, "int" },
+    { "qname", 96, 0, "text" },
+    { "qtype", 96, 0, "int" },
+    { "qclass", 96, 0, "int" },
+    { "answers", 96, 0 },
+  },
+  get_field_changes = function(seg)
+    local size, at = #seg, 12
+    local offsets, lengths = {}, {}
+    for field = 1, 16 do offsets[field], lengths[field] = 0, 0 end
+    if seg[4] == 0 and seg[5] == 0 then return offsets, lengths end
+    -- Labels up to the one of length zero; a pointer (RFC 1035 §4.1.4) has no place in a question.
+    while at < size and seg[at] > 0 and seg[at] < 64 do at = at + seg[at] + 1 end
+    if at + 5 <= size and seg[at] == 0 then
+      local name = (at + 1 - 12) * 8
+      lengths[13], lengths[14], lengths[15] = name, 16, 16
+      offsets[14], offsets[15], offsets[16] = name, name + 16, name + 32
+    end
+    return offsets, lengths
+  end,
+}
+
+dns = {}
+
+-- The name of the first question, in lower case and with dots; nil if there is none that can be read.
+function dns.name(view)
+  local raw, labels, at = view:qname():get(), {}, 1
+  while at < #raw do
+    local length = raw:byte(at)
+    labels[#labels + 1] = raw:sub(at + 1, at + length)
+    at = at + 1 + length
+  end
+  if #raw == 0 then return nil end
+  return concat(labels, "."):lower()
+end
+
+register_dynamic_protbuf {
+  name = "packet_tls",
+  about = "A TLS record (RFC 8446 §5.1); server_name is the name that a ClientHello asks for (RFC 6066 §3), empty where "
+    .. "there is none in this packet.",
+  payload_field = "data",
+  protocol_fields = {
+    { "type", 0, 8, "int" },
+    { "version", 8, 16, "int" },
+    { "length", 24, 16, "int" },
+    { "handshake", 40, 8, "int" },
+    { "server_name", 0, 0, "text" },
+    { "data", 40, 0 },
+  },
+  get_field_changes = function(seg)
+    local offsets, lengths = { 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0, 0, 0 }
+    local size = #seg
+    local function word(at) return at + 1 < size and seg[at] << 8 | seg[at + 1] or nil end
+    if seg[0] ~= 22 or seg[5] ~= 1 then return offsets, lengths end
+    -- Behind record and handshake headers, version and random: session, ciphers, compression, then extensions.
+    local at = 43
+    if at >= size then return offsets, lengths end
+    at = at + 1 + seg[at]
+    local ciphers = word(at)
+    if not ciphers then return offsets, lengths end
+    at = at + 2 + ciphers
+    if at >= size then return offsets, lengths end
+    at = at + 1 + seg[at] + 2
+    while true do
+      local kind, length = word(at), word(at + 2)
+      if not length then return offsets, lengths end
+      if kind == 0 then
+        local name = word(at + 7)
+        if name and at + 9 + name <= size and seg[at + 6] == 0 then
+          offsets[5], lengths[5] = (at + 9) * 8, name * 8
+        end
+        return offsets, lengths
+      end
+      at = at + 4 + length
+    end
+  end,
+}

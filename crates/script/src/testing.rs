@@ -1,0 +1,115 @@
+//! Tests that scripts carry: functions named `test_*`, and the module `test` that helps them.
+//!
+//! Each function runs in a fresh machine, on a clock that only it moves. What it calls is the script's own function,
+//! with a packet as a hook would give it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::host::{Host, Module};
+use crate::packet::Packet;
+use crate::vm::{Limits, Machine, ScriptError};
+
+/// Instructions for one test: it may run its script over many packets.
+const INSTRUCTIONS: u64 = 1_000_000_000;
+const PREFIX: &str = "test_";
+
+/// Files that a script's tests may read, from folders that were granted.
+pub trait Files {
+    /// The module of this name, words with dots between them.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn module(&self, name: &str) -> Result<Option<Module>, String>;
+
+    /// The content of a file beside the script.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    fn capture(&self, name: &str) -> Result<Vec<u8>, String>;
+}
+
+/// How one test ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The function.
+    pub name: String,
+    /// What went wrong.
+    pub error: Option<ScriptError>,
+    /// What the script logged.
+    pub log: Vec<String>,
+}
+
+/// What a script has, found by loading it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    /// Its global functions, in alphabetical order; those of tests are not among them.
+    pub functions: Vec<String>,
+    /// Its tests, in alphabetical order.
+    pub tests: Vec<String>,
+    /// The protocols that it declares.
+    pub protocols: Vec<String>,
+}
+
+/// What a test can see and change of the world.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    pub(crate) now_ms: u64,
+    pub(crate) random: u64,
+    pub(crate) sent: Vec<Vec<u8>>,
+    pub(crate) log: Vec<String>,
+}
+
+struct TestHost {
+    world: Rc<RefCell<World>>,
+    files: Rc<dyn Files>,
+}
+
+impl Host for TestHost {
+    fn now_ms(&mut self) -> u64 {
+        self.world.borrow().now_ms
+    }
+
+    /// A sequence that is the same in every run (Knuth's multiplier for 64 bits).
+    fn random(&mut self) -> u32 {
+        let mut world = self.world.borrow_mut();
+        world.random = world.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (world.random >> 32) as u32
+    }
+
+    fn send(&mut self, packet: &[u8], _: Option<&Packet>) {
+        self.world.borrow_mut().sent.push(packet.to_vec());
+    }
+
+    fn log(&mut self, line: &str) {
+        self.world.borrow_mut().log.push(line.to_owned());
+    }
+
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+        self.files.module(name)
+    }
+}
+
+/// Loads a script, and says what is in it.
+///
+/// # Errors
+/// The script's.
+pub fn inspect(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Contents, ScriptError> {
+    let (machine, _) = machine(files);
+    machine.inspect(path, source, &Rc::clone(files), PREFIX)
+}
+
+/// Runs one test of a script.
+pub fn run(path: &str, source: &str, name: &str, files: &Rc<dyn Files>) -> Outcome {
+    let (mut machine, world) = machine(files);
+    let error = machine.test(path, source, name, &world, files).err();
+    let log = std::mem::take(&mut world.borrow_mut().log);
+    Outcome { name: name.to_owned(), error, log }
+}
+
+fn machine(files: &Rc<dyn Files>) -> (Machine, Rc<RefCell<World>>) {
+    let world = Rc::new(RefCell::new(World::default()));
+    let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
+    let limits = Limits { instructions: INSTRUCTIONS, memory: 256 << 20 };
+    (Machine::new(host, limits), world)
+}

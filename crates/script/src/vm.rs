@@ -1,0 +1,361 @@
+//! The user tier: scripts in Lua states, packets given to them, and what they have put off.
+
+mod library;
+mod natives;
+mod state;
+mod tables;
+mod testing;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use mlua::{Function, Value};
+use state::State;
+pub use state::{ErrorKind, Limits, ScriptError};
+
+use crate::host::Host;
+use crate::packet::Packet;
+use crate::protocol::{Protocol, Protocols};
+
+/// What becomes of a packet, with the values that netfilter gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It is discarded.
+    Drop,
+    /// It goes on.
+    Accept,
+    /// The script keeps it: as [`Drop`](Self::Drop) for whoever carries packets.
+    Stolen,
+    /// It goes to a program that reads a queue.
+    Queue,
+    /// It goes through the same hook again.
+    Repeat,
+    /// The next rule has it.
+    Continue,
+}
+
+impl Verdict {
+    /// Every verdict.
+    pub const ALL: [Self; 6] =
+        [Self::Drop, Self::Accept, Self::Stolen, Self::Queue, Self::Repeat, Self::Continue];
+
+    /// Name of the constant.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "NF_DROP",
+            Self::Accept => "NF_ACCEPT",
+            Self::Stolen => "NF_STOLEN",
+            Self::Queue => "NF_QUEUE",
+            Self::Repeat => "NF_REPEAT",
+            Self::Continue => "XT_CONTINUE",
+        }
+    }
+
+    /// Value of the constant, as in linux/netfilter.h and linux/netfilter/x_tables.h.
+    pub const fn value(self) -> i64 {
+        match self {
+            Self::Drop => 0,
+            Self::Accept => 1,
+            Self::Stolen => 2,
+            Self::Queue => 3,
+            Self::Repeat => 4,
+            Self::Continue => 0xffff_ffff,
+        }
+    }
+
+    /// The verdict of this value.
+    pub fn from_value(value: i64) -> Option<Self> {
+        Self::ALL.into_iter().find(|verdict| verdict.value() == value)
+    }
+}
+
+/// A script and how it is to be run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script {
+    /// Where it came from: messages name it, and a script of the same path in the same state is the same script.
+    pub path: String,
+    /// Its text.
+    pub source: String,
+    /// The function that gets the packets.
+    pub function: String,
+    /// The Lua state that it shares with others of the same number.
+    pub state: u32,
+    /// The verdict if it fails.
+    pub failure: Verdict,
+}
+
+impl Script {
+    /// A script with the defaults: `process_packet` in state 0; a packet that it fails at is dropped.
+    pub fn new(path: &str, source: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            source: source.to_owned(),
+            function: "process_packet".to_owned(),
+            state: 0,
+            failure: Verdict::Drop,
+        }
+    }
+}
+
+/// Stands for a rule: a function that packets are given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RuleId(usize);
+
+/// What a rule has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets that it was given.
+    pub packets: u64,
+    /// Of these, ones that it failed at.
+    pub failures: u64,
+}
+
+/// Deferred work.
+pub(crate) struct Job {
+    pub(crate) state: u32,
+    pub(crate) function: String,
+    pub(crate) id: i64,
+    /// Octets, and the name of the protocol that they are.
+    pub(crate) packet: Option<(Vec<u8>, String)>,
+    pub(crate) origin: Option<Vec<u8>>,
+}
+
+/// What all Lua states of a machine share.
+pub(crate) struct Shared {
+    pub(crate) host: Box<dyn Host>,
+    /// By the time at which it is due, and the order in which it was put off.
+    pub(crate) jobs: BTreeMap<(u64, u64), Job>,
+    deferred: u64,
+    pub(crate) named: tables::Named,
+}
+
+impl Shared {
+    pub(crate) fn defer(&mut self, delay_ms: u64, job: Job) {
+        let due = self.host.now_ms().saturating_add(delay_ms);
+        self.deferred += 1;
+        self.jobs.insert((due, self.deferred), job);
+    }
+}
+
+/// Lua states, the rules that use them, and the state of scripts that outlives both.
+///
+/// It belongs to one thread. What goes wrong in a script stays in it: the packet gets the rule's verdict for failures,
+/// and the next packet finds the state as it was left.
+pub struct Machine {
+    shared: Rc<RefCell<Shared>>,
+    limits: Limits,
+    states: BTreeMap<u32, Loaded>,
+    rules: Vec<Rule>,
+}
+
+/// A state number's Lua states, and what is loaded in them.
+struct Loaded {
+    packets: State,
+    /// Made when there is deferred work.
+    deferred: Option<State>,
+    scripts: Vec<(String, String)>,
+}
+
+struct Rule {
+    script: Script,
+    function: Function,
+    counters: Counters,
+}
+
+impl Machine {
+    /// A machine without scripts.
+    pub fn new(host: impl Host + 'static, limits: Limits) -> Self {
+        let (jobs, named) = (BTreeMap::new(), tables::Named::default());
+        let shared = Shared { host: Box::new(host), jobs, deferred: 0, named };
+        Self { shared: Rc::new(RefCell::new(shared)), limits, states: BTreeMap::new(), rules: Vec::new() }
+    }
+
+    /// Loads a script and makes a rule of it. Where its state has it already, with the same text, that one is used.
+    /// With another text the state is made anew, with all its scripts: what is in `nf.table` and its like stays.
+    ///
+    /// # Errors
+    /// The script's, from which nothing changes.
+    pub fn load(&mut self, script: Script) -> Result<RuleId, ScriptError> {
+        let missing = |name: &str| ScriptError {
+            kind: ErrorKind::Runtime,
+            message: format!("{}: there is no function {name}", script.path),
+            traceback: String::new(),
+        };
+        let known = self.states.get(&script.state);
+        let same_path = known.and_then(|loaded| loaded.scripts.iter().find(|(path, _)| *path == script.path));
+        match (known, same_path) {
+            (Some(_), Some((_, source))) if *source == script.source => {}
+            (Some(loaded), None) => loaded.packets.load(&script.source, &script.path)?,
+            _ => {
+                let mut scripts = known.map_or_else(Vec::new, |loaded| loaded.scripts.clone());
+                scripts.retain(|(path, _)| *path != script.path);
+                scripts.push((script.path.clone(), script.source.clone()));
+                let packets = self.state(script.state, &scripts, true)?;
+                packets.function(&script.function).ok_or_else(|| missing(&script.function))?;
+                let mut renewed = Vec::new();
+                for (at, rule) in self.rules.iter().enumerate() {
+                    if rule.script.state == script.state {
+                        let name = &rule.script.function;
+                        renewed.push((at, packets.function(name).ok_or_else(|| missing(name))?));
+                    }
+                }
+                for (at, function) in renewed {
+                    self.rules[at].function = function;
+                }
+                self.states.insert(script.state, Loaded { packets, deferred: None, scripts });
+            }
+        }
+        let loaded = self.states.get_mut(&script.state).ok_or_else(|| missing(&script.function))?;
+        if !loaded.scripts.iter().any(|(path, _)| *path == script.path) {
+            loaded.scripts.push((script.path.clone(), script.source.clone()));
+            loaded.deferred = None;
+        }
+        let function = loaded.packets.function(&script.function).ok_or_else(|| missing(&script.function))?;
+        self.rules.push(Rule { script, function, counters: Counters::default() });
+        Ok(RuleId(self.rules.len() - 1))
+    }
+
+    /// Gives a packet to a rule. It is changed in place.
+    ///
+    /// The verdict is that of the script, or the one for failures, with the error.
+    pub fn run(&mut self, rule: RuleId, packet: &mut Packet) -> (Verdict, Option<ScriptError>) {
+        let rule = &mut self.rules[rule.0];
+        rule.counters.packets += 1;
+        let result = match self.states.get(&rule.script.state) {
+            Some(loaded) => run(&loaded.packets, &rule.function, &rule.script.function, packet),
+            None => unreachable!("a rule keeps its state"),
+        };
+        match result {
+            Ok(verdict) => (verdict, None),
+            Err(mut error) => {
+                rule.counters.failures += 1;
+                if error.kind == ErrorKind::Memory {
+                    // Lua has no memory left to say where.
+                    error.message.insert_str(0, &format!("{}: ", rule.script.path));
+                }
+                (rule.script.failure, Some(error))
+            }
+        }
+    }
+
+    /// What a rule has seen.
+    pub fn counters(&self, rule: RuleId) -> Counters {
+        self.rules[rule.0].counters
+    }
+
+    /// When the next deferred work is due, in the host's milliseconds.
+    pub fn next_due(&self) -> Option<u64> {
+        self.shared.borrow().jobs.first_key_value().map(|(&(due, _), _)| due)
+    }
+
+    /// Does the first of the work that is due by now: none if there is none, otherwise how it ended.
+    pub fn run_due(&mut self) -> Option<Result<(), ScriptError>> {
+        let job = {
+            let mut shared = self.shared.borrow_mut();
+            let now = shared.host.now_ms();
+            let first = shared.jobs.first_entry().filter(|entry| entry.key().0 <= now)?;
+            first.remove()
+        };
+        Some(self.defer(job))
+    }
+
+    fn defer(&mut self, job: Job) -> Result<(), ScriptError> {
+        let Some(loaded) = self.states.get(&job.state) else { return Ok(()) };
+        if loaded.deferred.is_none() {
+            let state = self.state(job.state, &loaded.scripts, false)?;
+            if let Some(loaded) = self.states.get_mut(&job.state) {
+                loaded.deferred = Some(state);
+            }
+        }
+        let Some(state) = self.states.get(&job.state).and_then(|loaded| loaded.deferred.as_ref()) else {
+            return Ok(());
+        };
+        run_job(state, job)
+    }
+
+    /// The protocols that the scripts of a state know.
+    pub fn protocols(&self, state: u32) -> Vec<Protocol> {
+        let loaded = self.states.get(&state);
+        loaded
+            .map_or_else(Vec::new, |loaded| loaded.packets.core.protocols.borrow().iter().cloned().collect())
+    }
+
+    fn state(
+        &self,
+        number: u32,
+        scripts: &[(String, String)],
+        is_interrupt: bool,
+    ) -> Result<State, ScriptError> {
+        let state = State::new(Rc::clone(&self.shared), number, self.limits, is_interrupt)?;
+        for (path, source) in scripts {
+            state.load(source, path)?;
+        }
+        Ok(state)
+    }
+}
+
+/// Does deferred work in its state.
+fn run_job(state: &State, job: Job) -> Result<(), ScriptError> {
+    let function = state.function(&job.function).ok_or_else(|| ScriptError {
+        kind: ErrorKind::Runtime,
+        message: format!("nf.schedule: there is no function {}", job.function),
+        traceback: String::new(),
+    })?;
+    let text = |octets: Option<Vec<u8>>| octets.map(|octets| state.lua.create_string(octets)).transpose();
+    let (octets, protocol) = job.packet.unzip();
+    let arguments = || Ok((job.id, text(octets)?, protocol, text(job.origin)?));
+    state.deferred(&function, arguments().map_err(|error| state.error(&error))?)
+}
+
+/// The built-in protocols, as every script finds them.
+///
+/// # Errors
+/// None that a released program has: their declarations are tested.
+pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
+    let machine = Machine::new(NoHost, Limits::default());
+    let state = machine.state(0, &[], true)?;
+    let protocols = state.core.protocols.borrow().clone();
+    Ok(protocols)
+}
+
+/// For declarations, which ask for nothing.
+struct NoHost;
+
+impl Host for NoHost {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, _: &str) -> Result<Option<crate::host::Module>, String> {
+        Ok(None)
+    }
+}
+
+fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> Result<Verdict, ScriptError> {
+    let handle = state.core.store.borrow_mut().begin(packet);
+    let returned = state.packet(function, handle.0);
+    state.core.store.borrow_mut().end(packet);
+    let returned = returned?;
+    let number = match &returned {
+        Value::Integer(number) => Some(*number),
+        Value::Number(number) if number.fract() == 0.0 => Some(*number as i64),
+        _ => None,
+    };
+    number.and_then(Verdict::from_value).ok_or_else(|| {
+        let what = returned.to_string().unwrap_or_else(|_| returned.type_name().to_owned());
+        ScriptError {
+            kind: ErrorKind::Verdict,
+            message: format!("{name} returned {what}, which is no verdict, such as NF_ACCEPT"),
+            traceback: String::new(),
+        }
+    })
+}

@@ -1,0 +1,166 @@
+//! The library `nf`, constants, and `require`: what scripts have beside views of packets.
+
+use std::rc::Rc;
+
+use mlua::{AnyUserData, Function, Lua, MultiValue, Table, Value};
+
+use super::state::{Core, fail, joined};
+use super::tables;
+use super::{Job, Verdict};
+use crate::checksum::{self, Layout};
+use crate::packet::Packet;
+use crate::store::{Handle, Store};
+
+/// Most deferred calls that wait at a time.
+const MAX_JOBS: usize = 4096;
+
+/// Puts the library into the globals.
+pub(crate) fn install(lua: &Lua, core: &Rc<Core>, entry: &Table, natives: &Table) -> mlua::Result<()> {
+    let globals = lua.globals();
+    for verdict in Verdict::ALL {
+        globals.set(verdict.name(), verdict.value())?;
+    }
+    let nf = lua.create_table()?;
+    let shared = || Rc::clone(&core.shared);
+    let host = shared();
+    nf.set("get_random", lua.create_function(move |_, ()| Ok(host.borrow_mut().host.random()))?)?;
+    let host = shared();
+    nf.set("get_time", lua.create_function(move |_, ()| Ok(host.borrow_mut().host.now_ms()))?)?;
+    let host = shared();
+    let log = move |_: &Lua, words: MultiValue| {
+        let line = joined(&words)?;
+        host.borrow_mut().host.log(&line);
+        Ok(())
+    };
+    nf.set("log", lua.create_function(log)?)?;
+    nf.set("schedule", schedule(lua, core, entry)?)?;
+    nf.set("create_packet", create_packet(lua, core, entry)?)?;
+    nf.set("fix_checksums", fix_checksums(lua, core, entry)?)?;
+    tables::install(lua, core, &nf, natives)?;
+    globals.set("nf", nf)?;
+    globals.set("require", require(lua, core)?)?;
+    Ok(())
+}
+
+/// The octets of a view or byte array of a script.
+fn octets(entry: &Table, value: &Value) -> mlua::Result<Vec<u8>> {
+    let text: mlua::LuaString = entry.get::<Function>("octets")?.call(value)?;
+    Ok(text.as_bytes().to_vec())
+}
+
+/// `nf.schedule(packet or nil, "function", id, delay, [packet, protocol])`
+fn schedule(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
+    type Arguments = (Value, mlua::LuaString, i64, u64, Value, Value);
+    let (core, entry) = (Rc::clone(core), entry.clone());
+    lua.create_function(move |lua, (origin, function, id, delay_ms, handed, protocol): Arguments| {
+        let optional = |value: &Value| match value {
+            Value::Nil => Ok(None),
+            value => octets(&entry, value).map(Some),
+        };
+        let packet = match optional(&handed)? {
+            Some(octets) => {
+                // Its class must exist in the other state too, so it goes by name.
+                entry.get::<Function>("class_id")?.call::<u16>(&protocol)?;
+                Some((octets, protocol.to_string()?))
+            }
+            None => None,
+        };
+        let job = Job {
+            state: core.state,
+            function: function.to_string_lossy(),
+            id,
+            packet,
+            origin: optional(&origin)?,
+        };
+        let mut shared = core.shared.borrow_mut();
+        if shared.jobs.len() >= MAX_JOBS {
+            return Err(fail(lua, format_args!("{MAX_JOBS} deferred calls are waiting already")));
+        }
+        shared.defer(delay_ms, job);
+        Ok(())
+    })
+}
+
+/// `nf.create_packet(packet or nil, byte_array)`
+fn create_packet(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
+    let (core, entry) = (Rc::clone(core), entry.clone());
+    lua.create_function(move |lua, (like, packet): (Value, Value)| {
+        let packet = octets(&entry, &packet)?;
+        if Layout::of_ipv4(&packet, 0).or_else(|| Layout::of_ipv6(&packet, 0)).is_none() {
+            return Err(fail(lua, "create_packet: the octets must begin with an IP header"));
+        }
+        let like = match like {
+            Value::Nil => None,
+            value => Some(Packet::of_frame(octets(&entry, &value)?, core.store.borrow().packet().form())),
+        };
+        core.shared.borrow_mut().host.send(&packet, like.as_ref());
+        Ok(())
+    })
+}
+
+/// `nf.fix_checksums(byte_array, protocol)`: every checksum of a packet that a script has made.
+fn fix_checksums(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
+    let (core, entry) = (Rc::clone(core), entry.clone());
+    lua.create_function(move |lua, (array, protocol): (Table, Value)| {
+        let mut bytes = octets(&entry, &Value::Table(array.clone()))?;
+        let layout = match protocol.to_string()?.as_str() {
+            "packet_eth" => Layout::of_frame(&bytes),
+            "packet_ip" => Layout::of_ipv4(&bytes, 0),
+            "packet_ip6" => Layout::of_ipv6(&bytes, 0),
+            other => {
+                let what = format_args!("fix_checksums: packet_eth, packet_ip or packet_ip6, not {other}");
+                return Err(fail(lua, what));
+            }
+        };
+        let layout = layout.ok_or_else(|| fail(lua, "fix_checksums: there is no IP header"))?;
+        checksum::complete(&mut bytes, &layout);
+        let (Some(handle), store) =
+            (array.raw_get::<Option<i64>>("handle")?, array.raw_get::<Option<AnyUserData>>("store")?)
+        else {
+            return Err(fail(lua, "fix_checksums: a byte array is wanted"));
+        };
+        core.with(lua, store.as_ref(), |store: &mut Store, protocols| {
+            store.replace(protocols, Handle(handle), &bytes)
+        })
+    })
+}
+
+/// `require`, of modules in Lua that the host has.
+fn require(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
+    let core = Rc::clone(core);
+    let loaded = lua.create_table()?;
+    lua.create_function(move |lua, name: String| {
+        let known: Value = loaded.get(name.as_str())?;
+        if !known.is_nil() {
+            return Ok(known);
+        }
+        if let Some(module) = core.preloaded(&name) {
+            return Ok(Value::Table(module));
+        }
+        if !is_module_name(&name) {
+            return Err(fail(
+                lua,
+                format_args!("require: {name:?} is not a name, words with dots between them"),
+            ));
+        }
+        let found = core.shared.borrow_mut().host.module(&name);
+        let module = match found {
+            Ok(Some(module)) => module,
+            Ok(None) => return Err(fail(lua, format_args!("require: there is no module {name}"))),
+            Err(why) => return Err(fail(lua, format_args!("require: module {name}: {why}"))),
+        };
+        let chunk = lua.load(module.source).set_name(format!("@{}", module.path));
+        let value: Value = chunk.set_mode(mlua::chunk::ChunkMode::Text).call(name.as_str())?;
+        let value = if value.is_nil() { Value::Boolean(true) } else { value };
+        loaded.set(name, &value)?;
+        Ok(value)
+    })
+}
+
+/// Words of letters, digits, `_` and `-`, with dots between them: nothing that could lead out of a folder.
+fn is_module_name(name: &str) -> bool {
+    name.split('.').all(|word| {
+        !word.is_empty()
+            && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+    })
+}

@@ -1,0 +1,439 @@
+//! `nf.table`, `nf.counter`, `nf.prefixes` and `nf.flows`: state of scripts, which outlives a packet, a Lua state and a
+//! reload.
+
+use std::cell::{Cell, RefCell};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use ipnet::IpNet;
+use mlua::{AnyUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods, Value};
+use rustc_hash::FxHashMap;
+
+use super::state::{Core, fail};
+use crate::kind::Kind;
+use crate::packet::Flow;
+use crate::tables::{Prefixes, Shape, Table, WhenFull};
+
+const DEFAULT_LIMIT: usize = 65_536;
+const MAX_LIMIT: usize = 1 << 24;
+/// Longest text in a key or value, in octets.
+const MAX_TEXT: usize = 256;
+/// Most names of fields in a table of flows.
+const MAX_FLOW_FIELDS: usize = 16;
+/// How long a flow is kept without a packet, if nothing else is said.
+const FLOW_EXPIRES_MS: u64 = 300_000;
+
+/// What scripts have made, by its name.
+#[derive(Default)]
+pub(crate) struct Named {
+    tables: FxHashMap<String, Rc<ScriptTable>>,
+    counters: FxHashMap<String, Rc<Cell<i64>>>,
+    prefixes: FxHashMap<String, Rc<RefCell<Prefixes>>>,
+    flows: FxHashMap<String, Rc<RefCell<Flows>>>,
+}
+
+/// How a part of a key, or a value, is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// An integer, a boolean or an address, by its kind.
+    Kind(Kind),
+    /// A string of at most so many octets.
+    Text(usize),
+}
+
+/// A table with the forms of its keys and values.
+struct ScriptTable {
+    key: Vec<Form>,
+    value: Form,
+    entries: RefCell<Table<Vec<u8>>>,
+    /// Where keys are put together.
+    scratch: RefCell<Vec<u8>>,
+}
+
+/// Flows, and the names that scripts have given to the integers of each.
+struct Flows {
+    names: Vec<String>,
+    /// The first integer says in which direction the first packet went.
+    entries: Table<Vec<i64>>,
+}
+
+struct TableHandle(Rc<ScriptTable>, Rc<Core>);
+struct CounterHandle(Rc<Cell<i64>>);
+struct PrefixesHandle(Rc<RefCell<Prefixes>>);
+#[derive(Clone)]
+struct FlowsHandle(Rc<RefCell<Flows>>);
+/// One flow, as a script holds it.
+struct FlowHandle {
+    flows: Rc<RefCell<Flows>>,
+    key: [u8; 37],
+    /// Whether this packet goes from the greater to the lesser end.
+    reversed: bool,
+    core: Rc<Core>,
+}
+
+/// Puts them into the library.
+pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTable) -> mlua::Result<()> {
+    let shared = Rc::clone(core);
+    let make = move |lua: &Lua, options: LuaTable| {
+        let name = name(lua, &options)?;
+        let (key, value) = forms(lua, &options)?;
+        let shape = shape(lua, &options, None, WhenFull::Refuse)?;
+        let mut world = shared.shared.borrow_mut();
+        let known = world.named.tables.get(&name).filter(|known| {
+            known.key == key && known.value == value && known.entries.borrow().shape() == shape
+        });
+        let table = known.map_or_else(
+            || {
+                let entries = RefCell::new(Table::new(shape));
+                Rc::new(ScriptTable { key, value, entries, scratch: RefCell::default() })
+            },
+            Rc::clone,
+        );
+        world.named.tables.insert(name, Rc::clone(&table));
+        Ok(TableHandle(table, Rc::clone(&shared)))
+    };
+    nf.set("table", lua.create_function(make)?)?;
+    let shared = Rc::clone(core);
+    let make = move |_: &Lua, name: String| {
+        let mut world = shared.shared.borrow_mut();
+        Ok(CounterHandle(Rc::clone(world.named.counters.entry(name).or_default())))
+    };
+    nf.set("counter", lua.create_function(make)?)?;
+    let shared = Rc::clone(core);
+    let make = move |lua: &Lua, options: LuaTable| {
+        let name = name(lua, &options)?;
+        let limit = limit(lua, &options)?;
+        let mut world = shared.shared.borrow_mut();
+        let known = world.named.prefixes.get(&name).filter(|known| known.borrow().limit() == limit);
+        let set = known.map_or_else(|| Rc::new(RefCell::new(Prefixes::new(limit))), Rc::clone);
+        world.named.prefixes.insert(name, Rc::clone(&set));
+        Ok(PrefixesHandle(set))
+    };
+    nf.set("prefixes", lua.create_function(make)?)?;
+    let shared = Rc::clone(core);
+    let make = move |lua: &Lua, options: LuaTable| {
+        let name = name(lua, &options)?;
+        let shape = shape(lua, &options, Some(FLOW_EXPIRES_MS), WhenFull::Oldest)?;
+        Ok(flows(&shared, name, shape))
+    };
+    nf.set("flows", lua.create_function(make)?)?;
+    let shared = Rc::clone(core);
+    let flow = move |lua: &Lua, (handle, octets, wanted): (i64, Option<AnyUserData>, Option<AnyUserData>)| {
+        let flow = shared.with(lua, octets.as_ref(), |store, protocols| {
+            store.octets(protocols, crate::store::Handle(handle))?;
+            Ok(store.packet().flow())
+        })?;
+        let Some(flow) = flow else { return Ok(None) };
+        let FlowsHandle(table) = match wanted {
+            Some(wanted) => wanted.borrow::<FlowsHandle>()?.clone(),
+            None => {
+                let (limit, when_full) = (DEFAULT_LIMIT, WhenFull::Oldest);
+                flows(&shared, String::new(), Shape { limit, expires_ms: Some(FLOW_EXPIRES_MS), when_full })
+            }
+        };
+        let now = shared.shared.borrow_mut().host.now_ms();
+        let key = flow_key(&flow);
+        let reversed = flow.reversed;
+        if table.borrow_mut().entries.entry(&key, now, || vec![i64::from(reversed)]).is_none() {
+            return Ok(None);
+        }
+        Ok(Some(FlowHandle { flows: table, key, reversed, core: Rc::clone(&shared) }))
+    };
+    natives.set("flow", lua.create_function(flow)?)
+}
+
+/// The table of flows of this name and shape.
+fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
+    let mut world = core.shared.borrow_mut();
+    let known = world.named.flows.get(&name).filter(|known| known.borrow().entries.shape() == shape);
+    let flows = known.map_or_else(
+        || Rc::new(RefCell::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
+        Rc::clone,
+    );
+    world.named.flows.insert(name, Rc::clone(&flows));
+    FlowsHandle(flows)
+}
+
+impl UserData for TableHandle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("get", |lua, this, key: MultiValue| {
+            let Self(table, core) = this;
+            let now = core.shared.borrow_mut().host.now_ms();
+            let key = table.encode(lua, &key)?;
+            table.entries.borrow().get(&key, now).map(|value| table.value.decode(lua, value)).transpose()
+        });
+        methods.add_method("set", |lua, this, mut arguments: MultiValue| {
+            let Self(table, core) = this;
+            let value = arguments.pop_back().unwrap_or(Value::Nil);
+            let now = core.shared.borrow_mut().host.now_ms();
+            let key = table.encode(lua, &arguments)?;
+            if value.is_nil() {
+                table.entries.borrow_mut().remove(&key, now);
+                return Ok(true);
+            }
+            let mut encoded = Vec::new();
+            table.value.encode(lua, &value, &mut encoded)?;
+            let mut entries = table.entries.borrow_mut();
+            Ok(entries.entry(&key, now, Vec::new).map(|entry| *entry = encoded).is_some())
+        });
+        methods.add_method("add", |lua, this, mut arguments: MultiValue| {
+            let Self(table, core) = this;
+            let amount = arguments.pop_back().unwrap_or(Value::Nil);
+            if table.value != Form::Kind(Kind::Int) {
+                return Err(fail(lua, "add: the values of this table are no integers"));
+            }
+            let amount: i64 = lua.unpack(amount)?;
+            let now = core.shared.borrow_mut().host.now_ms();
+            let key = table.encode(lua, &arguments)?;
+            let mut entries = table.entries.borrow_mut();
+            Ok(entries.entry(&key, now, || vec![0; 8]).map(|entry| {
+                let sum = integer(entry).wrapping_add(amount);
+                entry.copy_from_slice(&sum.to_be_bytes());
+                sum
+            }))
+        });
+        methods.add_method("delete", |lua, this, key: MultiValue| {
+            let Self(table, core) = this;
+            let now = core.shared.borrow_mut().host.now_ms();
+            let key = table.encode(lua, &key)?;
+            Ok(table.entries.borrow_mut().remove(&key, now))
+        });
+        methods.add_method("count", |_, Self(table, core), ()| {
+            let now = core.shared.borrow_mut().host.now_ms();
+            Ok(table.entries.borrow_mut().count(now))
+        });
+    }
+}
+
+impl UserData for CounterHandle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("add", |_, Self(counter), amount: Option<i64>| {
+            counter.set(counter.get().wrapping_add(amount.unwrap_or(1)));
+            Ok(counter.get())
+        });
+        methods.add_method("get", |_, Self(counter), ()| Ok(counter.get()));
+    }
+}
+
+impl UserData for PrefixesHandle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        let parse = |lua: &Lua, text: &str| {
+            // An address alone is the prefix that holds just it.
+            let prefix = text
+                .parse::<IpNet>()
+                .or_else(|error| text.parse::<IpAddr>().map(IpNet::from).map_err(|_| error));
+            prefix.map_err(|_| fail(lua, format_args!("{text:?} is not a prefix, such as 2001:db8::/32")))
+        };
+        methods.add_method("add", move |lua, Self(set), (prefix, value): (String, Option<i64>)| {
+            Ok(set.borrow_mut().add(parse(lua, &prefix)?, value.unwrap_or(1)))
+        });
+        methods.add_method("delete", move |lua, Self(set), prefix: String| {
+            Ok(set.borrow_mut().remove(parse(lua, &prefix)?))
+        });
+        methods.add_method("find", |lua, Self(set), address: String| {
+            let what = |_| fail(lua, format_args!("{address:?} is not an IP address"));
+            Ok(set.borrow().find(address.parse().map_err(what)?))
+        });
+        methods.add_method("count", |_, Self(set), ()| Ok(set.borrow().count()));
+    }
+}
+
+impl UserData for FlowsHandle {
+    fn add_methods<M: UserDataMethods<Self>>(_: &mut M) {}
+}
+
+impl UserData for FlowHandle {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("is_reply", |_, this, ()| {
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let flows = this.flows.borrow();
+            let first = flows.entries.get(&this.key, now).and_then(|integers| integers.first().copied());
+            Ok(first.is_some_and(|first| first != i64::from(this.reversed)))
+        });
+        methods.add_method("forget", |_, this, ()| {
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            Ok(this.flows.borrow_mut().entries.remove(&this.key, now))
+        });
+        methods.add_meta_method(MetaMethod::Index, |lua, this, name: String| {
+            let slot = this.flows.borrow_mut().slot(lua, &name)?;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let flows = this.flows.borrow();
+            Ok(flows
+                .entries
+                .get(&this.key, now)
+                .and_then(|integers| integers.get(slot).copied())
+                .unwrap_or(0))
+        });
+        methods.add_meta_method(MetaMethod::NewIndex, |lua, this, (name, value): (String, i64)| {
+            let mut flows = this.flows.borrow_mut();
+            let slot = flows.slot(lua, &name)?;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let first = i64::from(this.reversed);
+            if let Some(integers) = flows.entries.entry(&this.key, now, || vec![first]) {
+                if integers.len() <= slot {
+                    integers.resize(slot + 1, 0);
+                }
+                integers[slot] = value;
+            }
+            Ok(())
+        });
+    }
+}
+
+impl Flows {
+    /// Where the integer of this name is.
+    fn slot(&mut self, lua: &Lua, name: &str) -> mlua::Result<usize> {
+        let at = self.names.iter().position(|known| known == name);
+        if at.is_none() && self.names.len() >= MAX_FLOW_FIELDS {
+            return Err(fail(lua, format_args!("flow: more than {MAX_FLOW_FIELDS} names")));
+        }
+        Ok(1 + at.unwrap_or_else(|| {
+            self.names.push(name.to_owned());
+            self.names.len() - 1
+        }))
+    }
+}
+
+impl ScriptTable {
+    fn encode(&self, lua: &Lua, key: &MultiValue) -> mlua::Result<std::cell::RefMut<'_, Vec<u8>>> {
+        if key.len() != self.key.len() {
+            return Err(fail(lua, format_args!("the key of this table has {} parts", self.key.len())));
+        }
+        let mut encoded = self.scratch.borrow_mut();
+        encoded.clear();
+        for (form, value) in self.key.iter().zip(key) {
+            form.encode(lua, value, &mut encoded)?;
+        }
+        Ok(encoded)
+    }
+}
+
+impl Form {
+    fn from_name(name: &str) -> Option<Self> {
+        if let Some(length) = name.strip_prefix("text:") {
+            let length = length.parse().ok().filter(|length| (1..=MAX_TEXT).contains(length))?;
+            return Some(Self::Text(length));
+        }
+        match Kind::from_name(name)? {
+            Kind::Raw | Kind::Text => None,
+            kind => Some(Self::Kind(kind)),
+        }
+    }
+
+    /// Always the same number of octets for one form.
+    fn encode(self, lua: &Lua, value: &Value, to: &mut Vec<u8>) -> mlua::Result<()> {
+        match (self, value) {
+            (Self::Kind(Kind::Int), value) => to.extend(lua.unpack::<i64>(value.clone())?.to_be_bytes()),
+            (Self::Kind(Kind::Bool), Value::Boolean(value)) => to.push(u8::from(*value)),
+            (Self::Kind(kind), Value::String(text)) if kind != Kind::Bool => {
+                let mut octets = [0; 16];
+                let whole = kind.bits().unwrap_or(0) as usize / 8;
+                match kind.parse(&text.as_bytes(), &mut octets) {
+                    Ok(count) if count == whole => to.extend(&octets[..whole]),
+                    Ok(_) => return Err(fail(lua, "a table takes whole addresses")),
+                    Err(error) => return Err(fail(lua, error)),
+                }
+            }
+            (Self::Text(limit), Value::String(text)) if text.as_bytes().len() <= limit => {
+                let text = text.as_bytes();
+                // At most MAX_TEXT.
+                to.extend((text.len() as u16).to_be_bytes());
+                to.extend_from_slice(&text);
+                to.resize(to.len() + limit - text.len(), 0);
+            }
+            (Self::Text(limit), Value::String(_)) => {
+                return Err(fail(
+                    lua,
+                    format_args!("the string is longer than the {limit} octets of the table"),
+                ));
+            }
+            (form, value) => {
+                let what = format_args!("this table takes {form:?} here, not a {}", value.type_name());
+                return Err(fail(lua, what));
+            }
+        }
+        Ok(())
+    }
+
+    fn decode(self, lua: &Lua, octets: &[u8]) -> mlua::Result<Value> {
+        Ok(match self {
+            Self::Kind(Kind::Int) => Value::Integer(integer(octets)),
+            Self::Kind(Kind::Bool) => Value::Boolean(octets == [1]),
+            Self::Kind(kind) => match kind.read(octets) {
+                crate::kind::Value::Text(text) => Value::String(lua.create_string(text)?),
+                crate::kind::Value::Int(value) => Value::Integer(value),
+                crate::kind::Value::Bool(value) => Value::Boolean(value),
+            },
+            Self::Text(_) => {
+                let length = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
+                Value::String(lua.create_string(&octets[2..2 + length])?)
+            }
+        })
+    }
+}
+
+fn integer(octets: &[u8]) -> i64 {
+    octets.try_into().map_or(0, i64::from_be_bytes)
+}
+
+/// Both ends in a fixed number of octets: IPv4 addresses as IPv4-mapped ones.
+fn flow_key(flow: &Flow) -> [u8; 37] {
+    let mut key = [0; 37];
+    key[0] = flow.protocol;
+    for (at, (address, port)) in [(1, flow.low), (19, flow.high)] {
+        let address = match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        key[at..at + 16].copy_from_slice(&address.octets());
+        key[at + 16..at + 18].copy_from_slice(&port.to_be_bytes());
+    }
+    key
+}
+
+fn name(lua: &Lua, options: &LuaTable) -> mlua::Result<String> {
+    match options.get::<Option<String>>("name")? {
+        Some(name) if !name.is_empty() => Ok(name),
+        _ => Err(fail(lua, "`name` is missing: it keeps what is in it over a reload")),
+    }
+}
+
+fn limit(lua: &Lua, options: &LuaTable) -> mlua::Result<usize> {
+    let limit = options.get::<Option<usize>>("limit")?.unwrap_or(DEFAULT_LIMIT);
+    if !(1..=MAX_LIMIT).contains(&limit) {
+        return Err(fail(lua, format_args!("`limit` must be from 1 to {MAX_LIMIT}")));
+    }
+    Ok(limit)
+}
+
+fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: WhenFull) -> mlua::Result<Shape> {
+    let when_full = match options.get::<Option<String>>("when_full")?.as_deref() {
+        None => when_full,
+        Some("refuse") => WhenFull::Refuse,
+        Some("oldest") => WhenFull::Oldest,
+        Some(other) => {
+            return Err(fail(
+                lua,
+                format_args!("`when_full` must be \"refuse\" or \"oldest\", not {other:?}"),
+            ));
+        }
+    };
+    let expires_ms = options.get::<Option<u64>>("expires")?.or(expires_ms);
+    Ok(Shape { limit: limit(lua, options)?, expires_ms, when_full })
+}
+
+fn forms(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Form>, Form)> {
+    let form = |name: &str| {
+        let takes = "int, bool, mac, ipv4, ipv6 or text:N (N up to 256)";
+        Form::from_name(name).ok_or_else(|| fail(lua, format_args!("{name:?} is none of {takes}")))
+    };
+    let key = match options.get::<Value>("key")? {
+        Value::String(name) => vec![form(&name.to_string_lossy())?],
+        Value::Table(names) => {
+            names.sequence_values::<String>().map(|name| form(&name?)).collect::<mlua::Result<_>>()?
+        }
+        _ => return Err(fail(lua, "`key` must be a kind, or a list of them")),
+    };
+    let value = options.get::<Option<String>>("value")?.unwrap_or_else(|| "int".into());
+    Ok((key, form(&value)?))
+}

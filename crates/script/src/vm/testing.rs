@@ -1,0 +1,166 @@
+//! The module `test` within a Lua state, for [`testing`](crate::testing).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use mlua::{Lua, LuaString, Table, Value};
+use wire::checksum::TransportChecksum;
+
+use super::natives::Octets;
+use super::state::{ScriptError, State, fail};
+use super::{ErrorKind, Machine};
+use crate::checksum::{Layout, complete};
+use crate::packet::Packet;
+use crate::pcap;
+use crate::store::Store;
+use crate::testing::{Contents, Files, World};
+
+impl Machine {
+    /// What a script has, with the module `test` at hand.
+    pub(crate) fn inspect(
+        &self,
+        path: &str,
+        source: &str,
+        files: &Rc<dyn Files>,
+        prefix: &str,
+    ) -> Result<Contents, ScriptError> {
+        let state = self.state(0, &[], true)?;
+        prepare(&state, &Rc::default(), files).map_err(|error| state.error(&error))?;
+        let globals = state.lua.globals();
+        let known: Vec<String> =
+            globals.pairs::<String, Value>().filter_map(|pair| Some(pair.ok()?.0)).collect();
+        let builtin: Vec<_> =
+            state.core.protocols.borrow().iter().map(|protocol| protocol.name.clone()).collect();
+        state.load(source, path)?;
+        let mut functions: Vec<String> = globals
+            .pairs::<String, Value>()
+            .filter_map(Result::ok)
+            .filter(|(name, value)| value.is_function() && !known.contains(name))
+            .map(|(name, _)| name)
+            .collect();
+        functions.sort_unstable();
+        let (tests, functions) = functions.into_iter().partition(|name| name.starts_with(prefix));
+        let protocols = state.core.protocols.borrow();
+        let protocols = protocols.iter().map(|protocol| protocol.name.clone());
+        Ok(Contents {
+            functions,
+            tests,
+            protocols: protocols.filter(|name| !builtin.contains(name)).collect(),
+        })
+    }
+
+    /// Runs the function `name` of a script.
+    pub(crate) fn test(
+        &mut self,
+        path: &str,
+        source: &str,
+        name: &str,
+        world: &Rc<RefCell<World>>,
+        files: &Rc<dyn Files>,
+    ) -> Result<(), ScriptError> {
+        let state = self.state(0, &[], true)?;
+        prepare(&state, world, files).map_err(|error| state.error(&error))?;
+        state.load(source, path)?;
+        let function = state.function(name).ok_or_else(|| ScriptError {
+            kind: ErrorKind::Runtime,
+            message: format!("{path}: there is no function {name}"),
+            traceback: String::new(),
+        })?;
+        // Work that the script puts off runs in a state of its own, which the test's clock sets going.
+        let deferred = self.state(0, &[], false)?;
+        prepare(&deferred, world, files).map_err(|error| deferred.error(&error))?;
+        deferred.load(source, path)?;
+        let shared = Rc::clone(&self.shared);
+        let advance = {
+            let world = Rc::clone(world);
+            state.lua.create_function(move |lua, by_ms: u64| {
+                let end = world.borrow().now_ms.saturating_add(by_ms);
+                loop {
+                    let due = shared.borrow().jobs.first_key_value().map(|(&(due, _), _)| due);
+                    let Some(due) = due.filter(|due| *due <= end) else { break };
+                    let now = world.borrow().now_ms;
+                    world.borrow_mut().now_ms = due.max(now);
+                    let Some((_, job)) = shared.borrow_mut().jobs.pop_first() else { break };
+                    super::run_job(&deferred, job)
+                        .map_err(|error| fail(lua, format_args!("deferred work: {error}")))?;
+                }
+                world.borrow_mut().now_ms = end;
+                Ok(())
+            })
+        };
+        let advance = advance.map_err(|error| state.error(&error))?;
+        if let Some(module) = state.core.preloaded("test") {
+            module.set("advance", advance).map_err(|error| state.error(&error))?;
+        }
+        state.core.renew_budget();
+        function.call::<()>(()).map_err(|error| state.error(&error))
+    }
+}
+
+/// Makes `require "test"` work.
+fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> mlua::Result<()> {
+    let lua = &state.lua;
+    let natives = lua.create_table()?;
+    let core = Rc::clone(&state.core);
+    let packet = move |lua: &Lua, (octets, is_ip): (LuaString, bool)| {
+        let octets = octets.as_bytes();
+        let packet = if is_ip {
+            Packet::of_ip(&octets, TransportChecksum::Complete)
+        } else {
+            Packet::of_frame(octets.to_vec(), TransportChecksum::Complete)
+        };
+        let (store, whole) = Store::of_packet(packet);
+        Octets::of_store(lua, &core, store, whole)
+    };
+    natives.set("packet", lua.create_function(packet)?)?;
+    natives.set(
+        "complete",
+        lua.create_function(|lua, (octets, is_ip): (LuaString, bool)| {
+            let mut octets = octets.as_bytes().to_vec();
+            let layout = match octets.first().map(|first| first >> 4) {
+                Some(4) if is_ip => Layout::of_ipv4(&octets, 0),
+                Some(6) if is_ip => Layout::of_ipv6(&octets, 0),
+                _ => Layout::of_frame(&octets),
+            };
+            if let Some(layout) = layout {
+                complete(&mut octets, &layout);
+            }
+            lua.create_string(octets)
+        })?,
+    )?;
+    natives.set(
+        "checksums_are_right",
+        lua.create_function(|_, octets: LuaString| Ok(crate::checksum::are_right(&octets.as_bytes())))?,
+    )?;
+    let files = Rc::clone(files);
+    natives.set(
+        "pcap",
+        lua.create_function(move |lua, name: String| {
+            let content = files.capture(&name).map_err(|why| fail(lua, format_args!("{name}: {why}")))?;
+            let packets = pcap::read(&content).map_err(|error| fail(lua, format_args!("{name}: {error}")))?;
+            let list = lua.create_table()?;
+            for packet in packets {
+                let entry = lua.create_table()?;
+                entry.set("octets", lua.create_string(packet.octets)?)?;
+                entry.set("is_ip", packet.link == pcap::Link::Ip)?;
+                list.push(entry)?;
+            }
+            Ok(list)
+        })?,
+    )?;
+    let seen = Rc::clone(world);
+    natives.set(
+        "sent",
+        lua.create_function(move |lua, ()| {
+            let sent = std::mem::take(&mut seen.borrow_mut().sent);
+            sent.into_iter().map(|packet| lua.create_string(packet)).collect::<mlua::Result<Vec<_>>>()
+        })?,
+    )?;
+    let seen = Rc::clone(world);
+    natives.set("log", lua.create_function(move |_, ()| Ok(std::mem::take(&mut seen.borrow_mut().log)))?)?;
+    let entry = state.entry.clone();
+    let chunk = lua.load(include_str!("test.lua")).set_name(format!("={}", super::state::RUNTIME));
+    let module: Table = chunk.call((natives, entry))?;
+    state.core.preload("test", module);
+    Ok(())
+}

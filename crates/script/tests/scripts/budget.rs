@@ -1,0 +1,108 @@
+//! What a script may not do, and that the next packet finds its state as it was.
+
+use script::packet::Packet;
+use script::vm::{ErrorKind, Limits, Script, Verdict};
+
+use crate::host::{Bench, frame};
+
+fn packet() -> Packet {
+    frame(0x1234, &[], &[0; 50])
+}
+
+fn limited(body: &str) -> Bench {
+    let source =
+        format!("count = 0 function process_packet(p) count = count + 1 {body} return NF_ACCEPT end");
+    let limits = Limits { instructions: 100_000, memory: 1 << 20 };
+    Bench::with(Script { failure: Verdict::Accept, ..Script::new("test.lua", &source) }, limits)
+}
+
+#[test]
+fn a_script_that_fails_costs_one_packet() {
+    for (body, kind) in [
+        ("while true do end", ErrorKind::Budget),
+        ("while true do pcall(function() while true do end end) end", ErrorKind::Budget),
+        (
+            "while true do xpcall(function() while true do end end, function() while true do end end) end",
+            ErrorKind::Budget,
+        ),
+        ("local t = {} while true do t[#t + 1] = ('x'):rep(1000) end", ErrorKind::Memory),
+        ("local t = {} while true do t[#t + 1] = bytes.new(100000) end", ErrorKind::Runtime),
+        ("error 'my own'", ErrorKind::Runtime),
+        ("return nothing.at_all", ErrorKind::Runtime),
+    ] {
+        let mut bench = limited(&format!("if count == 2 then {body} end"));
+        assert_eq!(bench.pass(&mut packet()), Verdict::Accept);
+        let (verdict, error) = bench.run(&mut packet());
+        let error = error.expect(body);
+        assert_eq!((verdict, error.kind), (Verdict::Accept, kind), "the verdict for failures: {error}");
+        // Lua does not tell where memory was used up.
+        let place = if kind == ErrorKind::Memory { "test.lua: " } else { "test.lua:1: " };
+        assert!(error.message.starts_with(place), "{}", error.message);
+        if !body.contains("pcall") && kind != ErrorKind::Memory {
+            // One that was caught on its way has but the place where it began.
+            assert!(
+                error.traceback.contains("test.lua:1: in function 'process_packet'"),
+                "{}",
+                error.traceback
+            );
+        }
+        assert_eq!(bench.pass(&mut packet()), Verdict::Accept, "{body}");
+        let counters = bench.machine.counters(bench.rule);
+        assert_eq!((counters.packets, counters.failures), (3, 1));
+    }
+}
+
+#[test]
+fn an_error_that_is_caught_is_a_string_with_its_place() {
+    let mut bench =
+        Bench::body("nf.log(pcall(p.raw, p, 99, 1)) nf.log(pcall(error, 'x')) nf.log(pcall(error, nil))");
+    bench.pass(&mut packet());
+    let log = bench.log();
+    assert_eq!(log[0], "false test.lua:2: offset 99, length 1: the packet has 64 octets");
+    assert_eq!(log[1..], ["false x".to_owned(), "false nil".into()]);
+}
+
+#[test]
+fn nothing_leads_out_of_a_state() {
+    for name in
+        ["io", "os", "debug", "package", "dofile", "loadfile", "collectgarbage", "coroutine", "string.dump"]
+    {
+        let mut bench = Bench::body(&format!("assert({name} == nil)"));
+        bench.pass(&mut packet());
+    }
+    Bench::body("assert(not load('\\27Lua')) assert(load('return 1')() == 1)").pass(&mut packet());
+    let message = Bench::body("setmetatable({}, { __gc = function() end })").fails(&mut packet());
+    assert!(message.contains("finalizers"), "{message}");
+}
+
+#[test]
+fn what_is_no_verdict_is_an_error() {
+    for returned in ["", "5", "-1", "'NF_DROP'", "true", "NF_ACCEPT + 0.5", "{}"] {
+        let mut bench = Bench::new(&format!("function process_packet(p) return {returned} end"));
+        let (verdict, error) = bench.run(&mut packet());
+        assert_eq!(
+            (verdict, error.map(|error| error.kind)),
+            (Verdict::Drop, Some(ErrorKind::Verdict)),
+            "{returned}"
+        );
+    }
+    let verdicts = Verdict::ALL.map(|verdict| {
+        Bench::new(&format!("function process_packet(p) return {} end", verdict.name())).pass(&mut packet())
+    });
+    assert_eq!(verdicts, Verdict::ALL);
+}
+
+#[test]
+fn a_script_with_an_error_is_not_loaded() {
+    let host = crate::host::TestHost::default();
+    let mut machine = script::vm::Machine::new(host, Limits::default());
+    let mut load = |source: &str| machine.load(Script::new("a.lua", source)).expect_err(source);
+    let error = load("function process_packet(p");
+    assert_eq!(error.kind, ErrorKind::Syntax);
+    assert!(error.message.starts_with("a.lua:1: "), "{}", error.message);
+    assert_eq!(load("function other(p) end").message, "a.lua: there is no function process_packet");
+    assert!(load("\n\nerror 'at load'").message.starts_with("a.lua:3: at load"));
+    let message =
+        load("register_dynamic_protbuf { name = 'x', protocol_fields = { { 'a', 0, 65, 'int' } } }").message;
+    assert_eq!(message, "a.lua:1: protocol x: protocol_fields: entry 1: a: an int has at most 64 bits");
+}

@@ -1,0 +1,365 @@
+//! Views, byte arrays, and what writes do to checksums.
+
+use proptest::prelude::*;
+use script::checksum::Layout;
+use script::packet::Packet;
+use wire::checksum::{Sum, TransportChecksum};
+
+use crate::host::{Bench, checksums_are_right, frame, ipv4, ipv6, tcp, udp};
+
+fn an_ipv4_frame() -> Packet {
+    frame(0x0800, &[], &ipv4(17, &udp(1000, 2000, b"hello!")))
+}
+
+#[test]
+fn what_lies_outside_is_an_error_with_the_place() {
+    let mut bench = Bench::body("p:raw(40, 10)");
+    assert_eq!(
+        bench.fails(&mut an_ipv4_frame()),
+        "test.lua:2: offset 40, length 10: the packet has 48 octets"
+    );
+    let mut bench = Bench::body("p:raw(0, 6):raw(4, 3)");
+    assert_eq!(bench.fails(&mut an_ipv4_frame()), "test.lua:2: offset 4, length 3: the view has 6 octets");
+    let mut bench = Bench::body("local octet = p:get()[48]");
+    assert_eq!(
+        bench.fails(&mut an_ipv4_frame()),
+        "test.lua:2: offset 48, length 1: the packet has 48 octets"
+    );
+    for wrong in ["p:raw(-1, 1)", "p:raw(0, -1)", "p:raw(1 << 62, 1 << 62)", "p:raw(0, math.mininteger)"] {
+        assert!(Bench::body(wrong).fails(&mut an_ipv4_frame()).contains("the packet has 48"), "{wrong}");
+    }
+}
+
+#[test]
+fn a_view_of_an_earlier_packet_is_refused() {
+    let source = "function process_packet(p)
+        if old then old:set(255) end
+        old = p:data(packet_eth):dmac()
+        return NF_ACCEPT
+    end";
+    let mut bench = Bench::new(source);
+    bench.pass(&mut an_ipv4_frame());
+    let mut later = an_ipv4_frame();
+    assert!(bench.fails(&mut later).starts_with("test.lua:2: this packet is gone"));
+    assert_eq!(later, an_ipv4_frame());
+}
+
+#[test]
+fn a_misspelt_protocol_is_told() {
+    let message = Bench::body("p:data(packet_ethernet)").fails(&mut an_ipv4_frame());
+    assert!(message.starts_with("test.lua:2: data: nil is not a protocol"), "{message}");
+}
+
+#[test]
+fn byte_arrays_are_views_and_know_tostring_length_and_concat() {
+    let mut bench = Bench::body(
+        "local ip = p:data(packet_eth):data(packet_ip)
+        local payload = ip:data(packet_udp):data():get()
+        payload[0] = 0x48
+        local zero = bytes.new_from_string('x')
+        local all = payload .. zero
+        nf.log(#payload, tostring(payload), #zero, #all, all[6], all == payload .. bytes.new_from_string('x'))
+        nf.log(tostring(bytes.many_to_one { payload, bytes.copy '-', payload }), payload .. '!')
+        all[0] = 0x4a
+        nf.log(tostring(payload), tostring(all):sub(1, 2))",
+    );
+    let mut packet = an_ipv4_frame();
+    bench.pass(&mut packet);
+    assert_eq!(bench.log(), ["6 Hello! 2 8 120 true", "Hello!-Hello! Hello!!", "Hello! Je"]);
+    assert!(checksums_are_right(packet.bytes()));
+}
+
+#[test]
+fn a_byte_array_becomes_a_packet_and_the_other_way_round() {
+    let mut bench = Bench::body(
+        "local ip = p:data(packet_eth):data(packet_ip)
+        local copy = bytes.copy(bytes.to_bytes(ip, packet_ip))
+        local other = bytes.to_packet(copy, packet_ip)
+        other:daddr():set('10.9.8.7')
+        other:data(packet_udp):dport():set(53)
+        nf.fix_checksums(copy, packet_ip)
+        nf.create_packet(p, copy)
+        nf.log(ip:daddr():get(), other:daddr():get(), bytes.to_packet(bytes.new(19), packet_ip))",
+    );
+    let mut packet = an_ipv4_frame();
+    bench.pass(&mut packet);
+    assert_eq!(packet, an_ipv4_frame());
+    assert_eq!(bench.log(), ["192.0.2.1 10.9.8.7 nil"]);
+    let sent = bench.world.borrow().sent[0].clone();
+    assert_eq!(sent[16..20], [10, 9, 8, 7]);
+    let mut whole = packet.bytes()[..14].to_vec();
+    whole.extend(sent);
+    assert!(checksums_are_right(&whole));
+}
+
+#[test]
+fn values_that_do_not_fit_are_told() {
+    for (body, message) in [
+        ("ip:ttl():set(256)", "256 does not fit into 8 bits"),
+        ("ip:ttl():set(-1)", "-1 does not fit into 8 bits"),
+        ("ip:ttl():set('64')", "int takes an integer of 0 or more, not \"64\""),
+        ("ip:saddr():set('10.0.0')", "ipv4 takes \"192.0.2.1\", not \"10.0.0\""),
+        ("ip:df():set(1)", "bool takes true or false, not 1"),
+        ("p:raw(0, 6):set('12345')", "the field has 6 octets, the value 5"),
+        ("p:raw(0, 6):set(256)", "raw takes a number from 0 to 255"),
+    ] {
+        let mut bench = Bench::body(&format!("local ip = p:data(packet_eth):data(packet_ip) {body}"));
+        let said = bench.fails(&mut an_ipv4_frame());
+        assert!(said.starts_with(&format!("test.lua:2: {message}")), "{said}");
+    }
+}
+
+#[test]
+fn a_header_that_was_made_up_is_written_in_vain() {
+    let ip = ipv4(17, &udp(1, 2, b""));
+    let mut packet = Packet::of_ip(&ip, TransportChecksum::Complete);
+    let mut bench = Bench::body("p:data(packet_eth):dmac():set('01:02:03:04:05:06') p:raw(12, 4):set(0x45)");
+    bench.pass(&mut packet);
+    assert_eq!(packet.bytes()[..14], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
+    assert_eq!(packet.real()[..2], [0x45, 0x45], "what is behind it is written");
+}
+
+#[test]
+fn a_wrong_checksum_stays_wrong() {
+    let mut ip = ipv4(17, &udp(1000, 2000, b"hello"));
+    ip[10] ^= 0xff;
+    ip[26] ^= 0xff;
+    let wrong = |bytes: &[u8]| {
+        let layout = Layout::of_frame(bytes).unwrap();
+        let transport = script::checksum::transport_sum(bytes, &layout, &layout.transport.unwrap());
+        !Sum::of(&bytes[14..34]).is_valid() && !transport.is_valid()
+    };
+    let mut packet = frame(0x0800, &[], &ip);
+    Bench::body("p:data(packet_eth):data(packet_ip):daddr():set('10.0.0.1')").pass(&mut packet);
+    assert!(wrong(packet.bytes()));
+}
+
+#[test]
+fn a_udp_checksum_of_zero_stays_and_one_never_becomes_zero() {
+    let mut ip = ipv4(17, &udp(1000, 2000, b"hello!"));
+    ip[26..28].fill(0);
+    let mut packet = frame(0x0800, &[], &ip);
+    Bench::body("p:data(packet_eth):data(packet_ip):daddr():set('10.0.0.1')").pass(&mut packet);
+    assert_eq!(packet.bytes()[40..42], [0, 0]);
+
+    let mut bench = Bench::new(
+        "at = 0
+        function process_packet(p) p:raw(42, 2):set(string.pack('>I2', at)) at = at + 1 return NF_ACCEPT end",
+    );
+    let mut packet = an_ipv4_frame();
+    for _ in 0..=0xffff {
+        bench.pass(&mut packet);
+        assert_ne!(packet.bytes()[40..42], [0, 0]);
+    }
+}
+
+#[test]
+fn a_partial_checksum_follows_addresses_alone() {
+    let mut ip = ipv6(6, &tcp(1000, 80, 0x10, &[], b"payload"));
+    let pseudo = |ip: &[u8]| {
+        let packet = wire::ipv6::Packet::parse(ip).unwrap();
+        packet.pseudo_header(packet.payload().len() as u32, 6).value()
+    };
+    let sum = pseudo(&ip);
+    ip[56..58].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = Packet::of_ip(&ip, TransportChecksum::Partial);
+    Bench::body(
+        "local ip = p:data(packet_eth):data(packet_ip6)
+        ip:saddr():set('2001:db8:ffff::99')
+        ip:data(packet_tcp):dport():set(443)
+        ip:data(packet_tcp):data():set('changed')
+        p:grow(#p, 2)",
+    )
+    .pass(&mut packet);
+    let now = pseudo(packet.real());
+    assert_eq!(packet.real()[56..58], now.to_be_bytes());
+    assert_ne!(now, sum);
+}
+
+#[test]
+fn a_checksum_field_is_written_as_it_is_given() {
+    let mut packet = an_ipv4_frame();
+    Bench::body("p:data(packet_eth):data(packet_ip):check():set(0x1234)").pass(&mut packet);
+    assert_eq!(packet.bytes()[24..26], [0x12, 0x34]);
+    let mut back = packet.bytes().to_vec();
+    back[24..26].copy_from_slice(&an_ipv4_frame().bytes()[24..26]);
+    assert_eq!(back, an_ipv4_frame().bytes());
+}
+
+#[test]
+fn packets_grow_and_shrink_with_lengths_and_checksums() {
+    for (ethertype, ip) in [
+        (0x0800, ipv4(17, &udp(1000, 2000, b"hello!"))),
+        (0x0800, ipv4(6, &tcp(1000, 2000, 0x18, &[], b"hello!"))),
+        (0x86dd, ipv6(17, &udp(1000, 2000, b"hello!"))),
+        (0x86dd, ipv6(60, &[&[6, 0, 1, 4, 0, 0, 0, 0][..], &tcp(1000, 2000, 0x18, &[], b"hello!")].concat())),
+    ] {
+        let original = frame(ethertype, &[3], &ip);
+        let mut packet = original.clone();
+        let mut bench = Bench::body(
+            "local length = #p
+            local before = p:raw(0, 4)
+            p:grow(length - 3, 4)
+            assert(#p == length + 4)
+            assert(not pcall(function() return before:get() end), 'earlier views are gone')
+            p:raw(length - 3, 4):set('abcd')
+            p:shrink(length - 6, 4)",
+        );
+        bench.pass(&mut packet);
+        assert!(packet.bytes().ends_with(b"bcdlo!"), "{:?}", packet.bytes());
+        assert_eq!(packet.bytes().len(), original.bytes().len());
+        assert!(checksums_are_right(packet.bytes()));
+        let mut packet = original.clone();
+        Bench::body("p:grow(#p, 100)").pass(&mut packet);
+        let layout = Layout::of_frame(packet.bytes()).unwrap();
+        assert_eq!(layout.end, packet.bytes().len(), "the IP length follows");
+        assert!(checksums_are_right(packet.bytes()));
+    }
+}
+
+#[test]
+fn growing_where_it_cannot_be_is_refused_and_changes_nothing() {
+    for body in [
+        "p:grow(#p, 3)",
+        "p:grow(20, 2)",
+        "p:grow(36, 2)",
+        "p:shrink(#p - 2, 4)",
+        "p:grow(#p, 65536)",
+        "p:grow(1000, 2)",
+        "p:shrink(30, 8)",
+        "p:raw(0, 20):grow(0, 2)",
+        "p:grow(#p, -2)",
+    ] {
+        let mut packet = an_ipv4_frame();
+        let message = Bench::body(body).fails(&mut packet);
+        assert_eq!(packet, an_ipv4_frame(), "{body}: {message}");
+    }
+}
+
+fn a_packet() -> impl Strategy<Value = Packet> {
+    let payload = proptest::collection::vec(any::<u8>(), 0..60);
+    (payload, 0usize..9, proptest::collection::vec(any::<u16>(), 0..3)).prop_map(|(payload, kind, vlan)| {
+        let udp = udp(1000, 2000, &payload);
+        let tcp = tcp(1000, 2000, 0x18, &[2, 4, 5, 0xb4], &payload);
+        let behind = |next: u8, rest: &[u8]| [&[next, 0, 1, 4, 0, 0, 0, 0], rest].concat();
+        let first_fragment = |next: u8, rest: &[u8]| [&[next, 0, 0, 0, 0, 0, 0, 1], rest].concat();
+        let icmp = [&[128, 0, 0, 0], &payload[..]].concat();
+        match kind {
+            0 => frame(0x0800, &vlan, &ipv4(17, &udp)),
+            1 => frame(0x0800, &vlan, &ipv4(6, &tcp)),
+            2 => frame(0x0800, &vlan, &ipv4(1, &icmp)),
+            3 => frame(0x86dd, &vlan, &ipv6(17, &udp)),
+            4 => frame(0x86dd, &vlan, &ipv6(6, &tcp)),
+            5 => frame(0x86dd, &vlan, &ipv6(58, &icmp)),
+            6 => frame(0x86dd, &vlan, &ipv6(0, &behind(60, &behind(6, &tcp)))),
+            7 => frame(0x86dd, &vlan, &ipv6(44, &first_fragment(17, &udp))),
+            _ => frame(0x86dd, &vlan, &ipv6(43, &[&[17, 0, 0, 0, 0, 0, 0, 0], &udp[..]].concat())),
+        }
+    })
+}
+
+/// The octets that say where what is, and so which checksum covers what, and the checksums.
+fn frozen(bytes: &[u8]) -> Vec<usize> {
+    let Some(layout) = Layout::of_frame(bytes) else { return (0..bytes.len()).collect() };
+    let mut frozen: Vec<_> = (12..layout.network).collect();
+    let fixed: &[usize] = if layout.version == 4 { &[0, 2, 3, 6, 7, 9, 10, 11] } else { &[0, 4, 5, 6] };
+    frozen.extend(fixed.iter().map(|at| layout.network + at));
+    if let Some(transport) = layout.transport {
+        frozen.extend(layout.header_end..transport.start);
+        frozen.extend([transport.checksum, transport.checksum + 1]);
+        if transport.protocol == 17 {
+            frozen.extend([transport.start + 4, transport.start + 5]);
+        }
+    }
+    frozen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn checksums_after_random_writes_are_those_computed_anew(
+        packet in a_packet(),
+        writes in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 1..40)), 1..20),
+    ) {
+        let mut packet = packet;
+        prop_assert!(checksums_are_right(packet.bytes()));
+        let frozen = frozen(packet.bytes());
+        let mut body = String::new();
+        for (at, octets) in writes {
+            let at = usize::from(at) % packet.bytes().len();
+            let end = packet.bytes().len().min(at + octets.len());
+            // Octets that say where what is keep their values; the write goes over them all the same, but not over
+            // a checksum, which would be taken as it is.
+            let layout = Layout::of_frame(packet.bytes()).expect("an IP packet");
+            let ranges = |field: usize| at < field + 2 && field < end;
+            if layout.version == 4 && ranges(layout.network + 10)
+                || layout.transport.is_some_and(|transport| ranges(transport.checksum)) {
+                continue;
+            }
+            let mut octets = octets[..end - at].to_vec();
+            for &place in frozen.iter().filter(|place| (at..end).contains(place)) {
+                octets[place - at] = packet.bytes()[place];
+            }
+            let text: String = octets.iter().map(|octet| format!("\\x{octet:02x}")).collect();
+            body.push_str(&format!("p:raw({at}, {}):set('{text}')\n", octets.len()));
+        }
+        Bench::body(&body).pass(&mut packet);
+        prop_assert!(checksums_are_right(packet.bytes()), "{}", body);
+    }
+
+    #[test]
+    fn no_view_of_random_octets_makes_anything_panic(
+        mut bytes in proptest::collection::vec(any::<u8>(), 14..200),
+        ethertype in prop_oneof![Just(0x0800u16), Just(0x86dd), Just(0x0806), Just(0x8100), any::<u16>()],
+        first in prop_oneof![Just(0x45u8), Just(0x60), Just(0x4f), any::<u8>()],
+        next in prop_oneof![Just(6u8), Just(17), Just(1), Just(58), Just(0), Just(44), any::<u8>()],
+    ) {
+        bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
+        for (at, value) in [(14, first), (20, next), (23, next)] {
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte = value;
+            }
+        }
+        let mut packet = Packet::of_frame(bytes, TransportChecksum::Complete);
+        everything().pass(&mut packet);
+    }
+}
+
+/// Looks into every protocol within every other, and gets, sets, grows and shrinks what there is.
+fn everything() -> Bench {
+    let protocols = script::vm::builtin_protocols().expect("the declarations are right");
+    let mut source = String::from("local all = {\n");
+    for protocol in protocols.iter() {
+        let fields: Vec<_> = protocol.fields.iter().map(|field| format!("{:?}", field.name)).collect();
+        source.push_str(&format!("{{ {}, {{ {} }} }},\n", protocol.name, fields.join(", ")));
+    }
+    source.push_str(
+        "}
+        local function look(view, depth)
+            for _, entry in ipairs(all) do
+                local within = view:data(entry[1])
+                if within then
+                    for _, name in ipairs(entry[2]) do
+                        local field = within[name](within)
+                        local ok, value = pcall(field.get, field)
+                        if ok then pcall(field.set, field, value) end
+                        local length = pcall(function() return #field end)
+                    end
+                    if depth < 4 and entry[1] ~= packet_raw then look(within, depth + 1) end
+                end
+            end
+        end
+        function process_packet(p)
+            look(p:data(packet_raw), 3)
+            local eth = p:data(packet_eth)
+            if eth then look(eth, 1) end
+            p:flow()
+            pcall(p.grow, p, #p, 2)
+            pcall(p.shrink, p, 54, 2)
+            pcall(function() p:get()[15] = 255 end)
+            return NF_ACCEPT
+        end",
+    );
+    Bench::new(&source)
+}

@@ -1,0 +1,313 @@
+//! Packets of version 2 that travel as they are but for their addresses (docs/protocol.md section 9.5): the kernel replaces
+//! these, and what the programs for that need to know is kept as the protocol has it.
+
+mod program;
+mod replace;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
+use linux::bpf::{Program, ProgramKind};
+use linux::netlink::{Link, Netlink};
+use linux::undo::Journal;
+use mt6d::{Action, Rewrite, Traffic};
+use tracing::{debug, warn};
+
+use super::classic::kernel::program::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
+use super::classic::kernel::{AF_INET6, difference, key, put};
+
+/// Pairs of hosts that a peer may have, and all peers together.
+const PAIRS: (usize, usize) = (2_048, 1 << 14);
+/// Addresses that a pair is heard at, at once: those of the epochs that are open when they are shortest, and some more.
+const EPOCHS: u32 = 12;
+/// Bytes of an Ethernet header.
+const ETHERNET: u8 = 14;
+/// How the number of a pair is called that has none, because there are too many: nobody counts its packets.
+const UNCOUNTED: u32 = 0;
+
+/// Our host and the peer's.
+type Inner = (Ipv6Addr, Ipv6Addr);
+
+/// The programs, attached, and what they know.
+pub(super) struct Rewriter {
+    tables: Tables,
+    _attachments: [Attachment; 2],
+    /// The device that routes into the tunnel lead to.
+    tun: u32,
+    external: Link,
+    /// What is heard, by source and destination.
+    heard: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
+    /// What is sent.
+    sent: HashMap<Inner, Sent>,
+    pairs: HashMap<Inner, Counted>,
+    free: Vec<u32>,
+    /// How packets leave for addresses that were looked up lately.
+    ways: HashMap<Ipv6Addr, Option<Way>>,
+}
+
+/// How packets of a pair are sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    outer: (Ipv6Addr, Ipv6Addr),
+    /// What the program was told. None: there is no way.
+    value: Option<[u8; OUTGOING]>,
+}
+
+/// A pair's number in the table of counters.
+struct Counted {
+    number: u32,
+    /// How often it is heard.
+    users: u32,
+    /// What was counted when that was last told.
+    told: [u64; 4],
+}
+
+/// How packets leave.
+#[derive(Clone, Copy)]
+struct Way {
+    interface: u32,
+    /// The next hop, if it can be sent to at once.
+    neighbor: Option<Ipv6Addr>,
+    /// The largest packet.
+    mtu: u32,
+}
+
+impl Rewriter {
+    /// Loads the programs for so many peers and attaches them, by links of the kind tcx if the kernel has them and they
+    /// are wanted. Needs CAP_BPF.
+    ///
+    /// # Errors
+    /// Why this kernel cannot do it.
+    pub(super) fn open(
+        peers: usize,
+        tun: u32,
+        external: &Link,
+        tcx: bool,
+        journal: &mut Journal,
+    ) -> linux::Result<Self> {
+        let pairs = (peers * PAIRS.0).min(PAIRS.1) as u32;
+        let tables = Tables::new(pairs, pairs * EPOCHS)?;
+        let link = if external.mac.is_some() { ETHERNET } else { 0 };
+        let load = |code| Program::load(ProgramKind::SchedCls, &code);
+        let (outgoing, incoming) =
+            (load(program::outgoing(&tables, 0))?, load(program::incoming(&tables, link, tun))?);
+        let (egress, ingress) = (Direction::Egress, Direction::Ingress);
+        let attachments = if tcx {
+            [attach_to_own(&outgoing, tun, egress)?, journal.attach(&incoming, external.index, ingress)?]
+        } else {
+            let filter = Filter::new(external.index, ingress);
+            [
+                Attachment::clsact(&outgoing, Filter::new(tun, egress))?,
+                journal.attach_filter(&incoming, filter)?,
+            ]
+        };
+        Ok(Rewriter {
+            tables,
+            _attachments: attachments,
+            tun,
+            external: external.clone(),
+            heard: HashMap::new(),
+            sent: HashMap::new(),
+            pairs: HashMap::new(),
+            free: (UNCOUNTED + 1..pairs).rev().collect(),
+            ways: HashMap::new(),
+        })
+    }
+
+    /// Whether there are pairs, so that [`Rewriter::refresh`] is to be called.
+    pub(super) fn is_active(&self) -> bool {
+        !self.pairs.is_empty()
+    }
+
+    /// The external interface is like this now.
+    pub(super) fn set_external(&mut self, link: &Link) {
+        self.external = link.clone();
+    }
+
+    /// Does what the protocol asks for.
+    pub(super) fn act(&mut self, action: &Action, netlink: &mut Netlink) {
+        match *action {
+            Action::Hear(rewrite) => self.hear(rewrite, netlink),
+            Action::Unhear(rewrite) => self.unhear(&rewrite),
+            Action::Replace { inner, outer: Some(outer) } => {
+                let value = self.sent.get(&inner).and_then(|sent| sent.value);
+                self.send(inner, Sent { outer, value }, netlink);
+            }
+            Action::Replace { inner, outer: None } => {
+                self.sent.remove(&inner);
+                if let Err(error) = self.tables.outgoing.remove(&key(inner.0, inner.1)) {
+                    warn!("{error}");
+                }
+            }
+            Action::Open { .. } | Action::Close { .. } => {}
+        }
+    }
+
+    fn hear(&mut self, rewrite: Rewrite, netlink: &mut Netlink) {
+        let free = &mut self.free;
+        let counted = self.pairs.entry(rewrite.inner).or_insert_with(|| Counted {
+            number: free.pop().unwrap_or(UNCOUNTED),
+            users: 0,
+            told: [0; 4],
+        });
+        if counted.users == 0 && counted.number != UNCOUNTED {
+            counted.told = counters(&self.tables, counted.number);
+        }
+        counted.users += 1;
+        let number = counted.number;
+        let value = incoming_value(&rewrite, number, self.way_in(rewrite.inner.0, netlink).as_ref());
+        let key = key(rewrite.outer.1, rewrite.outer.0);
+        if let Err(error) = self.tables.incoming.set(&key, &value) {
+            warn!("packets of a pair of hosts will not be heard: {error}");
+        }
+        self.heard.insert(key, (rewrite, value));
+    }
+
+    fn unhear(&mut self, rewrite: &Rewrite) {
+        let key = key(rewrite.outer.1, rewrite.outer.0);
+        self.heard.remove(&key);
+        if let Err(error) = self.tables.incoming.remove(&key) {
+            debug!("{error}");
+        }
+        let Some(counted) = self.pairs.get_mut(&rewrite.inner) else { return };
+        counted.users -= 1;
+        if counted.users == 0 {
+            self.free.extend(Some(counted.number).filter(|number| *number != UNCOUNTED));
+            self.pairs.remove(&rewrite.inner);
+            if self.pairs.is_empty() {
+                self.ways.clear();
+            }
+        }
+    }
+
+    /// Tells the program where a pair's packets go, unless it knows. Without a way they are the tunnel's.
+    fn send(&mut self, inner: Inner, Sent { outer, value: before }: Sent, netlink: &mut Netlink) {
+        let number = self.pairs.get(&inner).map_or(UNCOUNTED, |counted| counted.number);
+        // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
+        let (interface, mtu) = (self.external.index, self.external.mtu);
+        let outside = self.external.running.then_some(Way { interface, neighbor: None, mtu });
+        let way = self.way(outer.1, netlink).or(outside);
+        let value = way.map(|way| outgoing_value(inner, outer, number, &way));
+        self.sent.insert(inner, Sent { outer, value });
+        let key = key(inner.0, inner.1);
+        let changed = match &value {
+            value if *value == before => return,
+            Some(value) => self.tables.outgoing.set(&key, value),
+            None => self.tables.outgoing.remove(&key).map(drop),
+        };
+        if let Err(error) = changed {
+            debug!("{error}");
+        }
+    }
+
+    /// Looks again how packets leave. To be called every second: tells which packets crossed since.
+    pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<(Inner, Traffic)> {
+        self.ways.clear();
+        for (inner, sent) in self.sent.clone() {
+            self.send(inner, sent, netlink);
+        }
+        for (key, (rewrite, before)) in std::mem::take(&mut self.heard) {
+            let number = self.pairs.get(&rewrite.inner).map_or(UNCOUNTED, |counted| counted.number);
+            let value = incoming_value(&rewrite, number, self.way_in(rewrite.inner.0, netlink).as_ref());
+            if value != before
+                && let Err(error) = self.tables.incoming.set(&key, &value)
+            {
+                debug!("{error}");
+            }
+            self.heard.insert(key, (rewrite, value));
+        }
+        let tables = &self.tables;
+        let counted = self.pairs.iter_mut().filter(|(_, counted)| counted.number != UNCOUNTED);
+        let crossed = counted.filter_map(|(inner, counted)| {
+            let now = counters(tables, counted.number);
+            let before = std::mem::replace(&mut counted.told, now);
+            let more = std::array::from_fn::<u64, 4, _>(|at| now[at].wrapping_sub(before[at]));
+            let [tx_packets, tx_bytes, rx_packets, rx_bytes] = more;
+            let traffic = Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes };
+            (tx_packets + rx_packets > 0).then_some((*inner, traffic))
+        });
+        crossed.collect()
+    }
+
+    /// How packets go to a host of ours, if they may go there at once.
+    fn way_in(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
+        // What came by a wider link may be too big: then it is the stack's to tell the sender.
+        self.way(host, netlink).filter(|way| way.mtu >= self.external.mtu)
+    }
+
+    /// How packets leave for an address. None: the stack is to say what becomes of them.
+    fn way(&mut self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
+        if let Some(way) = self.ways.get(&address) {
+            return *way;
+        }
+        let way = self.look_up(address, netlink);
+        self.ways.insert(address, way);
+        way
+    }
+
+    fn look_up(&self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
+        let hop = netlink.route_to(address.into()).ok()??;
+        if hop.local {
+            return None;
+        }
+        if hop.index == self.tun {
+            return None;
+        }
+        let link = netlink.link_by_index(hop.index).ok()??;
+        if !link.running {
+            return None;
+        }
+        let next = hop.gateway.unwrap_or(IpAddr::V6(address));
+        let neighbor = netlink.neighbor(hop.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
+        let neighbor = neighbor.and_then(|neighbor| match neighbor.address {
+            IpAddr::V6(address) => Some(address),
+            IpAddr::V4(_) => None,
+        });
+        let mtu = hop.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
+        Some(Way { interface: hop.index, neighbor, mtu })
+    }
+}
+
+/// Packets and bytes out, packets and bytes in.
+fn counters(tables: &Tables, number: u32) -> [u64; 4] {
+    let sums = tables.counters.sum(&number.to_ne_bytes()).ok();
+    sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
+}
+
+/// The part that both values begin with. Without a way, packets go to the stack.
+fn begin(value: &mut [u8], number: u32, way: Option<&Way>) {
+    put(value, at::STREAM, &number.to_ne_bytes());
+    put(value, at::MTU, &u32::from(u16::MAX).to_ne_bytes());
+    let Some(way) = way else { return };
+    put(value, at::INTERFACE, &way.interface.to_ne_bytes());
+    put(value, at::MTU, &way.mtu.to_ne_bytes());
+    if let Some(neighbor) = way.neighbor {
+        put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
+        put(value, at::NEIGHBOR + 4, &neighbor.octets());
+    }
+}
+
+fn outgoing_value(inner: Inner, outer: (Ipv6Addr, Ipv6Addr), number: u32, way: &Way) -> [u8; OUTGOING] {
+    let mut value = [0; OUTGOING];
+    begin(&mut value, number, Some(way));
+    put(&mut value, at::HEADERS + SOURCE, &key(outer.0, outer.1));
+    put(&mut value, at::SUM, &difference(inner, outer).to_ne_bytes());
+    value
+}
+
+fn incoming_value(rewrite: &Rewrite, number: u32, way: Option<&Way>) -> [u8; INCOMING] {
+    let Rewrite { inner, outer } = *rewrite;
+    let mut value = [0; INCOMING];
+    begin(&mut value, number, way);
+    put(&mut value, at::ADDRESSES, &key(inner.1, inner.0));
+    let both = difference((outer.1, outer.0), (inner.1, inner.0));
+    put(&mut value, at::DIFFERENCE, &both.to_ne_bytes());
+    // An error has our address twice, and the peer's once.
+    let unspecified = Ipv6Addr::UNSPECIFIED;
+    let ours = difference((unspecified, outer.0), (unspecified, inner.0));
+    put(&mut value, program::ERROR_DIFFERENCE, &(both + ours).to_ne_bytes());
+    value
+}
