@@ -174,6 +174,12 @@ impl Prefixes {
         }
     }
 
+    /// All of them, with their values.
+    pub fn iter(&self) -> impl Iterator<Item = (IpNet, i64)> {
+        let ipv4 = self.ipv4.iter().map(|(prefix, value)| (IpNet::V4(prefix), *value));
+        ipv4.chain(self.ipv6.iter().map(|(prefix, value)| (IpNet::V6(prefix), *value)))
+    }
+
     /// How many prefixes there are.
     pub fn count(&self) -> usize {
         self.ipv4.len() + self.ipv6.len()

@@ -5,6 +5,7 @@ mod natives;
 mod state;
 mod tables;
 mod testing;
+pub(crate) mod toplevel;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -320,7 +321,7 @@ pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
 }
 
 /// For declarations, which ask for nothing.
-struct NoHost;
+pub(crate) struct NoHost;
 
 impl Host for NoHost {
     fn now_ms(&mut self) -> u64 {

@@ -8,18 +8,19 @@ use std::collections::HashMap;
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use bpf::{Assembler, Helper, Label, Register, Size, context};
 
+use super::Assembled;
 use super::allocate::{Place, TooManyValues, places, used};
 use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
 
 /// What a program's results mean where it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Results {
+pub struct Results {
     /// Of a verdict that lets the packet pass.
-    pub(crate) pass: i32,
+    pub pass: i32,
     /// Of one that drops it.
-    pub(crate) drop: i32,
+    pub drop: i32,
     /// Of an error of the script.
-    pub(crate) error: i32,
+    pub error: i32,
 }
 
 /// The eight bytes on the stack through which packets are read and written.
@@ -37,16 +38,9 @@ const MILLISECOND: i32 = 1_000_000;
 const NOT_ZERO: i32 = 0x20;
 const PSEUDO_HEADER: i32 = 0x10;
 
-/// An eBPF program, and where in the script its instructions come from.
-pub(crate) struct Emitted {
-    pub(crate) code: Assembler,
-    /// From which instruction on, which line.
-    pub(crate) lines: Vec<(usize, u32)>,
-}
-
 /// Why there is no eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum EmitError {
+pub(super) enum EmitError {
     /// The stack has 512 bytes.
     #[error("too many values are needed at once")]
     TooManyValues,
@@ -62,7 +56,7 @@ impl From<TooManyValues> for EmitError {
 }
 
 /// The eBPF program (`sched_cls`, for packets with a link header).
-pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, EmitError> {
+pub(super) fn emit(program: &Program, results: Results) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter {
         program,
         places: places(program, VALUES)?,
@@ -92,7 +86,7 @@ pub(crate) fn emit(program: &Program, results: Results) -> Result<Emitted, EmitE
     }
     emitter.failed();
     emitter.code.instructions()?;
-    Ok(Emitted { code: emitter.code, lines: emitter.lines })
+    Ok(Assembled { code: emitter.code, lines: emitter.lines })
 }
 
 struct Emitter<'a> {

@@ -136,6 +136,7 @@ pub enum Failure {
     DivisionByZero,
     NoVerdict,
     StepIsZero,
+    WrongValue,
 }
 
 impl fmt::Display for Failure {
@@ -145,6 +146,7 @@ impl fmt::Display for Failure {
             Failure::NilValue => "a value is nil",
             Failure::DivisionByZero => "division by zero",
             Failure::NoVerdict => "the function returned no verdict",
+            Failure::WrongValue => "a value is none that the field takes",
             Failure::StepIsZero => "'for' step is zero",
         })
     }

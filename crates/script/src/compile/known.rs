@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use super::shared::Shared;
+use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{FunctionId, LocalId};
 
 /// A value of the script's top level.
@@ -14,14 +16,18 @@ pub(crate) enum Known {
     Boolean(bool),
     /// An integer.
     Integer(i64),
-    /// A float.
-    Float(f64),
     /// A string.
     String(Arc<[u8]>),
     /// A function of the chunk.
     Function(FunctionId),
-    /// A library, or a function or constant of it: `nf`, `nf.get_time`.
+    /// A library, or a function of it: `nf`, `nf.get_time`.
     Library(Arc<str>),
+    /// A protocol.
+    Protocol(ProtocolId),
+    /// A table, as it is after the top level.
+    Table(Arc<[(Known, Known)]>),
+    /// A table of the library, or its like.
+    Shared(Arc<Shared>),
     /// Something else, as messages call it.
     Other(Arc<str>),
 }
@@ -32,21 +38,25 @@ impl Known {
             Known::Nil => "nil".to_owned(),
             Known::Boolean(_) => "a boolean".to_owned(),
             Known::Integer(_) => "an integer".to_owned(),
-            Known::Float(_) => "a float".to_owned(),
             Known::String(_) => "a string".to_owned(),
             Known::Function(_) => "a function".to_owned(),
             Known::Library(name) => format!("'{name}'"),
+            Known::Protocol(_) => "a protocol".to_owned(),
+            Known::Table(_) => "a table".to_owned(),
+            Known::Shared(shared) => format!("'{}'", shared.name),
             Known::Other(name) => name.to_string(),
         }
     }
 }
 
 /// What the compiler asks of the script as it is after its top level has run.
-pub(crate) trait Globals {
+pub(crate) trait TopLevel {
     /// A global variable.
     fn global(&self, name: &str) -> Known;
-    /// A local variable of the top level, or of a function that has returned.
+    /// A local variable of the top level.
     fn local(&self, local: LocalId) -> Known;
-    /// A field of a library or table: `nf.get_time`.
+    /// A field of a library: `nf.get_time`.
     fn field(&self, of: &str, name: &str) -> Known;
+    /// The protocols that it knows.
+    fn protocols(&self) -> &Protocols;
 }

@@ -1,13 +1,106 @@
 //! The kernel tier: from a script's tree to eBPF.
+//!
+//! The top level of a script runs in the VM. A packet function is then followed statement by statement, with what is
+//! known of each variable at hand (`lower`): that gives integers in SSA form ([`ir`]), of which instructions are made
+//! (`emit`). What cannot be compiled is told with its line, and the whole script is the user tier's.
+
 mod allocate;
 #[cfg(test)]
 mod differential;
 mod emit;
 #[cfg(test)]
+mod generate;
+#[cfg(test)]
 mod interpret;
 pub mod ir;
-mod known;
+pub(crate) mod known;
 mod lower;
+pub mod shared;
 mod slot;
 #[cfg(test)]
 mod tests;
+
+use crate::host::Host;
+use crate::syntax;
+use crate::vm::toplevel::Loaded;
+use crate::vm::{Script, ScriptError};
+pub use emit::Results;
+
+/// Something that cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// Where, from line 1 on.
+    pub line: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// Why a script is not compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// It does not load at all.
+    #[error("{0}")]
+    Script(#[from] ScriptError),
+    /// It does what the kernel tier does not have: the user tier runs it.
+    #[error("{} cannot be compiled", .0.first().map_or_else(String::new, |one| format!("line {}: {}", one.line, one.reason)))]
+    Refused(Vec<Refusal>),
+}
+
+/// A script that can run in the kernel.
+#[derive(Debug)]
+pub struct Compiled {
+    program: ir::Program,
+    results: Results,
+    line: u32,
+}
+
+/// An eBPF program, and where in the script its instructions come from.
+#[derive(Debug)]
+pub struct Assembled {
+    /// Of type `sched_cls`.
+    pub code: bpf::Assembler,
+    /// From which instruction on, which line.
+    pub lines: Vec<(usize, u32)>,
+}
+
+/// Compiles the packet function of a script, for devices whose packets have a link header.
+///
+/// # Errors
+/// If it does not load, or cannot be compiled.
+pub fn compile(
+    script: &Script,
+    host: impl Host + 'static,
+    results: Results,
+) -> Result<Compiled, CompileError> {
+    let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
+    let chunk = syntax::parse(&script.path, &script.source);
+    let chunk = chunk.map_err(|error| refused(error.line, error.message))?;
+    let top = Loaded::new(&chunk, &script.source, &script.path, host)?;
+    let known = known::TopLevel::global(&top, &script.function);
+    let known::Known::Function(function) = known else {
+        return Err(refused(1, format!("{} is no function of this file, but {}", script.function, known.name())));
+    };
+    let program = lower::lower(&chunk, function, &top).map_err(CompileError::Refused)?;
+    let line = chunk.functions[function.0].lines.0;
+    let compiled = Compiled { program, results, line };
+    compiled.assemble()?;
+    Ok(compiled)
+}
+
+impl Compiled {
+    /// The program, as it is loaded.
+    ///
+    /// # Errors
+    /// If it is larger than eBPF can say.
+    pub fn assemble(&self) -> Result<Assembled, CompileError> {
+        emit::emit(&self.program, self.results).map_err(|error| {
+            CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
+        })
+    }
+
+    /// The intermediate form.
+    #[must_use]
+    pub const fn intermediate(&self) -> &ir::Program {
+        &self.program
+    }
+}

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::ir::Operand;
 use super::known::Known;
+use crate::kind::Kind;
+use crate::protocol::ProtocolId;
 
-/// What a value is. Where ways meet, it has to be the same on each: that is what "typed" means here.
+/// What a value is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Shape {
     /// nil
@@ -16,17 +18,40 @@ pub(super) enum Shape {
     Integer,
     /// A string that is known.
     Text(Arc<[u8]>),
-    /// A part of the packet: its offset from the beginning of the Ethernet header, and its length, both in bytes.
-    Raw,
-    /// A byte array that is a part of the packet: the same.
+    /// What a field of the kind mac, ipv4 or ipv6 has: its octets as one number, an IPv6 address as two.
+    Address(Kind),
+    /// A header in the packet: see [`Header`].
+    View(Header),
+    /// A field of such a header, by its number; the same parts.
+    Field(Header, usize),
+    /// A byte array that is a part of the packet: its offset in the packet and its length, in bytes.
     Bytes,
     /// nil, or this: one part more before the others, 1 if it is there.
     Optional(Box<Shape>),
+    /// One of these: its tag, and the parts of all of them.
+    OneOf(Vec<(i64, Shape)>),
+    /// Which checksums of the packet cover what: see [`super::lower`].
+    Layout,
     /// What is known before any packet: functions, libraries, protocols.
     Known(Known),
     /// It was refused already, or is one thing on one way and another on another: to use it is refused.
     Unclear,
 }
+
+/// A header in the packet. Its parts: offset from the beginning of the Ethernet header and length, both in bytes; and for
+/// each step of the protocol's declaration that lengthens a field, by how many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// What it is seen as.
+    pub(super) protocol: ProtocolId,
+    /// How many such steps there are.
+    pub(super) moves: usize,
+    /// The headers before it say that it is this; of `packet_raw`, it is the whole packet.
+    pub(super) certain: bool,
+}
+
+/// Parts of [`Shape::Layout`].
+pub(super) const LAYOUT: usize = 8;
 
 impl Shape {
     /// How many numbers there are in it.
@@ -34,24 +59,12 @@ impl Shape {
         match self {
             Shape::Nil | Shape::Text(_) | Shape::Known(_) | Shape::Unclear => 0,
             Shape::Boolean | Shape::Integer => 1,
-            Shape::Raw | Shape::Bytes => 2,
+            Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
+            Shape::Bytes => 2,
+            Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
+            Shape::Layout => LAYOUT,
             Shape::Optional(shape) => 1 + shape.parts(),
-        }
-    }
-
-    /// What a value is that is one of these.
-    pub(super) fn or(&self, other: &Shape) -> Shape {
-        let optional = |shape: &Shape| match shape {
-            Shape::Optional(_) | Shape::Unclear => shape.clone(),
-            shape => Shape::Optional(Box::new(shape.clone())),
-        };
-        match (self, other) {
-            (one, other) if one == other => one.clone(),
-            (Shape::Nil, shape) | (shape, Shape::Nil) => optional(shape),
-            (Shape::Optional(inner), shape) | (shape, Shape::Optional(inner)) if **inner == *shape => {
-                optional(shape)
-            }
-            _ => Shape::Unclear,
+            Shape::OneOf(shapes) => 1 + shapes.iter().map(|(_, shape)| shape.parts()).sum::<usize>(),
         }
     }
 
@@ -62,11 +75,17 @@ impl Shape {
             Shape::Boolean => "a boolean".to_owned(),
             Shape::Integer => "an integer".to_owned(),
             Shape::Text(_) => "a string".to_owned(),
-            Shape::Raw => "a part of the packet".to_owned(),
+            Shape::Address(kind) => format!("an address ({kind})"),
+            Shape::View(_) => "a view".to_owned(),
+            Shape::Field(..) => "a field".to_owned(),
             Shape::Bytes => "a byte array".to_owned(),
             Shape::Optional(shape) => format!("nil or {}", shape.name()),
+            Shape::OneOf(shapes) => {
+                let names: Vec<_> = shapes.iter().map(|(_, shape)| shape.name()).collect();
+                names.join(" or ")
+            }
             Shape::Known(known) => known.name(),
-            Shape::Unclear => "one thing here and another there".to_owned(),
+            Shape::Layout | Shape::Unclear => "one thing here and another there".to_owned(),
         }
     }
 }
@@ -103,16 +122,55 @@ impl Slot {
         Slot::new(Shape::Text(bytes.into()), [])
     }
 
-    /// Its parts as those of a shape that it may have by [`Shape::or`].
+    /// What is known of the top level, as what it would be here.
+    pub(super) fn known(known: Known) -> Slot {
+        match known {
+            Known::Nil => Slot::nil(),
+            Known::Boolean(value) => Slot::boolean(i64::from(value)),
+            Known::Integer(value) => Slot::integer(value),
+            Known::String(bytes) => Slot::new(Shape::Text(bytes), []),
+            known => Slot::new(Shape::Known(known), []),
+        }
+    }
+
+    /// Its parts as those of a shape that it may have where ways meet.
     pub(super) fn parts_as(&self, shape: &Shape) -> Vec<Operand> {
         match shape {
-            Shape::Unclear => Vec::new(),
             shape if *shape == self.shape => self.parts.clone(),
-            Shape::Optional(inner) if **inner == self.shape => {
-                [Operand::Constant(1)].into_iter().chain(self.parts.iter().copied()).collect()
+            Shape::Optional(inner) => match &self.shape {
+                Shape::Nil => vec![Operand::Constant(0); shape.parts()],
+                Shape::Optional(own) => {
+                    let rest = Slot::new((**own).clone(), &self.parts[1..]).parts_as(inner);
+                    [self.parts[0]].into_iter().chain(rest).collect()
+                }
+                _ => [Operand::Constant(1)].into_iter().chain(self.parts_as(inner)).collect(),
+            },
+            Shape::OneOf(shapes) => {
+                let own = self.variants();
+                let tag = match &self.shape {
+                    Shape::OneOf(_) => self.parts[0],
+                    own => shapes.iter().find(|(_, shape)| shape == own).map_or(0, |(tag, _)| *tag).into(),
+                };
+                let parts = shapes.iter().flat_map(|(_, shape)| match own.iter().find(|slot| slot.shape == *shape) {
+                    Some(slot) => slot.parts.clone(),
+                    None => vec![Operand::Constant(0); shape.parts()],
+                });
+                [tag].into_iter().chain(parts).collect()
             }
             shape => vec![Operand::Constant(0); shape.parts()],
         }
+    }
+
+    /// What it may be, one by one.
+    pub(super) fn variants(&self) -> Vec<Slot> {
+        let Shape::OneOf(shapes) = &self.shape else { return vec![self.clone()] };
+        let mut from = 1;
+        let mut variants = Vec::new();
+        for (_, shape) in shapes {
+            variants.push(Slot::new(shape.clone(), &self.parts[from..from + shape.parts()]));
+            from += shape.parts();
+        }
+        variants
     }
 
     /// What it is if it is not nil.
@@ -126,7 +184,7 @@ impl Slot {
     /// Whether Lua takes it for true, if that is known.
     pub(super) fn truth(&self) -> Option<bool> {
         match (&self.shape, self.parts.first()) {
-            (Shape::Nil, _) | (Shape::Known(Known::Nil), _) => Some(false),
+            (Shape::Nil, _) => Some(false),
             (Shape::Boolean | Shape::Optional(_), Some(Operand::Constant(value))) => Some(*value != 0),
             (Shape::Boolean | Shape::Optional(_) | Shape::Unclear, _) => None,
             _ => Some(true),

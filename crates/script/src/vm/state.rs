@@ -136,6 +136,13 @@ impl State {
         chunk.exec().map_err(|error| self.error(&error))
     }
 
+    /// Runs the text of a script; what it returns.
+    pub(crate) fn evaluate(&self, source: &str, path: &str) -> Result<MultiValue, ScriptError> {
+        self.core.renew_budget();
+        let chunk = self.lua.load(source).set_name(format!("@{path}")).set_mode(mlua::chunk::ChunkMode::Text);
+        chunk.eval().map_err(|error| self.error(&error))
+    }
+
     /// The global function of this name.
     pub(crate) fn function(&self, name: &str) -> Option<Function> {
         self.lua.globals().get(name).ok()

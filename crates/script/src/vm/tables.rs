@@ -10,6 +10,7 @@ use mlua::{AnyUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData
 use rustc_hash::FxHashMap;
 
 use super::state::{Core, fail};
+use crate::compile::shared;
 use crate::kind::Kind;
 use crate::packet::Flow;
 use crate::tables::{Prefixes, Shape, Table, WhenFull};
@@ -58,8 +59,8 @@ struct Flows {
 }
 
 struct TableHandle(Rc<ScriptTable>, Rc<Core>);
-struct CounterHandle(Rc<Cell<i64>>);
-struct PrefixesHandle(Rc<RefCell<Prefixes>>);
+struct CounterHandle(Rc<Cell<i64>>, String);
+struct PrefixesHandle(Rc<RefCell<Prefixes>>, String);
 #[derive(Clone)]
 struct FlowsHandle(Rc<RefCell<Flows>>);
 /// One flow, as a script holds it.
@@ -96,7 +97,8 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     let shared = Rc::clone(core);
     let make = move |_: &Lua, name: String| {
         let mut world = shared.shared.borrow_mut();
-        Ok(CounterHandle(Rc::clone(world.named.counters.entry(name).or_default())))
+        let counter = Rc::clone(world.named.counters.entry(name.clone()).or_default());
+        Ok(CounterHandle(counter, name))
     };
     nf.set("counter", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
@@ -106,8 +108,8 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let mut world = shared.shared.borrow_mut();
         let known = world.named.prefixes.get(&name).filter(|known| known.borrow().limit() == limit);
         let set = known.map_or_else(|| Rc::new(RefCell::new(Prefixes::new(limit))), Rc::clone);
-        world.named.prefixes.insert(name, Rc::clone(&set));
-        Ok(PrefixesHandle(set))
+        world.named.prefixes.insert(name.clone(), Rc::clone(&set));
+        Ok(PrefixesHandle(set, name))
     };
     nf.set("prefixes", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
@@ -140,6 +142,29 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         Ok(Some(FlowHandle { flows: table, key, reversed, core: Rc::clone(&shared) }))
     };
     natives.set("flow", lua.create_function(flow)?)
+}
+
+/// What a handle stands for, as plain data.
+pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
+    let named = |name: &str, form| Some(shared::Shared { name: name.to_owned(), form });
+    if let Ok(table) = handle.borrow::<TableHandle>() {
+        let TableHandle(table, core) = &*table;
+        let world = core.shared.borrow();
+        let (name, _) = world.named.tables.iter().find(|(_, known)| Rc::ptr_eq(known, table))?;
+        let kind = |form: &Form| match form {
+            Form::Kind(kind) => Some(*kind),
+            Form::Text(_) => None,
+        };
+        let key = table.key.iter().map(kind).collect();
+        let shape = table.entries.borrow().shape();
+        return named(name, shared::Form::Table { key, value: kind(&table.value), shape });
+    }
+    if let Ok(counter) = handle.borrow::<CounterHandle>() {
+        return named(&counter.1, shared::Form::Counter);
+    }
+    let PrefixesHandle(set, name) = &*handle.borrow::<PrefixesHandle>().ok()?;
+    let set = set.borrow();
+    named(name, shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() })
 }
 
 /// The table of flows of this name and shape.
@@ -207,11 +232,11 @@ impl UserData for TableHandle {
 
 impl UserData for CounterHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("add", |_, Self(counter), amount: Option<i64>| {
+        methods.add_method("add", |_, Self(counter, _), amount: Option<i64>| {
             counter.set(counter.get().wrapping_add(amount.unwrap_or(1)));
             Ok(counter.get())
         });
-        methods.add_method("get", |_, Self(counter), ()| Ok(counter.get()));
+        methods.add_method("get", |_, Self(counter, _), ()| Ok(counter.get()));
     }
 }
 
@@ -224,17 +249,17 @@ impl UserData for PrefixesHandle {
                 .or_else(|error| text.parse::<IpAddr>().map(IpNet::from).map_err(|_| error));
             prefix.map_err(|_| fail(lua, format_args!("{text:?} is not a prefix, such as 2001:db8::/32")))
         };
-        methods.add_method("add", move |lua, Self(set), (prefix, value): (String, Option<i64>)| {
+        methods.add_method("add", move |lua, Self(set, _), (prefix, value): (String, Option<i64>)| {
             Ok(set.borrow_mut().add(parse(lua, &prefix)?, value.unwrap_or(1)))
         });
-        methods.add_method("delete", move |lua, Self(set), prefix: String| {
+        methods.add_method("delete", move |lua, Self(set, _), prefix: String| {
             Ok(set.borrow_mut().remove(parse(lua, &prefix)?))
         });
-        methods.add_method("find", |lua, Self(set), address: String| {
+        methods.add_method("find", |lua, Self(set, _), address: String| {
             let what = |_| fail(lua, format_args!("{address:?} is not an IP address"));
             Ok(set.borrow().find(address.parse().map_err(what)?))
         });
-        methods.add_method("count", |_, Self(set), ()| Ok(set.borrow().count()));
+        methods.add_method("count", |_, Self(set, _), ()| Ok(set.borrow().count()));
     }
 }
 

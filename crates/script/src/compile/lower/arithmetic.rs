@@ -2,27 +2,42 @@
 
 use super::Lower;
 use crate::compile::ir::{Condition, Failure, Operand, Operation};
+use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
+use crate::kind::Kind;
 use crate::syntax::tree::{Binary, Expression, Unary};
 
 impl Lower<'_> {
     pub(super) fn unary(&mut self, operator: Unary, operand: Slot) -> Slot {
         if operator == Unary::Length {
             let operand = self.unwrap(operand);
-            return match &operand.shape {
-                Shape::Text(bytes) => Slot::integer(bytes.len() as i64),
-                Shape::Bytes => Slot::integer(operand.parts[1]),
-                shape => {
-                    let name = shape.name();
-                    self.refuse(format!("the length of {name}"))
-                }
-            };
+            return self.each(&operand, Lower::length);
         }
         let operand = self.integer(operand, "the operand");
         Slot::integer(match operator {
             Unary::Negate => self.calculate(Operation::Subtract, 0, operand),
             _ => self.calculate(Operation::Xor, operand, -1),
         })
+    }
+
+    fn length(&mut self, of: &Slot) -> Slot {
+        match &of.shape {
+            Shape::Text(bytes) => Slot::integer(bytes.len() as i64),
+            Shape::Bytes | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
+                Some([_, length]) => Slot::integer(length),
+                None => Slot::unclear(),
+            },
+            Shape::Known(Known::Table(entries)) => {
+                // As the top level left it: from 1 on, without a gap.
+                let has = |number| entries.iter().any(|(key, _)| *key == Known::Integer(number));
+                Slot::integer((1..).find(|number| !has(*number)).unwrap_or(1) - 1)
+            }
+            Shape::Address(Kind::Mac) => Slot::integer(17),
+            shape => {
+                let name = shape.name();
+                self.refuse(format!("the length of {name}"))
+            }
+        }
     }
 
     pub(super) fn binary(&mut self, operator: Binary, left: &Expression, right: &Expression) -> Slot {

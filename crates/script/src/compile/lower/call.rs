@@ -93,28 +93,16 @@ impl Lower<'_> {
     }
 
     fn method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Slot {
-        match (&object.shape, name, arguments) {
-            (Shape::Unclear, ..) => {
+        match &object.shape {
+            Shape::Unclear => {
                 self.refuse_use("the object");
                 Slot::unclear()
             }
-            (Shape::Raw, "raw", [offset, length]) => {
-                let offset = self.integer(offset.clone(), "the offset");
-                let length = self.integer(length.clone(), "the length");
-                let at = self.within(object, offset, length);
-                Slot::new(Shape::Raw, [at, length])
-            }
-            (Shape::Raw, "get", []) => Slot::new(Shape::Bytes, object.parts.clone()),
-            (Shape::Raw, "set", [value]) => {
-                let value = self.integer(value.clone(), "the value");
-                self.fill(object, value);
-                Slot::nil()
-            }
-            (shape, ..) => {
+            Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
+            Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
+            shape => {
                 let shape = shape.name();
-                self.refuse(format!(
-                    "{shape} has no method '{name}' in the kernel, or not with these arguments"
-                ))
+                self.refuse(format!("{shape} has no method '{name}' in the kernel"))
             }
         }
     }

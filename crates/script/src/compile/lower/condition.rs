@@ -1,8 +1,10 @@
 //! Conditions: control flow, without values.
 
 use super::{Key, Lower, State};
-use crate::compile::ir::{Condition, Operand};
+use super::field::{address, numbers};
+use crate::compile::ir::{Condition, Operand, Operation};
 use crate::compile::slot::{Shape, Slot};
+use crate::kind::{Kind, Value};
 use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary};
 
 impl Lower<'_> {
@@ -72,7 +74,7 @@ impl Lower<'_> {
                 // Of what may be nil or false, only the one or the other is left.
                 if slot.shape == Shape::Optional(Box::new(Shape::Boolean)) {
                     let both =
-                        self.calculate(crate::compile::ir::Operation::And, slot.parts[0], slot.parts[1]);
+                        self.calculate(Operation::And, slot.parts[0], slot.parts[1]);
                     return self.branch(Condition::NotEqual, both, 0.into());
                 }
                 self.branch(Condition::NotEqual, slot.parts[0], 0.into())
@@ -118,8 +120,7 @@ impl Lower<'_> {
     }
 
     /// 1 if two values are equal.
-    fn equal(&mut self, one: &Slot, other: &Slot) -> Operand {
-        let [one, other] = [one, other].map(Slot::plain);
+    pub(super) fn equal(&mut self, one: &Slot, other: &Slot) -> Operand {
         match (&one.shape, &other.shape) {
             (Shape::Unclear, _) | (_, Shape::Unclear) => self.refuse_use("what is compared"),
             (Shape::Optional(_), _) | (_, Shape::Optional(_)) => {
@@ -128,23 +129,39 @@ impl Lower<'_> {
                     Shape::Optional(_) => slot.parts[0],
                     _ => i64::from(slot.shape != Shape::Nil).into(),
                 });
-                if one.present().shape != other.present().shape {
-                    let [one, other] = there.map(|there| self.compare(Condition::Equal, there, 0));
-                    return self.calculate(crate::compile::ir::Operation::And, one, other);
-                }
                 let same = self.compare(Condition::Equal, there[0], there[1]);
                 let equal = self.equal(&one.present(), &other.present());
                 let absent = self.compare(Condition::Equal, there[0], 0);
-                let either = self.calculate(crate::compile::ir::Operation::Or, equal, absent);
-                self.calculate(crate::compile::ir::Operation::And, same, either)
+                let either = self.calculate(Operation::Or, equal, absent);
+                self.calculate(Operation::And, same, either)
             }
             (Shape::Integer | Shape::Boolean, _) if one.shape == other.shape => {
                 self.compare(Condition::Equal, one.parts[0], other.parts[0])
             }
-            (Shape::Raw | Shape::Bytes, _) if one.shape == other.shape => {
-                self.refuse(
-                    "two parts of the packet are compared: which are the same object is not known here",
-                );
+            (Shape::OneOf(_), _) => {
+                let equal = self.each(one, |lower, one| Slot::integer(lower.equal(one, other)));
+                equal.parts.first().copied().unwrap_or(Operand::Constant(0))
+            }
+            (_, Shape::OneOf(_)) => self.equal(other, one),
+            (Shape::Address(kind), Shape::Address(_)) if one.shape == other.shape => {
+                let equal = self.compare(Condition::Equal, one.parts[0], other.parts[0]);
+                if *kind != Kind::Ipv6 {
+                    return equal;
+                }
+                let rest = self.compare(Condition::Equal, one.parts[1], other.parts[1]);
+                self.calculate(Operation::And, equal, rest)
+            }
+            // As strings: one that is not written as the address would be is never equal.
+            (Shape::Address(kind), Shape::Text(text)) => match address(*kind, text) {
+                Some(address) if kind.read(&address) == Value::Text(text.to_vec()) => {
+                    let address = Slot::new(one.shape.clone(), numbers(&address));
+                    self.equal(one, &address)
+                }
+                _ => 0.into(),
+            },
+            (Shape::Text(_), Shape::Address(_)) => self.equal(other, one),
+            (Shape::Bytes | Shape::View(_) | Shape::Field(..), Shape::Bytes | Shape::View(_) | Shape::Field(..)) => {
+                self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)
             }
             (one, other) => i64::from(one == other).into(),

@@ -1,23 +1,10 @@
 //! Expressions that give values.
 
 use super::{Key, Lower, State};
-use crate::compile::ir::{Condition, Operand};
+use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
 use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary, Variable};
-
-impl Slot {
-    /// What is known of the top level, as what it would be here.
-    pub(super) fn plain(&self) -> Slot {
-        match &self.shape {
-            Shape::Known(Known::Nil) => Slot::nil(),
-            Shape::Known(Known::Boolean(value)) => Slot::boolean(i64::from(*value)),
-            Shape::Known(Known::Integer(value)) => Slot::integer(*value),
-            Shape::Known(Known::String(bytes)) => Slot::text(bytes),
-            _ => self.clone(),
-        }
-    }
-}
 
 impl Lower<'_> {
     /// An expression's value.
@@ -164,21 +151,19 @@ impl Lower<'_> {
             return slot.clone();
         }
         match variable {
-            Variable::Global(name) if self.is_assigned(name) => self.refuse(format!(
+            Variable::Global(name) if self.is_assigned(variable) => self.refuse(format!(
                 "the global variable '{name}' lasts from packet to packet: make it local, or a table of the library"
             )),
             Variable::Global(name) => {
-                let known = self.globals.global(name);
-                Slot::new(Shape::Known(known), []).plain()
+                Slot::known(self.top.global(name))
             }
             Variable::Local(local) => {
                 let declared = &self.chunk.locals[local.0];
                 let name = declared.name.clone();
-                if declared.assigned {
+                if declared.assigned && self.is_assigned(variable) {
                     return self.refuse(format!("'{name}' lasts from packet to packet: it is assigned to"));
                 }
-                let known = self.globals.local(*local);
-                Slot::new(Shape::Known(known), []).plain()
+                Slot::known(self.top.local(*local))
             }
         }
     }
@@ -188,13 +173,17 @@ impl Lower<'_> {
         let object = self.unwrap(object);
         match (&object.shape, &key.shape) {
             (Shape::Known(Known::Library(library)), Shape::Text(name)) => {
-                let known = self.globals.field(library, &String::from_utf8_lossy(name));
-                Slot::new(Shape::Known(known), []).plain()
+                Slot::known(self.top.field(library, &String::from_utf8_lossy(name)))
             }
             (Shape::Bytes, _) => {
                 let place = self.integer(key, "the index");
                 self.byte(&object, place)
             }
+            (Shape::Known(Known::Table(entries)), _) => {
+                let entries = entries.clone();
+                self.lookup(&entries, &key)
+            }
+            (Shape::OneOf(_), _) => self.each(&object, |lower, variant| lower.index(variant.clone(), key.clone())),
             (Shape::Unclear, _) => {
                 self.refuse_use("what is indexed");
                 Slot::unclear()
@@ -206,16 +195,40 @@ impl Lower<'_> {
         }
     }
 
+    /// What a table of the top level has for a key.
+    fn lookup(&mut self, entries: &[(Known, Known)], key: &Slot) -> Slot {
+        let result = self.temporary();
+        let mut states = Vec::new();
+        for (known, value) in entries {
+            if self.state.is_none() {
+                break;
+            }
+            let equal = self.equal(&Slot::known(known.clone()), key);
+            let (this, others) = self.branch(Condition::NotEqual, equal, 0.into());
+            self.state = this;
+            self.set(result.clone(), Slot::known(value.clone()));
+            states.extend(self.state.take());
+            self.state = others;
+        }
+        self.set(result.clone(), Slot::nil());
+        states.extend(self.state.take());
+        self.join(states);
+        self.take(&result)
+    }
+
     /// One byte of a byte array.
     fn byte(&mut self, bytes: &Slot, place: Operand) -> Slot {
-        let at = self.within(bytes, place, 1.into());
-        Slot::integer(self.emit(crate::compile::ir::Action::Load { offset: at, bytes: 1 }))
+        let at = self.within([bytes.parts[0], bytes.parts[1]], place, 1.into());
+        Slot::integer(self.emit(Action::Load { offset: at, bytes: 1 }))
     }
 
     /// Where bytes of a part of the packet are in the packet, once it is sure that they are within it.
-    pub(super) fn within(&mut self, part: &Slot, offset: Operand, length: Operand) -> Operand {
-        use crate::compile::ir::{Failure, Operation};
-        let [start, available] = [part.parts[0], part.parts[1]];
+    pub(super) fn within(
+        &mut self,
+        [start, available]: [Operand; 2],
+        offset: Operand,
+        length: Operand,
+    ) -> Operand {
         // Of numbers that are known, their sum says it.
         if let (Operand::Constant(known), Operand::Constant(more)) = (offset, length)
             && known >= 0

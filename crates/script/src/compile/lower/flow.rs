@@ -40,7 +40,8 @@ impl Lower<'_> {
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };
-            let shape = slots[1..].iter().fold(slots[0].shape.clone(), |shape, slot| shape.or(&slot.shape));
+            let first = slots[0].shape.clone();
+            let shape = slots[1..].iter().fold(first, |shape, slot| self.common(&shape, &slot.shape));
             let parts: Vec<_> = slots.iter().map(|slot| slot.parts_as(&shape)).collect();
             let mut common = Vec::new();
             for place in 0..shape.parts() {

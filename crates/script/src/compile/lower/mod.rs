@@ -6,27 +6,24 @@ mod arithmetic;
 mod call;
 mod condition;
 mod expression;
+mod field;
 mod flow;
-mod packet;
+mod layout;
 mod repeat;
 mod statement;
+mod union;
+mod view;
+mod write;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ir::{Action, BlockId, Condition, End, Failure, Operand, Operation, Program, calculate, holds};
-use super::known::{Globals, Known};
-use super::slot::{Shape, Slot};
+use super::Refusal;
+use super::known::TopLevel;
+use super::slot::{Header, Shape, Slot};
+use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
-
-/// Something that cannot be compiled.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Refusal {
-    /// Where, from line 1 on.
-    pub(crate) line: u32,
-    /// Why.
-    pub(crate) reason: String,
-}
 
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
 const LARGEST: usize = 20_000;
@@ -35,26 +32,31 @@ const LARGEST: usize = 20_000;
 ///
 /// # Errors
 /// What of it cannot be compiled: the whole script is the user tier's then.
-pub(crate) fn lower(
+pub(super) fn lower(
     chunk: &Chunk,
     function: FunctionId,
-    globals: &dyn Globals,
+    top: &dyn TopLevel,
 ) -> Result<Program, Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
     let state = State { block, variables: BTreeMap::new() };
     let mut lower = Lower {
         chunk,
-        globals,
+        top,
+        protocols: top.protocols(),
         program,
         state: Some(state),
         line: chunk.functions[function.0].lines.0,
         functions: Vec::new(),
         temporaries: 0,
+        entering: false,
+        tags: Vec::new(),
         refusals: Vec::new(),
     };
     let length = lower.emit(Action::Length);
-    let packet = Slot::new(Shape::Raw, [Operand::Constant(0), length]);
+    let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true };
+    let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
+    lower.set(Key::Intact, Slot::nil());
     let results = lower.inline(function, vec![packet]);
     lower.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
     lower.refusals.sort();
@@ -69,6 +71,10 @@ enum Key {
     Global(Arc<str>),
     /// What an expression or a function gives.
     Temporary(u32),
+    /// Which checksums of the packet cover what, once that has been found out.
+    Layout,
+    /// There while nothing was written that could make the headers others than they were.
+    Intact,
 }
 
 impl From<&Variable> for Key {
@@ -98,7 +104,8 @@ struct Inlined {
 
 struct Lower<'a> {
     chunk: &'a Chunk,
-    globals: &'a dyn Globals,
+    top: &'a dyn TopLevel,
+    protocols: &'a Protocols,
     program: Program,
     /// None: nothing leads here.
     state: Option<State>,
@@ -106,6 +113,10 @@ struct Lower<'a> {
     line: u32,
     functions: Vec<Inlined>,
     temporaries: u32,
+    /// A view is being made: whether its fields are all within it is not known yet.
+    entering: bool,
+    /// Shapes that have a number of their own.
+    tags: Vec<Shape>,
     refusals: Vec<Refusal>,
 }
 
@@ -150,7 +161,7 @@ impl Lower<'_> {
         let (block, line) = (state.block, self.line);
         if self.program.values() > LARGEST {
             if self.program.values() == LARGEST + 1 {
-                self.refuse(format!("the program has more than {LARGEST} instructions"));
+                self.refuse(format!("the program is too long: more than {LARGEST} instructions"));
             }
             self.state = None;
             return Operand::Constant(0);
@@ -205,8 +216,13 @@ impl Lower<'_> {
 
     /// Takes a value for what it is unless it is nil, which is an error of the script.
     fn unwrap(&mut self, slot: Slot) -> Slot {
-        if matches!(slot.shape, Shape::Optional(_)) {
-            self.fail_if(Condition::Equal, slot.parts[0], 0, Failure::NilValue);
+        match slot.shape {
+            Shape::Nil => {
+                self.fail(Failure::NilValue);
+                return Slot::unclear();
+            }
+            Shape::Optional(_) => self.fail_if(Condition::Equal, slot.parts[0], 0, Failure::NilValue),
+            _ => {}
         }
         slot.present()
     }
@@ -216,7 +232,6 @@ impl Lower<'_> {
         let slot = self.unwrap(slot);
         match slot.shape {
             Shape::Integer => slot.parts[0],
-            Shape::Known(Known::Integer(number)) => number.into(),
             Shape::Unclear => self.refuse_use(what),
             shape => {
                 let name = shape.name();
@@ -227,6 +242,9 @@ impl Lower<'_> {
     }
 
     fn refuse_use(&mut self, what: &str) -> Operand {
+        if self.state.is_none() {
+            return Operand::Constant(0);
+        }
         // What made it unclear was mostly told already.
         if self.refusals.is_empty() {
             self.refuse(format!("{what} is one thing on one way here, and another on another"));

@@ -48,15 +48,15 @@ impl Lower<'_> {
         self.join(breaks.into_iter().chain(ended));
     }
 
-    /// Whether a function, and not only the top level, assigns to a global variable.
-    pub(super) fn is_assigned(&self, name: &str) -> bool {
+    /// Whether a function, and not only the top level, assigns to a variable.
+    pub(super) fn is_assigned(&self, variable: &Variable) -> bool {
         let mut found = false;
         for function in &self.chunk.functions[1..] {
             statements(&function.body, &mut |statement| {
                 let StatementKind::Assign(targets, _) = &statement.kind else { return };
                 found |= targets
                     .iter()
-                    .any(|target| matches!(target, Target::Variable(Variable::Global(global)) if **global == *name));
+                    .any(|target| matches!(target, Target::Variable(assigned) if assigned == variable));
             });
         }
         found

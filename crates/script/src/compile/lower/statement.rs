@@ -1,7 +1,7 @@
 //! Statements.
 
+use super::write::Piece;
 use super::{Key, Lower};
-use crate::compile::ir::Action;
 use crate::compile::slot::{Shape, Slot};
 use crate::syntax::tree::{Block, Expression, Statement, StatementKind, Target};
 
@@ -101,7 +101,8 @@ impl Lower<'_> {
         }
         let place = self.integer(key, "the index");
         let value = self.integer(value, "the byte");
-        let at = self.within(&object, place, 1.into());
-        self.emit(Action::Store { offset: at, bytes: 1, value });
+        self.fail_unless_byte(value);
+        let at = self.within([object.parts[0], object.parts[1]], place, 1.into());
+        self.write(at, &[Piece { bytes: 1, value }], false);
     }
 }

@@ -1,0 +1,309 @@
+//! Random scripts and packets for the comparison of the tiers.
+
+use std::fmt::Write as _;
+
+use wire::checksum::Sum;
+
+/// Numbers that a seed decides (SplitMix64).
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Random(seed)
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.number() % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.number() as u8).collect()
+    }
+}
+
+const ADDRESSES: [[u8; 16]; 2] =
+    [[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]];
+
+/// A frame; its checksums are mostly wrong.
+pub(super) fn packet(random: &mut Random) -> Vec<u8> {
+    let mut frame = random.bytes(12);
+    for _ in 0..random.pick(&[0, 0, 0, 1, 2, 3]) {
+        let tag = random.pick(&[0x8100_u16, 0x88a8]);
+        frame.extend(tag.to_be_bytes());
+        frame.extend(random.bytes(2));
+    }
+    let is_ipv6 = !random.one_in(3);
+    let protocol = random.pick(&[6, 17, 17, if is_ipv6 { 58 } else { 1 }, 47]);
+    let transport = transport(random, protocol);
+    if is_ipv6 {
+        frame.extend([0x86, 0xdd]);
+        let (next, payload) = extended(random, protocol, transport);
+        frame.extend([random.pick(&[0x60, 0x60, 0x60, 0x61, 0x50]), random.number() as u8, 0, 0]);
+        frame.extend(length(random, payload.len()).to_be_bytes());
+        frame.extend([next, 64]);
+        for _ in 0..2 {
+            let address = if random.one_in(2) { random.pick(&ADDRESSES).to_vec() } else { random.bytes(16) };
+            frame.extend(address);
+        }
+        frame.extend(payload);
+    } else {
+        frame.extend(random.pick(&[0x0800_u16, 0x0800, 0x0800, 0x0806]).to_be_bytes());
+        let words = random.pick(&[5, 5, 5, 6, 8, 4, 15]);
+        let start = frame.len();
+        frame.extend([0x40 | words, 0]);
+        frame.extend(length(random, usize::from(words) * 4 + transport.len()).to_be_bytes());
+        frame.extend(random.bytes(2));
+        frame.extend(random.pick(&[[0, 0], [0x40, 0], [0x20, 0], [0, 9]]));
+        frame.extend([64, protocol, 0, 0, 10, 0, 0, random.pick(&[1, 2])]);
+        frame.extend(random.bytes(4));
+        frame.extend(random.bytes(usize::from(words.saturating_sub(5)) * 4));
+        let checksum = Sum::of(&frame[start..]).checksum();
+        frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+        frame.extend(transport);
+    }
+    if random.one_in(4) {
+        // The kernel tests none that has a link header only.
+        let length = 15 + random.below(frame.len() - 14);
+        frame.truncate(length);
+    }
+    // Of the link: frames have 60 bytes at least.
+    if random.one_in(4) {
+        let count = random.below(20);
+        frame.extend(random.bytes(count));
+    }
+    frame
+}
+
+/// Mostly the right one.
+fn length(random: &mut Random, right: usize) -> u16 {
+    match random.below(10) {
+        0 => 0,
+        1 => random.below(100) as u16,
+        2 => right.saturating_sub(random.below(8)) as u16,
+        _ => right as u16,
+    }
+}
+
+fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
+    let payload = random.below(24);
+    let ports = [0, random.pick(&[22, 53, 80]), 0, random.pick(&[22, 53, 80])];
+    let mut bytes = match protocol {
+        6 => [&ports[..], &random.bytes(8), &[random.pick(&[0x50, 0x60, 0x80, 0x30]), 2, 1, 0], &random.bytes(4)].concat(),
+        17 => {
+            let length = length(random, 8 + payload).to_be_bytes();
+            let checksum = if random.one_in(4) { vec![0, 0] } else { random.bytes(2) };
+            [&ports[..], &length, &checksum].concat()
+        }
+        _ => [&[random.pick(&[1, 8, 128, 135]), 0][..], &random.bytes(2)].concat(),
+    };
+    bytes.extend(random.bytes(payload));
+    bytes
+}
+
+/// Extension headers before a transport header.
+fn extended(random: &mut Random, protocol: u8, transport: Vec<u8>) -> (u8, Vec<u8>) {
+    let mut next = protocol;
+    let mut bytes = transport;
+    let count = if random.one_in(8) { random.below(11) } else { random.pick(&[0, 0, 0, 1, 1, 2]) };
+    for _ in 0..count {
+        let kind = random.pick(&[0, 43, 44, 51, 60, 60, 135]);
+        let units = random.pick(&[0, 0, 1]);
+        let mut header = vec![next, units];
+        match kind {
+            44 => header = vec![next, 0, 0, random.pick(&[0, 0, 1, 8]), 0, 0, 0, 9],
+            51 => {
+                header[1] = 4;
+                header.extend(random.bytes(22));
+            }
+            43 => {
+                header.extend([0, random.pick(&[0, 0, 1])]);
+                header.extend(random.bytes(4 + usize::from(units) * 8));
+            }
+            _ => header.extend(random.bytes(6 + usize::from(units) * 8)),
+        }
+        header.extend(bytes);
+        bytes = header;
+        next = kind;
+    }
+    (next, bytes)
+}
+
+/// A script about packets.
+pub(super) fn script(random: &mut Random) -> String {
+    let mut text = String::from(
+        "local HOME = { [4] = \"192.0.2.7\", [6] = \"2001:db8::7\" }
+local PORTS = { 53, 80, 443 }
+local function ip_of(p)
+  local eth = p:data(packet_eth)
+  return eth and (eth:data(packet_ip) or eth:data(packet_ip6))
+end
+function process_packet(p)
+  local a, b = 1, 2
+  local eth = p:data(packet_eth)
+  if not eth then return NF_DROP end
+",
+    );
+    let mut views = vec![("eth", "eth"), ("p", "raw")];
+    for (name, expression) in [
+        ("ip4", "eth:data(packet_ip)"),
+        ("ip6", "eth:data(packet_ip6)"),
+        ("ip", "ip_of(p)"),
+        ("udp", "ip6 and ip6:data(packet_udp)"),
+        ("tcp", "ip6 and ip6:data(packet_tcp)"),
+        ("icmp6", "ip6 and ip6:data(packet_icmp6)"),
+        ("udp4", "ip4 and ip4:data(packet_udp)"),
+        ("tcp4", "ip4 and ip4:data(packet_tcp)"),
+        ("fragment", "ip6 and ip6:data(packet_ip6_fragment)"),
+    ] {
+        let needs = expression.split(' ').next().unwrap_or_default();
+        let known = !expression.contains(" and ") || views.iter().any(|(view, _)| *view == needs);
+        if known && (name.starts_with("ip") && random.one_in(2) || random.one_in(4)) {
+            let _ = writeln!(text, "  local {name} = {expression}");
+            views.push((name, name));
+        }
+    }
+    for _ in 0..1 + random.below(4) {
+        statement(random, &views, &mut text, 0);
+    }
+    let verdict = random.pick(&["NF_ACCEPT", "NF_DROP", "XT_CONTINUE", "NF_STOLEN", "a", "(a ~ b) & 1", "nil"]);
+    let _ = writeln!(text, "  return {verdict}\nend");
+    text
+}
+
+fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, depth: usize) {
+    let (view, kind) = random.pick(views);
+    let guarded = !matches!(kind, "raw" | "eth") && !random.one_in(8);
+    if guarded {
+        let _ = writeln!(text, "  if {view} then");
+    }
+    match random.below(if depth < 2 { 7 } else { 4 }) {
+        0 => {
+            let _ = writeln!(text, "  {} = {}", random.pick(&["a", "b"]), integer(random, view, kind, 2));
+        }
+        1..=3 => {
+            let _ = writeln!(text, "  {}", write(random, view, kind));
+        }
+        4 | 5 => {
+            let _ = writeln!(text, "  if {} then", condition(random, view, kind));
+            statement(random, views, text, depth + 1);
+            if random.one_in(2) {
+                let _ = writeln!(text, "  else");
+                statement(random, views, text, depth + 1);
+            }
+            let _ = writeln!(text, "  end");
+        }
+        _ => {
+            let _ = writeln!(text, "  for i = 1, #PORTS do\n    if PORTS[i] == {} then", integer(random, view, kind, 1));
+            let end = random.pick(&["a = i break", "return NF_DROP", "b = b + i"]);
+            let _ = writeln!(text, "    {end} end\n  end");
+        }
+    }
+    if guarded {
+        let _ = writeln!(text, "  end");
+    }
+}
+
+/// Fields of a kind of view that are integers, with their bits.
+fn integers(kind: &str) -> &'static [(&'static str, u32)] {
+    match kind {
+        "eth" => &[("type", 16)],
+        "ip4" => &[("ihl", 4), ("tos", 8), ("tot_len", 16), ("id", 16), ("frag_off", 13), ("ttl", 8), ("protocol", 8), ("check", 16), ("version", 4)],
+        "ip6" => &[("tclass", 8), ("flow_label", 20), ("payload_len", 16), ("nexthdr", 8), ("hop_limit", 8), ("version", 4)],
+        "ip" => &[("version", 4)],
+        "udp" | "udp4" => &[("sport", 16), ("dport", 16), ("len", 16), ("check", 16)],
+        "tcp" | "tcp4" => &[("sport", 16), ("dport", 16), ("seq", 32), ("doff", 4), ("flags", 8), ("window", 16), ("check", 16)],
+        "icmp6" => &[("type", 8), ("code", 8), ("check", 16)],
+        "fragment" => &[("nexthdr", 8), ("frag_off", 13), ("id", 32)],
+        _ => &[],
+    }
+}
+
+fn addresses(kind: &str) -> (&'static [&'static str], &'static [&'static str]) {
+    match kind {
+        "eth" => (&["smac", "dmac"], &["\"AA:BB:CC:DD:EE:FF\"", "\"02:00:00:\"", "\"02:00:00:00:00:01\""]),
+        "ip4" => (&["saddr", "daddr"], &["\"10.0.0.1\"", "\"192.168.\"", "\"10.0.0.2\"", "\"x\""]),
+        "ip6" => (&["saddr", "daddr"], &["\"2001:db8::1\"", "\"fd00::2\"", "\"::\""]),
+        "ip" => (&["saddr", "daddr"], &["\"10.0.0.1\"", "\"fd00::2\"", "HOME[ip:version():get()]"]),
+        _ => (&[], &[]),
+    }
+}
+
+fn integer(random: &mut Random, view: &str, kind: &str, depth: usize) -> String {
+    let fields = integers(kind);
+    match random.below(if depth > 0 { 8 } else { 5 }) {
+        0 | 1 if !fields.is_empty() => format!("{view}:{}():get()", random.pick(fields).0),
+        2 => format!("#{view}"),
+        3 => format!("{}", random.below(100)),
+        4 => random.pick(&["a", "b"]).to_owned(),
+        5 => {
+            let [one, other] = [(); 2].map(|()| integer(random, view, kind, depth - 1));
+            format!("({one} {} {other})", random.pick(&["+", "-", "*", "&", "|", "~", "//", "%", "<<"]))
+        }
+        6 => format!("p:get()[{}]", random.below(70)),
+        7 if kind != "ip" => format!("{view}:raw({}, {}):get()[0]", random.below(20), 1 + random.below(4)),
+        _ => format!("{}", random.below(300)),
+    }
+}
+
+fn condition(random: &mut Random, view: &str, kind: &str) -> String {
+    let (fields, values) = addresses(kind);
+    if !fields.is_empty() && random.one_in(2) {
+        let one = format!("{view}:{}():get()", random.pick(fields));
+        let other = match random.below(3) {
+            0 => format!("{view}:{}():get()", random.pick(fields)),
+            _ => random.pick(values).to_owned(),
+        };
+        return format!("{one} {} {other}", random.pick(&["==", "~="]));
+    }
+    if kind.starts_with("tcp") && random.one_in(2) {
+        return format!("{view}:{}():get()", random.pick(&["syn", "ack", "fin"]));
+    }
+    let [one, other] = [(); 2].map(|()| integer(random, view, kind, 1));
+    format!("{one} {} {other}", random.pick(&["==", "~=", "<", "<=", ">"]))
+}
+
+fn write(random: &mut Random, view: &str, kind: &str) -> String {
+    let (fields, values) = addresses(kind);
+    if !fields.is_empty() && random.one_in(2) {
+        let value = match random.below(3) {
+            0 => format!("{view}:{}():get()", random.pick(fields)),
+            _ => random.pick(values).to_owned(),
+        };
+        return format!("{view}:{}():set({value})", random.pick(fields));
+    }
+    let fields = integers(kind);
+    if !fields.is_empty() && random.one_in(2) {
+        let (field, bits) = random.pick(fields);
+        let value = integer(random, view, kind, 1);
+        return if random.one_in(6) {
+            format!("{view}:{field}():set({value})")
+        } else {
+            format!("{view}:{field}():set(({value}) & {})", (1_u64 << bits) - 1)
+        };
+    }
+    let (from, length) = (random.below(60), 1 + random.below(18));
+    match random.below(4) {
+        0 => format!("p:raw({from}, {length}):set({})", random.below(256)),
+        1 => format!("p:raw({from}, 3):set(\"abc\")"),
+        2 => format!("p:get()[{from}] = {} & 255", integer(random, view, kind, 1)),
+        _ if kind.starts_with("tcp") => format!("{view}:{}():set({})", random.pick(&["syn", "rst"]), random.pick(&["true", "false"])),
+        _ if kind == "ip" => "a = 3".to_owned(),
+        _ => format!("{view}:raw({}, {}):set({})", random.below(24), 1 + random.below(4), random.below(256)),
+    }
+}

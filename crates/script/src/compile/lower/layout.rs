@@ -1,0 +1,269 @@
+//! Which checksums cover what, as [`crate::checksum::Layout`] has it for the user tier.
+//!
+//! The parts of the result: the IPv4 header from and to; the addresses of the pseudo-header from and to; the transport
+//! header and payload from and to; where the transport checksum is; whether it may be none (UDP). Zeros for what there is
+//! not.
+
+use super::view::Absent;
+use super::{Key, Lower, State};
+use crate::compile::ir::{Action, Condition, Operand, Operation};
+use crate::compile::slot::{LAYOUT, Shape, Slot};
+use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
+
+const VLAN: [u16; 2] = [0x8100, 0x88a8];
+const MAX_VLAN_TAGS: usize = 2;
+/// Headers of IPv6 that count their length in units of 8 bytes.
+const EXTENSIONS: [u8; 6] = [
+    protocol::HOP_BY_HOP,
+    protocol::ROUTING,
+    protocol::DESTINATION_OPTIONS,
+    protocol::MOBILITY,
+    protocol::HIP,
+    protocol::SHIM6,
+];
+
+impl Lower<'_> {
+    /// The layout of the packet as it is here.
+    pub(super) fn layout(&mut self) -> Vec<Operand> {
+        if let Some(state) = &self.state
+            && let Some(slot) = state.variables.get(&Key::Layout)
+        {
+            return slot.parts.clone();
+        }
+        let (mut ends, mut none) = (Vec::new(), Vec::new());
+        self.find_layout(&mut ends, &mut none);
+        none.extend(self.state.take());
+        ends.extend(none.into_iter().map(|state| laid_out(state, vec![Operand::Constant(0); LAYOUT])));
+        self.join(ends);
+        let slot = self.state.as_ref().and_then(|state| state.variables.get(&Key::Layout));
+        slot.map_or_else(|| vec![Operand::Constant(0); LAYOUT], |slot| slot.parts.clone())
+    }
+
+    fn find_layout(&mut self, ends: &mut Vec<State>, none: &mut Absent) {
+        let length = self.emit(Action::Length);
+        let keys = [self.temporary(), self.temporary()];
+        self.leave_if(Condition::Below, length, ethernet::HEADER_LEN as i64, none);
+        let mut network = Operand::Constant(ethernet::HEADER_LEN as i64);
+        let mut kind = self.emit(Action::Load { offset: 12.into(), bytes: 2 });
+        for _ in 0..MAX_VLAN_TAGS {
+            let (tagged, others) = self.any(kind, &VLAN.map(i64::from));
+            self.state = tagged;
+            let inner = self.calculate(Operation::Add, network, 4);
+            self.leave_if(Condition::Below, length, inner, none);
+            let at = self.calculate(Operation::Subtract, inner, 2);
+            let inner_kind = self.emit(Action::Load { offset: at, bytes: 2 });
+            [network, kind] = self.merge(&keys, [inner, inner_kind], others, [network, kind]);
+        }
+        let (this, others) = self.any(kind, &[i64::from(ethernet::ETHERTYPE_IPV4)]);
+        self.state = this;
+        self.ipv4_layout(network, length, ends, none);
+        self.state = others;
+        let (this, others) = self.any(kind, &[i64::from(ethernet::ETHERTYPE_IPV6)]);
+        self.state = this;
+        self.ipv6_layout(network, length, ends, none);
+        self.state = others;
+    }
+
+    fn ipv4_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
+        let left = self.calculate(Operation::Subtract, length, network);
+        self.leave_if(Condition::Below, left, ipv4::HEADER_LEN as i64, none);
+        let first = self.emit(Action::Load { offset: network, bytes: 1 });
+        let version = self.calculate(Operation::ShiftRight, first, 4);
+        self.leave_if(Condition::NotEqual, version, 4, none);
+        let words = self.calculate(Operation::And, first, 15);
+        let header = self.calculate(Operation::Multiply, words, 4);
+        self.leave_if(Condition::Below, header, ipv4::HEADER_LEN as i64, none);
+        self.leave_if(Condition::Below, left, header, none);
+        let said = self.word(network, 2);
+        let total = self.select(Condition::Below, said, header, [header, said]);
+        // Zero in super-packets that are larger than the field can say.
+        let total = self.select(Condition::Equal, said, 0, [left, total]);
+        let total = self.select(Condition::Below, left, total, [left, total]);
+        let end = self.calculate(Operation::Add, network, total);
+        let start = self.calculate(Operation::Add, network, header);
+        let fragment = self.word(network, 6);
+        let offset = self.calculate(Operation::And, fragment, 0x1fff);
+        let number_at = self.calculate(Operation::Add, network, 9);
+        let number = self.emit(Action::Load { offset: number_at, bytes: 1 });
+        let [from, to] = [12, 20].map(|at| self.calculate(Operation::Add, network, at));
+        let (first, later) = self.branch(Condition::Equal, offset, 0.into());
+        let headers = [network, start];
+        ends.extend(later.map(|state| laid_out(state, without_transport(headers))));
+        self.state = first;
+        self.transport(headers, [from, to], number, [start, end], protocol::ICMPV4, ends);
+    }
+
+    fn ipv6_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
+        let left = self.calculate(Operation::Subtract, length, network);
+        self.leave_if(Condition::Below, left, ipv6::HEADER_LEN as i64, none);
+        let first = self.emit(Action::Load { offset: network, bytes: 1 });
+        let version = self.calculate(Operation::ShiftRight, first, 4);
+        self.leave_if(Condition::NotEqual, version, 6, none);
+        let payload = self.word(network, 4);
+        let total = self.calculate(Operation::Add, payload, ipv6::HEADER_LEN as i64);
+        let total = self.select(Condition::Equal, payload, 0, [left, total]);
+        let total = self.select(Condition::Below, left, total, [left, total]);
+        let end = self.calculate(Operation::Add, network, total);
+        let next_at = self.calculate(Operation::Add, network, 6);
+        let mut next = self.emit(Action::Load { offset: next_at, bytes: 1 });
+        let mut at = self.calculate(Operation::Add, network, ipv6::HEADER_LEN as i64);
+        // Not zero: a routing header has segments left.
+        let mut segments = Operand::Constant(0);
+        let keys = [(); 3].map(|()| self.temporary());
+        let mut found = Vec::new();
+        for _ in 0..=ipv6::MAX_EXTENSION_HEADERS {
+            let left = self.calculate(Operation::Subtract, end, at);
+            let mut passed = Vec::new();
+            for (numbers, add, unit) in
+                [(&EXTENSIONS[..], 1, 8), (&[protocol::AUTHENTICATION], 2, 4), (&[protocol::FRAGMENT], 0, 8)]
+            {
+                let numbers: Vec<_> = numbers.iter().map(|number| i64::from(*number)).collect();
+                let (this, others) = self.any(next, &numbers);
+                self.state = this;
+                let mut size = Operand::Constant(8);
+                if add > 0 {
+                    self.leave_if(Condition::Below, left, 2, none);
+                    let units_at = self.calculate(Operation::Add, at, 1);
+                    let units = self.emit(Action::Load { offset: units_at, bytes: 1 });
+                    let units = self.calculate(Operation::Add, units, add);
+                    size = self.calculate(Operation::Multiply, units, unit);
+                }
+                self.leave_if(Condition::Below, left, size, none);
+                let mut more = segments;
+                if add == 0 {
+                    // What follows a later fragment is the middle of something.
+                    let field = self.word(at, 2);
+                    let offset = self.calculate(Operation::And, field, !7);
+                    self.leave_if(Condition::NotEqual, offset, 0, none);
+                } else if add == 1 {
+                    let place = self.calculate(Operation::Add, at, 3);
+                    let here = self.emit(Action::Load { offset: place, bytes: 1 });
+                    let routing = self.compare(Condition::Equal, next, i64::from(protocol::ROUTING));
+                    let here = self.calculate(Operation::Multiply, here, routing);
+                    more = self.calculate(Operation::Or, segments, here);
+                }
+                let then = self.emit(Action::Load { offset: at, bytes: 1 });
+                let behind = self.calculate(Operation::Add, at, size);
+                for (key, value) in keys.iter().zip([then, behind, more]) {
+                    self.set(key.clone(), Slot::integer(value));
+                }
+                passed.extend(self.state.take());
+                self.state = others;
+            }
+            for (key, value) in keys.iter().zip([next, at, segments]) {
+                self.set(key.clone(), Slot::integer(value));
+            }
+            found.extend(self.state.take());
+            self.join(passed);
+            if self.state.is_none() {
+                break;
+            }
+            [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
+        }
+        none.extend(self.state.take());
+        self.join(found);
+        if self.state.is_none() {
+            return;
+        }
+        [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
+        let from = self.calculate(Operation::Add, network, 8);
+        // With segments left the destination is not that of the pseudo-header (RFC 8200 section 8.1).
+        let both = self.select(Condition::Equal, segments, 0, [40.into(), 24.into()]);
+        let to = self.calculate(Operation::Add, network, both);
+        self.transport([0.into(); 2], [from, to], next, [at, end], protocol::ICMPV6, ends);
+    }
+
+    /// The transport checksum, if there is one.
+    fn transport(
+        &mut self,
+        headers: [Operand; 2],
+        addresses: [Operand; 2],
+        number: Operand,
+        [start, end]: [Operand; 2],
+        icmp: u8,
+        ends: &mut Vec<State>,
+    ) {
+        let left = self.calculate(Operation::Subtract, end, start);
+        for (wanted, offset) in
+            [(protocol::TCP, tcp::CHECKSUM_OFFSET), (protocol::UDP, udp::CHECKSUM_OFFSET), (icmp, 2)]
+        {
+            let (this, others) = self.any(number, &[i64::from(wanted)]);
+            self.state = this;
+            let mut short = Vec::new();
+            self.leave_if(Condition::Below, left, offset as i64 + 2, &mut short);
+            let field = self.calculate(Operation::Add, start, offset as i64);
+            // ICMP of IPv4 has no pseudo-header.
+            let [from, to] = if wanted == protocol::ICMPV4 { [0.into(); 2] } else { addresses };
+            let udp = Operand::Constant(i64::from(wanted == protocol::UDP));
+            let parts = vec![headers[0], headers[1], from, to, start, end, field, udp];
+            ends.extend(self.state.take().map(|state| laid_out(state, parts)));
+            ends.extend(short.into_iter().map(|state| laid_out(state, without_transport(headers))));
+            self.state = others;
+        }
+        ends.extend(self.state.take().map(|state| laid_out(state, without_transport(headers))));
+    }
+
+    /// Two bytes in the packet, where it is known that they are there.
+    fn word(&mut self, from: Operand, offset: i64) -> Operand {
+        let offset = self.calculate(Operation::Add, from, offset);
+        self.emit(Action::Load { offset, bytes: 2 })
+    }
+
+    /// The one number or the other.
+    pub(super) fn select(
+        &mut self,
+        condition: Condition,
+        left: Operand,
+        right: impl Into<Operand>,
+        [then, otherwise]: [Operand; 2],
+    ) -> Operand {
+        let holds = self.compare(condition, left, right);
+        let difference = self.calculate(Operation::Subtract, then, otherwise);
+        let difference = self.calculate(Operation::Multiply, difference, holds);
+        self.calculate(Operation::Add, otherwise, difference)
+    }
+
+    /// Parts ways by whether a number is one of these.
+    fn any(&mut self, value: Operand, numbers: &[i64]) -> (Option<State>, Option<State>) {
+        let mut found = Vec::new();
+        for number in numbers {
+            let (this, others) = self.branch(Condition::Equal, value, Operand::Constant(*number));
+            found.extend(this);
+            self.state = others;
+        }
+        let others = self.state.take();
+        self.join(found);
+        (self.state.take(), others)
+    }
+
+    /// Has this way meet another, each with its numbers.
+    fn merge<const N: usize>(
+        &mut self,
+        keys: &[Key; N],
+        here: [Operand; N],
+        other: Option<State>,
+        there: [Operand; N],
+    ) -> [Operand; N] {
+        for (key, value) in keys.iter().zip(here) {
+            self.set(key.clone(), Slot::integer(value));
+        }
+        let other = other.map(|mut state| {
+            state.variables.extend(keys.iter().cloned().zip(there.map(Slot::integer)));
+            state
+        });
+        let here = self.state.take();
+        self.join(here.into_iter().chain(other));
+        keys.each_ref().map(|key| self.take(key).parts.first().copied().unwrap_or(Operand::Constant(0)))
+    }
+}
+
+fn laid_out(mut state: State, parts: Vec<Operand>) -> State {
+    state.variables.insert(Key::Layout, Slot::new(Shape::Layout, parts));
+    state
+}
+
+fn without_transport([from, to]: [Operand; 2]) -> Vec<Operand> {
+    let mut parts = vec![from, to];
+    parts.resize(LAYOUT, Operand::Constant(0));
+    parts
+}

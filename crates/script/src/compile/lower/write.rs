@@ -1,0 +1,189 @@
+//! Writing to the packet: checksums follow by difference (RFC 1624), as [`crate::checksum`] has it.
+
+use super::{Key, Lower};
+use crate::compile::ir::{Action, Condition, Operand, Operation};
+use crate::compile::slot::Slot;
+
+/// Up to eight bytes that are written.
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub(super) bytes: u8,
+    /// The number whose low bytes they are.
+    pub(super) value: Operand,
+}
+
+impl Lower<'_> {
+    /// Writes pieces one behind the other, where it is known that they fit. `safe`: the headers stay what they are.
+    pub(super) fn write(&mut self, at: Operand, pieces: &[Piece], safe: bool) {
+        if self.state.is_none() || pieces.is_empty() {
+            return;
+        }
+        let layout = self.layout();
+        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp] = layout[..] else {
+            return;
+        };
+        let mut places = Vec::new();
+        let mut end = at;
+        for piece in pieces {
+            let old = self.emit(Action::Load { offset: end, bytes: piece.bytes });
+            places.push((end, old, *piece));
+            end = self.calculate(Operation::Add, end, i64::from(piece.bytes));
+        }
+        let line = self.line;
+        let header_field = self.calculate(Operation::Add, header_from, 10);
+        self.unless_over(header_field, [at, end], |lower| {
+            lower.differing(&places, [header_from, header_to], |lower, difference| {
+                lower.emit(Action::HeaderChecksum { offset: header_field, difference });
+            });
+        });
+        self.line = line;
+        self.unless_over(field, [at, end], |lower| {
+            for (range, pseudo) in [([pseudo_from, pseudo_to], 1), ([body_from, body_to], 0)] {
+                lower.differing(&places, range, |lower, difference| {
+                    lower.emit(Action::TransportChecksum {
+                        offset: field,
+                        difference,
+                        pseudo: Operand::Constant(pseudo),
+                        optional: udp,
+                    });
+                });
+            }
+        });
+        for (offset, _, Piece { bytes, value }) in places {
+            self.emit(Action::Store { offset, bytes, value });
+        }
+        if !safe && let Some(state) = &mut self.state {
+            state.variables.remove(&Key::Layout);
+            state.variables.remove(&Key::Intact);
+        }
+    }
+
+    /// Does something unless the checksum there is itself written, or there is none.
+    fn unless_over(&mut self, field: Operand, [at, end]: [Operand; 2], act: impl FnOnce(&mut Self)) {
+        // In the packet no checksum has an offset below that of the network header.
+        let mut without = Vec::new();
+        self.leave_if(Condition::Below, field, 14, &mut without);
+        let before = self.compare(Condition::LessOrEqual, end, field);
+        let behind = self.calculate(Operation::Add, field, 2);
+        let behind = self.compare(Condition::LessOrEqual, behind, at);
+        let apart = self.calculate(Operation::Or, before, behind);
+        self.leave_if(Condition::Equal, apart, 0, &mut without);
+        if self.state.is_some() {
+            act(self);
+        }
+        let here = self.state.take();
+        self.join(without.into_iter().chain(here));
+    }
+
+    /// What is to be added to the sum over a range, if that changes.
+    fn differing(
+        &mut self,
+        places: &[(Operand, Operand, Piece)],
+        [from, to]: [Operand; 2],
+        act: impl FnOnce(&mut Self, Operand),
+    ) {
+        let (mut same, keys) = (Vec::new(), [self.temporary(), self.temporary()]);
+        let (first, (last, _, piece)) = (places[0].0, places[places.len() - 1]);
+        let end = self.calculate(Operation::Add, last, i64::from(piece.bytes));
+        self.leave_if(Condition::LessOrEqual, to, first, &mut same);
+        self.leave_if(Condition::LessOrEqual, end, from, &mut same);
+        // Mostly all of it is in the range; otherwise, masks take what is not.
+        let starts_inside = self.compare(Condition::LessOrEqual, from, first);
+        let ends_inside = self.compare(Condition::LessOrEqual, end, to);
+        let inside = self.calculate(Operation::And, starts_inside, ends_inside);
+        let (whole, partly) = self.branch(Condition::NotEqual, inside, 0.into());
+        let mut ways = Vec::new();
+        for (state, masked) in [(whole, false), (partly, true)] {
+            self.state = state;
+            let mut sums = [Operand::Constant(0); 2];
+            for (offset, old, piece) in places {
+                let range = masked.then_some([from, to]);
+                let mask = range.map(|range| self.mask(*offset, piece.bytes, range));
+                for (sum, number) in sums.iter_mut().zip([*old, piece.value]) {
+                    let number = match mask {
+                        Some(mask) => self.calculate(Operation::And, number, mask),
+                        None => number,
+                    };
+                    let words = self.words(number, piece.bytes);
+                    *sum = self.calculate(Operation::Add, *sum, words);
+                }
+            }
+            for (key, sum) in keys.iter().zip(sums) {
+                self.set(key.clone(), Slot::integer(sum));
+            }
+            ways.extend(self.state.take());
+        }
+        self.join(ways);
+        let sums = keys.each_ref().map(|key| self.take(key).parts.first().copied());
+        if let [Some(old), Some(new)] = sums {
+            let [old, new] = [old, new].map(|sum| self.folded(sum));
+            self.leave_if(Condition::Equal, old, new, &mut same);
+            // At an odd offset each byte stands for the other half of a word.
+            let distance = self.calculate(Operation::Subtract, first, from);
+            let odd = self.calculate(Operation::And, distance, 1);
+            let [old, new] = [old, new].map(|sum| {
+                let swapped = self.swapped(sum);
+                self.select(Condition::NotEqual, odd, 0, [swapped, sum])
+            });
+            let less = self.calculate(Operation::Xor, old, 0xffff);
+            let difference = self.calculate(Operation::Add, less, new);
+            if self.state.is_some() {
+                act(self, difference);
+            }
+        }
+        let here = self.state.take();
+        self.join(same.into_iter().chain(here));
+    }
+
+    /// Ones where bytes of a piece are in a range.
+    fn mask(&mut self, at: Operand, bytes: u8, [from, to]: [Operand; 2]) -> Operand {
+        let ones = if bytes == 8 { -1 } else { (1 << (8 * bytes)) - 1 };
+        let end = self.calculate(Operation::Add, at, i64::from(bytes));
+        let mut mask = Operand::Constant(ones);
+        for (outer, inner, operation) in [(from, at, Operation::ShiftRight), (end, to, Operation::ShiftLeft)] {
+            let outside = self.calculate(Operation::Subtract, outer, inner);
+            let some = self.compare(Condition::Less, 0, outside);
+            let outside = self.calculate(Operation::Multiply, outside, some);
+            let outside = self.select(Condition::Less, Operand::Constant(8), outside, [8.into(), outside]);
+            // In two steps, as 64 bits at once are no shift.
+            let half = self.calculate(Operation::Multiply, outside, 4);
+            let shifted = self.calculate(operation, ones, half);
+            let shifted = self.calculate(operation, shifted, half);
+            mask = self.calculate(Operation::And, mask, shifted);
+        }
+        mask
+    }
+
+    /// The sum of the 16-bit words of a piece; an odd last byte is the high half of one.
+    fn words(&mut self, number: Operand, bytes: u8) -> Operand {
+        let mut sum = Operand::Constant(0);
+        let mut left = i64::from(bytes) * 8;
+        while left > 0 {
+            let word = if left >= 16 {
+                self.calculate(Operation::ShiftRight, number, left - 16)
+            } else {
+                self.calculate(Operation::ShiftLeft, number, 8)
+            };
+            let word = self.calculate(Operation::And, word, 0xffff);
+            sum = self.calculate(Operation::Add, sum, word);
+            left -= 16;
+        }
+        sum
+    }
+
+    fn folded(&mut self, mut sum: Operand) -> Operand {
+        for _ in 0..2 {
+            let high = self.calculate(Operation::ShiftRight, sum, 16);
+            let low = self.calculate(Operation::And, sum, 0xffff);
+            sum = self.calculate(Operation::Add, high, low);
+        }
+        sum
+    }
+
+    fn swapped(&mut self, sum: Operand) -> Operand {
+        let high = self.calculate(Operation::ShiftLeft, sum, 8);
+        let high = self.calculate(Operation::And, high, 0xff00);
+        let low = self.calculate(Operation::ShiftRight, sum, 8);
+        self.calculate(Operation::Or, high, low)
+    }
+}
