@@ -21,6 +21,8 @@ pub struct Results {
     pub drop: i32,
     /// Of an error of the script.
     pub error: i32,
+    /// Mark of a packet with NF_QUEUE, which passes, for a rule that gives it to a queue. None: its mark stays.
+    pub queue_mark: Option<u32>,
 }
 
 /// The eight bytes on the stack through which packets are read and written.
@@ -313,9 +315,9 @@ impl Emitter<'_> {
 
     /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
     fn verdict(&mut self, verdict: Operand) {
-        let [drop, pass] = [self.code.label(), self.code.label()];
+        let [drop, queue, pass] = [self.code.label(), self.code.label(), self.code.label()];
         self.hidden(R1, verdict);
-        for (number, label) in [(0, drop), (1, pass), (2, drop)] {
+        for (number, label) in [(0, drop), (1, pass), (2, drop), (3, queue), (4, pass)] {
             self.code.jump_if(R1, bpf::Condition::Equal, number, label);
         }
         self.code.set_wide(R0, 0xffff_ffff);
@@ -323,6 +325,11 @@ impl Emitter<'_> {
         self.code.exit_with(self.results.error);
         self.code.bind(drop);
         self.code.exit_with(self.results.drop);
+        self.code.bind(queue);
+        if let Some(mark) = self.results.queue_mark {
+            self.code.set(R1, mark.cast_signed());
+            self.code.store(Size::Word, R6, context::MARK, R1);
+        }
         self.code.bind(pass);
         self.code.exit_with(self.results.pass);
     }

@@ -3,7 +3,7 @@ use super::ir::Failure;
 use super::{CompileError, Compiled, Refusal, Results};
 use crate::vm::{NoHost, Script};
 
-pub(super) const RESULTS: Results = Results { pass: 101, drop: 102, error: 103 };
+pub(super) const RESULTS: Results = Results { pass: 101, drop: 102, error: 103, queue_mark: None };
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
