@@ -18,7 +18,7 @@ pub(super) enum Place {
 /// Registers that calls leave alone, but the one for the context.
 const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
 /// Values on the stack at most; what is left of its 512 bytes is the emitter's.
-const SLOTS: usize = 56;
+const SLOTS: usize = 52;
 
 /// Too many values are needed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,15 @@
 //! Random scripts and packets: the intermediate form, followed step by step, and the kernel have to agree.
 
+use std::os::fd::AsRawFd;
+
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use wire::checksum::TransportChecksum;
 
 use super::generate::{self, Random};
-use super::interpret::{Outcome, run};
+use super::interpret::{Maps, Outcome, run};
+use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, NoHost, Script, Verdict};
@@ -68,12 +71,12 @@ fn the_kernel_does_what_the_intermediate_form_says() {
                 return Ok(());
             }
         };
-        let emitted = compiled.assemble().unwrap();
+        let emitted = compiled.assemble(&[]).unwrap();
         let loaded = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &emitted.code)
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         for packet in packets {
             let mut expected = packet.clone();
-            let result = match run(compiled.intermediate(), &mut expected, 0, || 0) {
+            let result = match run(compiled.intermediate(), &mut Maps::default(), &mut expected, 0, || 0) {
                 Outcome::Verdict(0) => RESULTS.drop,
                 Outcome::Verdict(1) => RESULTS.pass,
                 Outcome::Verdict(_) | Outcome::Failed(..) => RESULTS.error,
@@ -84,6 +87,22 @@ fn the_kernel_does_what_the_intermediate_form_says() {
         Ok(())
     });
     outcome.unwrap();
+}
+
+/// A map as a program wants it.
+fn create(map: &Map) -> linux::bpf::Map {
+    let (kind, key, value, entries) = map.measures();
+    let kind = match kind {
+        MapKind::Hash => linux::bpf::MapKind::Hash,
+        MapKind::LruHash => linux::bpf::MapKind::LruHash,
+        MapKind::Array => linux::bpf::MapKind::Array,
+        MapKind::LongestPrefix => linux::bpf::MapKind::LongestPrefix,
+    };
+    let created = linux::bpf::Map::create(kind, key, value, entries).unwrap();
+    for (key, value) in map.initial() {
+        created.set(&key, &value).unwrap();
+    }
+    created
 }
 
 /// BPF_PROG_TEST_RUN refuses frames without a whole IP header.
@@ -122,14 +141,21 @@ fn both_tiers_do_the_same() {
             }
         };
         let loaded = in_kernel.then(|| {
-            let code = compiled.assemble().unwrap().code;
+            let maps: Vec<_> = compiled.maps().iter().map(create).collect();
+            let code = compiled.assemble(&maps.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()).unwrap().code;
             linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)
                 .unwrap_or_else(|error| panic!("{number}: {error}\n{text}"))
         });
+        let mut maps = Maps::default();
         let mut machine = Machine::new(NoHost, Limits::default());
         let rule = machine.load(Script::new("test.lua", &text)).unwrap();
         for _ in 0..256 {
             let frame = generate::packet(&mut random);
+            let in_kernel = can_be_tested(&frame);
+            if !in_kernel && !compiled.maps().is_empty() {
+                // What is in the tables would not be the same any more.
+                continue;
+            }
             let mut packet = Packet::of_frame(frame.clone(), TransportChecksum::Complete);
             let (verdict, error) = machine.run(rule, &mut packet);
             let expected = match (verdict, &error) {
@@ -140,13 +166,13 @@ fn both_tiers_do_the_same() {
             let expected = (expected, packet.bytes().to_vec());
             let told = || format!("{number}: {error:?}\n{}\n{text}", hex::encode(&frame));
             let mut changed = frame.clone();
-            let result = match run(compiled.intermediate(), &mut changed, 0, || 0) {
+            let result = match run(compiled.intermediate(), &mut maps, &mut changed, 0, || 0) {
                 Outcome::Verdict(0 | 2) => RESULTS.drop,
                 Outcome::Verdict(1 | 3 | 4 | 0xffff_ffff) => RESULTS.pass,
                 Outcome::Verdict(_) | Outcome::Failed(..) => RESULTS.error,
             };
             assert_eq!((result, changed), expected, "the intermediate form: {}", told());
-            if let Some(loaded) = loaded.as_ref().filter(|_| can_be_tested(&frame)) {
+            if let Some(loaded) = loaded.as_ref().filter(|_| in_kernel) {
                 let got = loaded.test_run(&frame).unwrap_or_else(|error| panic!("{error}: {}", told()));
                 assert_eq!(got, expected, "the kernel: {}", told());
             }

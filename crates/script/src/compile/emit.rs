@@ -4,6 +4,7 @@
 //! to R5 are for the instruction at hand.
 
 use std::collections::HashMap;
+use std::os::fd::RawFd;
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use bpf::{Assembler, Helper, Label, Register, Size, context};
@@ -31,8 +32,12 @@ const BUFFER: i16 = -8;
 const ZERO: i16 = -16;
 /// Odd and large: what is multiplied by it may be anything, as far as the verifier knows.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// The key of an entry, 48 bytes.
+pub(super) const KEY: i16 = -64;
+/// What was found, or is to be written, 24 bytes.
+pub(super) const FOUND: i16 = -88;
 /// The first of the values on the stack.
-const VALUES: i16 = -24;
+const VALUES: i16 = -96;
 /// In nanoseconds.
 const MILLISECOND: i32 = 1_000_000;
 
@@ -58,7 +63,7 @@ impl From<TooManyValues> for EmitError {
 }
 
 /// The eBPF program (`sched_cls`, for packets with a link header).
-pub(super) fn emit(program: &Program, results: Results) -> Result<Assembled, EmitError> {
+pub(super) fn emit(program: &Program, results: Results, maps: &[RawFd]) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter {
         program,
         places: places(program, VALUES)?,
@@ -67,6 +72,7 @@ pub(super) fn emit(program: &Program, results: Results) -> Result<Assembled, Emi
         blocks: Vec::new(),
         failures: HashMap::new(),
         results,
+        maps,
         lines: Vec::new(),
     };
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
@@ -91,14 +97,16 @@ pub(super) fn emit(program: &Program, results: Results) -> Result<Assembled, Emi
     Ok(Assembled { code: emitter.code, lines: emitter.lines })
 }
 
-struct Emitter<'a> {
+pub(super) struct Emitter<'a> {
     program: &'a Program,
     places: Vec<Option<Place>>,
     used: Vec<bool>,
-    code: Assembler,
+    pub(super) code: Assembler,
     blocks: Vec<Label>,
     failures: HashMap<(u32, u32), (Failure, Label)>,
     results: Results,
+    /// Descriptors of the program's maps.
+    pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
 }
 
@@ -129,6 +137,13 @@ impl Emitter<'_> {
             }
             Action::Load { offset, bytes } => self.load(*result, offset, bytes, *line),
             Action::Store { offset, bytes, value } => self.store(offset, bytes, value, *line),
+            Action::Lookup { .. }
+            | Action::Value { .. }
+            | Action::Update { .. }
+            | Action::Add { .. }
+            | Action::Delete { .. }
+            | Action::Find { .. }
+            | Action::Count { .. } => self.map_action(action, *result),
             Action::HeaderChecksum { offset, difference } => {
                 self.difference(difference);
                 self.move_to(R2, offset);
@@ -407,7 +422,7 @@ impl Emitter<'_> {
     }
 
     /// The register in which an operand is, or that it was loaded to.
-    fn read(&mut self, operand: Operand, spare: Register) -> Register {
+    pub(super) fn read(&mut self, operand: Operand, spare: Register) -> Register {
         if let Some(Place::Register(register)) = self.place(operand) {
             return register;
         }
@@ -425,7 +440,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn move_to(&mut self, to: Register, operand: Operand) {
+    pub(super) fn move_to(&mut self, to: Register, operand: Operand) {
         match operand {
             Operand::Constant(number) => match i32::try_from(number) {
                 Ok(number) => self.code.set(to, number),
@@ -475,7 +490,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn write(&mut self, value: Value, from: Register) {
+    pub(super) fn write(&mut self, value: Value, from: Register) {
         if let Some(place) = self.places[value.0 as usize] {
             self.store_place(place, from);
         }

@@ -149,6 +149,15 @@ pub(super) fn script(random: &mut Random) -> String {
     let mut text = String::from(
         "local HOME = { [4] = \"192.0.2.7\", [6] = \"2001:db8::7\" }
 local PORTS = { 53, 80, 443 }
+local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3, expires = 3600000 }
+local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
+local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
+local count = nf.counter(\"count\")
+local near = nf.prefixes { name = \"near\" }
+near:add(\"10.0.0.0/8\", 3)
+near:add(\"10.0.0.2\", 4)
+near:add(\"2001:db8::/32\", 5)
+near:add(\"fd00::/8\")
 local function ip_of(p)
   local eth = p:data(packet_eth)
   return eth and (eth:data(packet_ip) or eth:data(packet_ip6))
@@ -192,7 +201,10 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 7 } else { 4 }) {
+    match random.below(if depth < 2 { 8 } else { 4 }) {
+        7 => {
+            let _ = writeln!(text, "  {}", table(random, view, kind));
+        }
         0 => {
             let _ = writeln!(text, "  {} = {}", random.pick(&["a", "b"]), integer(random, view, kind, 2));
         }
@@ -216,6 +228,25 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     }
     if guarded {
         let _ = writeln!(text, "  end");
+    }
+}
+
+/// A use of the tables.
+fn table(random: &mut Random, view: &str, kind: &str) -> String {
+    let number = integer(random, view, kind, 1);
+    let address = match kind {
+        "ip6" => format!("{view}:{}():get()", random.pick(&["saddr", "daddr"])),
+        _ => "\"2001:db8::1\"".to_owned(),
+    };
+    match random.below(8) {
+        0 => format!("a = seen:get({number}, {address}) or 1"),
+        1 => format!("if not seen:set({number} & 1, {address}, b) then b = 0 end"),
+        2 => format!("b = seen:add(a & 1, {address}, {number}) or 7"),
+        3 => format!("if seen:delete(b, {address}) then a = 5 end"),
+        4 => format!("if seen:set({number} & 1, {address}, nil) then a = count:add() + count:get() end"),
+        5 if kind == "ip4" => format!("if open:get({view}:saddr():get()) == eth:smac():get() then return NF_DROP end open:set({view}:saddr():get(), eth:smac():get())"),
+        6 if kind.starts_with("ip") => format!("a = near:find({view}:saddr():get()) or 9"),
+        _ => "if flags:get(a == 1, eth:smac():get()) then b = b + 1 end flags:set(a == 1, eth:smac():get(), b > a)".to_owned(),
     }
 }
 

@@ -1,26 +1,98 @@
 //! Runs a program of the intermediate form: what eBPF has to do with it, step by step. For tests, which compare the two
 //! with each other and with the VM.
 
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use super::ir::{Action, BlockId, End, Failure, Operand, Program, Target, calculate, holds};
+use super::shared::{Form, Map};
 
 /// What a program ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// A verdict.
     Verdict(i64),
     /// An error, and where.
     Failed(Failure, u32),
 }
 
+/// What is in the maps of a program. Prefixes are those of the beginning.
+#[derive(Default)]
+pub(super) struct Maps {
+    entries: HashMap<(usize, Vec<i64>), Vec<i64>>,
+    found: [i64; 3],
+}
+
+impl Maps {
+    fn lookup(&mut self, map: usize, key: Vec<i64>) -> i64 {
+        let entry = self.entries.get(&(map, key));
+        self.found = [0; 3];
+        for (word, value) in self.found.iter_mut().zip(entry.into_iter().flatten()) {
+            *word = *value;
+        }
+        i64::from(entry.is_some())
+    }
+
+    fn find(&mut self, map: &Map, address: &[i64]) -> i64 {
+        let Form::Prefixes { entries, .. } = &map.shared.form else { return 0 };
+        let address: IpAddr = match *address {
+            [word] => Ipv4Addr::from(word as u32).into(),
+            [high, low] => Ipv6Addr::from(u128::from(high as u64) << 64 | u128::from(low as u64)).into(),
+            _ => return 0,
+        };
+        let holding = entries.iter().filter(|(prefix, _)| prefix.contains(&address));
+        let longest = holding.max_by_key(|(prefix, _)| prefix.prefix_len());
+        self.found = [0, longest.map_or(0, |(_, value)| *value), 0];
+        i64::from(longest.is_some())
+    }
+
+    fn update(&mut self, map: &Map, number: usize, key: Vec<i64>, value: Vec<i64>) -> i64 {
+        let (_, _, _, limit) = map.measures();
+        let count = self.entries.keys().filter(|(map, _)| *map == number).count();
+        let key = (number, key);
+        let fits = self.entries.contains_key(&key) || count < limit as usize;
+        if fits {
+            self.entries.insert(key, value);
+        }
+        i64::from(fits)
+    }
+}
+
 /// Runs a program on a packet. Time and randomness are what they are given.
-pub fn run(program: &Program, packet: &mut [u8], time: i64, mut random: impl FnMut() -> u32) -> Outcome {
+pub(super) fn run(
+    program: &Program,
+    maps: &mut Maps,
+    packet: &mut [u8],
+    time: i64,
+    mut random: impl FnMut() -> u32,
+) -> Outcome {
     let mut values = vec![0_i64; program.values()];
     let mut block = BlockId(0);
     loop {
         let code = &program.blocks[block.0];
         for instruction in &code.code {
             let of = |operand: Operand| read(&values, operand);
+            let all = |operands: &[Operand]| -> Vec<i64> { operands.iter().map(|operand| of(*operand)).collect() };
             let result = match instruction.action {
+                Action::Lookup { map, ref key, .. } => maps.lookup(map, all(key)),
+                Action::Value { word } => maps.found[usize::from(word)],
+                Action::Update { map, ref key, ref value } => {
+                    maps.update(&program.maps[map], map, all(key), all(value))
+                }
+                Action::Add { map, ref key, amount, now } => {
+                    if let Some(entry) = maps.entries.get_mut(&(map, all(key))) {
+                        entry[0] = of(now);
+                        entry[1] = entry[1].wrapping_add(of(amount));
+                    }
+                    maps.lookup(map, all(key))
+                }
+                Action::Delete { map, ref key } => i64::from(maps.entries.remove(&(map, all(key))).is_some()),
+                Action::Find { map, ref address } => maps.find(&program.maps[map], &all(address)),
+                Action::Count { map, amount } => {
+                    let entry = maps.entries.entry((map, Vec::new())).or_insert_with(|| vec![0]);
+                    entry[0] = entry[0].wrapping_add(of(amount));
+                    entry[0]
+                }
                 Action::Calculate(operation, left, right) => calculate(operation, of(left), of(right)),
                 Action::Compare(condition, left, right) => i64::from(holds(condition, of(left), of(right))),
                 Action::Length => packet.len() as i64,

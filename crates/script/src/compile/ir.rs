@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use super::shared::Map;
+
 /// The result of an instruction, or a parameter of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u32);
@@ -121,6 +123,62 @@ pub enum Action {
         /// Not zero: zero stands for no checksum, and stays (UDP).
         optional: Operand,
     },
+    /// 1 if an entry is there, 0 if not; what it holds is then read with [`Action::Value`].
+    Lookup {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+        /// Numbers in a value, without the time.
+        words: u8,
+    },
+    /// A number of what the last instruction before it found that looks something up; zero if that was nothing. The
+    /// first one is when it was written.
+    Value {
+        /// Which.
+        word: u8,
+    },
+    /// Writes an entry: 1, or 0 if the map is full.
+    Update {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+        /// The time, and the value.
+        value: Vec<Operand>,
+    },
+    /// Adds to the first number of an entry that is there; what that is then is found as by [`Action::Lookup`].
+    Add {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+        /// How much.
+        amount: Operand,
+        /// The time.
+        now: Operand,
+    },
+    /// Removes an entry.
+    Delete {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+    },
+    /// As [`Action::Lookup`], of the longest prefix that holds an address.
+    Find {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// One number for IPv4, two for IPv6.
+        address: Vec<Operand>,
+    },
+    /// Adds to a counter: what it is then.
+    Count {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// How much.
+        amount: Operand,
+    },
     /// 32 random bits.
     Random,
     /// Milliseconds since some time.
@@ -201,6 +259,8 @@ pub struct Block {
 pub struct Program {
     /// Its blocks.
     pub blocks: Vec<Block>,
+    /// The maps that it uses.
+    pub maps: Vec<Map>,
     values: u32,
 }
 
@@ -239,20 +299,23 @@ impl Program {
 
 impl Action {
     /// What it works on.
-    pub fn operands(&self) -> impl Iterator<Item = Operand> {
-        let operands = match *self {
-            Action::Calculate(_, left, right) | Action::Compare(_, left, right) => {
-                [Some(left), Some(right), None, None]
-            }
-            Action::Length | Action::Random | Action::Time => [None; 4],
-            Action::Load { offset, .. } => [Some(offset), None, None, None],
-            Action::Store { offset, value, .. } => [Some(offset), Some(value), None, None],
-            Action::HeaderChecksum { offset, difference } => [Some(offset), Some(difference), None, None],
+    pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
+        let operands = match self {
+            Action::Calculate(_, left, right) | Action::Compare(_, left, right) => vec![*left, *right],
+            Action::Length | Action::Random | Action::Time | Action::Value { .. } => Vec::new(),
+            Action::Load { offset, .. } => vec![*offset],
+            Action::Store { offset, value, .. } => vec![*offset, *value],
+            Action::HeaderChecksum { offset, difference } => vec![*offset, *difference],
             Action::TransportChecksum { offset, difference, pseudo, optional } => {
-                [Some(offset), Some(difference), Some(pseudo), Some(optional)]
+                vec![*offset, *difference, *pseudo, *optional]
             }
+            Action::Lookup { key, .. } | Action::Delete { key, .. } => key.clone(),
+            Action::Update { key, value, .. } => [&key[..], value].concat(),
+            Action::Add { key, amount, now, .. } => [&key[..], &[*amount, *now]].concat(),
+            Action::Find { address, .. } => address.clone(),
+            Action::Count { amount, .. } => vec![*amount],
         };
-        operands.into_iter().flatten()
+        operands.into_iter()
     }
 
     /// Whether it only has a result, and may be left out if nobody reads that.
@@ -388,6 +451,30 @@ impl fmt::Display for Action {
                     "transport checksum at {offset}: {difference}, pseudo-header {pseudo}, optional {optional}"
                 )
             }
+            Action::Lookup { map, key, .. } => {
+                write!(f, "look up in map {map}: ")?;
+                list(f, key)
+            }
+            Action::Value { word } => write!(f, "number {word} of what was found"),
+            Action::Update { map, key, value } => {
+                write!(f, "update map {map}: ")?;
+                list(f, key)?;
+                f.write_str(" = ")?;
+                list(f, value)
+            }
+            Action::Add { map, key, amount, .. } => {
+                write!(f, "add {amount} in map {map}: ")?;
+                list(f, key)
+            }
+            Action::Delete { map, key } => {
+                write!(f, "delete from map {map}: ")?;
+                list(f, key)
+            }
+            Action::Find { map, address } => {
+                write!(f, "find in map {map}: ")?;
+                list(f, address)
+            }
+            Action::Count { map, amount } => write!(f, "count {amount} in map {map}"),
             Action::Random => f.write_str("random"),
             Action::Time => f.write_str("time"),
         }

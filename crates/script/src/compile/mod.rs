@@ -8,6 +8,7 @@ mod allocate;
 #[cfg(test)]
 mod differential;
 mod emit;
+mod emit_map;
 #[cfg(test)]
 mod generate;
 #[cfg(test)]
@@ -19,6 +20,8 @@ pub mod shared;
 mod slot;
 #[cfg(test)]
 mod tests;
+
+use std::os::fd::RawFd;
 
 use crate::host::Host;
 use crate::syntax;
@@ -83,17 +86,24 @@ pub fn compile(
     let program = lower::lower(&chunk, function, &top).map_err(CompileError::Refused)?;
     let line = chunk.functions[function.0].lines.0;
     let compiled = Compiled { program, results, line };
-    compiled.assemble()?;
+    // Whether it fits is known without its maps.
+    compiled.assemble(&vec![0; compiled.maps().len()])?;
     Ok(compiled)
 }
 
 impl Compiled {
-    /// The program, as it is loaded.
+    /// The maps that it needs.
+    #[must_use]
+    pub fn maps(&self) -> &[shared::Map] {
+        &self.program.maps
+    }
+
+    /// The program, as it is loaded, with the descriptors of its maps.
     ///
     /// # Errors
     /// If it is larger than eBPF can say.
-    pub fn assemble(&self) -> Result<Assembled, CompileError> {
-        emit::emit(&self.program, self.results).map_err(|error| {
+    pub fn assemble(&self, maps: &[RawFd]) -> Result<Assembled, CompileError> {
+        emit::emit(&self.program, self.results, maps).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
     }

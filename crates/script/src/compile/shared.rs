@@ -1,7 +1,14 @@
-//! What outlives a packet: tables of the library, as plain data.
+//! What outlives a packet: tables of the library as plain data, and the maps of the kernel that stand for them.
+//!
+//! All numbers in a map are in the order of the machine but in prefixes. A key has 8 bytes for each of its parts, 16 for an
+//! IPv6 address; a value has the milliseconds when it was written before it (`CLOCK_MONOTONIC`; 0 if it does not expire).
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
 
 use crate::kind::Kind;
-use crate::tables::Shape;
+use crate::tables::{Shape, WhenFull};
 
 /// A table, counter or set of prefixes of a script.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +38,68 @@ pub enum Form {
         /// Prefixes at most.
         limit: usize,
         /// Those that the top level has put there, with their integers.
-        entries: Vec<(ipnet::IpNet, i64)>,
+        entries: Vec<(IpNet, i64)>,
     },
+}
+
+/// A map that a program needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Map {
+    /// What it stands for.
+    pub shared: Arc<Shared>,
+    /// Whether it has the IPv6 prefixes of a set; the IPv4 ones are in a map of their own.
+    pub is_ipv6: bool,
+}
+
+/// Kinds of maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the kernel's names")]
+pub enum MapKind {
+    Hash,
+    LruHash,
+    Array,
+    LongestPrefix,
+}
+
+impl Map {
+    /// The kind of map, the sizes of a key and a value in bytes, and how many entries it has at most.
+    #[must_use]
+    pub fn measures(&self) -> (MapKind, usize, usize, u32) {
+        let entries = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+        match &self.shared.form {
+            Form::Table { key, value, shape } => {
+                let kind = match shape.when_full {
+                    WhenFull::Refuse => MapKind::Hash,
+                    WhenFull::Oldest => MapKind::LruHash,
+                };
+                let key: usize = key.iter().map(|kind| words(*kind)).sum();
+                (kind, key * 8, 8 + words(*value) * 8, entries(shape.limit))
+            }
+            Form::Counter => (MapKind::Array, 4, 8, 1),
+            Form::Prefixes { limit, .. } => {
+                (MapKind::LongestPrefix, if self.is_ipv6 { 20 } else { 8 }, 8, entries(*limit))
+            }
+        }
+    }
+
+    /// Keys and values that are in it from the beginning.
+    #[must_use]
+    pub fn initial(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let Form::Prefixes { entries, .. } = &self.shared.form else { return Vec::new() };
+        let own = entries.iter().filter(|(prefix, _)| matches!(prefix, IpNet::V6(_)) == self.is_ipv6);
+        own.map(|(prefix, value)| {
+            let address = match prefix.trunc() {
+                IpNet::V4(prefix) => prefix.network().octets().to_vec(),
+                IpNet::V6(prefix) => prefix.network().octets().to_vec(),
+            };
+            let key = [&u32::from(prefix.prefix_len()).to_ne_bytes()[..], &address].concat();
+            (key, value.to_ne_bytes().to_vec())
+        })
+        .collect()
+    }
+}
+
+/// Numbers of 64 bits that a value of this kind takes.
+pub(super) fn words(kind: Option<Kind>) -> usize {
+    if kind == Some(Kind::Ipv6) { 2 } else { 1 }
 }

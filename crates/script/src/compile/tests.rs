@@ -1,4 +1,4 @@
-use super::interpret::{Outcome, run};
+use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::{CompileError, Compiled, Refusal, Results};
 use crate::vm::{NoHost, Script};
@@ -15,7 +15,7 @@ pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
 
 fn outcome(text: &str, packet: &mut [u8]) -> Outcome {
     let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
-    run(program.intermediate(), packet, 0, || 7)
+    run(program.intermediate(), &mut Maps::default(), packet, 0, || 7)
 }
 
 fn verdict(body: &str) -> i64 {

@@ -100,6 +100,7 @@ impl Lower<'_> {
             }
             Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
+            Shape::Known(Known::Shared(shared)) => self.shared_method(shared, name, arguments),
             shape => {
                 let shape = shape.name();
                 self.refuse(format!("{shape} has no method '{name}' in the kernel"))

@@ -11,6 +11,7 @@ mod flow;
 mod layout;
 mod repeat;
 mod statement;
+mod table;
 mod union;
 mod view;
 mod write;

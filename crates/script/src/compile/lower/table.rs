@@ -1,0 +1,230 @@
+//! Tables, counters and sets of prefixes: maps of the kernel.
+
+use std::sync::Arc;
+
+use super::Lower;
+use super::field::{address, numbers};
+use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
+use crate::compile::shared::{Form, Map, Shared, words};
+use crate::compile::slot::{Shape, Slot};
+use crate::kind::Kind;
+use crate::tables;
+
+/// Numbers in a key at most.
+const LONGEST_KEY: usize = 6;
+
+impl Lower<'_> {
+    /// A method of one of them.
+    pub(super) fn shared_method(&mut self, shared: &Arc<Shared>, name: &str, arguments: &[Slot]) -> Slot {
+        // An argument that may be one thing or another is looked at for each.
+        if let Some(place) = arguments.iter().position(|slot| matches!(slot.present().shape, Shape::OneOf(_))) {
+            if name == "set" && place + 1 == arguments.len() {
+                return self.refuse("the value is one thing here and another there");
+            }
+            let value = self.unwrap(arguments[place].clone());
+            return self.each(&value, |lower, variant| {
+                let mut arguments = arguments.to_vec();
+                arguments[place] = variant.clone();
+                lower.shared_method(shared, name, &arguments)
+            });
+        }
+        match (&shared.form, name, arguments) {
+            (Form::Table { key, value, shape }, "get" | "set" | "add" | "delete", _) => {
+                let table = Table { map: self.map(shared, false), key, value: *value, shape };
+                if key.contains(&None) || value.is_none() {
+                    return self.refuse("keys and values that are strings");
+                }
+                if key.iter().map(|kind| words(*kind)).sum::<usize>() > LONGEST_KEY {
+                    return self.refuse(format!("a key of more than {} bytes", LONGEST_KEY * 8));
+                }
+                self.table_method(&table, name, arguments)
+            }
+            (Form::Counter, "add" | "get", [] | [_]) => {
+                let amount = match (name, arguments) {
+                    ("add", [amount]) => self.integer(amount.clone(), "what is added"),
+                    ("add", _) => 1.into(),
+                    _ => 0.into(),
+                };
+                let map = self.map(shared, false);
+                Slot::integer(self.emit(Action::Count { map, amount }))
+            }
+            (Form::Prefixes { .. }, "find", [looked_for]) => self.find(shared, looked_for),
+            _ => self.refuse(format!("'{name}' of '{}' is not there in the kernel", shared.name)),
+        }
+    }
+
+    fn table_method(&mut self, table: &Table<'_>, name: &str, arguments: &[Slot]) -> Slot {
+        let parts = table.key.len() + usize::from(matches!(name, "set" | "add"));
+        if arguments.len() != parts {
+            self.fail(Failure::WrongValue);
+            return Slot::unclear();
+        }
+        let (key, rest) = arguments.split_at(table.key.len());
+        let Some(key) = self.encoded(table.key, key) else { return Slot::unclear() };
+        match (name, rest) {
+            ("get", _) => {
+                let there = self.alive(table, &key);
+                let mut parts = vec![there];
+                parts.extend((0..words(table.value)).map(|word| self.emit(Action::Value { word: 1 + word as u8 })));
+                let shape = match table.value {
+                    Some(Kind::Int) | None => Shape::Integer,
+                    Some(Kind::Bool) => Shape::Boolean,
+                    Some(kind) => Shape::Address(kind),
+                };
+                Slot::new(Shape::Optional(Box::new(shape)), parts)
+            }
+            ("delete", _) => {
+                let there = self.alive(table, &key);
+                self.emit(Action::Delete { map: table.map, key });
+                Slot::boolean(there)
+            }
+            ("set", [value]) => self.set_entry(table, key, value),
+            ("add", [amount]) => self.add(table, key, amount),
+            _ => Slot::unclear(),
+        }
+    }
+
+    fn set_entry(&mut self, table: &Table<'_>, key: Vec<Operand>, value: &Slot) -> Slot {
+        let result = self.temporary();
+        let (nil, there) = match value.shape {
+            Shape::Nil => (self.state.take(), None),
+            Shape::Optional(_) => self.branch(Condition::Equal, value.parts[0], 0.into()),
+            _ => (None, self.state.take()),
+        };
+        self.state = nil;
+        self.emit(Action::Delete { map: table.map, key: key.clone() });
+        self.set(result.clone(), Slot::boolean(1));
+        let mut states: Vec<_> = self.state.take().into_iter().collect();
+        self.state = there;
+        if self.state.is_some()
+            && let Some(value) = self.encoded(&[table.value], &[value.present()])
+        {
+            let stored = self.update(table, key, value);
+            self.set(result.clone(), Slot::boolean(stored));
+            states.extend(self.state.take());
+        }
+        self.join(states);
+        self.take(&result)
+    }
+
+    fn add(&mut self, table: &Table<'_>, key: Vec<Operand>, amount: &Slot) -> Slot {
+        if table.value != Some(Kind::Int) {
+            self.fail(Failure::WrongValue);
+            return Slot::unclear();
+        }
+        let amount = self.integer(amount.clone(), "what is added");
+        let result = self.temporary();
+        let there = self.alive(table, &key);
+        let (there, absent) = self.branch(Condition::NotEqual, there, 0.into());
+        self.state = there;
+        let now = self.now(table);
+        self.emit(Action::Add { map: table.map, key: key.clone(), amount, now });
+        let sum = self.emit(Action::Value { word: 1 });
+        let shape = Shape::Optional(Box::new(Shape::Integer));
+        self.set(result.clone(), Slot::new(shape.clone(), [1.into(), sum]));
+        let states = self.state.take();
+        self.state = absent;
+        let stored = self.update(table, key, vec![amount]);
+        self.set(result.clone(), Slot::new(shape, [stored, amount]));
+        let others = self.state.take();
+        self.join(states.into_iter().chain(others));
+        self.take(&result)
+    }
+
+    /// The value of the longest prefix that holds an address.
+    fn find(&mut self, shared: &Arc<Shared>, looked_for: &Slot) -> Slot {
+        let looked_for = self.unwrap(looked_for.clone());
+        let (kind, key) = match &looked_for.shape {
+            Shape::Address(kind @ (Kind::Ipv4 | Kind::Ipv6)) => (*kind, looked_for.parts.clone()),
+            Shape::Text(text) => match [Kind::Ipv4, Kind::Ipv6].map(|kind| (kind, address(kind, text))) {
+                [(kind, Some(octets)), _] | [_, (kind, Some(octets))] => (kind, numbers(&octets)),
+                _ => {
+                    self.fail(Failure::WrongValue);
+                    return Slot::unclear();
+                }
+            },
+            Shape::Unclear => {
+                self.refuse_use("the address");
+                return Slot::unclear();
+            }
+            _ => {
+                self.fail(Failure::WrongValue);
+                return Slot::unclear();
+            }
+        };
+        let map = self.map(shared, kind == Kind::Ipv6);
+        let there = self.emit(Action::Find { map, address: key });
+        let value = self.emit(Action::Value { word: 1 });
+        Slot::new(Shape::Optional(Box::new(Shape::Integer)), [there, value])
+    }
+
+    /// 1 if there is an entry that has not expired; its value can be read then.
+    fn alive(&mut self, table: &Table<'_>, key: &[Operand]) -> Operand {
+        let there = self.emit(Action::Lookup { map: table.map, key: key.to_vec(), words: words(table.value) as u8 });
+        let Some(expires) = table.shape.expires_ms else { return there };
+        let written = self.emit(Action::Value { word: 0 });
+        let now = self.emit(Action::Time);
+        let age = self.calculate(Operation::Subtract, now, written);
+        let young = self.compare(Condition::Less, age, i64::try_from(expires).unwrap_or(i64::MAX));
+        self.calculate(Operation::And, there, young)
+    }
+
+    fn update(&mut self, table: &Table<'_>, key: Vec<Operand>, value: Vec<Operand>) -> Operand {
+        let now = self.now(table);
+        let value = [now].into_iter().chain(value).collect();
+        self.emit(Action::Update { map: table.map, key, value })
+    }
+
+    fn now(&mut self, table: &Table<'_>) -> Operand {
+        match table.shape.expires_ms {
+            Some(_) => self.emit(Action::Time),
+            None => 0.into(),
+        }
+    }
+
+    /// Values as numbers, by their kinds.
+    fn encoded(&mut self, kinds: &[Option<Kind>], values: &[Slot]) -> Option<Vec<Operand>> {
+        let mut words = Vec::new();
+        for (kind, value) in kinds.iter().zip(values) {
+            let value = self.unwrap(value.clone());
+            match (kind, &value.shape) {
+                (_, Shape::Unclear) => {
+                    self.refuse_use("a part of the key, or the value,");
+                    return None;
+                }
+                (Some(Kind::Int), Shape::Integer) | (Some(Kind::Bool), Shape::Boolean) => words.push(value.parts[0]),
+                (Some(Kind::Int), Shape::Text(_)) => {
+                    self.refuse("a string stands for an integer");
+                    return None;
+                }
+                (Some(kind), Shape::Address(given)) if given == kind => words.extend(&value.parts),
+                (Some(kind), Shape::Text(text)) if let Some(octets) = address(*kind, text) => {
+                    words.extend(numbers(&octets));
+                }
+                _ => {
+                    self.fail(Failure::WrongValue);
+                    return None;
+                }
+            }
+        }
+        Some(words)
+    }
+
+    /// The number of a map in the program.
+    fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
+        let map = Map { shared: shared.clone(), is_ipv6 };
+        let known = self.program.maps.iter().position(|known| *known == map);
+        known.unwrap_or_else(|| {
+            self.program.maps.push(map);
+            self.program.maps.len() - 1
+        })
+    }
+}
+
+/// A table and its map.
+struct Table<'a> {
+    map: usize,
+    key: &'a [Option<Kind>],
+    value: Option<Kind>,
+    shape: &'a tables::Shape,
+}
