@@ -151,3 +151,33 @@ fn parts_of_the_packet_are_read_and_written() {
     let outside = "function process_packet(p)\nreturn p:get()[-1]\nend";
     assert_eq!(outcome(outside, &mut [0; 5]), Outcome::Failed(Failure::OutsidePacket, 2));
 }
+
+/// Refusals of a function of an example; none if it is compiled.
+fn example(file: &str, function: &str) -> Vec<Refusal> {
+    let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
+    let mut script = Script::new(file, &std::fs::read_to_string(path).unwrap());
+    script.function = function.to_owned();
+    match super::compile(&script, NoHost, RESULTS) {
+        Ok(compiled) => {
+            println!("{file} {function}: {} instructions", compiled.assemble(&[0; 8]).unwrap().code.len());
+            Vec::new()
+        }
+        Err(CompileError::Refused(refusals)) => refusals,
+        Err(CompileError::Script(error)) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn examples_are_compiled() {
+    for (file, function) in [
+        ("seed/listing_4_1.lua", "process_packet_snat"),
+        ("seed/listing_4_1.lua", "process_packet_dnat"),
+        ("nat.lua", "snat"),
+        ("nat.lua", "dnat"),
+        ("portknock.lua", "process_packet"),
+    ] {
+        assert_eq!(example(file, function), [], "{file} {function}");
+    }
+    let lines: Vec<_> = example("dns_blocklist.lua", "process_packet").iter().map(|one| one.line).collect();
+    assert!(!lines.is_empty());
+}
