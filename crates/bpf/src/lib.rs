@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `assembler` | [`Assembler`]: a program, from its first instruction to its last |
 //! | `helper` | [`Helper`]: functions of the kernel |
+//! | `listing` | [`listing`]: instructions as text |
 //! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
 
 #![forbid(unsafe_code)]
@@ -12,11 +13,13 @@
 mod assembler;
 pub mod context;
 mod helper;
+mod listing;
 
 pub use assembler::{
     Assembler, Condition, JumpTooLong, Label, Operand, Operation, PacketField, Register, Size,
 };
 pub use helper::Helper;
+pub use listing::listing;
 
 /// Results of programs at an interface (`sched_cls`).
 pub mod verdict {

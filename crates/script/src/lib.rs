@@ -10,7 +10,7 @@
 //!
 //! # Two tiers, one meaning
 //!
-//! Scripts are to be compiled to eBPF where they can be, and run here where not. So what is defined here is what a
+//! Scripts are compiled to eBPF where they can be, and run in Lua where not. So what is defined here is what a
 //! compiler can do too: fields at offsets that a header's own integers move, policies that are tables, values of few
 //! kinds, keys and values of fixed sizes, 64-bit integers.
 //!
@@ -34,14 +34,14 @@
 //! | [`host`] | the world outside, as a trait |
 //! | [`vm`] | Lua states, rules, deferred work |
 //! | `syntax` | a script as a tree, its names resolved |
-//! | `compile` | the kernel tier: from the tree to eBPF |
+//! | [`compile`] | the kernel tier: from the tree to eBPF |
 //! | [`testing`] | tests that scripts carry |
 //! | [`pcap`] | captures, for these tests |
 
 #![forbid(unsafe_code)]
 
 pub mod checksum;
-mod compile;
+pub mod compile;
 pub mod host;
 pub mod kind;
 pub mod packet;

@@ -1,5 +1,8 @@
 //! `sidestep script`: packet scripts, checked and tested before they are let near packets.
 
+mod explain;
+mod kernel;
+
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,6 +39,21 @@ pub(crate) enum ScriptCommand {
         /// The script
         file: PathBuf,
     },
+    /// Say for each line of a script whether it can run in the kernel, and what is made of it
+    ///
+    /// What is compiled runs in the kernel; if one line of a function cannot be, all of it runs in the user tier, with the
+    /// same result. With CAP_BPF and CAP_NET_ADMIN the program is loaded, which has the kernel verify it, and not attached.
+    #[command(
+        after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n\n\
+                            Exit status: 0 if it can run in the kernel, 1 if not."
+    )]
+    Explain {
+        /// The script
+        file: PathBuf,
+        /// The function that gets the packets
+        #[arg(long, value_name = "NAME")]
+        function: Option<String>,
+    },
 }
 
 impl ScriptCommand {
@@ -52,6 +70,13 @@ impl ScriptCommand {
                 writeln!(out, "\n{passed} passed, {failed} failed")?;
                 Ok(failed == 0)
             }
+            Self::Explain { file, function } => match read(file) {
+                Ok((source, folder)) => explain::explain(file, function.as_deref(), &source, folder, out),
+                Err(why) => {
+                    writeln!(out, "{}: {why}", file.display())?;
+                    Ok(false)
+                }
+            },
             Self::Check { file } => match read(file) {
                 Ok((source, folder)) => match testing::inspect(&file.display().to_string(), &source, &folder)
                 {

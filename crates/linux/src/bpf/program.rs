@@ -46,55 +46,40 @@ impl Program {
     ///
     /// An error has the verifier's reason, if it was the verifier's.
     pub fn load(kind: ProgramKind, code: &Assembler) -> Result<Self> {
-        #[repr(C)]
-        struct Attributes {
-            kind: u32,
-            count: u32,
-            instructions: u64,
-            license: u64,
-            log_level: u32,
-            log_size: u32,
-            log: u64,
-            kernel_version: u32,
-            flags: u32,
-            name: [u8; 16],
-            device: u32,
-            attach_type: u32,
-        }
-        let code = code.instructions().map_err(|error| Error::other("assemble a BPF program", error.to_string()))?;
-        let (kind, attach_type) = kind.numbers();
-        let mut attributes = Attributes {
-            kind,
-            count: code.len() as u32,
-            instructions: code.as_ptr() as u64,
-            license: c"Apache-2.0 OR MIT".as_ptr() as u64,
-            log_level: 0,
-            log_size: 0,
-            log: 0,
-            kernel_version: 0,
-            flags: 0,
-            name: *b"sidestep\0\0\0\0\0\0\0\0",
-            device: 0,
-            attach_type,
-        };
-        // SAFETY: the kernel reads `count` instructions, and a string that ends with a zero; both live across the call.
-        if let Ok(fd) = unsafe { bpf(PROG_LOAD, &attributes) } {
+        let code = assembled(code)?;
+        if let Ok(fd) = load(kind, &code, 0, &mut []) {
             return Ok(Self { fd });
         }
         // Again, for the verifier's reasons.
         let mut log = vec![0u8; LOG_SIZE];
-        (attributes.log_level, attributes.log_size, attributes.log) =
-            (1, LOG_SIZE as u32, log.as_mut_ptr() as u64);
-        // SAFETY: as above; and the kernel writes at most `log_size` bytes to `log`, which are there.
-        let loaded = unsafe { bpf(PROG_LOAD, &attributes) };
+        let loaded = load(kind, &code, REASONS, &mut log);
         loaded.map(|fd| Self { fd }).map_err(|error| {
-            let log = String::from_utf8_lossy(&log);
-            let lines = log.trim_end_matches('\0').lines();
+            let log = text(&log);
             // The last line but statistics is the one that says why.
-            let reason = lines.rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
+            let reason = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
             Error::new(format!("bpf PROG_LOAD{reason} (needs CAP_BPF and CAP_NET_ADMIN)"), error)
         })
+    }
+
+    /// Loads a program, with what the verifier says about the work that it was: `processed 804 insns …`.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_with_statistics(kind: ProgramKind, code: &Assembler) -> Result<(Self, String)> {
+        let mut log = vec![0u8; LOG_SIZE];
+        match load(kind, &assembled(code)?, STATISTICS, &mut log) {
+            Ok(fd) => Ok((Self { fd }, text(&log))),
+            Err(_) => Self::load(kind, code).map(|program| (program, String::new())),
+        }
+    }
+
+    /// What the verifier says of a program that it refuses, all of it; none if it does not refuse it, or does not say.
+    #[must_use]
+    pub fn refusal(kind: ProgramKind, code: &Assembler) -> Option<String> {
+        let mut log = vec![0u8; LOG_SIZE];
+        let loaded = load(kind, &code.instructions().ok()?, REASONS, &mut log);
+        loaded.is_err().then(|| text(&log)).filter(|log| !log.is_empty())
     }
 
     /// Runs a `sched_cls` program on a frame, which begins with an Ethernet header and whose first interface is the
@@ -143,4 +128,54 @@ impl AsRawFd for Program {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
+}
+
+/// Of a load: what the verifier writes to its log.
+const REASONS: u32 = 1;
+const STATISTICS: u32 = 4;
+
+fn assembled(code: &Assembler) -> Result<Vec<[u8; 8]>> {
+    code.instructions().map_err(|error| Error::other("assemble a BPF program", error.to_string()))
+}
+
+/// What is written in a log, up to the zeros behind it.
+fn text(log: &[u8]) -> String {
+    String::from_utf8_lossy(log).trim_end_matches('\0').to_owned()
+}
+
+/// PROG_LOAD, with a log that may be empty.
+fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> std::io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        kind: u32,
+        count: u32,
+        instructions: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log: u64,
+        kernel_version: u32,
+        flags: u32,
+        name: [u8; 16],
+        device: u32,
+        attach_type: u32,
+    }
+    let (kind, attach_type) = kind.numbers();
+    let attributes = Attributes {
+        kind,
+        count: code.len() as u32,
+        instructions: code.as_ptr() as u64,
+        license: c"Apache-2.0 OR MIT".as_ptr() as u64,
+        log_level,
+        log_size: log.len() as u32,
+        log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+        kernel_version: 0,
+        flags: 0,
+        name: *b"sidestep\0\0\0\0\0\0\0\0",
+        device: 0,
+        attach_type,
+    };
+    // SAFETY: the kernel reads `count` instructions, and a string that ends with a zero; both live across the call. It
+    // writes at most `log_size` bytes to `log`, which are there.
+    unsafe { bpf(PROG_LOAD, &attributes) }
 }

@@ -91,6 +91,15 @@ pub fn compile(
     Ok(compiled)
 }
 
+impl Assembled {
+    /// The line of the script that an instruction comes from.
+    #[must_use]
+    pub fn line(&self, instruction: usize) -> Option<u32> {
+        let behind = self.lines.partition_point(|(from, _)| *from <= instruction);
+        behind.checked_sub(1).map(|place| self.lines[place].1)
+    }
+}
+
 impl Compiled {
     /// The maps that it needs.
     #[must_use]

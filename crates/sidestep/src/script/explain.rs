@@ -1,0 +1,131 @@
+//! `sidestep script explain`: where a script can run, line by line, and what is made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write};
+use std::path::Path;
+use std::rc::Rc;
+
+use script::compile::{CompileError, Compiled, Refusal, Results, compile};
+use script::host::{Host, Module};
+use script::packet::Packet;
+use script::testing::Files;
+use script::vm::Script;
+
+use super::kernel;
+
+/// Explains a function of a script; whether it can run in the kernel.
+pub(super) fn explain(
+    file: &Path,
+    function: Option<&str>,
+    source: &str,
+    folder: Rc<dyn Files>,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let path = file.display().to_string();
+    let mut script = Script::new(&path, source);
+    if let Some(function) = function {
+        function.clone_into(&mut script.function);
+    }
+    let results = Results {
+        pass: bpf::verdict::NEXT,
+        drop: bpf::verdict::DROP,
+        error: bpf::verdict::DROP,
+        queue_mark: None,
+    };
+    match compile(&script, OnlyModules(folder), results) {
+        Ok(compiled) => {
+            writeln!(out, "{path}: {} runs in the kernel\n", script.function)?;
+            accepted(out, &path, source, &compiled)
+        }
+        Err(CompileError::Refused(refusals)) => {
+            writeln!(out, "{path}: {} runs in the user tier\n", script.function)?;
+            lines(out, source, &BTreeSet::new(), &refusals)?;
+            Ok(false)
+        }
+        Err(CompileError::Script(error)) => {
+            writeln!(out, "{error}")?;
+            Ok(false)
+        }
+    }
+}
+
+fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) -> io::Result<bool> {
+    let loaded = kernel::load(compiled, path);
+    let assembled = match &loaded {
+        Ok(loaded) => &loaded.assembled,
+        // Without its maps: what it looks like can be said all the same.
+        Err(_) => &compiled.assemble(&vec![0; compiled.maps().len()]).map_err(io::Error::other)?,
+    };
+    let compiled_lines = assembled.lines.iter().map(|(_, line)| *line).collect();
+    lines(out, source, &compiled_lines, &[])?;
+    for (number, map) in compiled.maps().iter().enumerate() {
+        let (kind, key, value, entries) = map.measures();
+        let name = &map.shared.name;
+        writeln!(out, "map {number}: {name:?}, {kind:?}, keys of {key} bytes, values of {value}, {entries} at most")?;
+    }
+    writeln!(out, "\nIntermediate form: the line, and what is done\n\n{}", compiled.intermediate())?;
+    let code = assembled.code.instructions().map_err(io::Error::other)?;
+    let text: Vec<&str> = source.lines().collect();
+    let starts: BTreeMap<usize, u32> = assembled.lines.iter().copied().collect();
+    writeln!(out, "eBPF: {} instructions\n", code.len())?;
+    for (at, instruction) in bpf::listing(&code).iter().enumerate() {
+        if let Some(line) = starts.get(&at) {
+            let said = text.get(*line as usize - 1).map_or("", |line| line.trim());
+            writeln!(out, "; line {line}: {said}")?;
+        }
+        if !instruction.is_empty() {
+            writeln!(out, "{at:6}  {instruction}")?;
+        }
+    }
+    match loaded {
+        Ok(loaded) => {
+            for line in loaded.statistics.lines() {
+                writeln!(out, "verifier: {line}")?;
+            }
+            Ok(true)
+        }
+        Err(why) => {
+            writeln!(out, "It was not loaded: {why}")?;
+            Ok(false)
+        }
+    }
+}
+
+/// The script, each line with where it runs: `kernel`; `user`, with why; or nothing, where nothing is left to be done for
+/// a packet.
+fn lines(out: &mut dyn Write, source: &str, compiled: &BTreeSet<u32>, refusals: &[Refusal]) -> io::Result<()> {
+    for (number, text) in (1..).zip(source.lines()) {
+        let mut reasons = refusals.iter().filter(|refusal| refusal.line == number).peekable();
+        let place = match reasons.peek() {
+            Some(_) => "user",
+            None if compiled.contains(&number) => "kernel",
+            None => "",
+        };
+        writeln!(out, "{number:5} {place:6} | {text}")?;
+        for refusal in reasons {
+            writeln!(out, "             ^ {}", refusal.reason)?;
+        }
+    }
+    writeln!(out)
+}
+
+/// For the top level, which has nothing but its modules here.
+struct OnlyModules(Rc<dyn Files>);
+
+impl Host for OnlyModules {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+        self.0.module(name)
+    }
+}
