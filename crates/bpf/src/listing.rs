@@ -21,8 +21,11 @@ const WIDE: u8 = 0x18;
 
 fn instruction(code: [u8; 8], next: Option<[u8; 8]>, at: usize) -> String {
     let [operation, registers, offset0, offset1, ..] = code;
-    let (to, from) =
-        if cfg!(target_endian = "little") { (registers & 15, registers >> 4) } else { (registers >> 4, registers & 15) };
+    let (to, from) = if cfg!(target_endian = "little") {
+        (registers & 15, registers >> 4)
+    } else {
+        (registers >> 4, registers & 15)
+    };
     let offset = i16::from_ne_bytes([offset0, offset1]);
     let value = i32::from_ne_bytes([code[4], code[5], code[6], code[7]]);
     let target = at as i64 + 1 + i64::from(offset);

@@ -43,16 +43,17 @@ pub(crate) enum ScriptCommand {
     ///
     /// What is compiled runs in the kernel; if one line of a function cannot be, all of it runs in the user tier, with the
     /// same result. With CAP_BPF and CAP_NET_ADMIN the program is loaded, which has the kernel verify it, and not attached.
-    #[command(
-        after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n\n\
-                            Exit status: 0 if it can run in the kernel, 1 if not."
-    )]
+    #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n\n\
+                            Exit status: 0 if it can run in the kernel, 1 if not.")]
     Explain {
         /// The script
         file: PathBuf,
         /// The function that gets the packets
         #[arg(long, value_name = "NAME")]
         function: Option<String>,
+        /// For devices whose packets have no link header, as TUN devices
+        #[arg(long)]
+        no_link: bool,
     },
 }
 
@@ -70,8 +71,10 @@ impl ScriptCommand {
                 writeln!(out, "\n{passed} passed, {failed} failed")?;
                 Ok(failed == 0)
             }
-            Self::Explain { file, function } => match read(file) {
-                Ok((source, folder)) => explain::explain(file, function.as_deref(), &source, folder, out),
+            Self::Explain { file, function, no_link } => match read(file) {
+                Ok((source, folder)) => {
+                    explain::explain(file, function.as_deref(), *no_link, &source, folder, out)
+                }
                 Err(why) => {
                     writeln!(out, "{}: {why}", file.display())?;
                     Ok(false)

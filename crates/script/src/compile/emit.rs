@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use bpf::{Assembler, Helper, Label, Register, Size, context};
+use wire::ethernet;
 
 use super::Assembled;
 use super::allocate::{Place, TooManyValues, places, used};
@@ -63,7 +64,12 @@ impl From<TooManyValues> for EmitError {
 }
 
 /// The eBPF program (`sched_cls`, for packets with a link header).
-pub(super) fn emit(program: &Program, results: Results, maps: &[RawFd]) -> Result<Assembled, EmitError> {
+pub(super) fn emit(
+    program: &Program,
+    results: Results,
+    has_link: bool,
+    maps: &[RawFd],
+) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter {
         program,
         places: places(program, VALUES)?,
@@ -72,6 +78,7 @@ pub(super) fn emit(program: &Program, results: Results, maps: &[RawFd]) -> Resul
         blocks: Vec::new(),
         failures: HashMap::new(),
         results,
+        before: if has_link { 0 } else { ethernet::HEADER_LEN as i32 },
         maps,
         lines: Vec::new(),
     };
@@ -105,6 +112,8 @@ pub(super) struct Emitter<'a> {
     blocks: Vec<Label>,
     failures: HashMap<(u32, u32), (Failure, Label)>,
     results: Results,
+    /// Bytes that offsets count, and the packet does not have: a link header that is made up.
+    before: i32,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
@@ -124,6 +133,7 @@ impl Emitter<'_> {
             Action::Compare(condition, left, right) => self.compare(*result, condition, left, right),
             Action::Length => {
                 self.code.load(Size::Word, R0, R6, context::LEN);
+                self.code.add(R0, self.before);
                 self.write(*result, R0);
             }
             Action::Random => {
@@ -146,7 +156,7 @@ impl Emitter<'_> {
             | Action::Count { .. } => self.map_action(action, *result),
             Action::HeaderChecksum { offset, difference } => {
                 self.difference(difference);
-                self.move_to(R2, offset);
+                self.offset(R2, offset);
                 self.code.copy(R1, R6);
                 self.code.set(R3, 0);
                 self.code.set(R5, 0);
@@ -163,7 +173,7 @@ impl Emitter<'_> {
                     self.code.calculate(bpf::Operation::Or, R5, flag);
                     self.code.bind(not);
                 }
-                self.move_to(R2, offset);
+                self.offset(R2, offset);
                 self.code.copy(R1, R6);
                 self.code.set(R3, 0);
                 self.code.call(Helper::L4ChecksumReplace);
@@ -249,7 +259,7 @@ impl Emitter<'_> {
         }
         // What has an odd size stands at the end of eight bytes of which the others are zero.
         let at = if size.is_some() { BUFFER } else { BUFFER + 8 - i16::from(bytes) };
-        self.move_to(R2, offset);
+        self.offset(R2, offset);
         self.code.copy(R1, R6);
         self.code.copy(R3, R10);
         self.code.add(R3, i32::from(at));
@@ -274,7 +284,7 @@ impl Emitter<'_> {
         self.move_to(R0, value);
         self.code.network_order(R0, 64);
         self.code.store(Size::Double, R10, BUFFER, R0);
-        self.move_to(R2, offset);
+        self.offset(R2, offset);
         self.code.copy(R1, R6);
         self.code.copy(R3, R10);
         self.code.add(R3, i32::from(BUFFER + 8 - i16::from(bytes)));
@@ -437,6 +447,14 @@ impl Emitter<'_> {
                 bpf::Operand::Immediate(number as i32)
             }
             operand => bpf::Operand::Register(self.read(operand, spare)),
+        }
+    }
+
+    /// An offset as the kernel has it.
+    fn offset(&mut self, to: Register, offset: Operand) {
+        self.move_to(to, offset);
+        if self.before > 0 {
+            self.code.add(to, -self.before);
         }
     }
 

@@ -20,7 +20,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(super) fn below(&mut self, limit: usize) -> usize {
         (self.number() % limit as u64) as usize
     }
 
@@ -28,7 +28,7 @@ impl Random {
         self.below(n) == 0
     }
 
-    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+    pub(super) fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len())]
     }
 
@@ -37,8 +37,10 @@ impl Random {
     }
 }
 
-const ADDRESSES: [[u8; 16]; 2] =
-    [[0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]];
+const ADDRESSES: [[u8; 16]; 2] = [
+    [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
+];
 
 /// A frame; its checksums are mostly wrong.
 pub(super) fn packet(random: &mut Random) -> Vec<u8> {
@@ -104,7 +106,13 @@ fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
     let payload = random.below(24);
     let ports = [0, random.pick(&[22, 53, 80]), 0, random.pick(&[22, 53, 80])];
     let mut bytes = match protocol {
-        6 => [&ports[..], &random.bytes(8), &[random.pick(&[0x50, 0x60, 0x80, 0x30]), 2, 1, 0], &random.bytes(4)].concat(),
+        6 => [
+            &ports[..],
+            &random.bytes(8),
+            &[random.pick(&[0x50, 0x60, 0x80, 0x30]), 2, 1, 0],
+            &random.bytes(4),
+        ]
+        .concat(),
         17 => {
             let length = length(random, 8 + payload).to_be_bytes();
             let checksum = if random.one_in(4) { vec![0, 0] } else { random.bytes(2) };
@@ -190,7 +198,8 @@ function process_packet(p)
     for _ in 0..1 + random.below(4) {
         statement(random, &views, &mut text, 0);
     }
-    let verdict = random.pick(&["NF_ACCEPT", "NF_DROP", "XT_CONTINUE", "NF_STOLEN", "a", "(a ~ b) & 1", "nil"]);
+    let verdict =
+        random.pick(&["NF_ACCEPT", "NF_DROP", "XT_CONTINUE", "NF_STOLEN", "a", "(a ~ b) & 1", "nil"]);
     let _ = writeln!(text, "  return {verdict}\nend");
     text
 }
@@ -221,7 +230,11 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
             let _ = writeln!(text, "  end");
         }
         _ => {
-            let _ = writeln!(text, "  for i = 1, #PORTS do\n    if PORTS[i] == {} then", integer(random, view, kind, 1));
+            let _ = writeln!(
+                text,
+                "  for i = 1, #PORTS do\n    if PORTS[i] == {} then",
+                integer(random, view, kind, 1)
+            );
             let end = random.pick(&["a = i break", "return NF_DROP", "b = b + i"]);
             let _ = writeln!(text, "    {end} end\n  end");
         }
@@ -254,11 +267,36 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
 fn integers(kind: &str) -> &'static [(&'static str, u32)] {
     match kind {
         "eth" => &[("type", 16)],
-        "ip4" => &[("ihl", 4), ("tos", 8), ("tot_len", 16), ("id", 16), ("frag_off", 13), ("ttl", 8), ("protocol", 8), ("check", 16), ("version", 4)],
-        "ip6" => &[("tclass", 8), ("flow_label", 20), ("payload_len", 16), ("nexthdr", 8), ("hop_limit", 8), ("version", 4)],
+        "ip4" => &[
+            ("ihl", 4),
+            ("tos", 8),
+            ("tot_len", 16),
+            ("id", 16),
+            ("frag_off", 13),
+            ("ttl", 8),
+            ("protocol", 8),
+            ("check", 16),
+            ("version", 4),
+        ],
+        "ip6" => &[
+            ("tclass", 8),
+            ("flow_label", 20),
+            ("payload_len", 16),
+            ("nexthdr", 8),
+            ("hop_limit", 8),
+            ("version", 4),
+        ],
         "ip" => &[("version", 4)],
         "udp" | "udp4" => &[("sport", 16), ("dport", 16), ("len", 16), ("check", 16)],
-        "tcp" | "tcp4" => &[("sport", 16), ("dport", 16), ("seq", 32), ("doff", 4), ("flags", 8), ("window", 16), ("check", 16)],
+        "tcp" | "tcp4" => &[
+            ("sport", 16),
+            ("dport", 16),
+            ("seq", 32),
+            ("doff", 4),
+            ("flags", 8),
+            ("window", 16),
+            ("check", 16),
+        ],
         "icmp6" => &[("type", 8), ("code", 8), ("check", 16)],
         "fragment" => &[("nexthdr", 8), ("frag_off", 13), ("id", 32)],
         _ => &[],
@@ -333,7 +371,9 @@ fn write(random: &mut Random, view: &str, kind: &str) -> String {
         0 => format!("p:raw({from}, {length}):set({})", random.below(256)),
         1 => format!("p:raw({from}, 3):set(\"abc\")"),
         2 => format!("p:get()[{from}] = {} & 255", integer(random, view, kind, 1)),
-        _ if kind.starts_with("tcp") => format!("{view}:{}():set({})", random.pick(&["syn", "rst"]), random.pick(&["true", "false"])),
+        _ if kind.starts_with("tcp") => {
+            format!("{view}:{}():set({})", random.pick(&["syn", "rst"]), random.pick(&["true", "false"]))
+        }
         _ if kind == "ip" => "a = 3".to_owned(),
         _ => format!("{view}:raw({}, {}):set({})", random.below(24), 1 + random.below(4), random.below(256)),
     }

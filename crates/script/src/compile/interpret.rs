@@ -72,7 +72,8 @@ pub(super) fn run(
         let code = &program.blocks[block.0];
         for instruction in &code.code {
             let of = |operand: Operand| read(&values, operand);
-            let all = |operands: &[Operand]| -> Vec<i64> { operands.iter().map(|operand| of(*operand)).collect() };
+            let all =
+                |operands: &[Operand]| -> Vec<i64> { operands.iter().map(|operand| of(*operand)).collect() };
             let result = match instruction.action {
                 Action::Lookup { map, ref key, .. } => maps.lookup(map, all(key)),
                 Action::Value { word } => maps.found[usize::from(word)],

@@ -16,6 +16,8 @@ mod interpret;
 pub mod ir;
 pub(crate) mod known;
 mod lower;
+#[cfg(test)]
+mod mutated;
 pub mod shared;
 mod slot;
 #[cfg(test)]
@@ -54,6 +56,7 @@ pub enum CompileError {
 pub struct Compiled {
     program: ir::Program,
     results: Results,
+    has_link: bool,
     line: u32,
 }
 
@@ -66,7 +69,7 @@ pub struct Assembled {
     pub lines: Vec<(usize, u32)>,
 }
 
-/// Compiles the packet function of a script, for devices whose packets have a link header.
+/// Compiles the packet function of a script, for devices whose packets have a link header, or those that have none.
 ///
 /// # Errors
 /// If it does not load, or cannot be compiled.
@@ -74,6 +77,7 @@ pub fn compile(
     script: &Script,
     host: impl Host + 'static,
     results: Results,
+    has_link: bool,
 ) -> Result<Compiled, CompileError> {
     let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
     let chunk = syntax::parse(&script.path, &script.source);
@@ -81,11 +85,14 @@ pub fn compile(
     let top = Loaded::new(&chunk, &script.source, &script.path, host)?;
     let known = known::TopLevel::global(&top, &script.function);
     let known::Known::Function(function) = known else {
-        return Err(refused(1, format!("{} is no function of this file, but {}", script.function, known.name())));
+        return Err(refused(
+            1,
+            format!("{} is no function of this file, but {}", script.function, known.name()),
+        ));
     };
-    let program = lower::lower(&chunk, function, &top).map_err(CompileError::Refused)?;
+    let program = lower::lower(&chunk, function, &top, has_link).map_err(CompileError::Refused)?;
     let line = chunk.functions[function.0].lines.0;
-    let compiled = Compiled { program, results, line };
+    let compiled = Compiled { program, results, has_link, line };
     // Whether it fits is known without its maps.
     compiled.assemble(&vec![0; compiled.maps().len()])?;
     Ok(compiled)
@@ -112,7 +119,7 @@ impl Compiled {
     /// # Errors
     /// If it is larger than eBPF can say.
     pub fn assemble(&self, maps: &[RawFd]) -> Result<Assembled, CompileError> {
-        emit::emit(&self.program, self.results, maps).map_err(|error| {
+        emit::emit(&self.program, self.results, self.has_link, maps).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
     }

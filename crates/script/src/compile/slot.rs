@@ -133,31 +133,34 @@ impl Slot {
         }
     }
 
-    /// Its parts as those of a shape that it may have where ways meet.
-    pub(super) fn parts_as(&self, shape: &Shape) -> Vec<Operand> {
+    /// Its parts as those of a shape that it may have where ways meet. None: nobody will look at it.
+    pub(super) fn parts_as(&self, shape: &Shape) -> Vec<Option<Operand>> {
+        let own = |parts: &[Operand]| -> Vec<_> { parts.iter().copied().map(Some).collect() };
         match shape {
-            shape if *shape == self.shape => self.parts.clone(),
-            Shape::Optional(inner) => match &self.shape {
-                Shape::Nil => vec![Operand::Constant(0); shape.parts()],
-                Shape::Optional(own) => {
-                    let rest = Slot::new((**own).clone(), &self.parts[1..]).parts_as(inner);
-                    [self.parts[0]].into_iter().chain(rest).collect()
-                }
-                _ => [Operand::Constant(1)].into_iter().chain(self.parts_as(inner)).collect(),
-            },
+            shape if *shape == self.shape => own(&self.parts),
+            Shape::Optional(inner) => {
+                let (there, rest) = match &self.shape {
+                    Shape::Nil => (Operand::Constant(0), vec![None; inner.parts()]),
+                    Shape::Optional(own) => {
+                        (self.parts[0], Slot::new((**own).clone(), &self.parts[1..]).parts_as(inner))
+                    }
+                    _ => (Operand::Constant(1), self.parts_as(inner)),
+                };
+                [Some(there)].into_iter().chain(rest).collect()
+            }
             Shape::OneOf(shapes) => {
-                let own = self.variants();
+                let variants = self.variants();
                 let tag = match &self.shape {
                     Shape::OneOf(_) => self.parts[0],
                     own => shapes.iter().find(|(_, shape)| shape == own).map_or(0, |(tag, _)| *tag).into(),
                 };
-                let parts = shapes.iter().flat_map(|(_, shape)| match own.iter().find(|slot| slot.shape == *shape) {
-                    Some(slot) => slot.parts.clone(),
-                    None => vec![Operand::Constant(0); shape.parts()],
+                let parts = shapes.iter().flat_map(|(_, shape)| {
+                    let variant = variants.iter().find(|slot| slot.shape == *shape);
+                    variant.map_or_else(|| vec![None; shape.parts()], |slot| own(&slot.parts))
                 });
-                [tag].into_iter().chain(parts).collect()
+                [Some(tag)].into_iter().chain(parts).collect()
             }
-            shape => vec![Operand::Constant(0); shape.parts()],
+            shape => vec![None; shape.parts()],
         }
     }
 

@@ -7,7 +7,12 @@ pub(super) const RESULTS: Results = Results { pass: 101, drop: 102, error: 103, 
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
-    super::compile(&Script::new("test.lua", text), NoHost, RESULTS).map_err(|error| match error {
+    compile_for(text, true)
+}
+
+/// The same, for packets with a link header or without.
+pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Refusal>> {
+    super::compile(&Script::new("test.lua", text), NoHost, RESULTS, has_link).map_err(|error| match error {
         CompileError::Refused(refusals) => refusals,
         CompileError::Script(error) => panic!("{error}"),
     })
@@ -157,7 +162,7 @@ fn example(file: &str, function: &str) -> Vec<Refusal> {
     let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut script = Script::new(file, &std::fs::read_to_string(path).unwrap());
     script.function = function.to_owned();
-    match super::compile(&script, NoHost, RESULTS) {
+    match super::compile(&script, NoHost, RESULTS, true) {
         Ok(compiled) => {
             println!("{file} {function}: {} instructions", compiled.assemble(&[0; 8]).unwrap().code.len());
             Vec::new()

@@ -17,6 +17,7 @@ use super::kernel;
 pub(super) fn explain(
     file: &Path,
     function: Option<&str>,
+    no_link: bool,
     source: &str,
     folder: Rc<dyn Files>,
     out: &mut dyn Write,
@@ -32,7 +33,7 @@ pub(super) fn explain(
         error: bpf::verdict::DROP,
         queue_mark: None,
     };
-    match compile(&script, OnlyModules(folder), results) {
+    match compile(&script, OnlyModules(folder), results, !no_link) {
         Ok(compiled) => {
             writeln!(out, "{path}: {} runs in the kernel\n", script.function)?;
             accepted(out, &path, source, &compiled)
@@ -61,7 +62,10 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
     for (number, map) in compiled.maps().iter().enumerate() {
         let (kind, key, value, entries) = map.measures();
         let name = &map.shared.name;
-        writeln!(out, "map {number}: {name:?}, {kind:?}, keys of {key} bytes, values of {value}, {entries} at most")?;
+        writeln!(
+            out,
+            "map {number}: {name:?}, {kind:?}, keys of {key} bytes, values of {value}, {entries} at most"
+        )?;
     }
     writeln!(out, "\nIntermediate form: the line, and what is done\n\n{}", compiled.intermediate())?;
     let code = assembled.code.instructions().map_err(io::Error::other)?;
@@ -93,7 +97,12 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
 
 /// The script, each line with where it runs: `kernel`; `user`, with why; or nothing, where nothing is left to be done for
 /// a packet.
-fn lines(out: &mut dyn Write, source: &str, compiled: &BTreeSet<u32>, refusals: &[Refusal]) -> io::Result<()> {
+fn lines(
+    out: &mut dyn Write,
+    source: &str,
+    compiled: &BTreeSet<u32>,
+    refusals: &[Refusal],
+) -> io::Result<()> {
     for (number, text) in (1..).zip(source.lines()) {
         let mut reasons = refusals.iter().filter(|refusal| refusal.line == number).peekable();
         let place = match reasons.peek() {

@@ -57,7 +57,8 @@ fn refused(assembled: &Assembled, path: &str, log: &str) -> String {
     let number = |line: &str| line.split_once(": (")?.0.trim().parse::<usize>().ok();
     let last = log.lines().rev().find_map(number);
     let line = last.and_then(|last| assembled.line(last));
-    let mut text = "the kernel refuses the compiled script, which is a fault of Sidestep: please report it".to_owned();
+    let mut text =
+        "the kernel refuses the compiled script, which is a fault of Sidestep: please report it".to_owned();
     if let Some(line) = line {
         let _ = write!(text, "\n  {path}:{line}");
     }

@@ -1,7 +1,7 @@
 //! Conditions: control flow, without values.
 
-use super::{Key, Lower, State};
 use super::field::{address, numbers};
+use super::{Key, Lower, State};
 use crate::compile::ir::{Condition, Operand, Operation};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::{Kind, Value};
@@ -73,8 +73,7 @@ impl Lower<'_> {
             None => {
                 // Of what may be nil or false, only the one or the other is left.
                 if slot.shape == Shape::Optional(Box::new(Shape::Boolean)) {
-                    let both =
-                        self.calculate(Operation::And, slot.parts[0], slot.parts[1]);
+                    let both = self.calculate(Operation::And, slot.parts[0], slot.parts[1]);
                     return self.branch(Condition::NotEqual, both, 0.into());
                 }
                 self.branch(Condition::NotEqual, slot.parts[0], 0.into())
@@ -160,7 +159,10 @@ impl Lower<'_> {
                 _ => 0.into(),
             },
             (Shape::Text(_), Shape::Address(_)) => self.equal(other, one),
-            (Shape::Bytes | Shape::View(_) | Shape::Field(..), Shape::Bytes | Shape::View(_) | Shape::Field(..)) => {
+            (
+                Shape::Bytes | Shape::View(_) | Shape::Field(..),
+                Shape::Bytes | Shape::View(_) | Shape::Field(..),
+            ) => {
                 self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)
             }

@@ -183,7 +183,9 @@ impl Lower<'_> {
                 let entries = entries.clone();
                 self.lookup(&entries, &key)
             }
-            (Shape::OneOf(_), _) => self.each(&object, |lower, variant| lower.index(variant.clone(), key.clone())),
+            (Shape::OneOf(_), _) => {
+                self.each(&object, |lower, variant| lower.index(variant.clone(), key.clone()))
+            }
             (Shape::Unclear, _) => {
                 self.refuse_use("what is indexed");
                 Slot::unclear()
@@ -219,7 +221,7 @@ impl Lower<'_> {
     /// One byte of a byte array.
     fn byte(&mut self, bytes: &Slot, place: Operand) -> Slot {
         let at = self.within([bytes.parts[0], bytes.parts[1]], place, 1.into());
-        Slot::integer(self.emit(Action::Load { offset: at, bytes: 1 }))
+        Slot::integer(self.load(at, 1))
     }
 
     /// Where bytes of a part of the packet are in the packet, once it is sure that they are within it.

@@ -98,7 +98,7 @@ impl Lower<'_> {
                 let parts: Vec<_> = pieces(i64::from(bits / 8))
                     .map(|(at, bytes)| {
                         let offset = self.calculate(Operation::Add, start, at);
-                        self.emit(Action::Load { offset, bytes })
+                        self.load(offset, bytes)
                     })
                     .collect();
                 Slot::new(Shape::Address(kind), parts)
@@ -111,7 +111,9 @@ impl Lower<'_> {
         let safe = self.is_harmless(object);
         match (kind, &value.shape) {
             (_, Shape::Unclear) => drop(self.refuse_use("the value")),
-            (Kind::Int, Shape::Integer) | (Kind::Bool, Shape::Boolean) => self.set_bits(object, value.parts[0], safe),
+            (Kind::Int, Shape::Integer) | (Kind::Bool, Shape::Boolean) => {
+                self.set_bits(object, value.parts[0], safe)
+            }
             (Kind::Mac | Kind::Ipv4 | Kind::Ipv6, Shape::Text(text)) => {
                 let mut octets = [0; 16];
                 match kind.parse(text, &mut octets) {
@@ -130,7 +132,9 @@ impl Lower<'_> {
             (Kind::Raw, Shape::Integer) => {
                 let Some([start, length]) = self.octets(object, None) else { return };
                 let Operand::Constant(length @ 0..=LONGEST) = length else {
-                    self.refuse(format!("only parts of a length that is known, {LONGEST} bytes at most, are filled"));
+                    self.refuse(format!(
+                        "only parts of a length that is known, {LONGEST} bytes at most, are filled"
+                    ));
                     return;
                 };
                 self.fail_unless_byte(value.parts[0]);
@@ -180,7 +184,7 @@ impl Lower<'_> {
         let below = bytes * 8 - bit - bits;
         let mut new = self.calculate(Operation::ShiftLeft, value, i64::from(below));
         if bits != bytes * 8 {
-            let old = self.emit(Action::Load { offset: start, bytes: bytes as u8 });
+            let old = self.load(start, bytes as u8);
             let mask = !(((1_i128 << bits) - 1) << below) as i64;
             let rest = self.calculate(Operation::And, old, mask);
             new = self.calculate(Operation::Or, new, rest);
@@ -204,7 +208,7 @@ impl Lower<'_> {
             self.refuse("a number that lies in more than 8 bytes, or none");
             return None;
         }
-        let mut value = self.emit(Action::Load { offset: start, bytes: bytes as u8 });
+        let mut value = self.load(start, bytes as u8);
         value = self.calculate(Operation::ShiftRight, value, i64::from(bytes * 8 - bit - bits));
         if bit != 0 {
             value = self.calculate(Operation::And, value, ((1_i128 << bits) - 1) as i64);
@@ -219,7 +223,9 @@ impl Lower<'_> {
         }
         let Region { start, bit, length } = self.region(object, absent)?;
         match length {
-            Length::Bits(bits) if bits.is_multiple_of(8) && bit == 0 => Some([start, i64::from(bits / 8).into()]),
+            Length::Bits(bits) if bits.is_multiple_of(8) && bit == 0 => {
+                Some([start, i64::from(bits / 8).into()])
+            }
             Length::Bytes(length) if bit == 0 => Some([start, length]),
             _ => {
                 self.refuse("the octets of a field that begins or ends within one");
@@ -294,7 +300,8 @@ impl Lower<'_> {
             return false;
         };
         let field = &protocol.fields[index];
-        let bytes = |field: &crate::protocol::Field| field.offset / 8..(field.offset + field.length).div_ceil(8);
+        let bytes =
+            |field: &crate::protocol::Field| field.offset / 8..(field.offset + field.length).div_ceil(8);
         let own = bytes(field);
         // A header's first byte has the version.
         !own.is_empty()

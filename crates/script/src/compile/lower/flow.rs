@@ -45,14 +45,20 @@ impl Lower<'_> {
             let parts: Vec<_> = slots.iter().map(|slot| slot.parts_as(&shape)).collect();
             let mut common = Vec::new();
             for place in 0..shape.parts() {
-                let first = parts[0][place];
-                if parts.iter().all(|parts| parts[place] == first) {
-                    common.push(first);
+                let given: Vec<Operand> = parts.iter().filter_map(|parts| parts[place]).collect();
+                let same = given.iter().all(|operand| *operand == given[0]);
+                // A value may not be there on a way where nobody looks at it; a number is everywhere.
+                let everywhere =
+                    given.len() == parts.len() || matches!(given.first(), Some(Operand::Constant(_)));
+                if let Some(first) = given.first().filter(|_| same && everywhere) {
+                    common.push(*first);
                     continue;
                 }
-                common.push(self.program.parameter(block).into());
+                let parameter = self.program.parameter(block);
+                self.bounds_of_all(parameter, &given);
+                common.push(parameter.into());
                 for (arguments, parts) in arguments.iter_mut().zip(&parts) {
-                    arguments.push(parts[place]);
+                    arguments.push(parts[place].unwrap_or(Operand::Constant(0)));
                 }
             }
             joined.variables.insert(key, Slot::new(shape, common));

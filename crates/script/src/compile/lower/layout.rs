@@ -44,14 +44,14 @@ impl Lower<'_> {
         let keys = [self.temporary(), self.temporary()];
         self.leave_if(Condition::Below, length, ethernet::HEADER_LEN as i64, none);
         let mut network = Operand::Constant(ethernet::HEADER_LEN as i64);
-        let mut kind = self.emit(Action::Load { offset: 12.into(), bytes: 2 });
+        let mut kind = self.load(12, 2);
         for _ in 0..MAX_VLAN_TAGS {
             let (tagged, others) = self.any(kind, &VLAN.map(i64::from));
             self.state = tagged;
             let inner = self.calculate(Operation::Add, network, 4);
             self.leave_if(Condition::Below, length, inner, none);
             let at = self.calculate(Operation::Subtract, inner, 2);
-            let inner_kind = self.emit(Action::Load { offset: at, bytes: 2 });
+            let inner_kind = self.load(at, 2);
             [network, kind] = self.merge(&keys, [inner, inner_kind], others, [network, kind]);
         }
         let (this, others) = self.any(kind, &[i64::from(ethernet::ETHERTYPE_IPV4)]);
@@ -67,7 +67,7 @@ impl Lower<'_> {
     fn ipv4_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
         let left = self.calculate(Operation::Subtract, length, network);
         self.leave_if(Condition::Below, left, ipv4::HEADER_LEN as i64, none);
-        let first = self.emit(Action::Load { offset: network, bytes: 1 });
+        let first = self.load(network, 1);
         let version = self.calculate(Operation::ShiftRight, first, 4);
         self.leave_if(Condition::NotEqual, version, 4, none);
         let words = self.calculate(Operation::And, first, 15);
@@ -84,7 +84,7 @@ impl Lower<'_> {
         let fragment = self.word(network, 6);
         let offset = self.calculate(Operation::And, fragment, 0x1fff);
         let number_at = self.calculate(Operation::Add, network, 9);
-        let number = self.emit(Action::Load { offset: number_at, bytes: 1 });
+        let number = self.load(number_at, 1);
         let [from, to] = [12, 20].map(|at| self.calculate(Operation::Add, network, at));
         let (first, later) = self.branch(Condition::Equal, offset, 0.into());
         let headers = [network, start];
@@ -96,7 +96,7 @@ impl Lower<'_> {
     fn ipv6_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
         let left = self.calculate(Operation::Subtract, length, network);
         self.leave_if(Condition::Below, left, ipv6::HEADER_LEN as i64, none);
-        let first = self.emit(Action::Load { offset: network, bytes: 1 });
+        let first = self.load(network, 1);
         let version = self.calculate(Operation::ShiftRight, first, 4);
         self.leave_if(Condition::NotEqual, version, 6, none);
         let payload = self.word(network, 4);
@@ -105,7 +105,7 @@ impl Lower<'_> {
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
         let next_at = self.calculate(Operation::Add, network, 6);
-        let mut next = self.emit(Action::Load { offset: next_at, bytes: 1 });
+        let mut next = self.load(next_at, 1);
         let mut at = self.calculate(Operation::Add, network, ipv6::HEADER_LEN as i64);
         // Not zero: a routing header has segments left.
         let mut segments = Operand::Constant(0);
@@ -124,7 +124,7 @@ impl Lower<'_> {
                 if add > 0 {
                     self.leave_if(Condition::Below, left, 2, none);
                     let units_at = self.calculate(Operation::Add, at, 1);
-                    let units = self.emit(Action::Load { offset: units_at, bytes: 1 });
+                    let units = self.load(units_at, 1);
                     let units = self.calculate(Operation::Add, units, add);
                     size = self.calculate(Operation::Multiply, units, unit);
                 }
@@ -137,12 +137,12 @@ impl Lower<'_> {
                     self.leave_if(Condition::NotEqual, offset, 0, none);
                 } else if add == 1 {
                     let place = self.calculate(Operation::Add, at, 3);
-                    let here = self.emit(Action::Load { offset: place, bytes: 1 });
+                    let here = self.load(place, 1);
                     let routing = self.compare(Condition::Equal, next, i64::from(protocol::ROUTING));
                     let here = self.calculate(Operation::Multiply, here, routing);
                     more = self.calculate(Operation::Or, segments, here);
                 }
-                let then = self.emit(Action::Load { offset: at, bytes: 1 });
+                let then = self.load(at, 1);
                 let behind = self.calculate(Operation::Add, at, size);
                 for (key, value) in keys.iter().zip([then, behind, more]) {
                     self.set(key.clone(), Slot::integer(value));
@@ -206,7 +206,7 @@ impl Lower<'_> {
     /// Two bytes in the packet, where it is known that they are there.
     fn word(&mut self, from: Operand, offset: i64) -> Operand {
         let offset = self.calculate(Operation::Add, from, offset);
-        self.emit(Action::Load { offset, bytes: 2 })
+        self.load(offset, 2)
     }
 
     /// The one number or the other.

@@ -3,6 +3,7 @@
 //! followed nevertheless, so that all of it is told at once.
 
 mod arithmetic;
+mod bounds;
 mod call;
 mod condition;
 mod expression;
@@ -16,15 +17,19 @@ mod union;
 mod view;
 mod write;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::ir::{Action, BlockId, Condition, End, Failure, Operand, Operation, Program, calculate, holds};
 use super::Refusal;
+use super::ir::{
+    Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
+};
 use super::known::TopLevel;
 use super::slot::{Header, Shape, Slot};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
+use bounds::Link;
+use wire::ethernet;
 
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
 const LARGEST: usize = 20_000;
@@ -37,6 +42,7 @@ pub(super) fn lower(
     chunk: &Chunk,
     function: FunctionId,
     top: &dyn TopLevel,
+    has_link: bool,
 ) -> Result<Program, Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
@@ -51,15 +57,16 @@ pub(super) fn lower(
         functions: Vec::new(),
         temporaries: 0,
         entering: false,
+        link: Link::There,
+        bounds: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
     };
-    let length = lower.emit(Action::Length);
-    let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true };
-    let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
-    lower.set(Key::Intact, Slot::nil());
-    let results = lower.inline(function, vec![packet]);
-    lower.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
+    if has_link {
+        lower.packet(function);
+    } else {
+        lower.packet_without_link(function);
+    }
     lower.refusals.sort();
     lower.refusals.dedup();
     if lower.refusals.is_empty() { Ok(lower.program) } else { Err(lower.refusals) }
@@ -116,12 +123,46 @@ struct Lower<'a> {
     temporaries: u32,
     /// A view is being made: whether its fields are all within it is not known yet.
     entering: bool,
+    link: Link,
+    /// What is known of numbers.
+    bounds: HashMap<Value, (i64, i64)>,
     /// Shapes that have a number of their own.
     tags: Vec<Shape>,
     refusals: Vec<Refusal>,
 }
 
 impl Lower<'_> {
+    /// Follows a function with a packet.
+    fn packet(&mut self, function: FunctionId) {
+        let length = self.emit(Action::Length);
+        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true };
+        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
+        self.set(Key::Intact, Slot::nil());
+        let results = self.inline(function, vec![packet]);
+        self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
+    }
+
+    /// The same for each EtherType that a link header can have that is made up from the IP version, so that what is in it
+    /// is known.
+    fn packet_without_link(&mut self, function: FunctionId) {
+        let length = self.emit(Action::Length);
+        let mut other = Vec::new();
+        self.leave_if(Condition::LessOrEqual, length, bounds::LINK, &mut other);
+        let first = self.emit(Action::Load { offset: bounds::LINK.into(), bytes: 1 });
+        let version = self.calculate(Operation::ShiftRight, first, 4);
+        for (number, ethertype) in [(4, ethernet::ETHERTYPE_IPV4), (6, ethernet::ETHERTYPE_IPV6)] {
+            let (this, rest) = self.branch(Condition::Equal, version, number.into());
+            self.state = this;
+            self.link = Link::MadeUp(ethertype);
+            self.packet(function);
+            self.state = rest;
+        }
+        let rest = self.state.take();
+        self.join(other.into_iter().chain(rest));
+        self.link = Link::MadeUp(0);
+        self.packet(function);
+    }
+
     /// Notes what cannot be compiled, if something leads to it; what stands for it may be anything.
     fn refuse(&mut self, reason: impl Into<String>) -> Slot {
         if self.state.is_none() {
@@ -167,7 +208,10 @@ impl Lower<'_> {
             self.state = None;
             return Operand::Constant(0);
         }
-        self.program.push(block, line, action).into()
+        let noted = action.clone();
+        let result = self.program.push(block, line, action);
+        self.note_bounds(result, &noted);
+        result.into()
     }
 
     fn calculate(

@@ -17,7 +17,8 @@ impl Lower<'_> {
     /// A method of one of them.
     pub(super) fn shared_method(&mut self, shared: &Arc<Shared>, name: &str, arguments: &[Slot]) -> Slot {
         // An argument that may be one thing or another is looked at for each.
-        if let Some(place) = arguments.iter().position(|slot| matches!(slot.present().shape, Shape::OneOf(_))) {
+        if let Some(place) = arguments.iter().position(|slot| matches!(slot.present().shape, Shape::OneOf(_)))
+        {
             if name == "set" && place + 1 == arguments.len() {
                 return self.refuse("the value is one thing here and another there");
             }
@@ -65,7 +66,9 @@ impl Lower<'_> {
             ("get", _) => {
                 let there = self.alive(table, &key);
                 let mut parts = vec![there];
-                parts.extend((0..words(table.value)).map(|word| self.emit(Action::Value { word: 1 + word as u8 })));
+                parts.extend(
+                    (0..words(table.value)).map(|word| self.emit(Action::Value { word: 1 + word as u8 })),
+                );
                 let shape = match table.value {
                     Some(Kind::Int) | None => Shape::Integer,
                     Some(Kind::Bool) => Shape::Boolean,
@@ -160,7 +163,8 @@ impl Lower<'_> {
 
     /// 1 if there is an entry that has not expired; its value can be read then.
     fn alive(&mut self, table: &Table<'_>, key: &[Operand]) -> Operand {
-        let there = self.emit(Action::Lookup { map: table.map, key: key.to_vec(), words: words(table.value) as u8 });
+        let there =
+            self.emit(Action::Lookup { map: table.map, key: key.to_vec(), words: words(table.value) as u8 });
         let Some(expires) = table.shape.expires_ms else { return there };
         let written = self.emit(Action::Value { word: 0 });
         let now = self.emit(Action::Time);
@@ -192,7 +196,9 @@ impl Lower<'_> {
                     self.refuse_use("a part of the key, or the value,");
                     return None;
                 }
-                (Some(Kind::Int), Shape::Integer) | (Some(Kind::Bool), Shape::Boolean) => words.push(value.parts[0]),
+                (Some(Kind::Int), Shape::Integer) | (Some(Kind::Bool), Shape::Boolean) => {
+                    words.push(value.parts[0])
+                }
                 (Some(Kind::Int), Shape::Text(_)) => {
                     self.refuse("a string stands for an integer");
                     return None;

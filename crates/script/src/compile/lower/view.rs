@@ -46,7 +46,13 @@ impl<'a> Lower<'a> {
         self.take(&key)
     }
 
-    fn follow(&mut self, view: &Slot, header: Header, target: ProtocolId, absent: &mut Absent) -> Option<Slot> {
+    fn follow(
+        &mut self,
+        view: &Slot,
+        header: Header,
+        target: ProtocolId,
+        absent: &mut Absent,
+    ) -> Option<Slot> {
         let protocols = self.protocols;
         let Some(parent) = protocols.get(header.protocol) else { return self.leave(absent) };
         match &parent.policy {
@@ -227,7 +233,13 @@ impl<'a> Lower<'a> {
     }
 
     /// Bytes that a step is about; 0 if it does nothing.
-    fn amount(&mut self, view: &Slot, protocol: &Protocol, step: &Step, absent: &mut Absent) -> Option<Operand> {
+    fn amount(
+        &mut self,
+        view: &Slot,
+        protocol: &Protocol,
+        step: &Step,
+        absent: &mut Absent,
+    ) -> Option<Operand> {
         let key = self.temporary();
         let mut without = Vec::new();
         if let Some(when) = &step.when {
@@ -289,13 +301,16 @@ impl<'a> Lower<'a> {
         for (index, field) in protocol.fields.iter().enumerate() {
             let end = i64::from((field.offset + field.length).div_ceil(8));
             let is_payload = protocol.payload == Some(index);
-            let by = (0..growing.len()).filter(|step| growing[*step] < index || growing[*step] == index && !is_payload);
+            let by = (0..growing.len())
+                .filter(|step| growing[*step] < index || growing[*step] == index && !is_payload);
             ends.push((end, by.collect()));
         }
         for (number, (end, by)) in ends.iter().enumerate() {
             let covered = ends.iter().enumerate().any(|(other, (further, more))| {
                 let same = further == end && more == by;
-                further >= end && by.iter().all(|step| more.contains(step)) && (!same || other > number)
+                further >= end
+                    && by.iter().all(|step| more.contains(step))
+                    && (!same || other > number)
                     && other != number
             });
             if covered || by.is_empty() {
@@ -320,7 +335,8 @@ impl<'a> Lower<'a> {
     fn one_of(&mut self, value: Operand, values: &[u64]) -> (Option<State>, Option<State>) {
         let mut found = Vec::new();
         for wanted in values {
-            let (this, others) = self.branch(Condition::Equal, value, Operand::Constant(wanted.cast_signed()));
+            let (this, others) =
+                self.branch(Condition::Equal, value, Operand::Constant(wanted.cast_signed()));
             found.extend(this);
             self.state = others;
         }

@@ -19,16 +19,24 @@ impl Lower<'_> {
             return;
         }
         let layout = self.layout();
-        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp] = layout[..] else {
+        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp] = layout[..]
+        else {
             return;
         };
         let mut places = Vec::new();
         let mut end = at;
         for piece in pieces {
-            let old = self.emit(Action::Load { offset: end, bytes: piece.bytes });
-            places.push((end, old, *piece));
+            let made_up = self.made_up(end, piece.bytes);
+            end = self.calculate(Operation::Add, end, i64::from(made_up));
+            let piece = Piece { bytes: piece.bytes - made_up, ..*piece };
+            if piece.bytes == 0 {
+                continue;
+            }
+            let old = self.load(end, piece.bytes);
+            places.push((end, old, piece));
             end = self.calculate(Operation::Add, end, i64::from(piece.bytes));
         }
+        let Some((at, ..)) = places.first().copied() else { return };
         let line = self.line;
         let header_field = self.calculate(Operation::Add, header_from, 10);
         self.unless_over(header_field, [at, end], |lower| {
@@ -140,7 +148,8 @@ impl Lower<'_> {
         let ones = if bytes == 8 { -1 } else { (1 << (8 * bytes)) - 1 };
         let end = self.calculate(Operation::Add, at, i64::from(bytes));
         let mut mask = Operand::Constant(ones);
-        for (outer, inner, operation) in [(from, at, Operation::ShiftRight), (end, to, Operation::ShiftLeft)] {
+        for (outer, inner, operation) in [(from, at, Operation::ShiftRight), (end, to, Operation::ShiftLeft)]
+        {
             let outside = self.calculate(Operation::Subtract, outer, inner);
             let some = self.compare(Condition::Less, 0, outside);
             let outside = self.calculate(Operation::Multiply, outside, some);
