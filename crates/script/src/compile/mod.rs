@@ -80,7 +80,7 @@ pub fn compile(
     has_link: bool,
 ) -> Result<Compiled, CompileError> {
     let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
-    let chunk = syntax::parse(&script.path, &script.source);
+    let chunk = syntax::parse(&script.source);
     let chunk = chunk.map_err(|error| refused(error.line, error.message))?;
     let top = Loaded::new(&chunk, &script.source, &script.path, host)?;
     let known = known::TopLevel::global(&top, &script.function);

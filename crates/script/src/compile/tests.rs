@@ -108,6 +108,18 @@ fn loops_end() {
         10
     );
     assert_eq!(verdict("local x for i = 1, 4 do if x then x = x + i else x = 100 end end return x"), 109);
+    assert_eq!(
+        verdict(
+            "local i, s = 0, 0 while i < 4 do s = s + p:get()[i] if s > 5 then break end i = i + 1 end return s"
+        ),
+        6
+    );
+    assert_eq!(
+        verdict(
+            "local i, s = 0, 0 repeat local b = p:get()[i] i = i + 1 s = s + b until b == 3 or i == 4 return s"
+        ),
+        6
+    );
     assert_eq!(verdict("local s = 5 for i = 3, 1 do s = 1 end return s"), 5);
     assert_eq!(
         verdict("local s = 0 for i = 9223372036854775806, 9223372036854775807 do s = s + 1 end return s"),
@@ -119,7 +131,7 @@ fn loops_end() {
 fn what_is_refused_is_told_with_its_line() {
     let text = "function process_packet(p)
         local s = p:get()[0] / 2
-        while s do s = 1.5 end
+        for k in next, {} do s = 1.5 end
         counted = counted + 1
         return s
     end";

@@ -4,41 +4,41 @@
 
 mod literal;
 mod read;
-pub mod tree;
+pub(crate) mod tree;
 
 use full_moon::LuaVersion;
 
 /// Why a text has no tree, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
-pub struct Error {
+pub(crate) struct Error {
     /// The line, from 1 on.
-    pub line: u32,
+    pub(crate) line: u32,
     /// What is wrong.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// What is read, or why not.
-pub type Result<T> = std::result::Result<T, Error>;
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Longer texts are refused: a chain of operators is as deep a tree as it is long.
 const LONGEST: usize = 1 << 18;
 /// Stack for the deepest tree of such a text.
 const STACK: usize = 256 << 20;
 
-/// Reads a chunk of Lua 5.4; `name` is how messages call it. Lua has to have accepted it: it refuses what is nested deeper
+/// Reads a chunk of Lua 5.4. Lua has to have accepted it: it refuses what is nested deeper
 /// than 200 levels (LUAI_MAXCCALLS), where a parser that calls itself has no bottom.
 ///
 /// # Errors
 /// If it is longer than 256 KB, or uses what this parser does not know.
-pub(crate) fn parse(name: &str, text: &str) -> Result<tree::Chunk> {
+pub(crate) fn parse(text: &str) -> Result<tree::Chunk> {
     if text.len() > LONGEST {
         let message = format!("the file has {} bytes; the compiler takes {LONGEST} at most", text.len());
         return Err(Error { line: 1, message });
     }
     std::thread::scope(|scope| {
         let parser = std::thread::Builder::new().stack_size(STACK);
-        let parsing = parser.spawn_scoped(scope, || parse_here(name, text));
+        let parsing = parser.spawn_scoped(scope, || parse_here(text));
         let parsed = parsing.map(std::thread::ScopedJoinHandle::join);
         match parsed {
             Ok(Ok(result)) => result,
@@ -47,11 +47,11 @@ pub(crate) fn parse(name: &str, text: &str) -> Result<tree::Chunk> {
     })
 }
 
-fn parse_here(name: &str, text: &str) -> Result<tree::Chunk> {
+fn parse_here(text: &str) -> Result<tree::Chunk> {
     let parsed = full_moon::parse_fallible(text, LuaVersion::lua54());
     if let Some(error) = parsed.errors().first() {
         let line = error.range().0.line() as u32;
         return Err(Error { line, message: error.error_message().into_owned() });
     }
-    read::chunk(name, parsed.ast())
+    read::chunk(parsed.ast())
 }

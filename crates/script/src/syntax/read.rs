@@ -17,10 +17,10 @@ use super::tree::{
 use super::{Error, Result};
 
 /// The tree of a chunk.
-pub(super) fn chunk(name: &str, tree: &ast::Ast) -> Result<Chunk> {
+pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
     let lines = (1, line_of(tree.eof()));
     let mut reader = Reader {
-        chunk: Chunk { name: name.into(), functions: Vec::new(), locals: Vec::new() },
+        chunk: Chunk { functions: Vec::new(), locals: Vec::new() },
         functions: Vec::new(),
         scopes: Vec::new(),
     };
@@ -91,8 +91,7 @@ impl Reader {
     fn declare(&mut self, name: &str, line: u32) -> LocalId {
         let id = LocalId(self.chunk.locals.len());
         let name: Arc<str> = name.into();
-        let function = *self.functions.last().expect("declarations are in functions");
-        self.chunk.locals.push(Local { name: name.clone(), function, line, assigned: false });
+        self.chunk.locals.push(Local { name: name.clone(), line, assigned: false });
         self.scopes.last_mut().expect("declarations are in scopes").insert(name, id);
         id
     }
@@ -174,13 +173,14 @@ impl Reader {
                 StatementKind::For { variable, from, to, step, body }
             }
             Stmt::GenericFor(repeated) => {
-                let values = self.expressions(repeated.expressions())?;
+                self.expressions(repeated.expressions())?;
                 self.scopes.push(HashMap::new());
-                let names =
-                    repeated.names().iter().map(|name| self.declare(&text(name), line_of(name))).collect();
+                for name in repeated.names() {
+                    self.declare(&text(name), line_of(name));
+                }
                 let body = self.statements(repeated.block())?;
                 self.scopes.pop();
-                StatementKind::ForIn(names, values, body)
+                StatementKind::ForIn(body)
             }
             Stmt::LocalFunction(function) => {
                 // The body sees the name.
@@ -191,7 +191,7 @@ impl Reader {
             }
             Stmt::FunctionDeclaration(function) => self.declaration(function, line)?,
             Stmt::Goto(goto) => StatementKind::Goto(text(goto.label_name()).into()),
-            Stmt::Label(label) => StatementKind::Label(text(label.name()).into()),
+            Stmt::Label(_) => StatementKind::Label,
             other => return Err(unknown(other)),
         })
     }
@@ -346,18 +346,19 @@ impl Reader {
     }
 
     fn table(&mut self, table: &ast::TableConstructor) -> Result<ExpressionKind> {
-        let (mut keyed, mut counted) = (Vec::new(), Vec::new());
+        // No table is made in the kernel; but there may be functions in it.
         for field in table.fields() {
             match field {
                 ast::Field::ExpressionKey { key, value, .. } => {
-                    keyed.push((self.expression(key)?, self.expression(value)?));
+                    self.expression(key)?;
+                    self.expression(value)?;
                 }
-                ast::Field::NameKey { key, value, .. } => keyed.push((string(key), self.expression(value)?)),
-                ast::Field::NoKey(value) => counted.push(self.expression(value)?),
+                ast::Field::NameKey { value, .. } => drop(self.expression(value)?),
+                ast::Field::NoKey(value) => drop(self.expression(value)?),
                 other => return Err(unknown(other)),
             }
         }
-        Ok(ExpressionKind::Table(keyed, counted))
+        Ok(ExpressionKind::Table)
     }
 }
 

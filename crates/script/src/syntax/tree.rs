@@ -4,66 +4,62 @@ use std::sync::Arc;
 
 /// Which of a chunk's functions; 0 is the chunk itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FunctionId(pub usize);
+pub(crate) struct FunctionId(pub(crate) usize);
 
 /// Which of a chunk's local variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LocalId(pub usize);
+pub(crate) struct LocalId(pub(crate) usize);
 
 /// A file.
 #[derive(Clone, Debug)]
-pub struct Chunk {
-    /// The name that messages give it.
-    pub name: Arc<str>,
+pub(crate) struct Chunk {
     /// All functions, in the order in which they begin; the first is the chunk.
-    pub functions: Vec<Function>,
+    pub(crate) functions: Vec<Function>,
     /// All local variables and parameters.
-    pub locals: Vec<Local>,
+    pub(crate) locals: Vec<Local>,
 }
 
 /// A function.
 #[derive(Clone, Debug)]
-pub struct Function {
+pub(crate) struct Function {
     /// As it was declared, for messages: `process_packet`, `Filter:check`, or where it stands if it has no name.
-    pub name: String,
+    pub(crate) name: String,
     /// The line of `function`, and that of its `end`: what Lua says of a function, too.
-    pub lines: (u32, u32),
+    pub(crate) lines: (u32, u32),
     /// Its parameters; with `self`, if it is a method.
-    pub parameters: Vec<LocalId>,
+    pub(crate) parameters: Vec<LocalId>,
     /// Whether it takes more than these.
-    pub variadic: bool,
+    pub(crate) variadic: bool,
     /// What it does.
-    pub body: Block,
+    pub(crate) body: Block,
 }
 
 /// A local variable.
 #[derive(Clone, Debug)]
-pub struct Local {
+pub(crate) struct Local {
     /// Its name.
-    pub name: Arc<str>,
-    /// Whose it is.
-    pub function: FunctionId,
+    pub(crate) name: Arc<str>,
     /// Where it is declared.
-    pub line: u32,
+    pub(crate) line: u32,
     /// Whether something is assigned to it after it was declared.
-    pub assigned: bool,
+    pub(crate) assigned: bool,
 }
 
 /// Statements with a scope of their own.
-pub type Block = Vec<Statement>;
+pub(crate) type Block = Vec<Statement>;
 
 /// A statement and the line where it begins.
 #[derive(Clone, Debug)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// The line, from 1 on.
-    pub line: u32,
+    pub(crate) line: u32,
     /// Which one.
-    pub kind: StatementKind,
+    pub(crate) kind: StatementKind,
 }
 
 /// What a statement may be.
 #[derive(Clone, Debug)]
-pub enum StatementKind {
+pub(crate) enum StatementKind {
     /// `local a, b = …`
     Local(Vec<LocalId>, Vec<Expression>),
     /// `a, b.c = …`
@@ -92,7 +88,7 @@ pub enum StatementKind {
         body: Block,
     },
     /// `for k, v in … do … end`
-    ForIn(Vec<LocalId>, Vec<Expression>, Block),
+    ForIn(Block),
     /// `return …`
     Return(Vec<Expression>),
     /// `break`
@@ -100,12 +96,12 @@ pub enum StatementKind {
     /// `goto name`
     Goto(Arc<str>),
     /// `::name::`
-    Label(Arc<str>),
+    Label,
 }
 
 /// What can be assigned to.
 #[derive(Clone, Debug)]
-pub enum Target {
+pub(crate) enum Target {
     /// A variable.
     Variable(Variable),
     /// `object[key]`, `object.key`
@@ -114,7 +110,7 @@ pub enum Target {
 
 /// A name, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Variable {
+pub(crate) enum Variable {
     /// A local variable, of this function or of one around it.
     Local(LocalId),
     /// A global one.
@@ -123,16 +119,16 @@ pub enum Variable {
 
 /// An expression and the line where it begins.
 #[derive(Clone, Debug)]
-pub struct Expression {
+pub(crate) struct Expression {
     /// The line, from 1 on.
-    pub line: u32,
+    pub(crate) line: u32,
     /// Which one.
-    pub kind: Box<ExpressionKind>,
+    pub(crate) kind: Box<ExpressionKind>,
 }
 
 /// What an expression may be.
 #[derive(Clone, Debug)]
-pub enum ExpressionKind {
+pub(crate) enum ExpressionKind {
     /// `nil`
     Nil,
     /// `true`, `false`
@@ -159,15 +155,15 @@ pub enum ExpressionKind {
     Unary(Unary, Expression),
     /// An operator between its operands.
     Binary(Binary, Expression, Expression),
-    /// `{ … }`: what has a key, and what is counted.
-    Table(Vec<(Expression, Expression)>, Vec<Expression>),
+    /// `{ … }`
+    Table,
     /// `( … )`, where it matters: one value of what may be several.
     One(Expression),
 }
 
 /// Operators with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unary {
+pub(crate) enum Unary {
     /// `-`
     Negate,
     /// `not`
@@ -181,7 +177,7 @@ pub enum Unary {
 /// Operators with two operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they say it themselves")]
-pub enum Binary {
+pub(crate) enum Binary {
     Add,
     Subtract,
     Multiply,

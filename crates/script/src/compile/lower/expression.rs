@@ -1,7 +1,7 @@
 //! Expressions that give values.
 
 use super::{Key, Lower, State};
-use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
+use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
 use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary, Variable};
@@ -14,7 +14,9 @@ impl Lower<'_> {
             ExpressionKind::Nil => Slot::nil(),
             ExpressionKind::Boolean(value) => Slot::boolean(i64::from(*value)),
             ExpressionKind::Integer(value) => Slot::integer(*value),
-            ExpressionKind::Float(_) => self.refuse("there are no floats in the kernel"),
+            ExpressionKind::Float(number) => {
+                self.refuse(format!("{number}: there are no floats in the kernel"))
+            }
             ExpressionKind::String(bytes) => Slot::text(bytes),
             ExpressionKind::Rest => self.refuse("'...'"),
             ExpressionKind::Function(function) => Slot::new(Shape::Known(Known::Function(*function)), []),
@@ -46,7 +48,7 @@ impl Lower<'_> {
                 self.unary(*operator, operand)
             }
             ExpressionKind::Binary(operator, left, right) => self.binary(*operator, left, right),
-            ExpressionKind::Table(..) => self.refuse("a table is made for each packet"),
+            ExpressionKind::Table => self.refuse("a table is made for each packet"),
         }
     }
 
@@ -161,7 +163,9 @@ impl Lower<'_> {
                 let declared = &self.chunk.locals[local.0];
                 let name = declared.name.clone();
                 if declared.assigned && self.is_assigned(variable) {
-                    return self.refuse(format!("'{name}' lasts from packet to packet: it is assigned to"));
+                    let line = declared.line;
+                    return self
+                        .refuse(format!("'{name}' of line {line} lasts from packet to packet: it is assigned to"));
                 }
                 Slot::known(self.top.local(*local))
             }

@@ -3,7 +3,7 @@
 use super::view::{Absent, growing};
 use super::write::Piece;
 use super::{Key, Lower};
-use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
+use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
 use crate::compile::slot::{Header, Shape, Slot};
 use crate::kind::Kind;
@@ -112,7 +112,7 @@ impl Lower<'_> {
         match (kind, &value.shape) {
             (_, Shape::Unclear) => drop(self.refuse_use("the value")),
             (Kind::Int, Shape::Integer) | (Kind::Bool, Shape::Boolean) => {
-                self.set_bits(object, value.parts[0], safe)
+                self.set_bits(object, value.parts[0], safe);
             }
             (Kind::Mac | Kind::Ipv4 | Kind::Ipv6, Shape::Text(text)) => {
                 let mut octets = [0; 16];

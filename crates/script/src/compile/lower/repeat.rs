@@ -1,6 +1,6 @@
 //! Loops: turn after turn, as all kernels can follow that. How many there are has to be known.
 
-use super::{Key, Lower};
+use super::{Key, Lower, State};
 use crate::compile::ir::{Failure, Operand};
 use crate::compile::slot::Slot;
 use crate::syntax::tree::{Block, Expression, LocalId, Statement, StatementKind, Target, Variable};
@@ -48,6 +48,47 @@ impl Lower<'_> {
         self.join(breaks.into_iter().chain(ended));
     }
 
+    /// `while condition do body end`
+    pub(super) fn while_loop(&mut self, condition: &Expression, body: &Block) {
+        self.turns(|lower| {
+            let (then, otherwise) = lower.condition(condition);
+            lower.state = then;
+            lower.block(body);
+            otherwise
+        });
+    }
+
+    /// `repeat body until condition`
+    pub(super) fn repeat_loop(&mut self, body: &Block, condition: &Expression) {
+        self.turns(|lower| {
+            lower.block(body);
+            let (then, otherwise) = lower.condition(condition);
+            lower.state = otherwise;
+            then
+        });
+    }
+
+    /// A loop of as many turns as it takes until nothing leads to the next one; each tells where it is left.
+    fn turns(&mut self, mut turn: impl FnMut(&mut Self) -> Option<State>) {
+        let line = self.line;
+        self.functions.last_mut().expect("loops are in functions").breaks.push(Vec::new());
+        let mut left = Vec::new();
+        for _ in 0..MOST_TURNS {
+            if self.state.is_none() {
+                break;
+            }
+            left.extend(turn(self));
+        }
+        self.line = line;
+        if self.state.is_some() {
+            self.refuse(format!("the loop may take more than {MOST_TURNS} turns, as far as is known"));
+            // As if it ended here, for what comes behind it.
+            left.extend(self.state.take());
+        }
+        let breaks = self.functions.last_mut().and_then(|inlined| inlined.breaks.pop()).unwrap_or_default();
+        self.join(breaks.into_iter().chain(left));
+    }
+
     /// Whether a function, and not only the top level, assigns to a variable.
     pub(super) fn is_assigned(&self, variable: &Variable) -> bool {
         let mut found = false;
@@ -72,7 +113,7 @@ fn statements(block: &Block, each: &mut impl FnMut(&Statement)) {
             | StatementKind::While(_, body)
             | StatementKind::Repeat(body, _)
             | StatementKind::For { body, .. }
-            | StatementKind::ForIn(_, _, body) => statements(body, each),
+            | StatementKind::ForIn(body) => statements(body, each),
             StatementKind::If(arms, rest) => {
                 arms.iter().for_each(|(_, body)| statements(body, each));
                 statements(rest, each);

@@ -44,11 +44,8 @@ impl Lower<'_> {
                 ends.extend(self.state.take());
                 self.join(ends);
             }
-            StatementKind::While(..) | StatementKind::Repeat(..) => {
-                self.refuse(
-                    "how many turns the loop takes is not known: only 'for' with fixed limits is compiled",
-                );
-            }
+            StatementKind::While(condition, body) => self.while_loop(condition, body),
+            StatementKind::Repeat(body, condition) => self.repeat_loop(body, condition),
             StatementKind::For { variable, from, to, step, body } => {
                 self.numeric_for(*variable, [Some(from), Some(to), step.as_ref()], body);
             }
@@ -65,11 +62,11 @@ impl Lower<'_> {
                     breaks.push(state);
                 }
             }
-            StatementKind::Goto(_) => {
-                self.refuse("'goto'");
+            StatementKind::Goto(name) => {
+                self.refuse(format!("'goto {name}'"));
                 self.state = None;
             }
-            StatementKind::Label(_) => {}
+            StatementKind::Label => {}
         }
     }
 

@@ -197,7 +197,7 @@ impl Lower<'_> {
                     return None;
                 }
                 (Some(Kind::Int), Shape::Integer) | (Some(Kind::Bool), Shape::Boolean) => {
-                    words.push(value.parts[0])
+                    words.push(value.parts[0]);
                 }
                 (Some(Kind::Int), Shape::Text(_)) => {
                     self.refuse("a string stands for an integer");
