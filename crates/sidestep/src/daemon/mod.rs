@@ -23,6 +23,7 @@ mod rewrite;
 mod threads;
 mod transparent;
 mod wait;
+mod way;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -287,7 +288,7 @@ impl Daemon {
             None => (0, None),
         };
         check_limit(&config, capacity)?;
-        let classic_kernel = classic::Loaded::new(&config.classic, !without(Feature::Tcx))?;
+        let classic_kernel = classic::Loaded::new(&config, !without(Feature::Tcx))?;
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }
