@@ -279,8 +279,11 @@ impl Store {
                     Effect::Grow(_) => {}
                 }
             }
-            let fits = (0..declared.fields.len()).all(|field| self.field(protocols, view, field).is_ok());
-            if view.changes != 0 && !fits {
+            // Fields that nothing has moved are within the minimum.
+            let fits = |store: &Self| {
+                (0..declared.fields.len()).all(|field| store.field(protocols, view, field).is_ok())
+            };
+            if view.changes != 0 && !fits(self) {
                 self.changes.truncate(mark);
                 return Ok(None);
             }

@@ -14,7 +14,7 @@ use mlua::{Function, Value};
 use state::State;
 pub use state::{ErrorKind, Limits, ScriptError};
 
-use crate::host::Host;
+use crate::host::{Host, NoHost};
 use crate::packet::Packet;
 use crate::protocol::{Protocol, Protocols};
 
@@ -317,27 +317,6 @@ pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
     let state = machine.state(0, &[], true)?;
     let protocols = state.core.protocols.borrow().clone();
     Ok(protocols)
-}
-
-/// For declarations, which ask for nothing.
-struct NoHost;
-
-impl Host for NoHost {
-    fn now_ms(&mut self) -> u64 {
-        0
-    }
-
-    fn random(&mut self) -> u32 {
-        0
-    }
-
-    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
-
-    fn log(&mut self, _: &str) {}
-
-    fn module(&mut self, _: &str) -> Result<Option<crate::host::Module>, String> {
-        Ok(None)
-    }
 }
 
 fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> Result<Verdict, ScriptError> {

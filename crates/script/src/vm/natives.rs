@@ -113,7 +113,11 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
             FieldValue::Text(text) => Value::String(lua.create_string(text)?),
         })
     });
+    // True of a table: what its octets are is known in Lua.
     native!("set", |core, lua, (handle, octets, value): (i64, Option<AnyUserData>, Value)| {
+        if value.is_table() {
+            return Ok(true);
+        }
         core.with(lua, octets.as_ref(), |store, protocols| {
             let handle = Handle(handle);
             match &value {
@@ -125,7 +129,8 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
                 Value::String(text) => store.set(protocols, handle, Given::Text(&text.as_bytes())),
                 other => store.set(protocols, handle, Given::Other(other.type_name())),
             }
-        })
+        })?;
+        Ok(false)
     });
     native!("length", |core, lua, (handle, octets): At| {
         core.with(lua, octets.as_ref(), |store, protocols| store.length(protocols, Handle(handle)))

@@ -5,8 +5,8 @@
 local native = ...
 local native_data, native_get, native_set = native.data, native.get, native.set
 -- Scripts may give these names another meaning: the thesis's listing 3.1 has a global variable `type`.
-local setmetatable, getmetatable, select, type, error, tostring, rawget = setmetatable, getmetatable, select, type,
-  error, tostring, rawget
+local getmetatable, select, type, error, tostring, rawget = getmetatable, select, type, error, tostring, rawget
+local setmetatable = native.setmetatable
 local ipairs, pairs, concat, kind_of_number = ipairs, pairs, table.concat, math.type
 
 -- Byte arrays ---------------------------------------------------------------------------------------------------------
@@ -90,11 +90,6 @@ end
 local classes = {} -- of each protocol: the metatable of its views
 local raw_class
 
-local function to_set(value)
-  if type(value) == "table" then return octets(value) end
-  return value
-end
-
 local function view_raw(view, offset, length)
   return setmetatable({ native.raw(view[1], view[2], offset, length), view[2] }, raw_class)
 end
@@ -105,7 +100,7 @@ local function view_get(view)
 end
 
 local function view_set(view, value)
-  native_set(view[1], view[2], to_set(value))
+  if native_set(view[1], view[2], value) then native_set(view[1], view[2], octets(value)) end
 end
 
 local function view_data(view, ...)

@@ -108,6 +108,8 @@ impl State {
                 preloaded: RefCell::default(),
             });
             let natives = natives::make(&lua, &core)?;
+            // As it is before `confine` wraps it: every view is made with it.
+            natives.set("setmetatable", lua.globals().get::<Function>("setmetatable")?)?;
             confine(&lua, &core)?;
             let entry: Table =
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
