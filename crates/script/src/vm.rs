@@ -321,7 +321,7 @@ pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
 
 fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> Result<Verdict, ScriptError> {
     let handle = state.core.store.borrow_mut().begin(packet);
-    let returned = state.packet(function, handle.0);
+    let returned = state.packet(function, handle);
     state.core.store.borrow_mut().end(packet);
     let returned = returned?;
     let number = match &returned {
@@ -330,7 +330,7 @@ fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> R
         _ => None,
     };
     number.and_then(Verdict::from_value).ok_or_else(|| {
-        let what = returned.to_string().unwrap_or_else(|_| returned.type_name().to_owned());
+        let what = state.core.words(&returned).unwrap_or_else(|_| returned.type_name().to_owned());
         ScriptError {
             kind: ErrorKind::Verdict,
             message: format!("{name} returned {what}, which is no verdict, such as NF_ACCEPT"),

@@ -1,20 +1,22 @@
 //! One Lua state: what it may use, how much, and how a call into it ends.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::Shared;
 use super::library;
-use super::natives;
+use super::natives::{self, Runtime};
 use crate::protocol::{Protocols, builtin};
-use crate::store::Store;
+use crate::store::{Handle, Store};
 
 /// Instructions between two looks at the budget.
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 /// Name of our own chunk in tracebacks, from which it is left out.
 pub(crate) const RUNTIME: &str = "[sidestep]";
+/// What a traceback begins with, behind an error's text.
+const TRACEBACK: &str = "\nstack traceback:";
 
 /// What a state may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) store: RefCell<Store>,
     pub(crate) protocols: RefCell<Protocols>,
     pub(crate) shared: Rc<RefCell<Shared>>,
+    pub(crate) runtime: OnceCell<Runtime>,
     /// Number of the state, for deferred work.
     pub(crate) state: u32,
     instructions_left: Cell<u64>,
@@ -81,7 +84,6 @@ pub(crate) struct State {
     pub(crate) core: Rc<Core>,
     /// What runtime.lua gives to Rust.
     pub(crate) entry: Table,
-    enter_packet: Function,
     enter_deferred: Function,
 }
 
@@ -100,6 +102,7 @@ impl State {
                 store: RefCell::default(),
                 protocols: RefCell::default(),
                 shared,
+                runtime: OnceCell::new(),
                 state,
                 instructions_left: Cell::new(limits.instructions),
                 exhausted: Cell::new(false),
@@ -108,25 +111,26 @@ impl State {
                 preloaded: RefCell::default(),
             });
             let natives = natives::make(&lua, &core)?;
-            // As it is before `confine` wraps it: every view is made with it.
+            // As it is before `confine` wraps it: views of byte arrays are made with it.
             natives.set("setmetatable", lua.globals().get::<Function>("setmetatable")?)?;
             confine(&lua, &core)?;
             let entry: Table =
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
-            library::install(&lua, &core, &entry, &natives)?;
+            let _ = core.runtime.set(Runtime::of(&entry)?);
+            library::install(&lua, &core, &natives)?;
             for source in builtin::SOURCES {
                 lua.load(source.text).set_name(format!("={}", source.name)).exec()?;
             }
             if is_interrupt {
                 lua.globals().set("IS_INTERRUPT", true)?;
             }
-            let (enter_packet, enter_deferred) = (entry.get("packet")?, entry.get("deferred")?);
+            let enter_deferred = entry.get("deferred")?;
             let watched = Rc::clone(&core);
             lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
                 watched.look(lua).map(|()| VmState::Continue)
             })?;
             lua.set_memory_limit(lua.used_memory() + limits.memory)?;
-            Ok(Self { lua, core, entry, enter_packet, enter_deferred })
+            Ok(Self { lua, core, entry, enter_deferred })
         };
         make().map_err(|error| ScriptError::from_lua(&error))
     }
@@ -144,9 +148,9 @@ impl State {
     }
 
     /// Calls `function` with a view of a packet; what it returned.
-    pub(crate) fn packet(&self, function: &Function, handle: i64) -> Result<Value, ScriptError> {
+    pub(crate) fn packet(&self, function: &Function, whole: Handle) -> Result<Value, ScriptError> {
         self.core.renew_budget();
-        self.enter_packet.call((function, handle)).map_err(|error| self.error(&error))
+        function.call(natives::light(whole)).map_err(|error| self.error(&error))
     }
 
     /// Calls `function` with deferred work.
@@ -216,7 +220,12 @@ fn confine(lua: &Lua, core: &Rc<Core>) -> mlua::Result<()> {
     };
     let message = lua.create_function(|_, error: Value| {
         Ok(match error {
-            Value::Error(error) => text(&error),
+            Value::Error(error) => {
+                let mut text = text(&error);
+                // Of an error that went through Lua, Rust and Lua again.
+                text.truncate(text.find(TRACEBACK).unwrap_or(text.len()));
+                text
+            }
             other => other.to_string()?,
         })
     })?;
@@ -231,7 +240,7 @@ impl ScriptError {
             mlua::Error::CallbackError { traceback, .. } => traceback.clone(),
             _ => String::new(),
         };
-        if let Some(at) = text.find("\nstack traceback:") {
+        if let Some(at) = text.find(TRACEBACK) {
             if traceback.is_empty() {
                 text[at..].trim_start().clone_into(&mut traceback);
             }
@@ -291,10 +300,4 @@ pub(crate) fn fail(lua: &Lua, error: impl std::fmt::Display) -> mlua::Error {
         .flatten()
     });
     mlua::Error::runtime(format!("{}{error}", place.unwrap_or_default()))
-}
-
-/// The arguments of a call, as log lines have them.
-pub(crate) fn joined(arguments: &MultiValue) -> mlua::Result<String> {
-    let words: mlua::Result<Vec<_>> = arguments.iter().map(Value::to_string).collect();
-    Ok(words?.join(" "))
 }

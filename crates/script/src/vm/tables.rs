@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use ipnet::IpNet;
-use mlua::{AnyUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods, Value};
+use mlua::{AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods, Value};
 use rustc_hash::FxHashMap;
 
+use super::natives::handle;
 use super::state::{Core, fail};
 use crate::kind::Kind;
 use crate::packet::Flow;
@@ -118,9 +119,10 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     };
     nf.set("flows", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
-    let flow = move |lua: &Lua, (handle, octets, wanted): (i64, Option<AnyUserData>, Option<AnyUserData>)| {
+    type Arguments = (LightUserData, Option<AnyUserData>, Option<AnyUserData>);
+    let flow = move |lua: &Lua, (view, octets, wanted): Arguments| {
         let flow = shared.with(lua, octets.as_ref(), |store, protocols| {
-            store.octets(protocols, crate::store::Handle(handle))?;
+            store.octets(protocols, handle(view))?;
             Ok(store.packet().flow())
         })?;
         let Some(flow) = flow else { return Ok(None) };

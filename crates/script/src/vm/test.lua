@@ -20,8 +20,7 @@ function test.hex(text)
 end
 
 local function packet(octets, is_ip)
-  local store, handle = native.packet(octets, is_ip)
-  return entry.view(handle, store)
+  return entry.view(native.packet(octets, is_ip))
 end
 
 -- A packet of octets that begin with an Ethernet header.
@@ -101,8 +100,10 @@ end
 
 -- Compares two values; of views and byte arrays, the octets.
 function test.equal(got, wanted, what)
-  if type(got) == "table" then got = entry.octets(got) end
-  if type(wanted) == "table" then wanted = entry.octets(wanted) end
+  local function plain(value)
+    return (type(value) == "table" or type(value) == "userdata") and entry.octets(value) or value
+  end
+  got, wanted = plain(got), plain(wanted)
   if got == wanted then return end
   local function show(value)
     if type(value) ~= "string" then return tostring(value) end

@@ -45,6 +45,45 @@ fn a_view_of_an_earlier_packet_is_refused() {
 }
 
 #[test]
+fn the_whole_packet_stays_when_it_grows_and_its_parts_do_not() {
+    let grow = "local ip, octets, part = p:data(packet_eth):data(packet_ip), p:get(), p:raw(0, #p)
+        p:grow(#p, 2)
+        assert(#p == 50 and p:data(packet_eth):data(packet_ip):tot_len():get() == 36)\n";
+    Bench::body(grow).pass(&mut an_ipv4_frame());
+    for part in ["ip:ttl():get()", "local octet = octets[0]", "part:get()"] {
+        let message = Bench::body(&format!("{grow}{part}")).fails(&mut an_ipv4_frame());
+        assert!(message.starts_with("test.lua:5: this packet is gone"), "{part}: {message}");
+    }
+    let source = "function process_packet(p)
+        if old then old:grow(#old, 2) end
+        old = p
+        return NF_ACCEPT
+    end";
+    let mut bench = Bench::new(source);
+    bench.pass(&mut an_ipv4_frame());
+    assert!(bench.fails(&mut an_ipv4_frame()).starts_with("test.lua:2: this packet is gone"));
+}
+
+#[test]
+fn what_is_no_view_or_has_no_such_field_is_told() {
+    for (body, message) in [
+        ("ip:sport()", "a view packet_ip has no sport"),
+        ("ip:ttl():ttl()", "a field packet_ip:ttl has no ttl"),
+        ("p.data(packet_eth)", "a view is wanted, not a protocol: view:data(protocol), with a colon"),
+        ("packet_ip.ttl = 1", "packet_ip: nothing can be written to it; fields have set()"),
+        ("ip.ttl = 1", "view packet_ip: nothing can be written to it; fields have set()"),
+        ("p:data(ip)", "data: view packet_ip is not a protocol: is its name written correctly, and registered?"),
+        ("p:data()", "a view packet_raw has no payload field, which data() is"),
+        ("ip:grow(20, 2)", "only the whole packet can grow and shrink"),
+    ] {
+        let body = format!("local ip = p:data(packet_eth):data(packet_ip)\n{body}");
+        assert_eq!(Bench::body(&body).fails(&mut an_ipv4_frame()), format!("test.lua:3: {message}"));
+    }
+    Bench::body("assert(tostring(packet_ip) == 'packet_ip' and tostring(p) == 'view packet_raw')")
+        .pass(&mut an_ipv4_frame());
+}
+
+#[test]
 fn a_misspelt_protocol_is_told() {
     let message = Bench::body("p:data(packet_ethernet)").fails(&mut an_ipv4_frame());
     assert!(message.starts_with("test.lua:2: data: nil is not a protocol"), "{message}");
