@@ -4,6 +4,7 @@
 
 pub mod builtin;
 pub mod declaration;
+pub mod reference;
 
 use rustc_hash::FxHashMap;
 
