@@ -1,6 +1,7 @@
 //! Scripts over packets, as a program that carries packets would run them.
 
 mod budget;
+mod fields;
 mod host;
 mod library;
 mod listings;
