@@ -5,4 +5,5 @@ mod fields;
 mod host;
 mod library;
 mod listings;
+mod properties;
 mod views;
