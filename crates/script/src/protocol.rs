@@ -209,8 +209,7 @@ struct Declared {
 
 impl Default for Protocols {
     fn default() -> Self {
-        let mut protocols =
-            Self { entries: Vec::new(), ids: FxHashMap::default(), field_names: Vec::new() };
+        let mut protocols = Self { entries: Vec::new(), ids: FxHashMap::default(), field_names: Vec::new() };
         let raw = protocols.id("packet_raw");
         debug_assert_eq!(raw, Some(ProtocolId::RAW));
         protocols

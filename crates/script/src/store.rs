@@ -12,8 +12,8 @@ mod within;
 pub use error::AccessError;
 pub use handle::Handle;
 pub use value::{Given, Got, Written};
-pub use within::MAX_THROUGH;
 use wire::checksum::TransportChecksum;
+pub use within::MAX_THROUGH;
 
 use crate::kind::read_bits;
 use crate::packet::Packet;

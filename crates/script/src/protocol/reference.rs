@@ -4,7 +4,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Access, Amount, Changes, Condition, Effect, Field, Policy, PolicyTable, Protocol, Protocols, Step};
+use super::{
+    Access, Amount, Changes, Condition, Effect, Field, Policy, PolicyTable, Protocol, Protocols, Step,
+};
 
 const HEAD: &str = "\
 # Protocols of packet scripts
@@ -106,8 +108,12 @@ fn in_words(step: &Step, protocol: &Protocol) -> String {
     };
     let when = step.when.as_ref().map_or_else(String::new, |when| format!("{}, ", condition(when, protocol)));
     let text = match step.effect {
-        Effect::Grow(field) => format!("{when}{} is longer by {amount}, and fields behind it move.", name(field)),
-        Effect::End => format!("{when}the whole is no longer than {amount} (where the field is 0, it says nothing)."),
+        Effect::Grow(field) => {
+            format!("{when}{} is longer by {amount}, and fields behind it move.", name(field))
+        }
+        Effect::End => {
+            format!("{when}the whole is no longer than {amount} (where the field is 0, it says nothing).")
+        }
     };
     let mut characters = text.chars();
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())

@@ -130,9 +130,9 @@ impl Core {
     pub(crate) fn octets(&self, lua: &Lua, value: &Value) -> mlua::Result<Vec<u8>> {
         match value {
             Value::String(text) => Ok(text.as_bytes().to_vec()),
-            Value::LightUserData(view) => self.with(lua, None, |store, protocols| {
-                Ok(store.octets(protocols, handle(*view))?.to_vec())
-            }),
+            Value::LightUserData(view) => {
+                self.with(lua, None, |store, protocols| Ok(store.octets(protocols, handle(*view))?.to_vec()))
+            }
             value => Ok(self.runtime()?.octets.call::<LuaString>(value)?.as_bytes().to_vec()),
         }
     }
@@ -251,9 +251,7 @@ impl Natives<'_> {
             })
         })?;
         self.add("grow", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "grow", 1))?;
-        self.add("shrink", |core, lua, place, (at, count)| {
-            resize(core, lua, place, at, &count, "shrink", -1)
-        })
+        self.add("shrink", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "shrink", -1))
     }
 
     fn values(&self) -> mlua::Result<()> {
@@ -313,8 +311,7 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
     let shared = Rc::clone(core);
     let declare = move |lua: &Lua, declaration: Table| {
         let mut protocols = shared.protocols.borrow_mut();
-        let protocol =
-            declaration::read(&declaration, &mut protocols).map_err(|error| fail(lua, error))?;
+        let protocol = declaration::read(&declaration, &mut protocols).map_err(|error| fail(lua, error))?;
         let (name, functions) = (protocol.name.clone(), functions(lua, &protocol)?);
         let id = protocols.insert(protocol).ok_or_else(|| fail(lua, "too many protocols"))?;
         Ok((light(Handle::of_protocol(id)), name, functions))
@@ -324,7 +321,12 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
 }
 
 /// What is within a view.
-fn data(core: &Core, lua: &Lua, place: Place<'_>, asked: Option<Value>) -> mlua::Result<Option<LightUserData>> {
+fn data(
+    core: &Core,
+    lua: &Lua,
+    place: Place<'_>,
+    asked: Option<Value>,
+) -> mlua::Result<Option<LightUserData>> {
     let Some(asked) = asked else {
         let payload = core.with(lua, place.octets, |store, protocols| store.payload(protocols, place.handle));
         return payload.map(|payload| Some(light(payload)));

@@ -6,7 +6,10 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use ipnet::IpNet;
-use mlua::{AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods, Value};
+use mlua::{
+    AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods,
+    Value,
+};
 use rustc_hash::FxHashMap;
 
 use super::natives::handle;

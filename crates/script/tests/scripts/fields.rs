@@ -33,9 +33,7 @@ fn every_field_of_every_protocol_reads_and_writes_what_its_rfc_says() {
     let protocols = builtin_protocols().expect("they can be read");
     let all: BTreeSet<_> = protocols
         .iter()
-        .flat_map(|protocol| {
-            protocol.fields.iter().map(|field| format!("{}:{}", protocol.name, field.name))
-        })
+        .flat_map(|protocol| protocol.fields.iter().map(|field| format!("{}:{}", protocol.name, field.name)))
         .collect();
     assert_eq!(seen, all, "each field has its row in fields.lua");
 }

@@ -71,7 +71,10 @@ fn what_is_no_view_or_has_no_such_field_is_told() {
         ("p.data(packet_eth)", "a view is wanted, not a protocol: view:data(protocol), with a colon"),
         ("packet_ip.ttl = 1", "packet_ip: nothing can be written to it; fields have set()"),
         ("ip.ttl = 1", "view packet_ip: nothing can be written to it; fields have set()"),
-        ("p:data(ip)", "data: view packet_ip is not a protocol: is its name written correctly, and registered?"),
+        (
+            "p:data(ip)",
+            "data: view packet_ip is not a protocol: is its name written correctly, and registered?",
+        ),
         ("p:data()", "a view packet_raw has no payload field, which data() is"),
         ("ip:grow(20, 2)", "only the whole packet can grow and shrink"),
     ] {
