@@ -2,6 +2,7 @@
 
 mod budget;
 mod fields;
+mod guide;
 mod host;
 mod library;
 mod listings;
