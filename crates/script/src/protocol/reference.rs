@@ -81,7 +81,7 @@ fn length(protocol: &Protocol, at: usize) -> String {
         (0, true) => "by the header".into(),
         (0, false) => "0".into(),
         (length, true) => format!("{} or more", amount(length.into())),
-        (length, false) if field.offset % 8 != 0 && length > 1 => format!("{length} bits"),
+        (length, false) if !field.offset.is_multiple_of(8) && length > 1 => format!("{length} bits"),
         (length, false) => amount(length.into()),
     }
 }

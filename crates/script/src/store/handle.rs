@@ -3,7 +3,7 @@
 use crate::protocol::{MAX_FIELDS, ProtocolId};
 
 const FIELD_BITS: u32 = 7;
-const VIEW_BITS: u32 = if usize::BITS >= 64 { 18 } else { 12 };
+const VIEW_BITS: u32 = if usize::BITS >= 64 { 16 } else { 12 };
 const GENERATION_BITS: u32 = usize::BITS - VIEW_BITS - FIELD_BITS;
 /// Of packets, views and fields in numbers: a handle that is none of a protocol has another generation.
 const PROTOCOLS: usize = 0;
@@ -11,7 +11,7 @@ const PROTOCOLS: usize = 0;
 /// Stands for a view, for a field of one, or for a protocol: a number of a pointer's size, which Lua holds without
 /// allocating anything. It is compared, never followed.
 ///
-/// Generations begin again after 2^39 packets (2^13 where pointers have 32 bits).
+/// Generations begin again after 2^41 packets (2^13 where pointers have 32 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handle(usize);
 

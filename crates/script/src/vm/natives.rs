@@ -48,6 +48,7 @@ impl Octets {
         whole: Handle,
     ) -> mlua::Result<(LightUserData, AnyUserData)> {
         let length = store.bytes().len();
+        core.copies(length);
         let total = &core.byte_arrays;
         if total.get() + length > core.limits.memory {
             // Lua does not know how large they are, so it has had no reason to collect those that are done with.
@@ -264,6 +265,7 @@ impl Natives<'_> {
             let copy = core.with(lua, place.octets, |store, protocols| {
                 Ok(store.octets(protocols, place.handle)?.to_vec())
             })?;
+            core.copies(copy.len());
             lua.create_string(copy)
         })?;
         self.add("byte", |core, lua, place, index: i64| {

@@ -13,6 +13,9 @@ use crate::store::{Handle, Store};
 
 /// Instructions between two looks at the budget.
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
+/// Octets that are copied in the time of an instruction: without this, a loop that makes a string of a large packet would
+/// run for a second before its instructions are used up.
+const OCTETS_PER_INSTRUCTION: usize = 64;
 /// Name of our own chunk in tracebacks, from which it is left out.
 pub(crate) const RUNTIME: &str = "[sidestep]";
 /// What a traceback begins with, behind an error's text.
@@ -189,6 +192,12 @@ impl Core {
     pub(crate) fn renew_budget(&self) {
         self.instructions_left.set(self.limits.instructions);
         self.exhausted.set(false);
+    }
+
+    /// Takes the work of copying so many octets off the budget, as instructions; the next look finds it used up.
+    pub(crate) fn copies(&self, octets: usize) {
+        let instructions = (octets / OCTETS_PER_INSTRUCTION) as u64;
+        self.instructions_left.set(self.instructions_left.get().saturating_sub(instructions));
     }
 
     /// Takes a step off the budget. Once it is used up, every further step fails too.
