@@ -74,8 +74,9 @@ end
 local function acknowledged(p, ip, tcp, transfer, client)
   local all = #transfer.text + 1 -- FIN counts
   local at = distance(transfer.first, tcp:ack_seq():get())
+  if tcp:rst():get() then return serving:delete(client) end
+  if at > all then return end -- from before the request
   transfer.window = tcp:window():get() << transfer.scale
-  if tcp:rst():get() or at > all then return serving:delete(client) end
   if at > transfer.arrived then
     transfer.congestion = transfer.congestion + at - transfer.arrived
     transfer.arrived, transfer.equal = at, 0
@@ -209,13 +210,21 @@ function process_packet(p)
   if not tcp then return XT_CONTINUE end
   local from_client = tcp:dport():get() == PORT
   if not from_client and tcp:sport():get() ~= PORT then return XT_CONTINUE end
-  if tcp:syn():get() then
-    handshake(p, tcp, not from_client)
-    return XT_CONTINUE
-  end
   local client
   if from_client then
     client = ip:saddr():get() .. " " .. tcp:sport():get() .. " " .. ip:daddr():get()
+  else
+    client = ip:daddr():get() .. " " .. tcp:dport():get() .. " " .. ip:saddr():get()
+  end
+  if tcp:syn():get() then
+    if from_client then
+      serving:delete(client)
+      learning:delete(client)
+    end
+    handshake(p, tcp, not from_client)
+    return XT_CONTINUE
+  end
+  if from_client then
     local transfer = serving:get(client)
     if transfer then
       acknowledged(p, ip, tcp, transfer, client)
@@ -224,7 +233,6 @@ function process_packet(p)
     local text = tostring(tcp:data():get())
     if #text > 0 then return request(p, ip, tcp, text, client) end
   else
-    client = ip:daddr():get() .. " " .. tcp:dport():get() .. " " .. ip:saddr():get()
     if serving:get(client) then return NF_DROP end
     if learning:get(client) then response(tcp, tostring(tcp:data():get()), client) end
   end
@@ -371,6 +379,15 @@ function test_an_answer_is_good_as_long_as_it_says()
   test.verdict(NF_DROP, from_client("rst", nil, REQUEST + #GET))
   test.advance(1)
   test.verdict(XT_CONTINUE, from_client("ack psh", GET))
+end
+
+function test_acknowledgments_from_before_change_nothing_and_a_new_connection_ends_the_old()
+  learn(head(1) .. "x")
+  test.verdict(NF_DROP, from_client("ack psh", GET))
+  test.verdict(NF_DROP, from_client("ack", nil, REQUEST, START - 1))
+  test.verdict(NF_DROP, from_client("ack", nil, REQUEST + #GET, START + 1))
+  test.verdict(XT_CONTINUE, from_client("syn"))
+  test.verdict(XT_CONTINUE, from_client("ack", nil, REQUEST + #GET, START + 1))
 end
 
 function test_the_end_of_a_connection_is_answered()
