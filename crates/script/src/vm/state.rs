@@ -13,6 +13,8 @@ use crate::store::Store;
 
 /// Instructions between two looks at the budget.
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
+/// Most lines of one packet that are followed.
+const MAX_LINES: usize = 1000;
 /// Name of our own chunk in tracebacks, from which it is left out.
 pub(crate) const RUNTIME: &str = "[sidestep]";
 
@@ -57,6 +59,15 @@ pub enum ErrorKind {
     Memory,
     /// It returned something that is no verdict.
     Verdict,
+}
+
+/// A line of a script that a packet went through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The script, or the module.
+    pub path: String,
+    /// From 1.
+    pub number: usize,
 }
 
 /// What Rust's functions in a state share.
@@ -119,10 +130,7 @@ impl State {
                 lua.globals().set("IS_INTERRUPT", true)?;
             }
             let (enter_packet, enter_deferred) = (entry.get("packet")?, entry.get("deferred")?);
-            let watched = Rc::clone(&core);
-            lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
-                watched.look(lua).map(|()| VmState::Continue)
-            })?;
+            core.watch(&lua)?;
             lua.set_memory_limit(lua.used_memory() + limits.memory)?;
             Ok(Self { lua, core, entry, enter_packet, enter_deferred })
         };
@@ -183,6 +191,37 @@ impl Core {
     pub(crate) fn renew_budget(&self) {
         self.instructions_left.set(self.limits.instructions);
         self.exhausted.set(false);
+    }
+
+    /// Has the state look at its budget every so many instructions.
+    pub(crate) fn watch(self: &Rc<Self>, lua: &Lua) -> mlua::Result<()> {
+        let core = Rc::clone(self);
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
+            core.look(lua).map(|()| VmState::Continue)
+        })
+    }
+
+    /// Writes down the lines that the state goes through from now on, until it is [watched](Self::watch) as usual.
+    /// The budget is that of ordinary packets.
+    pub(crate) fn follow(self: &Rc<Self>, lua: &Lua) -> Rc<RefCell<Vec<Line>>> {
+        let (core, lines) = (Rc::clone(self), Rc::new(RefCell::new(Vec::new())));
+        let seen = Rc::clone(&lines);
+        let triggers = HookTriggers::new().every_line().every_nth_instruction(INSTRUCTIONS_PER_LOOK);
+        let hook = move |lua: &Lua, at: &mlua::debug::Debug<'_>| {
+            if at.event() != mlua::debug::DebugEvent::Line {
+                return core.look(lua).map(|()| VmState::Continue);
+            }
+            let source = at.source();
+            let path = source.source.as_deref().and_then(|source| source.strip_prefix('@'));
+            let mut lines = seen.borrow_mut();
+            if let (Some(path), Some(number), true) = (path, at.current_line(), lines.len() < MAX_LINES) {
+                lines.push(Line { path: path.to_owned(), number });
+            }
+            Ok(VmState::Continue)
+        };
+        // It fails only without memory; then nothing is seen.
+        let _ = lua.set_hook(triggers, hook);
+        lines
     }
 
     /// Takes a step off the budget. Once it is used up, every further step fails too.
