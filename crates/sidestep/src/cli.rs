@@ -295,10 +295,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
-        Command::Script(command) => {
-            let good = command.run(&mut io::stdout().lock())?;
-            return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
+        Command::Script(command) => return command.run(),
         Command::Lab(command) => {
             let program = std::env::current_exe()
                 .map_err(|error| Failure::Message(format!("cannot find this program: {error}")))?;

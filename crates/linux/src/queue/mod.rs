@@ -9,6 +9,7 @@
 //! TCP come whole.
 
 mod attribute;
+pub mod raw;
 pub mod rule;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

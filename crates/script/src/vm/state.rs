@@ -123,6 +123,8 @@ impl State {
             let entry: Table =
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
             library::install(&lua, &core, &entry, &natives)?;
+            // Scripts carry their tests also to where these do not run.
+            core.preload("test", lua.create_table()?);
             for source in builtin::SOURCES {
                 lua.load(source.text).set_name(format!("={}", source.name)).exec()?;
             }
@@ -177,7 +179,7 @@ impl State {
 }
 
 impl Core {
-    /// Has `require` give this table.
+    /// Has `require` give this table, in place of an earlier one.
     pub(crate) fn preload(&self, name: &'static str, module: Table) {
         self.preloaded.borrow_mut().push((name, module));
     }
@@ -185,7 +187,7 @@ impl Core {
     /// A module that was given so.
     pub(crate) fn preloaded(&self, name: &str) -> Option<Table> {
         let modules = self.preloaded.borrow();
-        modules.iter().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
+        modules.iter().rev().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
     }
 
     pub(crate) fn renew_budget(&self) {

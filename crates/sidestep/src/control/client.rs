@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
-use super::{Reply, Request};
+use super::{Reply, is_of_scripts};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,7 +57,7 @@ pub enum Error {
 }
 
 /// Sends `request` to the daemon that listens at `path` and waits for its answer.
-pub fn ask(path: &Path, request: &Request) -> Result<Value, Error> {
+pub fn ask(path: &Path, request: &impl Serialize) -> Result<Value, Error> {
     let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => Error::Denied(path.to_owned()),
         _ => Error::NotRunning { path: path.to_owned(), source },
@@ -70,7 +71,7 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, Error> {
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
+fn exchange(stream: &mut UnixStream, request: &impl Serialize) -> io::Result<Vec<u8>> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(request)?;
@@ -98,7 +99,7 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sock") && !is_of_scripts(path))
         .collect();
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.

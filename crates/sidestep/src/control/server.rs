@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::{Reply, Request};
 use crate::status::Status;
@@ -27,9 +28,9 @@ const REPLY_TIME: Duration = Duration::from_secs(2);
 
 /// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is ending.
 #[derive(Debug)]
-pub struct Call {
+pub struct Call<R = Request> {
     /// What is asked for.
-    pub request: Request,
+    pub request: R,
     answer: SyncSender<Answer>,
 }
 
@@ -41,7 +42,7 @@ enum Answer {
     Status { ok: Box<Status> },
 }
 
-impl Call {
+impl<R> Call<R> {
     /// Answers. Never blocks; a client that has gone does not matter.
     pub fn answer(self, reply: Reply) {
         let _ = self.answer.try_send(Answer::Reply(reply));
@@ -70,7 +71,10 @@ impl Server {
     ///
     /// `deliver` is called on the server's thread for each request: it hands the call to the daemon's thread
     /// (a channel and whatever wakes it) and returns at once.
-    pub fn start(path: &Path, deliver: impl FnMut(Call) + Send + 'static) -> io::Result<Server> {
+    pub fn start<R: DeserializeOwned>(
+        path: &Path,
+        deliver: impl FnMut(Call<R>) + Send + 'static,
+    ) -> io::Result<Server> {
         let about_path =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -129,7 +133,7 @@ fn make_way(path: &Path) -> io::Result<()> {
     }
 }
 
-fn serve(listener: &UnixListener, mut deliver: impl FnMut(Call)) {
+fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(Call<R>)) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -144,7 +148,7 @@ fn serve(listener: &UnixListener, mut deliver: impl FnMut(Call)) {
     }
 }
 
-fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<()> {
+fn serve_one<R: DeserializeOwned>(stream: &UnixStream, deliver: &mut impl FnMut(Call<R>)) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => {
@@ -275,7 +279,7 @@ mod tests {
     fn a_second_daemon_is_refused_and_a_dead_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (server, path) = daemon(folder.path());
-        let second = Server::start(&path, drop).unwrap_err();
+        let second = Server::start(&path, drop::<Call>).unwrap_err();
         assert!(second.to_string().contains("another sidestep answers"), "{second}");
         assert!(ask(&path, &Request::Show).is_ok());
         drop(server);
@@ -291,7 +295,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mt6d0.sock");
         std::fs::write(&path, "precious").unwrap();
-        assert!(Server::start(&path, drop).is_err());
+        assert!(Server::start(&path, drop::<Call>).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 

@@ -117,11 +117,8 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Runs until it is told to end.
-pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
-    if !process::may_administer_network() {
-        return Err(Error::Privilege);
-    }
+/// Sends what is logged to standard error.
+pub(crate) fn start_log() {
     // Times are the journal's or the terminal's business; RUST_LOG asks for more or less.
     let filter = tracing_subscriber::EnvFilter::builder().with_default_directive(tracing::Level::INFO.into());
     let _ = tracing_subscriber::fmt()
@@ -131,6 +128,14 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
         .with_target(false)
         .without_time()
         .try_init();
+}
+
+/// Runs until it is told to end.
+pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    start_log();
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
