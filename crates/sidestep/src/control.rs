@@ -22,6 +22,9 @@ pub const FOLDER: &str = "/run/sidestep";
 /// What names of script hosts' sockets begin with; the number of a network namespace follows.
 const SCRIPTS: &str = "scripts-";
 
+/// What is answered by one that ends.
+pub const ENDING: &str = "the daemon is ending";
+
 /// What a client can ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]

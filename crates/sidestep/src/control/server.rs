@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Reply, Request};
+use super::{ENDING, Reply, Request};
 use crate::status::Status;
 
 /// The longest request, in bytes.
@@ -172,7 +172,7 @@ fn wait(answered: &Receiver<Answer>) -> Answer {
     answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
         Answer::Reply(Reply::Error(match error {
             RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
-            RecvTimeoutError::Disconnected => "the daemon is ending".to_owned(),
+            RecvTimeoutError::Disconnected => ENDING.to_owned(),
         }))
     })
 }

@@ -23,11 +23,19 @@ const FOLLOW: Duration = Duration::from_millis(200);
 pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Write) -> Result<(), Failure> {
     attachment.check().map_err(|wrong| Failure::Message(format!("{}: {}", wrong.key, wrong.message)))?;
     attachment.file = absolute(&attachment.file)?;
-    if !answers(socket) {
-        start_in_background(socket)?;
-    }
     let request = Request::Load { script: Box::new(attachment.clone()) };
-    let answer = control::ask(socket, &request)?;
+    let answer = loop {
+        if !answers(socket) {
+            start_in_background(socket)?;
+        }
+        match control::ask(socket, &request) {
+            Ok(answer) => break answer,
+            // It was about to end when it was asked: another is started.
+            Err(Error::NotRunning { .. } | Error::Io { .. }) if !answers(socket) => {}
+            Err(Error::Refused(why)) if why == control::ENDING && !answers(socket) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
     let id = &answer["id"];
     let (file, hook) = (attachment.file.display(), attachment.hook.name());
     writeln!(out, "{file}: script {id} at {hook}")?;

@@ -8,11 +8,11 @@ use script::testing::Files;
 
 /// The folder of a script: its modules and captures are read from there, and from nowhere else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     /// That of a script.
-    pub(super) fn of(file: &Path) -> Self {
+    pub(crate) fn of(file: &Path) -> Self {
         Self(file.parent().unwrap_or(Path::new("")).to_owned())
     }
 }

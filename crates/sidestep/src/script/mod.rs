@@ -11,7 +11,7 @@
 
 pub(crate) mod attachment;
 mod client;
-mod folder;
+pub(crate) mod folder;
 pub(crate) mod host;
 mod list;
 mod test;
@@ -25,6 +25,7 @@ use clap::{Args, Subcommand};
 use crate::cli::{Failure, output};
 use crate::control;
 use attachment::Attachment;
+pub(crate) use client::wait_for as wait_for_host;
 
 /// Packet scripts: Lua programs that look at packets and change them
 #[derive(Debug, Subcommand)]

@@ -35,7 +35,8 @@ use tracing::info;
 
 use self::group::{Group, Key};
 use self::log::Log;
-use self::protocol::{Request, Scripts, Status};
+pub(crate) use self::protocol::Request;
+use self::protocol::{Scripts, Status};
 use self::slots::Slots;
 use self::statistics::Statistics;
 use self::world::Common;
@@ -48,6 +49,8 @@ use crate::daemon;
 const LOCK: &[u8] = b"sidestep-scripts";
 /// After this, no packet is on its way to a queue whose rule is gone.
 const SETTLE: Duration = Duration::from_millis(20);
+/// How long a host may take to end.
+const ENDING: Duration = Duration::from_secs(2);
 /// Threads of a group, at most: each has a Lua state.
 const MAX_THREADS: usize = 8;
 
@@ -115,9 +118,7 @@ pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
     }
     process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
     let signals = Signals::new()?;
-    let _lock = UnixListener::bind_addr(&SocketAddr::from_abstract_name(LOCK)?).map_err(|error| {
-        if error.kind() == io::ErrorKind::AddrInUse { Error::Another } else { Error::Socket(error) }
-    })?;
+    let _lock = lock()?;
     process::raise_open_files()?;
     let sender = Arc::new(Sender::open(rules::MARK)?);
     rules::begin()?;
@@ -125,6 +126,23 @@ pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
+}
+
+/// Takes the namespace's lock. A host that has unloaded its last script may still be about to end.
+fn lock() -> Result<UnixListener, Error> {
+    let name = SocketAddr::from_abstract_name(LOCK)?;
+    let deadline = Instant::now() + ENDING;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if Instant::now() >= deadline {
+                    return Err(Error::Another);
+                }
+                std::thread::sleep(SETTLE);
+            }
+            result => return Ok(result?),
+        }
+    }
 }
 
 fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Result<(), Error> {
