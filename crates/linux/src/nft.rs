@@ -77,6 +77,14 @@ pub fn apply(script: &str) -> Result<()> {
     run(script, "nft -f -")
 }
 
+/// Whether a table of the family `inet` has this chain.
+///
+/// # Errors
+/// Where nft cannot be run.
+pub fn has_chain(table: &str, chain: &str) -> Result<bool> {
+    Ok(nft(&["list", "chain", "inet", table, chain], "")?.status.success())
+}
+
 /// Whether the table is there.
 pub fn is_dark(tunnel: &str) -> Result<bool> {
     Ok(nft(&["list", "table", "ip6", &table_name(tunnel)], "")?.status.success())

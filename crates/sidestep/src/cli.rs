@@ -343,7 +343,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_in_its_help() {
-        for command in Cli::command().get_subcommands() {
+        let (cli, scripts) = (Cli::command(), Cli::command());
+        let scripts = scripts.find_subcommand("script").expect("a command");
+        for command in cli.get_subcommands().chain(scripts.get_subcommands()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

@@ -45,15 +45,15 @@ fn a_script_that_goes_wrong_leaves_the_others_serving() {
     });
     assert!(summary.ends_with(" 200 received, 0%"), "{summary}");
     assert_eq!(scene.status(4)["errors"], 0);
-    for (id, says, line) in [
-        (1, "used up its 1000000 instructions", ":2:"),
-        (2, "not enough memory", ":4:"),
-        (3, "nothing", ":2:"),
+    for (id, says, place) in [
+        (1, "used up its 1000000 instructions", "loop.lua:2:"),
+        (2, "not enough memory", "hoard.lua:"),
+        (3, "nothing", "fail.lua:2:"),
     ] {
         let status = scene.status(id);
         let errors = status["errors"].as_u64().expect("a number");
         let message = status["last_error"]["message"].as_str().expect("a message");
-        assert!(errors > 0 && message.contains(says) && message.contains(line), "{status}");
+        assert!(errors > 0 && message.contains(says) && message.contains(place), "{status}");
         assert!(status["verdicts"]["NF_DROP"].as_u64() > Some(0), "{status}");
     }
     assert!(

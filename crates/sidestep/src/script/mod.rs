@@ -4,12 +4,14 @@
 //! |---|---|
 //! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
 //! | [`attachment`] | where a script is put, and how it is run there: options, configuration and request |
+//! | [`bench`] | what a packet costs in a script |
 //! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
 //! | [`list`] | the list as text |
 //! | [`folder`] | modules and captures beside a script |
 //! | [`host`] | the process that scripts run in |
 
 pub(crate) mod attachment;
+mod bench;
 mod client;
 pub(crate) mod folder;
 pub(crate) mod host;
@@ -32,6 +34,7 @@ pub(crate) use client::wait_for as wait_for_host;
 #[command(after_help = "Examples:
   sidestep script check nat.lua
   sidestep script test nat.lua
+  sidestep script bench nat.lua
   sidestep script load nat.lua --hook postrouting --dev eth0 --function snat
   sidestep script list
   sidestep script unload nat.lua")]
@@ -55,6 +58,21 @@ pub(crate) enum ScriptCommand {
     Check {
         /// The script
         file: PathBuf,
+    },
+    /// Measure what a packet costs in a script
+    ///
+    /// Packets are those of a capture, or those that the script's tests give to its functions.
+    #[command(after_help = "Examples:\n  sidestep script bench nat.lua\n  \
+                            sidestep script bench nat.lua --function snat --pcap capture.pcap")]
+    Bench {
+        /// The script
+        file: PathBuf,
+        /// Only this function; with a capture process_packet if none is named
+        #[arg(long)]
+        function: Option<String>,
+        /// A capture (pcap) of Ethernet frames or IP packets
+        #[arg(long, value_name = "FILE")]
+        pcap: Option<PathBuf>,
     },
     /// Give packets at a hook of this network namespace to a script
     ///
@@ -162,6 +180,10 @@ impl ScriptCommand {
         let good = match self {
             Self::Test { files } => test::test_all(&files, &mut out),
             Self::Check { file } => test::check(&file, &mut out),
+            Self::Bench { file, function, pcap } => {
+                output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;
+                Ok(true)
+            }
             Self::Load { attachment, host } => {
                 client::load(&host.path()?, *attachment, &mut out)?;
                 Ok(true)

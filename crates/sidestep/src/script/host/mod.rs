@@ -31,7 +31,7 @@ use linux::process;
 use linux::queue::raw::Sender;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{info, warn};
 
 use self::group::{Group, Key};
 use self::log::Log;
@@ -316,7 +316,7 @@ impl Host {
         Ok(())
     }
 
-    /// Loads the files of scripts anew, each one once.
+    /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
     fn reload(&self, ids: &[u32]) -> Result<(), String> {
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
@@ -330,6 +330,12 @@ impl Host {
                 let replaced = group.replace(&file.display().to_string(), &source);
                 replaced.map_err(|message| format!("{message}\nthe script stays as it was"))?;
                 self.common.log.add(script.id, "loaded anew");
+            }
+        }
+        for script in &self.scripts {
+            let restored = rules::restore(script.id, &script.attachment, &self.slots.queues(script.slot));
+            if restored.map_err(|error| error.to_string())? {
+                warn!("the rules of script {} were gone: put back", script.id);
             }
         }
         Ok(())

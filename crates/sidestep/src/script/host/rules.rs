@@ -32,7 +32,8 @@ pub(super) fn begin() -> linux::Result<()> {
 
 /// Removes all.
 pub(super) fn end() -> linux::Result<()> {
-    nft::apply(&format!("delete table inet {TABLE}\n"))
+    // Adding before deleting makes the deletion succeed whether or not the table is there.
+    nft::apply(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"))
 }
 
 /// Gives packets to the queues of a script. On an error nothing is left of it.
@@ -47,8 +48,20 @@ pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues) -> linux::R
     })
 }
 
+/// Puts the rules of a script back, should somebody have flushed them; whether that was so.
+pub(super) fn restore(id: u32, attachment: &Attachment, queues: &Queues) -> linux::Result<bool> {
+    if nft::has_chain(TABLE, &format!("script{id}"))? {
+        return Ok(false);
+    }
+    nft::apply(&format!("add table inet {TABLE}\n"))?;
+    add(id, attachment, queues).map(|()| true)
+}
+
 /// Gives it no more packets.
 pub(super) fn remove(id: u32) -> linux::Result<()> {
+    if !nft::has_chain(TABLE, &format!("script{id}"))? {
+        return Ok(());
+    }
     nft::apply(&removal(id, &format!("delete chain inet {TABLE} script{id}\n")))
 }
 
