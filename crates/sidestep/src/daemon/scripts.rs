@@ -14,6 +14,7 @@ use tracing::{error, info, warn};
 
 use super::Error;
 use crate::control::{self, Call, Reply};
+use crate::script;
 use crate::script::attachment::Attachment;
 use crate::script::host::Request;
 use crate::script::wait_for_host;
@@ -176,7 +177,7 @@ impl Host {
     }
 
     fn ask(&self, request: &Request) -> Result<serde_json::Value, String> {
-        control::ask(&self.socket, request).map_err(|error| error.to_string())
+        script::host::ask(&self.socket, request).map_err(|error| error.to_string())
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::attachment::Attachment;
+use super::host;
 use super::host::protocol::{Logs, Request, Scripts, Traced};
 use super::list;
 use crate::cli::Failure;
@@ -28,7 +29,7 @@ pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Writ
         if !answers(socket) {
             start_in_background(socket)?;
         }
-        match control::ask(socket, &request) {
+        match host::ask(socket, &request) {
             Ok(answer) => break answer,
             // It was about to end when it was asked: another is started.
             Err(Error::NotRunning { .. } | Error::Io { .. }) if !answers(socket) => {}
@@ -107,7 +108,7 @@ pub(super) fn trace(
 }
 
 fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
-    let answer = control::ask(socket, request).map_err(|error| match error {
+    let answer = host::ask(socket, request).map_err(|error| match error {
         Error::NotRunning { path, .. } => {
             Failure::Message(format!("no scripts are loaded: nothing answers on {}", path.display()))
         }

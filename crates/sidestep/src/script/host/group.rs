@@ -18,7 +18,7 @@ use super::world::Common;
 use crate::script::folder::Folder;
 
 /// How long a thread may take to load a script: it ends the packets that it has first.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Which scripts share states.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,21 @@
 //! What the script host is asked, and what it says of its scripts.
 
-use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::control::{self, Error};
 use crate::script::attachment::Attachment;
+
+/// How long the host may take to answer: it asks `nft`, and the threads of scripts, which may all be busy.
+pub(crate) const ANSWER: Duration = Duration::from_secs(40);
+
+/// Asks the host that listens at `socket`.
+pub(crate) fn ask(socket: &Path, request: &Request) -> Result<Value, Error> {
+    control::ask_within(socket, request, ANSWER + Duration::from_secs(5))
+}
 
 /// A request; the answers are JSON, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
