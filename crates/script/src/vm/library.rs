@@ -7,13 +7,10 @@ use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 use super::natives::handle;
 use super::state::{Core, fail};
 use super::tables;
-use super::{Job, Verdict};
+use super::{Job, MAX_JOBS, Verdict};
 use crate::checksum::{self, Layout};
 use crate::packet::Packet;
 use crate::store::Store;
-
-/// Most deferred calls that wait at a time.
-const MAX_JOBS: usize = 4096;
 
 /// Puts the library into the globals.
 pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Result<()> {

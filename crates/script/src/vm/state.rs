@@ -16,6 +16,8 @@ const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 /// Octets that are copied in the time of an instruction: without this, a loop that makes a string of a large packet would
 /// run for a second before its instructions are used up.
 const OCTETS_PER_INSTRUCTION: usize = 64;
+/// Most lines of one packet that are followed.
+const MAX_LINES: usize = 1000;
 /// Name of our own chunk in tracebacks, from which it is left out.
 pub(crate) const RUNTIME: &str = "[sidestep]";
 /// What a traceback begins with, behind an error's text.
@@ -62,6 +64,15 @@ pub enum ErrorKind {
     Memory,
     /// It returned something that is no verdict.
     Verdict,
+}
+
+/// A line of a script that a packet went through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The script, or the module.
+    pub path: String,
+    /// From 1.
+    pub number: usize,
 }
 
 /// What Rust's functions in a state share.
@@ -121,6 +132,8 @@ impl State {
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
             let _ = core.runtime.set(Runtime::of(&entry)?);
             library::install(&lua, &core, &natives)?;
+            // Scripts carry their tests also to where these do not run.
+            core.preload("test", lua.create_table()?);
             for source in builtin::SOURCES {
                 lua.load(source.text).set_name(format!("={}", source.name)).exec()?;
             }
@@ -128,10 +141,7 @@ impl State {
                 lua.globals().set("IS_INTERRUPT", true)?;
             }
             let enter_deferred = entry.get("deferred")?;
-            let watched = Rc::clone(&core);
-            lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
-                watched.look(lua).map(|()| VmState::Continue)
-            })?;
+            core.watch(&lua)?;
             lua.set_memory_limit(lua.used_memory() + limits.memory)?;
             Ok(Self { lua, core, entry, enter_deferred })
         };
@@ -178,7 +188,7 @@ impl State {
 }
 
 impl Core {
-    /// Has `require` give this table.
+    /// Has `require` give this table, in place of an earlier one.
     pub(crate) fn preload(&self, name: &'static str, module: Table) {
         self.preloaded.borrow_mut().push((name, module));
     }
@@ -186,7 +196,7 @@ impl Core {
     /// A module that was given so.
     pub(crate) fn preloaded(&self, name: &str) -> Option<Table> {
         let modules = self.preloaded.borrow();
-        modules.iter().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
+        modules.iter().rev().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
     }
 
     pub(crate) fn renew_budget(&self) {
@@ -198,6 +208,37 @@ impl Core {
     pub(crate) fn copies(&self, octets: usize) {
         let instructions = (octets / OCTETS_PER_INSTRUCTION) as u64;
         self.instructions_left.set(self.instructions_left.get().saturating_sub(instructions));
+    }
+
+    /// Has the state look at its budget every so many instructions.
+    pub(crate) fn watch(self: &Rc<Self>, lua: &Lua) -> mlua::Result<()> {
+        let core = Rc::clone(self);
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
+            core.look(lua).map(|()| VmState::Continue)
+        })
+    }
+
+    /// Writes down the lines that the state goes through from now on, until it is [watched](Self::watch) as usual.
+    /// The budget is that of ordinary packets.
+    pub(crate) fn follow(self: &Rc<Self>, lua: &Lua) -> Rc<RefCell<Vec<Line>>> {
+        let (core, lines) = (Rc::clone(self), Rc::new(RefCell::new(Vec::new())));
+        let seen = Rc::clone(&lines);
+        let triggers = HookTriggers::new().every_line().every_nth_instruction(INSTRUCTIONS_PER_LOOK);
+        let hook = move |lua: &Lua, at: &mlua::debug::Debug<'_>| {
+            if at.event() != mlua::debug::DebugEvent::Line {
+                return core.look(lua).map(|()| VmState::Continue);
+            }
+            let source = at.source();
+            let path = source.source.as_deref().and_then(|source| source.strip_prefix('@'));
+            let mut lines = seen.borrow_mut();
+            if let (Some(path), Some(number), true) = (path, at.current_line(), lines.len() < MAX_LINES) {
+                lines.push(Line { path: path.to_owned(), number });
+            }
+            Ok(VmState::Continue)
+        };
+        // It fails only without memory; then nothing is seen.
+        let _ = lua.set_hook(triggers, hook);
+        lines
     }
 
     /// Takes a step off the budget. Once it is used up, every further step fails too.

@@ -82,6 +82,7 @@ function test.run(view, name)
   name = name or "process_packet"
   local callback = type(name) == "function" and name or _G[name]
   if type(callback) ~= "function" then fail("run: there is no function " .. tostring(name)) end
+  if type(name) == "string" then native.given(name, entry.octets(view)) end
   return callback(view)
 end
 
