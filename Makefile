@@ -61,9 +61,9 @@ experiments: build ## the test plan that MT6D was measured with, half an hour; l
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab experiment all $(EXPERIMENTS)
 
 .PHONY: bench-code
-bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving; many peers
+bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving, packet scripts; many peers
 	@scripts/setup build
-	cargo bench $(LOCKED) --package wire --package mt6d
+	cargo bench $(LOCKED) --package wire --package mt6d --package script
 	cargo run --release $(LOCKED) --package mt6d --example peers
 
 .PHONY: lint

@@ -2,6 +2,8 @@
 
 /// Length of the packet with all its fragments, and at an interface with a link header with that.
 pub const LEN: i16 = 0;
+/// Whom its link address is for: 0, this host.
+pub const PACKET_TYPE: i16 = 4;
 /// Mark of the packet.
 pub const MARK: i16 = 8;
 /// EtherType, in network byte order.

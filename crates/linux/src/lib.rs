@@ -12,6 +12,7 @@
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
+//! | [`queue`] | packets of netfilter, given to this process and handed back with a verdict |
 //! | [`quiet`] | an interface at which the kernel says nothing of its own |
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`sysctl`] | parameters of interfaces |
@@ -38,6 +39,7 @@ pub mod netns;
 pub mod nft;
 pub mod packet;
 pub mod process;
+pub mod queue;
 pub mod quiet;
 mod sockopt;
 pub mod sysctl;

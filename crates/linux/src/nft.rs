@@ -1,4 +1,4 @@
-//! The nftables table that keeps a hopping prefix dark and out of connection tracking.
+//! The program `nft`, and the table that keeps a hopping prefix dark and out of connection tracking.
 //!
 //! Who sends something to an address of the prefix that no endpoint expects gets no answer of any kind: no echo, no
 //! reset, no port unreachable (which the kernel would send from the gateway's real address). What the table lets
@@ -69,6 +69,22 @@ pub fn remove(tunnel: &str) -> Result<bool> {
     Err(Error::other(format!("nft delete table ip6 {table}"), first_line(&message)))
 }
 
+/// Runs a script of nft, all of it or nothing.
+///
+/// # Errors
+/// What nft says, in its first line.
+pub fn apply(script: &str) -> Result<()> {
+    run(script, "nft -f -")
+}
+
+/// Whether a table of the family `inet` has this chain.
+///
+/// # Errors
+/// Where nft cannot be run.
+pub fn has_chain(table: &str, chain: &str) -> Result<bool> {
+    Ok(nft(&["list", "chain", "inet", table, chain], "")?.status.success())
+}
+
 /// Whether the table is there.
 pub fn is_dark(tunnel: &str) -> Result<bool> {
     Ok(nft(&["list", "table", "ip6", &table_name(tunnel)], "")?.status.success())
@@ -135,13 +151,15 @@ fn addresses(own: &[Ipv6Addr]) -> String {
 }
 
 fn run_script(script: &str) -> Result<()> {
+    run(script, "nft -f - (needs nftables 0.9.7 or later, and Linux 5.10 with nft_socket and nft_fib_ipv6)")
+}
+
+fn run(script: &str, what: &'static str) -> Result<()> {
     let output = nft(&["-f", "-"], script)?;
     if output.status.success() {
         return Ok(());
     }
-    let message = String::from_utf8_lossy(&output.stderr);
-    let what = "nft -f - (needs nftables 0.9.7 or later, and Linux 5.10 with nft_socket and nft_fib_ipv6)";
-    Err(Error::other(what, first_line(&message)))
+    Err(Error::other(what, first_line(&String::from_utf8_lossy(&output.stderr))))
 }
 
 fn nft(arguments: &[&str], input: &str) -> Result<Output> {

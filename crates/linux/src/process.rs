@@ -15,6 +15,11 @@ use crate::error::{Context, Error, Result};
 /// The longest that a file with a secret may be.
 const MAX_PRIVATE_FILE: u64 = 64 * 1024;
 
+/// Leaves the session of the terminal that this process was started from: its end is not ours.
+pub fn new_session() -> Result<()> {
+    nix::unistd::setsid().map(drop).context(|| "setsid")
+}
+
 /// Raises the limit of open files as far as it goes without privilege, and returns it.
 pub fn raise_open_files() -> Result<u64> {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).context(|| "getrlimit RLIMIT_NOFILE")?;

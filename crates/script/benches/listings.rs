@@ -3,33 +3,13 @@
 use std::hint::black_box;
 
 use divan::Bencher;
-use script::host::{Host, Module};
+use script::host::NoHost;
 use script::packet::Packet;
 use script::vm::{Limits, Machine, Script};
 use wire::checksum::TransportChecksum;
 
 fn main() {
     divan::main();
-}
-
-struct NoHost;
-
-impl Host for NoHost {
-    fn now_ms(&mut self) -> u64 {
-        0
-    }
-
-    fn random(&mut self) -> u32 {
-        0
-    }
-
-    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
-
-    fn log(&mut self, _: &str) {}
-
-    fn module(&mut self, _: &str) -> Result<Option<Module>, String> {
-        Ok(None)
-    }
 }
 
 fn packet() -> Packet {
@@ -52,17 +32,17 @@ fn each_packet(bencher: Bencher<'_, '_>, source: &str, function: &str) {
 
 const NAT: &str = include_str!("../../../examples/scripts/seed/listing_4_1.lua");
 
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 1000)]
 fn source_address_of_listing_4_1(bencher: Bencher<'_, '_>) {
     each_packet(bencher, NAT, "process_packet_snat");
 }
 
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 1000)]
 fn empty(bencher: Bencher<'_, '_>) {
     each_packet(bencher, "function process_packet(p) return XT_CONTINUE end", "process_packet");
 }
 
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 1000)]
 fn ten_octets_of_a_byte_array(bencher: Bencher<'_, '_>) {
     let source = "function process_packet(p)
         local octets, sum = p:get(), 0
@@ -72,7 +52,7 @@ fn ten_octets_of_a_byte_array(bencher: Bencher<'_, '_>) {
     each_packet(bencher, source, "process_packet");
 }
 
-#[divan::bench]
+#[divan::bench(sample_count = 200, sample_size = 1000)]
 fn ports_by_data(bencher: Bencher<'_, '_>) {
     let source = "function process_packet(p)
         local tcp = p:data(packet_eth):data(packet_ip):data(packet_tcp)

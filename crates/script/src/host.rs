@@ -32,3 +32,25 @@ pub struct Module {
     /// Where it came from, for messages.
     pub path: String,
 }
+
+/// A world of nothing, for scripts that ask for nothing: its clock stands at zero, and what is sent or logged is gone.
+#[derive(Debug, Clone, Copy)]
+pub struct NoHost;
+
+impl Host for NoHost {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, _: &str) -> Result<Option<Module>, String> {
+        Ok(None)
+    }
+}

@@ -27,6 +27,7 @@
 //! |---|---|
 //! | [`kind`] | kinds of field values, from octets and back |
 //! | [`protocol`] | what a protocol is: fields, policy, changes; the built-in ones, reading declarations, the reference |
+//! | [`matching`] | which packets a script gets |
 //! | [`packet`] | a packet as a script gets it |
 //! | [`checksum`] | which checksums cover what, and how they follow a change |
 //! | [`store`] | views of a packet or byte array: places that handles stand for |
@@ -44,6 +45,7 @@ pub mod checksum;
 pub mod compile;
 pub mod host;
 pub mod kind;
+pub mod matching;
 pub mod packet;
 pub mod pcap;
 pub mod protocol;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use wire::checksum::TransportChecksum;
+use wire::checksum::{Sum, TransportChecksum};
 use wire::ethernet;
 
 use crate::checksum::{self, Layout, ResizeError};
@@ -16,18 +16,20 @@ pub struct Packet {
     /// Octets at the beginning that exist for the script only.
     made_up: usize,
     form: TransportChecksum,
+    /// Whether a script has written into what is real, since it was filled.
+    changed: bool,
 }
 
 impl Default for Packet {
     fn default() -> Self {
-        Self { bytes: Vec::new(), made_up: 0, form: TransportChecksum::Complete }
+        Self { bytes: Vec::new(), made_up: 0, form: TransportChecksum::Complete, changed: false }
     }
 }
 
 impl Packet {
     /// A frame with its own Ethernet header.
     pub fn of_frame(frame: Vec<u8>, form: TransportChecksum) -> Self {
-        Self { bytes: frame, made_up: 0, form }
+        Self { bytes: frame, made_up: 0, form, changed: false }
     }
 
     /// An IP packet from where there are no frames. The Ethernet header before it has addresses of zero and the
@@ -51,6 +53,7 @@ impl Packet {
         self.bytes.extend_from_slice(packet);
         self.made_up = ethernet::HEADER_LEN;
         self.form = form;
+        self.changed = false;
     }
 
     /// Everything, with the Ethernet header.
@@ -61,6 +64,27 @@ impl Packet {
     /// What came from the network, and goes there again: without a header that was made up.
     pub fn real(&self) -> &[u8] {
         &self.bytes[self.made_up..]
+    }
+
+    /// Whether a script has changed what goes to the network again.
+    pub const fn is_changed(&self) -> bool {
+        self.changed
+    }
+
+    /// Completes a partial transport checksum, as the kernel or a network card would: it is no longer known to be
+    /// partial to whoever gets these octets.
+    pub fn complete_transport(&mut self) {
+        if self.form == TransportChecksum::Complete {
+            return;
+        }
+        self.form = TransportChecksum::Complete;
+        let Some(layout) = Layout::of_frame(&self.bytes) else { return };
+        let Some(transport) = layout.transport else { return };
+        // The field holds the sum of the pseudo-header, so it is part of what is summed.
+        let sum = Sum::of(&self.bytes[transport.start..layout.end]);
+        let value =
+            if transport.protocol == wire::protocol::UDP { sum.udp_checksum() } else { sum.checksum() };
+        self.bytes[transport.checksum..transport.checksum + 2].copy_from_slice(&value.to_be_bytes());
     }
 
     /// Whether the transport checksum is whole.
@@ -75,6 +99,7 @@ impl Packet {
         if octets.is_empty() {
             return;
         }
+        self.changed = true;
         match Layout::of_frame(&self.bytes) {
             Some(layout) => layout.write(&mut self.bytes, at, octets, self.form),
             None => self.bytes[at..at + octets.len()].copy_from_slice(octets),
@@ -83,6 +108,7 @@ impl Packet {
 
     /// Writes octets into what is not taken for a packet.
     pub(crate) fn write_plain(&mut self, at: usize, octets: &[u8]) {
+        self.changed = true;
         self.bytes[at..at + octets.len()].copy_from_slice(octets);
     }
 
@@ -91,7 +117,9 @@ impl Packet {
         if at < self.made_up {
             return Err(ResizeError::Header { end: self.made_up });
         }
-        checksum::resize(&mut self.bytes, at, count, self.form)
+        checksum::resize(&mut self.bytes, at, count, self.form)?;
+        self.changed = true;
+        Ok(())
     }
 
     /// Which flow it belongs to; none without an IP header.
@@ -139,4 +167,26 @@ fn address(octets: &[u8]) -> Option<IpAddr> {
 
 fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partial_checksum_is_completed_over_what_it_covers() {
+        let mut udp = vec![0x45, 0, 0, 30, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1];
+        udp.extend([0x10, 0, 0, 53, 0, 10, 0, 0, 1, 2]);
+        let layout = Layout::of_ipv4(&udp, 0).expect("a layout");
+        let mut whole = udp.clone();
+        checksum::complete(&mut whole, &layout);
+        let pseudo = Sum::of(&udp[12..20]) + Sum::dword(10) + Sum::word(17);
+        udp[26..28].copy_from_slice(&pseudo.value().to_be_bytes());
+        let mut packet = Packet::of_ip(&udp, TransportChecksum::Partial);
+        assert!(!packet.is_changed());
+        packet.write(14 + 28, &[1]);
+        assert!(packet.is_changed());
+        packet.complete_transport();
+        assert_eq!((&packet.real()[20..], packet.form()), (&whole[20..], TransportChecksum::Complete));
+    }
 }

@@ -4,6 +4,7 @@
 
 pub mod builtin;
 pub mod declaration;
+pub mod reference;
 
 use rustc_hash::FxHashMap;
 
@@ -180,22 +181,35 @@ impl Protocol {
     }
 }
 
+/// Stands for the name of a field, which fields of several protocols may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FieldName(u16);
+
 /// All protocols of a state, by number and by name.
 #[derive(Debug, Clone)]
 pub struct Protocols {
     entries: Vec<Entry>,
     ids: FxHashMap<String, ProtocolId>,
+    field_names: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
 struct Entry {
     name: String,
-    protocol: Option<(Protocol, u32)>,
+    declared: Option<Declared>,
+}
+
+#[derive(Debug, Clone)]
+struct Declared {
+    protocol: Protocol,
+    minimum: u32,
+    /// Of each field name, by its number, one more than the field's position; 0 where there is no such field.
+    positions: Vec<u8>,
 }
 
 impl Default for Protocols {
     fn default() -> Self {
-        let mut protocols = Self { entries: Vec::new(), ids: FxHashMap::default() };
+        let mut protocols = Self { entries: Vec::new(), ids: FxHashMap::default(), field_names: Vec::new() };
         let raw = protocols.id("packet_raw");
         debug_assert_eq!(raw, Some(ProtocolId::RAW));
         protocols
@@ -210,28 +224,61 @@ impl Protocols {
             return Some(id);
         }
         let id = ProtocolId(u16::try_from(self.entries.len()).ok()?);
-        self.entries.push(Entry { name: name.to_owned(), protocol: None });
+        self.entries.push(Entry { name: name.to_owned(), declared: None });
         self.ids.insert(name.to_owned(), id);
         Some(id)
     }
 
-    /// Adds a protocol, or replaces the one of its name.
+    /// Adds a protocol, or replaces the one of its name. None when there are too many, of them or of names of fields.
     pub fn insert(&mut self, protocol: Protocol) -> Option<ProtocolId> {
         let id = self.id(&protocol.name)?;
         let minimum = protocol.minimum();
-        self.entries[usize::from(id.0)].protocol = Some((protocol, minimum));
+        let mut positions = Vec::new();
+        for (position, field) in (1..).zip(&protocol.fields) {
+            let name = usize::from(self.named(&field.name)?.0);
+            if positions.len() <= name {
+                positions.resize(name + 1, 0);
+            }
+            positions[name] = position;
+        }
+        self.entries[usize::from(id.0)].declared = Some(Declared { protocol, minimum, positions });
         Some(id)
+    }
+
+    /// The number of a field's name.
+    pub(crate) fn named(&mut self, name: &str) -> Option<FieldName> {
+        let at = self.field_names.iter().position(|known| known == name);
+        let number = u16::try_from(at.unwrap_or(self.field_names.len())).ok()?;
+        if at.is_none() {
+            self.field_names.push(name.to_owned());
+        }
+        Some(FieldName(number))
+    }
+
+    /// The name of this number.
+    pub(crate) fn field_name(&self, name: FieldName) -> &str {
+        self.field_names.get(usize::from(name.0)).map_or("?", |name| name)
+    }
+
+    /// Where in the protocol the field of this name is.
+    pub(crate) fn position(&self, id: ProtocolId, name: FieldName) -> Option<usize> {
+        let position = *self.declared(id)?.positions.get(usize::from(name.0))?;
+        usize::from(position).checked_sub(1)
     }
 
     /// The protocol of this number, if it is declared.
     pub fn get(&self, id: ProtocolId) -> Option<&Protocol> {
-        self.with_minimum(id).map(|(protocol, _)| protocol)
+        Some(&self.declared(id)?.protocol)
     }
 
     /// The protocol and the bits that it needs at least.
     pub(crate) fn with_minimum(&self, id: ProtocolId) -> Option<(&Protocol, u32)> {
-        let (protocol, minimum) = self.entries.get(usize::from(id.0))?.protocol.as_ref()?;
-        Some((protocol, *minimum))
+        let declared = self.declared(id)?;
+        Some((&declared.protocol, declared.minimum))
+    }
+
+    fn declared(&self, id: ProtocolId) -> Option<&Declared> {
+        self.entries.get(usize::from(id.0))?.declared.as_ref()
     }
 
     /// The name of this number.
@@ -241,6 +288,6 @@ impl Protocols {
 
     /// Those that are declared, in the order in which they were first named.
     pub fn iter(&self) -> impl Iterator<Item = &Protocol> {
-        self.entries.iter().filter_map(|entry| entry.protocol.as_ref().map(|(protocol, _)| protocol))
+        self.entries.iter().filter_map(|entry| entry.declared.as_ref().map(|declared| &declared.protocol))
     }
 }

@@ -58,6 +58,16 @@ pub(crate) struct World {
     pub(crate) random: u64,
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) log: Vec<String>,
+    pub(crate) given: Vec<Given>,
+}
+
+/// A packet that a test has given to a function of its script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Given {
+    /// The function.
+    pub function: String,
+    /// The packet, with its Ethernet header.
+    pub frame: Vec<u8>,
 }
 
 struct TestHost {
@@ -97,6 +107,20 @@ impl Host for TestHost {
 pub fn inspect(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Contents, ScriptError> {
     let (machine, _) = machine(files);
     machine.inspect(path, source, &Rc::clone(files), PREFIX)
+}
+
+/// Runs the tests of a script, for the packets that they give to its functions.
+///
+/// # Errors
+/// The script's, of its text or of its first test that fails.
+pub fn packets(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Vec<Given>, ScriptError> {
+    let mut packets = Vec::new();
+    for name in inspect(path, source, files)?.tests {
+        let (mut machine, world) = machine(files);
+        machine.test(path, source, &name, &world, files)?;
+        packets.append(&mut world.borrow_mut().given);
+    }
+    Ok(packets)
 }
 
 /// Runs one test of a script.

@@ -13,9 +13,10 @@ use std::rc::Rc;
 
 use mlua::{Function, Value};
 use state::State;
-pub use state::{ErrorKind, Limits, ScriptError};
+pub use state::{ErrorKind, Limits, Line, ScriptError};
+pub use tables::Tables;
 
-use crate::host::Host;
+use crate::host::{Host, NoHost};
 use crate::packet::Packet;
 use crate::protocol::{Protocol, Protocols};
 
@@ -112,6 +113,15 @@ pub struct Counters {
     pub failures: u64,
 }
 
+/// Most deferred calls that wait at a time.
+pub const MAX_JOBS: usize = 4096;
+
+/// Deferred work that is handed to another machine, see [`Machine::take_jobs`].
+pub struct Deferred {
+    due_ms: u64,
+    job: Job,
+}
+
 /// Deferred work.
 pub(crate) struct Job {
     pub(crate) state: u32,
@@ -128,12 +138,16 @@ pub(crate) struct Shared {
     /// By the time at which it is due, and the order in which it was put off.
     pub(crate) jobs: BTreeMap<(u64, u64), Job>,
     deferred: u64,
-    pub(crate) named: tables::Named,
+    pub(crate) tables: Tables,
 }
 
 impl Shared {
     pub(crate) fn defer(&mut self, delay_ms: u64, job: Job) {
         let due = self.host.now_ms().saturating_add(delay_ms);
+        self.wait(due, job);
+    }
+
+    fn wait(&mut self, due: u64, job: Job) {
         self.deferred += 1;
         self.jobs.insert((due, self.deferred), job);
     }
@@ -147,7 +161,17 @@ pub struct Machine {
     shared: Rc<RefCell<Shared>>,
     limits: Limits,
     states: BTreeMap<u32, Loaded>,
-    rules: Vec<Rule>,
+    /// A place stays empty when its rule is removed: others keep their numbers.
+    rules: Vec<Option<Rule>>,
+}
+
+/// A state made anew with another text of a script, beside the one that is in use.
+pub struct Prepared {
+    state: u32,
+    loaded: Loaded,
+    path: String,
+    source: String,
+    functions: Vec<(usize, Function)>,
 }
 
 /// A state number's Lua states, and what is loaded in them.
@@ -167,8 +191,13 @@ struct Rule {
 impl Machine {
     /// A machine without scripts.
     pub fn new(host: impl Host + 'static, limits: Limits) -> Self {
-        let (jobs, named) = (BTreeMap::new(), tables::Named::default());
-        let shared = Shared { host: Box::new(host), jobs, deferred: 0, named };
+        Self::with_tables(host, limits, Tables::default())
+    }
+
+    /// A machine without scripts, whose scripts find in `nf.table` and its like what those of other machines with the
+    /// same tables put there.
+    pub fn with_tables(host: impl Host + 'static, limits: Limits, tables: Tables) -> Self {
+        let shared = Shared { host: Box::new(host), jobs: BTreeMap::new(), deferred: 0, tables };
         Self { shared: Rc::new(RefCell::new(shared)), limits, states: BTreeMap::new(), rules: Vec::new() }
     }
 
@@ -178,50 +207,84 @@ impl Machine {
     /// # Errors
     /// The script's, from which nothing changes.
     pub fn load(&mut self, script: Script) -> Result<RuleId, ScriptError> {
-        let missing = |name: &str| ScriptError {
-            kind: ErrorKind::Runtime,
-            message: format!("{}: there is no function {name}", script.path),
-            traceback: String::new(),
-        };
         let known = self.states.get(&script.state);
         let same_path = known.and_then(|loaded| loaded.scripts.iter().find(|(path, _)| *path == script.path));
         match (known, same_path) {
             (Some(_), Some((_, source))) if *source == script.source => {}
             (Some(loaded), None) => loaded.packets.load(&script.source, &script.path)?,
             _ => {
-                let mut scripts = known.map_or_else(Vec::new, |loaded| loaded.scripts.clone());
-                scripts.retain(|(path, _)| *path != script.path);
-                scripts.push((script.path.clone(), script.source.clone()));
-                let packets = self.state(script.state, &scripts, true)?;
-                packets.function(&script.function).ok_or_else(|| missing(&script.function))?;
-                let mut renewed = Vec::new();
-                for (at, rule) in self.rules.iter().enumerate() {
-                    if rule.script.state == script.state {
-                        let name = &rule.script.function;
-                        renewed.push((at, packets.function(name).ok_or_else(|| missing(name))?));
-                    }
+                let prepared = self.prepare(script.state, &script.path, &script.source)?;
+                if prepared.loaded.packets.function(&script.function).is_none() {
+                    return Err(missing(&script.path, &script.function));
                 }
-                for (at, function) in renewed {
-                    self.rules[at].function = function;
-                }
-                self.states.insert(script.state, Loaded { packets, deferred: None, scripts });
+                self.commit(prepared);
             }
         }
-        let loaded = self.states.get_mut(&script.state).ok_or_else(|| missing(&script.function))?;
+        let no_function = || missing(&script.path, &script.function);
+        let loaded = self.states.get_mut(&script.state).ok_or_else(no_function)?;
         if !loaded.scripts.iter().any(|(path, _)| *path == script.path) {
             loaded.scripts.push((script.path.clone(), script.source.clone()));
             loaded.deferred = None;
         }
-        let function = loaded.packets.function(&script.function).ok_or_else(|| missing(&script.function))?;
-        self.rules.push(Rule { script, function, counters: Counters::default() });
+        let function = loaded.packets.function(&script.function).ok_or_else(no_function)?;
+        self.rules.push(Some(Rule { script, function, counters: Counters::default() }));
         Ok(RuleId(self.rules.len() - 1))
+    }
+
+    /// Makes a state anew beside the one in use, with `source` as the text of the script `path` and its other scripts as
+    /// they are. Nothing changes before it is [committed](Self::commit).
+    ///
+    /// # Errors
+    /// The script's: its text, or a function that a rule has and the text does not.
+    pub fn prepare(&self, state: u32, path: &str, source: &str) -> Result<Prepared, ScriptError> {
+        let mut scripts = self.states.get(&state).map_or_else(Vec::new, |loaded| loaded.scripts.clone());
+        scripts.retain(|(known, _)| known != path);
+        scripts.push((path.to_owned(), source.to_owned()));
+        let packets = self.state(state, &scripts, true)?;
+        let mut functions = Vec::new();
+        for (at, rule) in self.rules.iter().enumerate() {
+            if let Some(rule) = rule.as_ref().filter(|rule| rule.script.state == state) {
+                let name = &rule.script.function;
+                functions.push((at, packets.function(name).ok_or_else(|| missing(&rule.script.path, name))?));
+            }
+        }
+        let loaded = Loaded { packets, deferred: None, scripts };
+        Ok(Prepared { state, loaded, path: path.to_owned(), source: source.to_owned(), functions })
+    }
+
+    /// Puts a prepared state in the place of the one in use, whose globals are gone; what is in `nf.table` and its like
+    /// stays. The next packet finds the new one.
+    pub fn commit(&mut self, prepared: Prepared) {
+        for (at, function) in prepared.functions {
+            if let Some(Some(rule)) = self.rules.get_mut(at) {
+                rule.function = function;
+                if rule.script.path == prepared.path {
+                    rule.script.source.clone_from(&prepared.source);
+                }
+            }
+        }
+        self.states.insert(prepared.state, prepared.loaded);
+    }
+
+    /// Forgets a rule. A state that has no rules any more goes, too, with its deferred work.
+    pub fn remove(&mut self, rule: RuleId) {
+        let Some(removed) = self.rules[rule.0].take() else { return };
+        let state = removed.script.state;
+        if !self.rules.iter().flatten().any(|rule| rule.script.state == state) {
+            self.states.remove(&state);
+        }
     }
 
     /// Gives a packet to a rule. It is changed in place.
     ///
     /// The verdict is that of the script, or the one for failures, with the error.
+    ///
+    /// # Panics
+    /// If the rule has been removed.
     pub fn run(&mut self, rule: RuleId, packet: &mut Packet) -> (Verdict, Option<ScriptError>) {
-        let rule = &mut self.rules[rule.0];
+        let Some(rule) = &mut self.rules[rule.0] else {
+            unreachable!("a rule that was removed gets no packets")
+        };
         rule.counters.packets += 1;
         let result = match self.states.get(&rule.script.state) {
             Some(loaded) => run(&loaded.packets, &rule.function, &rule.script.function, packet),
@@ -240,9 +303,44 @@ impl Machine {
         }
     }
 
+    /// Gives a packet to a rule, and tells through which lines of its scripts it went, in their order.
+    pub fn trace(&mut self, rule: RuleId, packet: &mut Packet) -> (Verdict, Option<ScriptError>, Vec<Line>) {
+        let state = self.rules[rule.0].as_ref().and_then(|rule| self.states.get(&rule.script.state));
+        let Some((lua, core)) =
+            state.map(|state| (state.packets.lua.clone(), Rc::clone(&state.packets.core)))
+        else {
+            unreachable!("a rule that was removed gets no packets");
+        };
+        let lines = core.follow(&lua);
+        let (verdict, error) = self.run(rule, packet);
+        // As it was: a hook for each line costs much more than the script.
+        let _ = core.watch(&lua);
+        (verdict, error, lines.take())
+    }
+
     /// What a rule has seen.
     pub fn counters(&self, rule: RuleId) -> Counters {
-        self.rules[rule.0].counters
+        self.rules[rule.0].as_ref().map_or_else(Counters::default, |rule| rule.counters)
+    }
+
+    /// Takes the deferred work out, for another machine with the same scripts and clock.
+    pub fn take_jobs(&mut self) -> Vec<Deferred> {
+        let mut shared = self.shared.borrow_mut();
+        if shared.jobs.is_empty() {
+            return Vec::new();
+        }
+        let jobs = std::mem::take(&mut shared.jobs);
+        jobs.into_iter().map(|((due_ms, _), job)| Deferred { due_ms, job }).collect()
+    }
+
+    /// Takes deferred work over. False if [`MAX_JOBS`] are waiting already: then it is left out.
+    pub fn give(&mut self, work: Deferred) -> bool {
+        let mut shared = self.shared.borrow_mut();
+        let room = shared.jobs.len() < MAX_JOBS;
+        if room {
+            shared.wait(work.due_ms, work.job);
+        }
+        room
     }
 
     /// When the next deferred work is due, in the host's milliseconds.
@@ -296,6 +394,14 @@ impl Machine {
     }
 }
 
+fn missing(path: &str, function: &str) -> ScriptError {
+    ScriptError {
+        kind: ErrorKind::Runtime,
+        message: format!("{path}: there is no function {function}"),
+        traceback: String::new(),
+    }
+}
+
 /// Does deferred work in its state.
 fn run_job(state: &State, job: Job) -> Result<(), ScriptError> {
     let function = state.function(&job.function).ok_or_else(|| ScriptError {
@@ -320,30 +426,9 @@ pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
     Ok(protocols)
 }
 
-/// For declarations, which ask for nothing.
-pub(crate) struct NoHost;
-
-impl Host for NoHost {
-    fn now_ms(&mut self) -> u64 {
-        0
-    }
-
-    fn random(&mut self) -> u32 {
-        0
-    }
-
-    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
-
-    fn log(&mut self, _: &str) {}
-
-    fn module(&mut self, _: &str) -> Result<Option<crate::host::Module>, String> {
-        Ok(None)
-    }
-}
-
 fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> Result<Verdict, ScriptError> {
     let handle = state.core.store.borrow_mut().begin(packet);
-    let returned = state.packet(function, handle.0);
+    let returned = state.packet(function, handle);
     state.core.store.borrow_mut().end(packet);
     let returned = returned?;
     let number = match &returned {
@@ -352,7 +437,7 @@ fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> R
         _ => None,
     };
     number.and_then(Verdict::from_value).ok_or_else(|| {
-        let what = returned.to_string().unwrap_or_else(|_| returned.type_name().to_owned());
+        let what = state.core.words(&returned).unwrap_or_else(|_| returned.type_name().to_owned());
         ScriptError {
             kind: ErrorKind::Verdict,
             message: format!("{name} returned {what}, which is no verdict, such as NF_ACCEPT"),

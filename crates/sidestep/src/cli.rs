@@ -295,10 +295,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
-        Command::Script(command) => {
-            let good = command.run(&mut io::stdout().lock())?;
-            return Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
+        Command::Script(command) => return command.run(),
         Command::Lab(command) => {
             let program = std::env::current_exe()
                 .map_err(|error| Failure::Message(format!("cannot find this program: {error}")))?;
@@ -346,7 +343,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_in_its_help() {
-        for command in Cli::command().get_subcommands() {
+        let (cli, scripts) = (Cli::command(), Cli::command());
+        let scripts = scripts.find_subcommand("script").expect("a command");
+        for command in cli.get_subcommands().chain(scripts.get_subcommands()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

@@ -1,4 +1,4 @@
-//! The control socket of a running daemon, `/run/sidestep/<tunnel name>.sock`.
+//! The control socket of a running daemon, `/run/sidestep/<tunnel name>.sock`, and of a script host.
 //!
 //! A client sends one line of JSON, [`Request`], and gets one JSON document, [`Reply`], to the end of the stream.
 //! The socket has mode 0600; its folder is the operator's to protect further. One client is served at a time, each
@@ -7,16 +7,23 @@
 mod client;
 mod server;
 
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use client::{Error, ask, find};
+pub use client::{Error, ask, ask_within, find};
 pub use server::{Call, Server};
 
 /// Where the sockets are.
 pub const FOLDER: &str = "/run/sidestep";
+/// What names of script hosts' sockets begin with; the number of a network namespace follows.
+const SCRIPTS: &str = "scripts-";
+
+/// What is answered by one that ends.
+pub const ENDING: &str = "the daemon is ending";
 
 /// What a client can ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +48,21 @@ pub enum Reply {
     Ok(Value),
     /// Why it was refused.
     Error(String),
+}
+
+/// The socket of the script host of this thread's network namespace.
+///
+/// # Errors
+/// Where /proc does not tell which namespace that is.
+pub fn socket_of_scripts() -> io::Result<PathBuf> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(FOLDER).join(format!("{SCRIPTS}{namespace}.sock")))
+}
+
+/// Whether a socket is a script host's, by its name.
+fn is_of_scripts(path: &Path) -> bool {
+    let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(SCRIPTS));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 
 /// The socket of the tunnel of this name.

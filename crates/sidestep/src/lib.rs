@@ -12,7 +12,7 @@
 //! | [`daemon`] | `up`: the protocol over the kernel |
 //! | [`control`] | the control socket: requests to the running daemon, and its answers |
 //! | [`status`] | what the daemon says about itself; the field names are a contract |
-//! | `script` | `script test` and `script check`: packet scripts, their tests and what is in them |
+//! | `script` | packet scripts: their tests, and the process that they run in |
 //! | [`show`] | the status as text, JSON, and a screen that follows it |
 //!
 //! Invariants:

@@ -10,7 +10,8 @@ use classic::profile::{Carry, KeyExchange};
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::rendezvous::Tier;
 
-use crate::config::{ClassicPeer, Config, Mode};
+use crate::config::{ClassicPeer, Config, Configured, Mode};
+use crate::script::attachment::Failure;
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 pub const OTHER_FILES: u64 = 96;
@@ -100,6 +101,9 @@ pub fn describe(file: &Path, config: &Config, system: &System) -> String {
     for peer in &config.classic {
         let _ = write_classic_peer(&mut text, peer);
     }
+    for script in &config.scripts {
+        let _ = write_script(&mut text, script);
+    }
     if config.is_classic() {
         return text;
     }
@@ -162,6 +166,27 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
         writeln!(text, "          WARNING: this machine has no interface {} now", node.external)?;
     }
     Ok(())
+}
+
+fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
+    let at = &script.attachment;
+    writeln!(text, "\nScript    {} gets packets at {}", at.file.display(), at.hook.name())?;
+    let device = at.device().map(|name| format!("of {name}"));
+    let rule = at.rule.as_ref().map(|rule| format!("that match {rule}"));
+    let which: Vec<String> = device.into_iter().chain(rule).collect();
+    if !which.is_empty() {
+        writeln!(text, "          only those {}", which.join(", "))?;
+    }
+    let failure = match at.failure {
+        Failure::Drop => "drop",
+        Failure::Accept => "let pass",
+    };
+    let lost = if at.fail_open { "let pass" } else { "drop" };
+    writeln!(
+        text,
+        "          run {}, {failure} what it fails at, {lost} what it cannot be given",
+        at.function
+    )
 }
 
 fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt::Result {

@@ -1,5 +1,5 @@
 //! The run: labs for all contenders side by side, and the measurements one after the other, each for all contenders
-//! before the next one.
+//! before the next one, in another order in each repetition.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -72,6 +72,10 @@ fn repetitions(options: &Options, running: &mut [Running], results: &mut Results
     let begun = Instant::now();
     let mut done = 0;
     for repetition in 1..=options.repetitions() {
+        // What a machine has left depends on what it did a moment ago, so each of them is once the first.
+        if repetition > 1 {
+            running.rotate_left(1);
+        }
         for measurement in &measurements {
             for one in running.iter_mut().filter(|one| wanted(one, *measurement)) {
                 let measured = measure(one, *measurement, options.lengths(), repetition, results);

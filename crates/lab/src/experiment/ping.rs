@@ -10,7 +10,7 @@ use crate::traffic::{PingReport, ping_report};
 
 /// So many in the published test, one a second; and here, unless `--full` is given.
 const PUBLISHED: u32 = 1_000;
-const SCALED: u32 = 40;
+const SCALED: u32 = 32;
 
 /// A flood ends after this, unless `--full` is given: one that loses most packets takes minutes.
 const FLOOD_LIMIT: Duration = Duration::from_secs(6);

@@ -33,7 +33,7 @@ pub(crate) const TRANSFERS: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 pub enum Experiment {
     /// Everything below but `loss`, once
     All,
-    /// 1,000 pings, one a second (scaled: 40, five a second)
+    /// 1,000 pings, one a second (scaled: 32, five a second)
     #[value(name = "ping_std_1k")]
     PingStd1k,
     /// 10,000 pings as fast as they come back
@@ -103,7 +103,7 @@ impl Test {
     fn seconds(self, full: bool) -> f64 {
         match (self, full) {
             (Self::PingStd, true) => 1_000.0,
-            (Self::PingStd, false) => 8.0,
+            (Self::PingStd, false) => 6.5,
             (Self::PingFlood(count), _) => f64::from(count) / 1e4,
             (Self::Http(bytes) | Self::Wget(bytes), true) => 1.0 + bytes as f64 / 20e6,
             (Self::Http(bytes) | Self::Wget(bytes), false) => 0.5 + (bytes as f64 / 1e8).min(2.0),

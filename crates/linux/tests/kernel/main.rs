@@ -10,6 +10,7 @@ mod netns;
 mod network;
 mod packet;
 mod process;
+mod queue;
 mod shared;
 mod transparent;
 mod tun;

@@ -4,17 +4,16 @@
 //! once, because both ends began, `L` chooses (the one that was confirmed last, to it) and `H` follows: it sends on the
 //! one on which it heard from `L` last, and keeps the others until it is clear that `L` does not use them.
 
+mod memory;
+mod packets;
 mod rendezvous;
 mod status;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
-use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
-use wire::{icmp_error, virtio_net};
 
 use crate::config::PeerConfig;
 use crate::contact::{Attempts, Listeners};
@@ -28,18 +27,13 @@ use crate::offer::Offer;
 use crate::outbox::Outbox;
 use crate::rendezvous::Tier;
 use crate::routes::Routes;
-use crate::session::{
-    self, Datagrams, Health, Incoming, InnerMtu, Pair, Phase, Receiver, RekeyMessage, Sender, Session,
-    Traffic,
-};
+use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
 use crate::time::{Now, Time};
 
+pub use memory::PeerMemory;
+use packets::{ERRORS, Queued};
 pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
 
-/// Packets and bytes that wait for a session.
-const QUEUE: (usize, usize) = (64, 256 * 1024);
-/// How long a packet waits.
-const QUEUED_FOR: Duration = Duration::from_secs(10);
 /// Traffic keeps tries going for this long.
 const WANTED_FOR: Duration = Duration::from_secs(60);
 /// `H` gives up a session that `L` does not use any more after this time.
@@ -48,11 +42,6 @@ const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 const MOVED_FOR: Duration = Duration::from_secs(600);
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
-/// Pairs of addresses that are new are looked at within this time, all at once: the peer waits for a second.
-const PAIRS_WITHIN: Duration = Duration::from_millis(50);
-/// ICMP errors to inner senders: this many at once, and again after the pause.
-const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
-
 /// This node, as its peers' code sees it.
 pub(crate) struct Identity {
     pub(crate) private_key: PrivateKey,
@@ -69,26 +58,6 @@ pub(crate) struct Env<'a> {
     pub(crate) now: Now,
     pub(crate) host: &'a mut Host,
     pub(crate) outbox: &'a mut Outbox,
-}
-
-/// What a node remembers of a peer over restarts, so that neither replays nor clocks that are off can hurt it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PeerMemory {
-    /// The newest rendezvous epoch of each tier in which a first message of the peer's was accepted.
-    pub accepted: [u64; Tier::ALL.len()],
-    /// The newest in which one was sent.
-    pub used: [u64; Tier::ALL.len()],
-    /// How far the peer's clock is ahead of ours, in milliseconds.
-    pub clock_offset_ms: Option<i64>,
-    /// The hopping prefix that it was last seen in, where that is not the configured one: behind the latter.
-    pub hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
-}
-
-/// An inner packet that waits for a session.
-struct Queued {
-    header: virtio_net::Header,
-    packet: Vec<u8>,
-    since: Time,
 }
 
 /// An answer that leaves once its session's endpoints are open.
@@ -283,217 +252,6 @@ impl Peer {
     fn route_mtu_now(&self) -> Option<InnerMtu> {
         let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up)?;
         session.path_mtu.settled().then(|| session.route_mtu())
-    }
-
-    /// Takes an inner packet for the peer.
-    pub(crate) fn send(
-        &mut self,
-        header: &virtio_net::Header,
-        packet: &mut [u8],
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
-        let now = env.now.boot;
-        let gone = self.silent && self.attempts.slow();
-        let Some(session) = self.sending() else {
-            return self.wait(header, packet, env, deliver);
-        };
-        let sent = session.send(header, packet, now, env.host, env.outbox);
-        if session.has_new_pairs() {
-            self.next = self.next.min(now + PAIRS_WITHIN);
-        }
-        match sent {
-            Ok(()) if gone => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
-            Ok(()) => {}
-            Err(session::Refusal::TooBig(mtu)) => {
-                self.drops.count(DropReason::TooBig);
-                self.error(icmp_error::Reason::PacketTooBig { mtu: mtu.into() }, packet, env, deliver);
-            }
-            Err(session::Refusal::Drop(reason)) => {
-                self.drops.count(reason);
-                if reason == DropReason::KeyExhausted {
-                    self.reach(now, WANTED_FOR);
-                }
-            }
-        }
-    }
-
-    /// Keeps a packet until there is a session, and sees that there will be.
-    #[cold]
-    fn wait(&mut self, header: &virtio_net::Header, packet: &[u8], env: &mut Env, deliver: &mut dyn Deliver) {
-        let now = env.now.boot;
-        self.wanted = self.wanted.max(now + WANTED_FOR);
-        if !self.attempts.active() && !self.confirming() {
-            self.reach(now, WANTED_FOR);
-        } else if self.attempts.hurry(now) {
-            self.next = now;
-        }
-        if self.attempts.slow() {
-            self.drops.count(DropReason::NoSession);
-            return self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver);
-        }
-        while self.queue.len() >= QUEUE.0
-            || self.queue.iter().map(|q| q.packet.len()).sum::<usize>() + packet.len() > QUEUE.1
-        {
-            if self.queue.pop_front().is_none() {
-                break;
-            }
-            self.drops.count(DropReason::NoSession);
-        }
-        self.queue.push_back(Queued { header: *header, packet: packet.to_vec(), since: now });
-    }
-
-    /// Sends what waited, if there is a session, and gives up what waited too long.
-    fn flush(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
-        while self.queue.front().is_some_and(|q| env.now.boot.since(q.since) >= QUEUED_FOR) {
-            self.queue.pop_front();
-            self.drops.count(DropReason::NoSession);
-        }
-        while self.sending().is_some()
-            && let Some(mut queued) = self.queue.pop_front()
-        {
-            self.send(&queued.header, &mut queued.packet, env, deliver);
-        }
-    }
-
-    /// Tells an inner sender, at a limited rate (RFC 4443 section 2.4 f).
-    #[cold]
-    fn error(
-        &mut self,
-        reason: icmp_error::Reason,
-        invoking: &[u8],
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
-        let (tokens, filled) = &mut self.errors;
-        let earned = (env.now.boot.since(*filled).as_micros() / ERRORS.1.as_micros()) as u32;
-        if earned > 0 {
-            // What is left of the time counts for the next.
-            (*tokens, *filled) = (tokens.saturating_add(earned).min(ERRORS.0), *filled + ERRORS.1 * earned);
-        }
-        let Some(left) = tokens.checked_sub(1) else { return };
-        *tokens = left;
-        let Ok((_, destination)) = wire::flow::addresses(invoking) else { return };
-        let same_family = |a: &&IpAddr| a.is_ipv6() == destination.is_ipv6();
-        let source = env.own.addresses.iter().find(same_family).copied().unwrap_or(destination);
-        let mut out = [0; icmp_error::MAX_LEN];
-        if let Ok(length) = icmp_error::build(reason, source, invoking, &mut out) {
-            deliver.own(&out[..length]);
-        }
-    }
-
-    /// Takes datagrams that came to an endpoint of the peer's together.
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
-    pub(crate) fn receive(
-        &mut self,
-        purpose: Purpose,
-        via: EndpointId,
-        source: SocketAddrV6,
-        arena: &mut [u8],
-        datagrams: &Datagrams,
-        routes: &Routes,
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
-        match purpose {
-            Purpose::Rendezvous { tier, epoch } => {
-                for at in datagrams.each() {
-                    if let Err(reason) = self.contacted(tier, epoch, via, source, &arena[at], env) {
-                        self.drops.count(reason);
-                    }
-                }
-            }
-            Purpose::Data { session, lane, generation, .. } => {
-                let Some(receiver) = self.receiver(session, lane, generation) else {
-                    return self.drops.count(DropReason::Stale);
-                };
-                let mut rest = Vec::new();
-                receiver.receive(arena, datagrams, routes, env.now.boot, deliver, &mut rest);
-                for inner in rest {
-                    self.receive_rest(&receiver, arena, inner, datagrams.ecn, routes, env, deliver);
-                }
-                self.heard();
-            }
-        }
-    }
-
-    /// The receiving half of a session.
-    pub(crate) fn receiver(&self, session: SessionId, lane: u8, generation: u32) -> Option<Arc<Receiver>> {
-        self.sessions.iter().find(|s| s.id == session)?.receiver(lane, generation).cloned()
-    }
-
-    /// The sending half of the session in use. None while what is sent has consequences.
-    pub(crate) fn sender(&self) -> Option<&Sender> {
-        let told = self.silent && self.attempts.slow();
-        self.in_use().filter(|_| !told).map(|at| self.sessions[at].sender())
-    }
-
-    /// A peer that is heard is not silent any more.
-    fn heard(&mut self) {
-        let answered = |s: &Session| s.phase == Phase::Up && s.activity.unanswered().is_none();
-        if self.silent && self.in_use().is_some_and(|at| answered(&self.sessions[at])) {
-            self.silent = false;
-        }
-    }
-
-    /// Takes what a receiving half has opened, at `inner` in the arena, and left to its session.
-    #[expect(clippy::too_many_arguments, reason = "what a datagram says may concern anything")]
-    pub(crate) fn receive_rest(
-        &mut self,
-        receiver: &Receiver,
-        arena: &mut [u8],
-        inner: Range<usize>,
-        ecn: u8,
-        routes: &Routes,
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
-        let (id, now) = (receiver.session, env.now.boot);
-        let Some(session) = self.session(id) else { return self.drops.count(DropReason::Stale) };
-        let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
-        let incoming =
-            session.receive(receiver, arena, inner, ecn, routes, now, env.host, env.outbox, deliver);
-        if session.has_new_pairs() {
-            self.next = self.next.min(now + PAIRS_WITHIN);
-        }
-        if unproven || incoming == Ok(Incoming::Established) {
-            self.settle(id, now);
-        }
-        let result = match incoming {
-            Ok(Incoming::Done) => return,
-            Ok(Incoming::Established) => Ok(()),
-            Ok(Incoming::Closed) => {
-                if let Some(session) = self.session(id) {
-                    session.retire(now);
-                }
-                Ok(())
-            }
-            Ok(Incoming::Rekey(rekey, message)) => self.rekey(id, rekey, &message, env),
-            Err(reason) => Err(reason),
-        };
-        match result {
-            Ok(()) => self.next = now,
-            Err(reason) => self.drops.count(reason),
-        }
-    }
-
-    /// A packet thread has sent an address pair of a session in full.
-    pub(crate) fn sent_in_full(&mut self, sender: &Sender, pair: &Pair, env: &mut Env) {
-        let Some(at) = self.in_use().filter(|at| self.sessions[*at].sender().is_of_same_session(sender))
-        else {
-            return;
-        };
-        self.sessions[at].sent_in_full(pair, env.now.boot, env.host, env.outbox);
-        if self.sessions[at].has_new_pairs() {
-            self.next = self.next.min(env.now.boot + PAIRS_WITHIN);
-        }
-    }
-
-    /// Packets crossed between two hosts with other addresses.
-    pub(crate) fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Time) {
-        if let Some(session) = self.sending() {
-            session.crossed(inner, crossed, now);
-        }
     }
 
     fn rekey(
@@ -705,41 +463,6 @@ impl Peer {
         }
     }
 
-    /// What is known of the peer that outlives its sessions.
-    pub(crate) fn memory(&self, now: Now) -> PeerMemory {
-        PeerMemory {
-            accepted: self.accepted,
-            used: self.used,
-            clock_offset_ms: self.clock_offset(now),
-            hop_prefix: (self.remote_prefix != self.config.hop_prefix)
-                .then_some((self.config.hop_prefix, self.remote_prefix)),
-        }
-    }
-
-    /// What the node should remember over a restart, if that has changed since it was last asked.
-    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
-        if !self.memory_is_news(now) {
-            return None;
-        }
-        self.remembered = self.memory(now);
-        Some(self.remembered.clone())
-    }
-
-    /// Whether it has.
-    pub(crate) fn memory_is_news(&self, now: Now) -> bool {
-        let memory = self.memory(now);
-        let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
-            (Some(a), Some(b)) => (a - b).abs() < 1_000,
-            (a, b) => a == b,
-        };
-        let known = PeerMemory { clock_offset_ms: memory.clock_offset_ms, ..self.remembered.clone() };
-        known != memory || !close(memory.clock_offset_ms, self.remembered.clock_offset_ms)
-    }
-
-    fn clock_offset(&self, now: Now) -> Option<i64> {
-        self.clock.map(|clock| clock + (now.boot.micros() / 1000) as i64 - now.unix_ms as i64)
-    }
-
     /// Whether a datagram that an ICMPv6 error quotes was one of ours, lately; then the path is looked at anew.
     pub(crate) fn path_error(&mut self, purpose: Purpose, quoted: &[u8], too_big: Option<u32>, now: Time) {
         let Purpose::Data { session, lane, generation, .. } = purpose else { return };
@@ -769,7 +492,8 @@ mod tests {
 
     use wire::virtio_net;
 
-    use super::{PeerState, QUEUED_FOR};
+    use super::PeerState;
+    use super::packets::QUEUED_FOR;
     use crate::config::{NodeConfig, Padding, PeerConfig};
     use crate::keys::PrivateKey;
     use crate::{Action, Deliver, Node, Now, Outbox, Time};

@@ -12,8 +12,9 @@ use super::generate::{self, Random};
 use super::interpret::{Maps, Outcome, run};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
+use crate::host::NoHost;
 use crate::packet::Packet;
-use crate::vm::{Limits, Machine, NoHost, Script, Verdict};
+use crate::vm::{Limits, Machine, Script, Verdict};
 
 /// A script's body that reads, counts, decides, loops and writes.
 fn body() -> impl Strategy<Value = String> {

@@ -6,7 +6,8 @@ use super::differential::{create, may_load};
 use super::generate::{self, Random};
 use super::tests::RESULTS;
 use super::{CompileError, compile};
-use crate::vm::{NoHost, Script};
+use crate::host::NoHost;
+use crate::vm::Script;
 
 const EXAMPLES: [&str; 6] = [
     "nat.lua",

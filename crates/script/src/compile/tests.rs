@@ -1,7 +1,8 @@
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::{CompileError, Compiled, Refusal, Results};
-use crate::vm::{NoHost, Script};
+use crate::host::NoHost;
+use crate::vm::Script;
 
 pub(super) const RESULTS: Results = Results { pass: 101, drop: 102, error: 103, queue_mark: None };
 

@@ -2,20 +2,18 @@
 
 use std::rc::Rc;
 
-use mlua::{AnyUserData, Function, Lua, MultiValue, Table, Value};
+use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
-use super::state::{Core, fail, joined};
+use super::natives::handle;
+use super::state::{Core, fail};
 use super::tables;
-use super::{Job, Verdict};
+use super::{Job, MAX_JOBS, Verdict};
 use crate::checksum::{self, Layout};
 use crate::packet::Packet;
-use crate::store::{Handle, Store};
-
-/// Most deferred calls that wait at a time.
-const MAX_JOBS: usize = 4096;
+use crate::store::Store;
 
 /// Puts the library into the globals.
-pub(crate) fn install(lua: &Lua, core: &Rc<Core>, entry: &Table, natives: &Table) -> mlua::Result<()> {
+pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Result<()> {
     let globals = lua.globals();
     for verdict in Verdict::ALL {
         globals.set(verdict.name(), verdict.value())?;
@@ -26,42 +24,37 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, entry: &Table, natives: &Table
     nf.set("get_random", lua.create_function(move |_, ()| Ok(host.borrow_mut().host.random()))?)?;
     let host = shared();
     nf.set("get_time", lua.create_function(move |_, ()| Ok(host.borrow_mut().host.now_ms()))?)?;
-    let host = shared();
+    let (host, known) = (shared(), Rc::clone(core));
     let log = move |_: &Lua, words: MultiValue| {
-        let line = joined(&words)?;
+        let words: mlua::Result<Vec<_>> = words.iter().map(|word| known.words(word)).collect();
+        let line = words?.join(" ");
         host.borrow_mut().host.log(&line);
         Ok(())
     };
     nf.set("log", lua.create_function(log)?)?;
-    nf.set("schedule", schedule(lua, core, entry)?)?;
-    nf.set("create_packet", create_packet(lua, core, entry)?)?;
-    nf.set("fix_checksums", fix_checksums(lua, core, entry)?)?;
+    nf.set("schedule", schedule(lua, core)?)?;
+    nf.set("create_packet", create_packet(lua, core)?)?;
+    nf.set("fix_checksums", fix_checksums(lua, core)?)?;
     tables::install(lua, core, &nf, natives)?;
     globals.set("nf", nf)?;
     globals.set("require", require(lua, core)?)?;
     Ok(())
 }
 
-/// The octets of a view or byte array of a script.
-fn octets(entry: &Table, value: &Value) -> mlua::Result<Vec<u8>> {
-    let text: mlua::LuaString = entry.get::<Function>("octets")?.call(value)?;
-    Ok(text.as_bytes().to_vec())
-}
-
 /// `nf.schedule(packet or nil, "function", id, delay, [packet, protocol])`
-fn schedule(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
+fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
     type Arguments = (Value, mlua::LuaString, i64, u64, Value, Value);
-    let (core, entry) = (Rc::clone(core), entry.clone());
+    let core = Rc::clone(core);
     lua.create_function(move |lua, (origin, function, id, delay_ms, handed, protocol): Arguments| {
         let optional = |value: &Value| match value {
             Value::Nil => Ok(None),
-            value => octets(&entry, value).map(Some),
+            value => core.octets(lua, value).map(Some),
         };
         let packet = match optional(&handed)? {
             Some(octets) => {
-                // Its class must exist in the other state too, so it goes by name.
-                entry.get::<Function>("class_id")?.call::<u16>(&protocol)?;
-                Some((octets, protocol.to_string()?))
+                // The other state has a number of its own for it.
+                let protocol = core.protocol(lua, &protocol, "schedule")?;
+                Some((octets, core.protocols.borrow().name(protocol).to_owned()))
             }
             None => None,
         };
@@ -82,16 +75,16 @@ fn schedule(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function>
 }
 
 /// `nf.create_packet(packet or nil, byte_array)`
-fn create_packet(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
-    let (core, entry) = (Rc::clone(core), entry.clone());
+fn create_packet(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
+    let core = Rc::clone(core);
     lua.create_function(move |lua, (like, packet): (Value, Value)| {
-        let packet = octets(&entry, &packet)?;
+        let packet = core.octets(lua, &packet)?;
         if Layout::of_ipv4(&packet, 0).or_else(|| Layout::of_ipv6(&packet, 0)).is_none() {
             return Err(fail(lua, "create_packet: the octets must begin with an IP header"));
         }
         let like = match like {
             Value::Nil => None,
-            value => Some(Packet::of_frame(octets(&entry, &value)?, core.store.borrow().packet().form())),
+            value => Some(Packet::of_frame(core.octets(lua, &value)?, core.store.borrow().packet().form())),
         };
         core.shared.borrow_mut().host.send(&packet, like.as_ref());
         Ok(())
@@ -99,11 +92,11 @@ fn create_packet(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Func
 }
 
 /// `nf.fix_checksums(byte_array, protocol)`: every checksum of a packet that a script has made.
-fn fix_checksums(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Function> {
-    let (core, entry) = (Rc::clone(core), entry.clone());
+fn fix_checksums(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
+    let core = Rc::clone(core);
     lua.create_function(move |lua, (array, protocol): (Table, Value)| {
-        let mut bytes = octets(&entry, &Value::Table(array.clone()))?;
-        let layout = match protocol.to_string()?.as_str() {
+        let mut bytes = core.octets(lua, &Value::Table(array.clone()))?;
+        let layout = match core.words(&protocol)?.as_str() {
             "packet_eth" => Layout::of_frame(&bytes),
             "packet_ip" => Layout::of_ipv4(&bytes, 0),
             "packet_ip6" => Layout::of_ipv6(&bytes, 0),
@@ -114,13 +107,12 @@ fn fix_checksums(lua: &Lua, core: &Rc<Core>, entry: &Table) -> mlua::Result<Func
         };
         let layout = layout.ok_or_else(|| fail(lua, "fix_checksums: there is no IP header"))?;
         checksum::complete(&mut bytes, &layout);
-        let (Some(handle), store) =
-            (array.raw_get::<Option<i64>>("handle")?, array.raw_get::<Option<AnyUserData>>("store")?)
-        else {
+        let Some(view) = array.raw_get::<Option<LightUserData>>("view")? else {
             return Err(fail(lua, "fix_checksums: a byte array is wanted"));
         };
-        core.with(lua, store.as_ref(), |store: &mut Store, protocols| {
-            store.replace(protocols, Handle(handle), &bytes)
+        let octets = array.raw_get::<Option<AnyUserData>>("octets")?;
+        core.with(lua, octets.as_ref(), |store: &mut Store, protocols| {
+            store.replace(protocols, handle(view), &bytes)
         })
     })
 }

@@ -3,12 +3,13 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::rc::Rc;
 
-use mlua::{AnyUserData, Lua, Table, UserData, Value, Variadic};
+use mlua::{AnyUserData, FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaString, MultiValue};
+use mlua::{Table, UserData, Value, Variadic};
 
 use super::state::{Core, fail};
-use crate::kind::{Kind, Value as FieldValue};
-use crate::protocol::{Access, ProtocolId, Protocols, declaration};
-use crate::store::{AccessError, Given, Handle, Store};
+use crate::kind::Value as FieldValue;
+use crate::protocol::{Access, Changes, FieldName, Protocol, ProtocolId, Protocols, declaration};
+use crate::store::{AccessError, Given, Got, Handle, Store, Written};
 
 /// Longest byte array that a script may make: more than any packet.
 const MAX_BYTE_ARRAY: usize = 1 << 20;
@@ -30,7 +31,11 @@ impl Drop for Octets {
 
 impl Octets {
     /// Makes a byte array, if the state may have that much.
-    pub(crate) fn of_bytes(lua: &Lua, core: &Core, bytes: Vec<u8>) -> mlua::Result<(AnyUserData, i64)> {
+    pub(crate) fn of_bytes(
+        lua: &Lua,
+        core: &Core,
+        bytes: Vec<u8>,
+    ) -> mlua::Result<(LightUserData, AnyUserData)> {
         let (store, whole) = Store::of_bytes(bytes);
         Self::of_store(lua, core, store, whole)
     }
@@ -41,8 +46,9 @@ impl Octets {
         core: &Core,
         store: Store,
         whole: Handle,
-    ) -> mlua::Result<(AnyUserData, i64)> {
+    ) -> mlua::Result<(LightUserData, AnyUserData)> {
         let length = store.bytes().len();
+        core.copies(length);
         let total = &core.byte_arrays;
         if total.get() + length > core.limits.memory {
             // Lua does not know how large they are, so it has had no reason to collect those that are done with.
@@ -53,7 +59,51 @@ impl Octets {
         }
         total.set(total.get() + length);
         let octets = Self { store: RefCell::new(store), length, total: Rc::clone(total) };
-        Ok((lua.create_userdata(octets)?, whole.0))
+        Ok((light(whole), lua.create_userdata(octets)?))
+    }
+}
+
+/// What a script holds for a handle: a light userdata, which is a number, never followed as a pointer.
+pub(crate) fn light(handle: Handle) -> LightUserData {
+    LightUserData(std::ptr::without_provenance_mut(handle.number()))
+}
+
+/// The handle that a script holds. Any number is one; whether it stands for something is asked when it is used.
+pub(crate) fn handle(value: LightUserData) -> Handle {
+    Handle::from_number(value.0.addr())
+}
+
+/// A view, and the byte array that it is of: none is the packet.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) handle: Handle,
+    pub(crate) octets: Option<&'a AnyUserData>,
+}
+
+/// Functions of `runtime.lua` for what is rare or the script's own.
+pub(crate) struct Runtime {
+    /// `(view, octets or nil)`: a byte array.
+    byte_array: Function,
+    /// `(value)`: the octets of a byte array or view, as a string.
+    octets: Function,
+    /// `(view, octets or nil, protocol, protocol whose policy is asked or nil)`: a view or nil.
+    dissect: Function,
+    /// `(protocol, position of the field, view, octets or nil)`: what the script's getter returns.
+    getter: Function,
+    /// The same with the value at the end.
+    setter: Function,
+}
+
+impl Runtime {
+    /// Takes them from what `runtime.lua` returned.
+    pub(crate) fn of(entry: &Table) -> mlua::Result<Self> {
+        Ok(Self {
+            byte_array: entry.get("byte_array")?,
+            octets: entry.get("octets")?,
+            dissect: entry.get("dissect")?,
+            getter: entry.get("getter")?,
+            setter: entry.get("setter")?,
+        })
     }
 }
 
@@ -76,132 +126,321 @@ impl Core {
         };
         result.map_err(|error| fail(lua, error))
     }
-}
 
-type At = (i64, Option<AnyUserData>);
-
-/// The functions.
-pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
-    let natives = lua.create_table()?;
-    macro_rules! native {
-        ($name:literal, |$core:ident, $lua:ident, $arguments:tt: $types:ty| $body:expr) => {
-            let $core = Rc::clone(core);
-            natives.set($name, lua.create_function(move |$lua, $arguments: $types| $body)?)?;
-        };
-    }
-    native!("data", |core, lua, (handle, octets, id): (i64, Option<AnyUserData>, u16)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            Ok(store.data(protocols, Handle(handle), ProtocolId(id))?.map(|handle| handle.0))
-        })
-    });
-    native!("cast", |core, lua, (handle, octets, id): (i64, Option<AnyUserData>, u16)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            Ok(store.cast(protocols, Handle(handle), ProtocolId(id))?.map(|handle| handle.0))
-        })
-    });
-    native!("raw", |core, lua, (handle, octets, offset, length): (i64, Option<AnyUserData>, i64, i64)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            Ok(store.raw(protocols, Handle(handle), offset, length)?.0)
-        })
-    });
-    native!("get", |core, lua, (handle, octets): At| {
-        let value =
-            core.with(lua, octets.as_ref(), |store, protocols| store.get(protocols, Handle(handle)))?;
-        Ok(match value {
-            FieldValue::Int(value) => Value::Integer(value),
-            FieldValue::Bool(value) => Value::Boolean(value),
-            FieldValue::Text(text) => Value::String(lua.create_string(text)?),
-        })
-    });
-    native!("set", |core, lua, (handle, octets, value): (i64, Option<AnyUserData>, Value)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            let handle = Handle(handle);
-            match &value {
-                Value::Integer(number) => store.set(protocols, handle, Given::Int(*number)),
-                Value::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
-                    store.set(protocols, handle, Given::Int(*number as i64))
-                }
-                Value::Boolean(value) => store.set(protocols, handle, Given::Bool(*value)),
-                Value::String(text) => store.set(protocols, handle, Given::Text(&text.as_bytes())),
-                other => store.set(protocols, handle, Given::Other(other.type_name())),
+    /// The octets of a byte array, view or string.
+    pub(crate) fn octets(&self, lua: &Lua, value: &Value) -> mlua::Result<Vec<u8>> {
+        match value {
+            Value::String(text) => Ok(text.as_bytes().to_vec()),
+            Value::LightUserData(view) => {
+                self.with(lua, None, |store, protocols| Ok(store.octets(protocols, handle(*view))?.to_vec()))
             }
-        })
-    });
-    native!("length", |core, lua, (handle, octets): At| {
-        core.with(lua, octets.as_ref(), |store, protocols| store.length(protocols, Handle(handle)))
-    });
-    native!("octets", |core, lua, (handle, octets): At| {
-        let copy = core.with(lua, octets.as_ref(), |store, protocols| {
-            Ok(store.octets(protocols, Handle(handle))?.to_vec())
-        })?;
-        lua.create_string(copy)
-    });
-    native!("byte", |core, lua, (handle, octets, index): (i64, Option<AnyUserData>, i64)| {
-        core.with(lua, octets.as_ref(), |store, protocols| store.byte(protocols, Handle(handle), index))
-    });
-    native!("set_byte", |core, lua, (handle, octets, index, value): (i64, Option<AnyUserData>, i64, i64)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            store.set_byte(protocols, Handle(handle), index, value)
-        })
-    });
-    native!("change", |core, lua, (handle, octets, changes): (i64, Option<AnyUserData>, Variadic<Value>)| {
-        let list = |at: usize| match changes.get(at) {
-            Some(Value::Table(list)) => list.sequence_values::<i64>().collect::<mlua::Result<Vec<_>>>().ok(),
+            value => Ok(self.runtime()?.octets.call::<LuaString>(value)?.as_bytes().to_vec()),
+        }
+    }
+
+    /// The protocol that a value of a script is; `what` begins the error if it is none.
+    pub(crate) fn protocol(&self, lua: &Lua, value: &Value, what: &str) -> mlua::Result<ProtocolId> {
+        let known = match value {
+            Value::LightUserData(value) => handle(*value).protocol(),
             _ => None,
         };
-        // What is no list of integers is as one that is too short.
-        let (offsets, lengths) = (list(0).unwrap_or_default(), list(1).unwrap_or_default());
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            store.change(protocols, Handle(handle), &offsets, &lengths)
-        })
-    });
-    native!("resize", |core, lua, (handle, octets, at, count): (i64, Option<AnyUserData>, i64, i64)| {
-        core.with(lua, octets.as_ref(), |store, protocols| {
-            Ok(store.resize(protocols, Handle(handle), at, count)?.0)
-        })
-    });
-    native!("is_whole_packet", |core, lua, (handle, octets): At| {
-        core.with(lua, octets.as_ref(), |store, _| store.is_whole_packet(Handle(handle)))
-    });
-    native!("new", |core, lua, content: Value| {
-        let bytes = match &content {
-            Value::String(text) => text.as_bytes().to_vec(),
-            Value::Integer(length) => match usize::try_from(*length) {
-                Ok(length) if length <= MAX_BYTE_ARRAY => vec![0; length],
-                _ => {
-                    let limits = format_args!("a byte array has 0 to {MAX_BYTE_ARRAY} octets");
-                    return Err(fail(lua, limits));
-                }
-            },
-            other => {
-                let what = format_args!("a length or a string is wanted, not a {}", other.type_name());
-                return Err(fail(lua, what));
+        match known.filter(|id| self.protocols.borrow().get(*id).is_some()) {
+            Some(id) => Ok(id),
+            None => {
+                let value = self.words(value)?;
+                let error = format_args!(
+                    "{what}: {value} is not a protocol: is its name written correctly, and registered?"
+                );
+                Err(fail(lua, error))
             }
-        };
-        Octets::of_bytes(lua, &core, bytes)
-    });
-    native!("declare", |core, lua, table: Table| {
-        let mut protocols = core.protocols.borrow_mut();
-        let protocol = declaration::read(&table, &mut protocols).map_err(|error| fail(lua, error))?;
-        let name = protocol.name.clone();
-        let payload = protocol.payload.map(|payload| payload + 1);
-        let accesses = lua.create_table()?;
-        for (at, field) in (1..).zip(&protocol.fields) {
-            let entry = lua.create_table()?;
-            entry.set("getter", access_name(&field.getter))?;
-            entry.set("setter", access_name(&field.setter))?;
-            accesses.set(at, entry)?;
         }
-        let id = protocols.insert(protocol).ok_or_else(|| fail(lua, "too many protocols"))?;
-        Ok((id.0, name, payload, accesses))
-    });
-    Ok(natives)
+    }
+
+    /// A value as log lines have it.
+    pub(crate) fn words(&self, value: &Value) -> mlua::Result<String> {
+        match value {
+            Value::LightUserData(value) => {
+                Ok(self.store.borrow().describe(&self.protocols.borrow(), handle(*value)))
+            }
+            value => value.to_string(),
+        }
+    }
+
+    fn runtime(&self) -> mlua::Result<&Runtime> {
+        self.runtime.get().ok_or_else(|| mlua::Error::runtime("the state is not ready"))
+    }
 }
 
-/// The name of a kind; empty for a function.
-fn access_name(access: &Access) -> &'static str {
-    match access {
-        Access::Kind(kind) => Kind::name(*kind),
-        Access::Function => "",
+/// Each operation twice: as `of_packet`, on a view of the packet, which is a method of views as it is; and as `of_any`,
+/// with a byte array or nil behind the view.
+struct Natives<'a> {
+    lua: &'a Lua,
+    core: &'a Rc<Core>,
+    of_packet: Table,
+    of_any: Table,
+}
+
+/// The argument of `data`: none is the payload field, nil is a mistake.
+struct Asked(Option<Value>);
+
+impl FromLuaMulti for Asked {
+    fn from_lua_multi(mut values: MultiValue, _: &Lua) -> mlua::Result<Self> {
+        Ok(Self(values.pop_front()))
     }
+}
+
+impl Natives<'_> {
+    fn pair<A: FromLuaMulti, R: IntoLuaMulti>(
+        lua: &Lua,
+        core: &Rc<Core>,
+        action: impl Fn(&Core, &Lua, Place<'_>, A) -> mlua::Result<R> + Copy + 'static,
+    ) -> mlua::Result<(Function, Function)> {
+        let (first, second) = (Rc::clone(core), Rc::clone(core));
+        let of_packet = lua.create_function(move |lua, (view, arguments): (LightUserData, A)| {
+            action(&first, lua, Place { handle: handle(view), octets: None }, arguments)
+        })?;
+        type OfAny<A> = (LightUserData, Option<AnyUserData>, A);
+        let of_any = lua.create_function(move |lua, (view, octets, arguments): OfAny<A>| {
+            action(&second, lua, Place { handle: handle(view), octets: octets.as_ref() }, arguments)
+        })?;
+        Ok((of_packet, of_any))
+    }
+
+    fn add<A: FromLuaMulti, R: IntoLuaMulti>(
+        &self,
+        name: &str,
+        action: impl Fn(&Core, &Lua, Place<'_>, A) -> mlua::Result<R> + Copy + 'static,
+    ) -> mlua::Result<()> {
+        let (of_packet, of_any) = Self::pair(self.lua, self.core, action)?;
+        self.of_packet.set(name, of_packet)?;
+        self.of_any.set(name, of_any)
+    }
+
+    fn views(&self) -> mlua::Result<()> {
+        self.add("data", |core, lua, place, Asked(asked)| data(core, lua, place, asked))?;
+        self.add("enter", |core, lua, place, protocol: Value| {
+            let protocol = core.protocol(lua, &protocol, "data")?;
+            core.with(lua, place.octets, |store, protocols| {
+                Ok(store.data(protocols, place.handle, protocol)?.map(light))
+            })
+        })?;
+        self.add("cast", |core, lua, place, protocol: Value| {
+            let protocol = core.protocol(lua, &protocol, "to_packet")?;
+            core.with(lua, place.octets, |store, protocols| {
+                Ok(store.cast(protocols, place.handle, protocol)?.map(light))
+            })
+        })?;
+        self.add("raw", |core, lua, place, (offset, length): (i64, i64)| {
+            core.with(lua, place.octets, |store, protocols| {
+                Ok(light(store.raw(protocols, place.handle, offset, length)?))
+            })
+        })?;
+        self.add("part", |core, lua, place, ()| {
+            core.with(lua, place.octets, |store, _| Ok(light(store.part(place.handle)?)))
+        })?;
+        self.add("change", |core, lua, place, changes: Variadic<Value>| {
+            let list = |at: usize| match changes.get(at) {
+                Some(Value::Table(list)) => {
+                    list.sequence_values::<i64>().collect::<mlua::Result<Vec<_>>>().ok()
+                }
+                _ => None,
+            };
+            // What is no list of integers is as one that is too short.
+            let (offsets, lengths) = (list(0).unwrap_or_default(), list(1).unwrap_or_default());
+            core.with(lua, place.octets, |store, protocols| {
+                store.change(protocols, place.handle, &offsets, &lengths)
+            })
+        })?;
+        self.add("grow", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "grow", 1))?;
+        self.add("shrink", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "shrink", -1))
+    }
+
+    fn values(&self) -> mlua::Result<()> {
+        self.add("get", |core, lua, place, ()| get(core, lua, place))?;
+        self.add("set", |core, lua, place, value: Value| set(core, lua, place, &value))?;
+        self.add("length", |core, lua, place, _: Value| {
+            core.with(lua, place.octets, |store, protocols| store.length(protocols, place.handle))
+        })?;
+        self.add("octets", |core, lua, place, ()| {
+            let copy = core.with(lua, place.octets, |store, protocols| {
+                Ok(store.octets(protocols, place.handle)?.to_vec())
+            })?;
+            core.copies(copy.len());
+            lua.create_string(copy)
+        })?;
+        self.add("byte", |core, lua, place, index: i64| {
+            core.with(lua, place.octets, |store, protocols| store.byte(protocols, place.handle, index))
+        })?;
+        self.add("set_byte", |core, lua, place, (index, value): (i64, i64)| {
+            core.with(lua, place.octets, |store, protocols| {
+                store.set_byte(protocols, place.handle, index, value)
+            })
+        })?;
+        self.add("describe", |core, lua, place, _: Value| {
+            core.with(lua, place.octets, |store, protocols| Ok(store.describe(protocols, place.handle)))
+        })
+    }
+}
+
+/// The functions, in tables of their names.
+pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
+    let (of_packet, of_any) = (lua.create_table()?, lua.create_table()?);
+    let natives = Natives { lua, core, of_packet, of_any };
+    natives.views()?;
+    natives.values()?;
+    let table = lua.create_table()?;
+    table.set("of_packet", &natives.of_packet)?;
+    table.set("of_any", &natives.of_any)?;
+
+    let shared = Rc::clone(core);
+    let field = move |lua: &Lua, name: String| {
+        let name = shared.protocols.borrow_mut().named(&name);
+        let name = name.ok_or_else(|| fail(lua, "too many names of fields"))?;
+        Natives::pair(lua, &shared, move |core, lua, place, _: Value| named(core, lua, place, name))
+    };
+    table.set("field", lua.create_function(field)?)?;
+
+    let share = |lua: &Lua, metatable: Table| {
+        lua.set_type_metatable::<LightUserData>(Some(metatable));
+        Ok(())
+    };
+    table.set("share", lua.create_function(share)?)?;
+
+    let shared = Rc::clone(core);
+    let new = move |lua: &Lua, content: Value| Octets::of_bytes(lua, &shared, content_of(lua, &content)?);
+    table.set("new", lua.create_function(new)?)?;
+
+    let shared = Rc::clone(core);
+    let declare = move |lua: &Lua, declaration: Table| {
+        let mut protocols = shared.protocols.borrow_mut();
+        let protocol = declaration::read(&declaration, &mut protocols).map_err(|error| fail(lua, error))?;
+        let (name, functions) = (protocol.name.clone(), functions(lua, &protocol)?);
+        let id = protocols.insert(protocol).ok_or_else(|| fail(lua, "too many protocols"))?;
+        Ok((light(Handle::of_protocol(id)), name, functions))
+    };
+    table.set("declare", lua.create_function(declare)?)?;
+    Ok(table)
+}
+
+/// What is within a view.
+fn data(
+    core: &Core,
+    lua: &Lua,
+    place: Place<'_>,
+    asked: Option<Value>,
+) -> mlua::Result<Option<LightUserData>> {
+    let Some(asked) = asked else {
+        let payload = core.with(lua, place.octets, |store, protocols| store.payload(protocols, place.handle));
+        return payload.map(|payload| Some(light(payload)));
+    };
+    let protocol = core.protocol(lua, &asked, "data")?;
+    enum Within {
+        Found(Option<Handle>),
+        Asks(Option<ProtocolId>),
+    }
+    let within = core.with(lua, place.octets, |store, protocols| {
+        let asks = store.asks(protocols, place.handle)?;
+        let moves = protocols.get(protocol).is_some_and(|protocol| protocol.changes == Changes::Function);
+        if asks.is_some() || moves {
+            return Ok(Within::Asks(asks));
+        }
+        Ok(Within::Found(store.data(protocols, place.handle, protocol)?))
+    })?;
+    match within {
+        Within::Found(found) => Ok(found.map(light)),
+        Within::Asks(policy) => {
+            let policy = policy.map(|policy| light(Handle::of_protocol(policy)));
+            core.runtime()?.dissect.call((light(place.handle), place.octets, asked, policy))
+        }
+    }
+}
+
+/// The field of a view that has this name.
+fn named(core: &Core, lua: &Lua, place: Place<'_>, name: FieldName) -> mlua::Result<LightUserData> {
+    core.with(lua, place.octets, |store, protocols| Ok(light(store.named(protocols, place.handle, name)?)))
+}
+
+fn get(core: &Core, lua: &Lua, place: Place<'_>) -> mlua::Result<Value> {
+    let got = core.with(lua, place.octets, |store, protocols| store.get(protocols, place.handle))?;
+    match got {
+        Got::Value(FieldValue::Int(value)) => Ok(Value::Integer(value)),
+        Got::Value(FieldValue::Bool(value)) => Ok(Value::Boolean(value)),
+        Got::Value(FieldValue::Text(text)) => Ok(Value::String(lua.create_string(text)?)),
+        Got::Octets(view) => core.runtime()?.byte_array.call((light(view), place.octets)),
+        Got::Function(protocol, position) => {
+            let protocol = light(Handle::of_protocol(protocol));
+            core.runtime()?.getter.call((protocol, position, light(place.handle), place.octets))
+        }
+    }
+}
+
+fn set(core: &Core, lua: &Lua, place: Place<'_>, value: &Value) -> mlua::Result<()> {
+    let write = |given: Given<'_>| {
+        core.with(lua, place.octets, |store, protocols| store.set(protocols, place.handle, given))
+    };
+    let written = match value {
+        Value::Integer(number) => write(Given::Int(*number)),
+        Value::Number(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
+            write(Given::Int(*number as i64))
+        }
+        Value::Boolean(value) => write(Given::Bool(*value)),
+        Value::String(text) => write(Given::Text(&text.as_bytes())),
+        Value::Table(_) | Value::LightUserData(_) => write(Given::Text(&core.octets(lua, value)?)),
+        other => write(Given::Other(other.type_name())),
+    };
+    match written? {
+        Written::Done => Ok(()),
+        Written::Function(protocol, position) => {
+            let protocol = light(Handle::of_protocol(protocol));
+            core.runtime()?.setter.call((protocol, position, light(place.handle), place.octets, value))
+        }
+    }
+}
+
+fn resize(
+    core: &Core,
+    lua: &Lua,
+    place: Place<'_>,
+    at: i64,
+    count: &Value,
+    name: &str,
+    sign: i64,
+) -> mlua::Result<()> {
+    let count = match count {
+        Value::Integer(count) if *count >= 0 => sign * count,
+        _ => {
+            let what = format_args!("{name}: the number of octets must be an integer of 0 or more");
+            return Err(fail(lua, what));
+        }
+    };
+    core.with(lua, place.octets, |store, _| store.resize(place.handle, at, count))
+}
+
+fn content_of(lua: &Lua, content: &Value) -> mlua::Result<Vec<u8>> {
+    match content {
+        Value::String(text) => Ok(text.as_bytes().to_vec()),
+        Value::Integer(length) => match usize::try_from(*length) {
+            Ok(length) if length <= MAX_BYTE_ARRAY => Ok(vec![0; length]),
+            _ => {
+                let limits = format_args!("a byte array has 0 to {MAX_BYTE_ARRAY} octets");
+                Err(fail(lua, limits))
+            }
+        },
+        other => {
+            let what = format_args!("a length or a string is wanted, not a {}", other.type_name());
+            Err(fail(lua, what))
+        }
+    }
+}
+
+/// Of each field: whether `get` and `set` are functions of the script.
+fn functions(lua: &Lua, protocol: &Protocol) -> mlua::Result<Table> {
+    let list = lua.create_table()?;
+    for (at, field) in (1..).zip(&protocol.fields) {
+        let entry = lua.create_table()?;
+        entry.set("getter", field.getter == Access::Function)?;
+        entry.set("setter", field.setter == Access::Function)?;
+        list.set(at, entry)?;
+    }
+    Ok(list)
 }

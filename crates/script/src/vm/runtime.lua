@@ -1,78 +1,81 @@
--- The objects that scripts see: views of packets, their fields, byte arrays. Each holds a number that stands for a
--- place, and the byte array that it is a place of (none for the packet); what a number means is known and checked in
--- Rust. A view is a table of two entries because making one must be cheap: it happens several times for each packet.
+-- The objects that scripts see. A view of the packet, a field of one and a protocol are light userdata: numbers, which
+-- cost nothing to make; what they stand for is known and checked in Rust, and so are their methods. A view of a byte
+-- array is a table of such a number and the array's octets; so is a byte array, which may be of the packet too.
 
 local native = ...
-local native_data, native_get, native_set = native.data, native.get, native.set
+-- Each operation twice: on a view of the packet, and on a view with the octets of a byte array, or nil, behind it.
+local of_packet, of_any = native.of_packet, native.of_any
 -- Scripts may give these names another meaning: the thesis's listing 3.1 has a global variable `type`.
-local setmetatable, getmetatable, select, type, error, tostring, rawget = setmetatable, getmetatable, select, type,
-  error, tostring, rawget
-local ipairs, pairs, concat, kind_of_number = ipairs, pairs, table.concat, math.type
+local getmetatable, type, error, tostring, rawget = getmetatable, type, error, tostring, rawget
+local setmetatable, ipairs, concat = native.setmetatable, ipairs, table.concat
 
 -- Byte arrays ---------------------------------------------------------------------------------------------------------
 
-local ByteArray = {}
+local ByteArray, PacketArray = {}, {}
 
-local function byte_array(handle, store)
-  return setmetatable({ handle = handle, store = store }, ByteArray)
+local function byte_array(view, octets)
+  if octets then return setmetatable({ view = view, octets = octets }, ByteArray) end
+  return setmetatable({ view = view }, PacketArray)
 end
 
 -- Where it is. Its entries are read raw: an index that is not there is an octet.
 local function place(array)
-  return rawget(array, "handle"), rawget(array, "store")
+  return rawget(array, "view"), rawget(array, "octets")
 end
 
 local function is_byte_array(value)
-  return type(value) == "table" and getmetatable(value) == ByteArray
+  local metatable = type(value) == "table" and getmetatable(value)
+  return metatable == ByteArray or metatable == PacketArray
 end
 
 -- The octets of a byte array, a view, or a string.
 local function octets(value)
   if type(value) == "string" then return value end
-  if is_byte_array(value) then return native.octets(place(value)) end
-  if type(value) == "table" and type(rawget(value, 1)) == "number" then return native.octets(value[1], value[2]) end
+  if type(value) == "userdata" then return of_packet.octets(value) end
+  if is_byte_array(value) then return of_any.octets(place(value)) end
+  if type(value) == "table" and type(rawget(value, 2)) == "userdata" then return of_any.octets(value[1], value[2]) end
   error("a byte array, a view or a string is wanted, not a " .. type(value), 3)
 end
 
-function ByteArray.__index(array, index)
-  return native.byte(rawget(array, "handle"), rawget(array, "store"), index)
-end
+local byte, set_byte, packet_byte, set_packet_byte = of_any.byte, of_any.set_byte, of_packet.byte, of_packet.set_byte
 
-function ByteArray.__newindex(array, index, value)
-  native.set_byte(rawget(array, "handle"), rawget(array, "store"), index, value)
-end
+function ByteArray.__index(array, index) return byte(array.view, array.octets, index) end
 
-function ByteArray.__len(array)
-  return native.length(place(array))
-end
+function ByteArray.__newindex(array, index, value) set_byte(array.view, array.octets, index, value) end
 
-function ByteArray.__tostring(array)
-  return native.octets(place(array))
-end
+function PacketArray.__index(array, index) return packet_byte(array.view, index) end
 
-function ByteArray.__eq(one, other)
-  return is_byte_array(one) and is_byte_array(other) and octets(one) == octets(other)
-end
+function PacketArray.__newindex(array, index, value) set_packet_byte(array.view, index, value) end
 
--- Two byte arrays make a byte array, one and a string or number make a string.
-function ByteArray.__concat(one, other)
-  if is_byte_array(one) and is_byte_array(other) then
-    local store, handle = native.new(octets(one) .. octets(other))
-    return byte_array(handle, store)
+for _, class in ipairs { ByteArray, PacketArray } do
+  function class.__len(array)
+    local view, store = place(array)
+    return of_any.length(view, store)
   end
-  return tostring(one) .. tostring(other)
+
+  function class.__tostring(array)
+    return of_any.octets(place(array))
+  end
+
+  function class.__eq(one, other)
+    return is_byte_array(one) and is_byte_array(other) and octets(one) == octets(other)
+  end
+
+  -- Two byte arrays make a byte array, one and a string or number make a string.
+  function class.__concat(one, other)
+    if is_byte_array(one) and is_byte_array(other) then return byte_array(native.new(octets(one) .. octets(other))) end
+    return tostring(one) .. tostring(other)
+  end
 end
 
 bytes = {}
 
 function bytes.new(length)
-  local store, handle = native.new(length)
-  return byte_array(handle, store)
+  return byte_array(native.new(length))
 end
 
 function bytes.copy(value)
-  local store, handle = native.new(octets(value))
-  return byte_array(handle, store)
+  return byte_array(native.new(octets(value)))
 end
 
 function bytes.new_from_string(text)
@@ -87,106 +90,63 @@ end
 
 -- Views ---------------------------------------------------------------------------------------------------------------
 
-local classes = {} -- of each protocol: the metatable of its views
-local raw_class
+local packet_methods, array_methods = {}, {}
 
-local function to_set(value)
-  if type(value) == "table" then return octets(value) end
-  return value
-end
-
-local function view_raw(view, offset, length)
-  return setmetatable({ native.raw(view[1], view[2], offset, length), view[2] }, raw_class)
-end
-
-local function view_get(view)
-  native.length(view[1], view[2]) -- is it there?
-  return byte_array(view[1], view[2])
-end
-
-local function view_set(view, value)
-  native_set(view[1], view[2], to_set(value))
-end
-
-local function view_data(view, ...)
-  local class = classes[...]
-  if class then
-    local handle = native_data(view[1], view[2], class.id)
-    if handle then
-      local made = setmetatable({ handle, view[2] }, class)
-      if class.changes then
-        native.change(handle, view[2], class.changes(byte_array(handle, view[2])))
-      end
-      return made
-    end
-    return nil
-  end
-  if select("#", ...) == 0 then
-    local payload = getmetatable(view).payload
-    if payload then return payload(view) end
-    error("data() without a protocol is the payload field; this view has none", 2)
-  end
-  error("data: " .. tostring((...)) .. " is not a protocol: is its name written correctly, and registered?", 2)
-end
-
-local function view_resize(name, sign)
-  return function(view, offset, count)
-    if not native.is_whole_packet(view[1], view[2]) then
-      error(name .. ": only the whole packet can " .. name, 2)
-    end
-    if kind_of_number(count) ~= "integer" or count < 0 then
-      error(name .. ": the number of octets must be an integer of 0 or more", 2)
-    end
-    view[1] = native.resize(view[1], view[2], offset, sign * count)
-  end
-end
-
-local function view_flow(view, flows)
-  return native.flow(view[1], view[2], flows)
-end
-
-local function view_length(view)
-  return native.length(view[1], view[2])
-end
-
-local methods = {
-  raw = view_raw, data = view_data, get = view_get, set = view_set, flow = view_flow,
-  grow = view_resize("grow", 1), shrink = view_resize("shrink", -1),
+native.share {
+  __index = packet_methods, __len = of_packet.length, __tostring = of_packet.describe, __metatable = "view",
+  __newindex = function(view) error(tostring(view) .. ": nothing can be written to it; fields have set()", 2) end,
 }
 
--- Fields --------------------------------------------------------------------------------------------------------------
+for _, name in ipairs { "raw", "data", "get", "set", "grow", "shrink" } do packet_methods[name] = of_packet[name] end
 
-local function field_class(name, getter, setter)
-  local index = { raw = view_raw, data = view_data, get = getter, set = setter }
-  return {
-    __index = index, __len = view_length,
-    __tostring = function() return "field " .. name end,
-  }
+function packet_methods.flow(view, flows) return native.flow(view, nil, flows) end
+
+local ArrayView = {
+  __index = array_methods,
+  __len = function(view) return of_any.length(view[1], view[2]) end,
+  __tostring = function(view) return of_any.describe(view[1], view[2]) end,
+}
+
+local function array_view(view, store)
+  return setmetatable({ view, store }, ArrayView)
 end
 
-local function value_get(field)
-  return native_get(field[1], field[2])
+function array_methods.raw(view, offset, length)
+  return array_view(of_any.raw(view[1], view[2], offset, length), view[2])
 end
 
-local function getter_of(kind, custom)
-  if custom then
-    return function(field) return custom(byte_array(field[1], field[2])) end
-  end
-  return kind == "raw" and view_get or value_get
+function array_methods.data(view, ...)
+  local made = of_any.data(view[1], view[2], ...)
+  return made and array_view(made, view[2])
 end
 
-local function setter_of(custom)
-  if custom then
-    return function(field, value) return custom(byte_array(field[1], field[2]), value) end
-  end
-  return view_set
-end
+function array_methods.get(view) return of_any.get(view[1], view[2]) end
 
-local shared_field_classes = {}
+function array_methods.set(view, value) of_any.set(view[1], view[2], value) end
+
+function array_methods.grow(view, offset, count) of_any.grow(view[1], view[2], offset, count) end
+
+function array_methods.shrink(view, offset, count) of_any.shrink(view[1], view[2], offset, count) end
+
+function array_methods.flow(view, flows) return native.flow(view[1], view[2], flows) end
+
+-- Protocols -----------------------------------------------------------------------------------------------------------
+
+-- What scripts do themselves, by protocol: functions of policies and changes; of getters and setters by position.
+local policies, changes, getters, setters = {}, {}, {}, {}
+
+local function dissect(view, store, wanted, policy)
+  if policy and not policies[policy](byte_array(view, store), wanted) then return nil end
+  local made = of_any.enter(view, store, wanted)
+  local change = made and changes[wanted]
+  if change then of_any.change(made, store, change(byte_array(made, store))) end
+  return made
+end
 
 -- Functions may be given themselves, or by the name of a global one, as the thesis has it.
 local function function_of(value, what)
-  if type(value) == "function" or value == nil then return value end
+  if type(value) == "function" then return value end
+  if type(value) ~= "string" then return nil end
   local found = _G[value]
   if type(found) ~= "function" then
     error(what .. ": there is no function " .. tostring(value) .. "; define it above the registration", 3)
@@ -195,91 +155,55 @@ local function function_of(value, what)
 end
 
 function register_dynamic_protbuf(declaration)
-  local id, name, payload_index, custom = native.declare(declaration)
-  local class = { id = id, __len = view_length }
-  local index = {}
-  for key, method in pairs(methods) do index[key] = method end
-  class.__index = index
-  class.__tostring = function() return "view " .. name end
-
+  local protocol, name, functions = native.declare(declaration)
+  policies[protocol] = function_of(declaration.has_protocol, name .. ": has_protocol")
+  changes[protocol] = function_of(declaration.get_field_changes, name .. ": get_field_changes")
+  getters[protocol], setters[protocol] = {}, {}
   for at, field in ipairs(declaration.protocol_fields) do
-    local access = custom[at]
-    local getter = access.getter == "" and function_of(field[4], name .. ": getter of " .. field[1]) or nil
-    local setter = access.setter == "" and function_of(field[5], name .. ": setter of " .. field[1]) or nil
-    local fields
-    if getter or setter then
-      fields = field_class(field[1], getter_of(access.getter, getter), setter_of(setter))
-    else
-      local shared = access.getter == "raw" and "raw" or "value"
-      fields = shared_field_classes[shared]
-      if not fields then
-        fields = field_class("of a packet", getter_of(shared), setter_of())
-        shared_field_classes[shared] = fields
-      end
-    end
-    local function method(view)
-      return setmetatable({ view[1] | at, view[2] }, fields)
-    end
-    if at == payload_index then class.payload = method end
-    if field[1] ~= "data" then index[field[1]] = method end
-  end
-
-  if type(declaration.has_protocol) == "function" or type(declaration.has_protocol) == "string" then
-    local policy = function_of(declaration.has_protocol, name .. ": has_protocol")
-    index.data = function(view, ...)
-      local wanted = ...
-      if classes[wanted] and not policy(byte_array(view[1], view[2]), wanted) then return nil end
-      return view_data(view, ...)
+    local what = name .. ": getter or setter of " .. field[1]
+    getters[protocol][at] = functions[at].getter and function_of(field[4], what) or nil
+    setters[protocol][at] = functions[at].setter and function_of(field[5], what) or nil
+    -- `data` is the method with this name.
+    if not packet_methods[field[1]] then
+      local of_view, of_array = native.field(field[1])
+      packet_methods[field[1]] = of_view
+      array_methods[field[1]] = function(view) return array_view(of_array(view[1], view[2]), view[2]) end
     end
   end
-  if type(declaration.get_field_changes) == "function" or type(declaration.get_field_changes) == "string" then
-    class.changes = function_of(declaration.get_field_changes, name .. ": get_field_changes")
-  end
-
-  local protocol = setmetatable({}, {
-    __tostring = function() return name end,
-    __newindex = function() error(name .. " is a protocol: nothing can be written to it", 2) end,
-  })
-  classes[protocol] = class
   _G[name] = protocol
   return protocol
 end
 
-packet_raw = register_dynamic_protbuf {
+register_dynamic_protbuf {
   name = "packet_raw", about = "Octets without fields: what every script is given, and what every payload is.",
   protocol_fields = {}, has_protocol = true,
 }
-raw_class = classes[packet_raw]
-
-local function class_of(protocol)
-  local class = classes[protocol]
-  if not class then error("a protocol is wanted, not " .. tostring(protocol), 3) end
-  return class
-end
 
 -- Both directions share the octets: nothing is copied.
 function bytes.to_bytes(view)
-  octets(view)
-  return byte_array(view[1], view[2])
+  local number, store = view, nil
+  if type(view) == "table" then number, store = view[1], view[2] end
+  return byte_array(of_any.part(number, store), store)
 end
 
 function bytes.to_packet(array, protocol)
-  local class = class_of(protocol)
   local whole, store = place(array)
-  local handle = native.cast(whole, store, class.id)
-  if not handle then return nil end
-  local made = setmetatable({ handle, store }, class)
-  if class.changes then native.change(handle, store, class.changes(array)) end
-  return made
+  local made = of_any.cast(whole, store, protocol)
+  if not made then return nil end
+  if changes[protocol] then of_any.change(made, store, changes[protocol](array)) end
+  return store and array_view(made, store) or made
 end
 
 -- What the host calls -------------------------------------------------------------------------------------------------
 
-local entry = {}
+local entry = { byte_array = byte_array, octets = octets, dissect = dissect, view = array_view }
 
--- A packet has come: `callback` gets a view of it.
-function entry.packet(callback, handle)
-  return callback(setmetatable({ handle }, raw_class))
+function entry.getter(protocol, position, view, store)
+  return getters[protocol][position](byte_array(view, store))
+end
+
+function entry.setter(protocol, position, view, store, value)
+  return setters[protocol][position](byte_array(view, store), value)
 end
 
 -- Deferred work: the packet that was handed on, and the one that it was scheduled for.
@@ -293,10 +217,5 @@ function entry.deferred(callback, id, octets_handed, protocol_name, octets_of_or
   end
   return callback(id, handed, origin)
 end
-
--- For the library
-entry.octets = octets
-entry.class_id = function(protocol) return class_of(protocol).id end
-entry.view = function(handle, store) return setmetatable({ handle, store }, raw_class) end
 
 return entry

@@ -1,20 +1,27 @@
 //! One Lua state: what it may use, how much, and how a call into it ends.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
-use mlua::{Function, HookTriggers, Lua, LuaOptions, MultiValue, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::Shared;
 use super::library;
-use super::natives;
+use super::natives::{self, Runtime};
 use crate::protocol::{Protocols, builtin};
-use crate::store::Store;
+use crate::store::{Handle, Store};
 
 /// Instructions between two looks at the budget.
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
+/// Octets that are copied in the time of an instruction: without this, a loop that makes a string of a large packet would
+/// run for a second before its instructions are used up.
+const OCTETS_PER_INSTRUCTION: usize = 64;
+/// Most lines of one packet that are followed.
+const MAX_LINES: usize = 1000;
 /// Name of our own chunk in tracebacks, from which it is left out.
 pub(crate) const RUNTIME: &str = "[sidestep]";
+/// What a traceback begins with, behind an error's text.
+const TRACEBACK: &str = "\nstack traceback:";
 
 /// What a state may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,11 +66,21 @@ pub enum ErrorKind {
     Verdict,
 }
 
+/// A line of a script that a packet went through.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// The script, or the module.
+    pub path: String,
+    /// From 1.
+    pub number: usize,
+}
+
 /// What Rust's functions in a state share.
 pub(crate) struct Core {
     pub(crate) store: RefCell<Store>,
     pub(crate) protocols: RefCell<Protocols>,
     pub(crate) shared: Rc<RefCell<Shared>>,
+    pub(crate) runtime: OnceCell<Runtime>,
     /// Number of the state, for deferred work.
     pub(crate) state: u32,
     instructions_left: Cell<u64>,
@@ -81,7 +98,6 @@ pub(crate) struct State {
     pub(crate) core: Rc<Core>,
     /// What runtime.lua gives to Rust.
     pub(crate) entry: Table,
-    enter_packet: Function,
     enter_deferred: Function,
 }
 
@@ -100,6 +116,7 @@ impl State {
                 store: RefCell::default(),
                 protocols: RefCell::default(),
                 shared,
+                runtime: OnceCell::new(),
                 state,
                 instructions_left: Cell::new(limits.instructions),
                 exhausted: Cell::new(false),
@@ -108,23 +125,25 @@ impl State {
                 preloaded: RefCell::default(),
             });
             let natives = natives::make(&lua, &core)?;
+            // As it is before `confine` wraps it: views of byte arrays are made with it.
+            natives.set("setmetatable", lua.globals().get::<Function>("setmetatable")?)?;
             confine(&lua, &core)?;
             let entry: Table =
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
-            library::install(&lua, &core, &entry, &natives)?;
+            let _ = core.runtime.set(Runtime::of(&entry)?);
+            library::install(&lua, &core, &natives)?;
+            // Scripts carry their tests also to where these do not run.
+            core.preload("test", lua.create_table()?);
             for source in builtin::SOURCES {
                 lua.load(source.text).set_name(format!("={}", source.name)).exec()?;
             }
             if is_interrupt {
                 lua.globals().set("IS_INTERRUPT", true)?;
             }
-            let (enter_packet, enter_deferred) = (entry.get("packet")?, entry.get("deferred")?);
-            let watched = Rc::clone(&core);
-            lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
-                watched.look(lua).map(|()| VmState::Continue)
-            })?;
+            let enter_deferred = entry.get("deferred")?;
+            core.watch(&lua)?;
             lua.set_memory_limit(lua.used_memory() + limits.memory)?;
-            Ok(Self { lua, core, entry, enter_packet, enter_deferred })
+            Ok(Self { lua, core, entry, enter_deferred })
         };
         make().map_err(|error| ScriptError::from_lua(&error))
     }
@@ -137,7 +156,7 @@ impl State {
     }
 
     /// Runs the text of a script; what it returns.
-    pub(crate) fn evaluate(&self, source: &str, path: &str) -> Result<MultiValue, ScriptError> {
+    pub(crate) fn evaluate(&self, source: &str, path: &str) -> Result<mlua::MultiValue, ScriptError> {
         self.core.renew_budget();
         let chunk = self.lua.load(source).set_name(format!("@{path}")).set_mode(mlua::chunk::ChunkMode::Text);
         chunk.eval().map_err(|error| self.error(&error))
@@ -149,9 +168,9 @@ impl State {
     }
 
     /// Calls `function` with a view of a packet; what it returned.
-    pub(crate) fn packet(&self, function: &Function, handle: i64) -> Result<Value, ScriptError> {
+    pub(crate) fn packet(&self, function: &Function, whole: Handle) -> Result<Value, ScriptError> {
         self.core.renew_budget();
-        self.enter_packet.call((function, handle)).map_err(|error| self.error(&error))
+        function.call(natives::light(whole)).map_err(|error| self.error(&error))
     }
 
     /// Calls `function` with deferred work.
@@ -176,7 +195,7 @@ impl State {
 }
 
 impl Core {
-    /// Has `require` give this table.
+    /// Has `require` give this table, in place of an earlier one.
     pub(crate) fn preload(&self, name: &'static str, module: Table) {
         self.preloaded.borrow_mut().push((name, module));
     }
@@ -184,12 +203,49 @@ impl Core {
     /// A module that was given so.
     pub(crate) fn preloaded(&self, name: &str) -> Option<Table> {
         let modules = self.preloaded.borrow();
-        modules.iter().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
+        modules.iter().rev().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
     }
 
     pub(crate) fn renew_budget(&self) {
         self.instructions_left.set(self.limits.instructions);
         self.exhausted.set(false);
+    }
+
+    /// Takes the work of copying so many octets off the budget, as instructions; the next look finds it used up.
+    pub(crate) fn copies(&self, octets: usize) {
+        let instructions = (octets / OCTETS_PER_INSTRUCTION) as u64;
+        self.instructions_left.set(self.instructions_left.get().saturating_sub(instructions));
+    }
+
+    /// Has the state look at its budget every so many instructions.
+    pub(crate) fn watch(self: &Rc<Self>, lua: &Lua) -> mlua::Result<()> {
+        let core = Rc::clone(self);
+        lua.set_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS_PER_LOOK), move |lua, _| {
+            core.look(lua).map(|()| VmState::Continue)
+        })
+    }
+
+    /// Writes down the lines that the state goes through from now on, until it is [watched](Self::watch) as usual.
+    /// The budget is that of ordinary packets.
+    pub(crate) fn follow(self: &Rc<Self>, lua: &Lua) -> Rc<RefCell<Vec<Line>>> {
+        let (core, lines) = (Rc::clone(self), Rc::new(RefCell::new(Vec::new())));
+        let seen = Rc::clone(&lines);
+        let triggers = HookTriggers::new().every_line().every_nth_instruction(INSTRUCTIONS_PER_LOOK);
+        let hook = move |lua: &Lua, at: &mlua::debug::Debug<'_>| {
+            if at.event() != mlua::debug::DebugEvent::Line {
+                return core.look(lua).map(|()| VmState::Continue);
+            }
+            let source = at.source();
+            let path = source.source.as_deref().and_then(|source| source.strip_prefix('@'));
+            let mut lines = seen.borrow_mut();
+            if let (Some(path), Some(number), true) = (path, at.current_line(), lines.len() < MAX_LINES) {
+                lines.push(Line { path: path.to_owned(), number });
+            }
+            Ok(VmState::Continue)
+        };
+        // It fails only without memory; then nothing is seen.
+        let _ = lua.set_hook(triggers, hook);
+        lines
     }
 
     /// Takes a step off the budget. Once it is used up, every further step fails too.
@@ -221,7 +277,12 @@ fn confine(lua: &Lua, core: &Rc<Core>) -> mlua::Result<()> {
     };
     let message = lua.create_function(|_, error: Value| {
         Ok(match error {
-            Value::Error(error) => text(&error),
+            Value::Error(error) => {
+                let mut text = text(&error);
+                // Of an error that went through Lua, Rust and Lua again.
+                text.truncate(text.find(TRACEBACK).unwrap_or(text.len()));
+                text
+            }
             other => other.to_string()?,
         })
     })?;
@@ -236,7 +297,7 @@ impl ScriptError {
             mlua::Error::CallbackError { traceback, .. } => traceback.clone(),
             _ => String::new(),
         };
-        if let Some(at) = text.find("\nstack traceback:") {
+        if let Some(at) = text.find(TRACEBACK) {
             if traceback.is_empty() {
                 text[at..].trim_start().clone_into(&mut traceback);
             }
@@ -296,10 +357,4 @@ pub(crate) fn fail(lua: &Lua, error: impl std::fmt::Display) -> mlua::Error {
         .flatten()
     });
     mlua::Error::runtime(format!("{}{error}", place.unwrap_or_default()))
-}
-
-/// The arguments of a call, as log lines have them.
-pub(crate) fn joined(arguments: &MultiValue) -> mlua::Result<String> {
-    let words: mlua::Result<Vec<_>> = arguments.iter().map(Value::to_string).collect();
-    Ok(words?.join(" "))
 }

@@ -1,14 +1,20 @@
 //! `nf.table`, `nf.counter`, `nf.prefixes` and `nf.flows`: state of scripts, which outlives a packet, a Lua state and a
 //! reload.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
-use mlua::{AnyUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods, Value};
+use mlua::{
+    AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods,
+    Value,
+};
 use rustc_hash::FxHashMap;
 
+use super::natives::handle;
 use super::state::{Core, fail};
 use crate::compile::shared;
 use crate::kind::Kind;
@@ -24,13 +30,22 @@ const MAX_FLOW_FIELDS: usize = 16;
 /// How long a flow is kept without a packet, if nothing else is said.
 const FLOW_EXPIRES_MS: u64 = 300_000;
 
-/// What scripts have made, by its name.
+/// What scripts have made, by its name: for all machines that are given a copy, also in other threads. Each operation
+/// is done as a whole, whatever the others do.
+#[derive(Clone, Default)]
+pub struct Tables(Arc<Mutex<Named>>);
+
 #[derive(Default)]
-pub(crate) struct Named {
-    tables: FxHashMap<String, Rc<ScriptTable>>,
-    counters: FxHashMap<String, Rc<Cell<i64>>>,
-    prefixes: FxHashMap<String, Rc<RefCell<Prefixes>>>,
-    flows: FxHashMap<String, Rc<RefCell<Flows>>>,
+struct Named {
+    tables: FxHashMap<String, Arc<ScriptTable>>,
+    counters: FxHashMap<String, Arc<AtomicI64>>,
+    prefixes: FxHashMap<String, Arc<Mutex<Prefixes>>>,
+    flows: FxHashMap<String, Arc<Mutex<Flows>>>,
+}
+
+/// Nothing is left half done by what panics: each entry is written as a whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How a part of a key, or a value, is kept.
@@ -46,9 +61,7 @@ enum Form {
 struct ScriptTable {
     key: Vec<Form>,
     value: Form,
-    entries: RefCell<Table<Vec<u8>>>,
-    /// Where keys are put together.
-    scratch: RefCell<Vec<u8>>,
+    entries: Mutex<Table<Vec<u8>>>,
 }
 
 /// Flows, and the names that scripts have given to the integers of each.
@@ -58,14 +71,19 @@ struct Flows {
     entries: Table<Vec<i64>>,
 }
 
-struct TableHandle(Rc<ScriptTable>, Rc<Core>);
-struct CounterHandle(Rc<Cell<i64>>, String);
-struct PrefixesHandle(Rc<RefCell<Prefixes>>, String);
+struct TableHandle {
+    table: Arc<ScriptTable>,
+    core: Rc<Core>,
+    /// Where keys are put together.
+    scratch: RefCell<Vec<u8>>,
+}
+struct CounterHandle(Arc<AtomicI64>, String);
+struct PrefixesHandle(Arc<Mutex<Prefixes>>, String);
 #[derive(Clone)]
-struct FlowsHandle(Rc<RefCell<Flows>>);
+struct FlowsHandle(Arc<Mutex<Flows>>);
 /// One flow, as a script holds it.
 struct FlowHandle {
-    flows: Rc<RefCell<Flows>>,
+    flows: Arc<Mutex<Flows>>,
     key: [u8; 37],
     /// Whether this packet goes from the greater to the lesser end.
     reversed: bool,
@@ -79,25 +97,23 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let name = name(lua, &options)?;
         let (key, value) = forms(lua, &options)?;
         let shape = shape(lua, &options, None, WhenFull::Refuse)?;
-        let mut world = shared.shared.borrow_mut();
-        let known = world.named.tables.get(&name).filter(|known| {
-            known.key == key && known.value == value && known.entries.borrow().shape() == shape
+        let named = shared.shared.borrow().tables.clone();
+        let mut named = lock(&named.0);
+        let known = named.tables.get(&name).filter(|known| {
+            known.key == key && known.value == value && lock(&known.entries).shape() == shape
         });
         let table = known.map_or_else(
-            || {
-                let entries = RefCell::new(Table::new(shape));
-                Rc::new(ScriptTable { key, value, entries, scratch: RefCell::default() })
-            },
-            Rc::clone,
+            || Arc::new(ScriptTable { key, value, entries: Mutex::new(Table::new(shape)) }),
+            Arc::clone,
         );
-        world.named.tables.insert(name, Rc::clone(&table));
-        Ok(TableHandle(table, Rc::clone(&shared)))
+        named.tables.insert(name, Arc::clone(&table));
+        Ok(TableHandle { table, core: Rc::clone(&shared), scratch: RefCell::default() })
     };
     nf.set("table", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
     let make = move |_: &Lua, name: String| {
-        let mut world = shared.shared.borrow_mut();
-        let counter = Rc::clone(world.named.counters.entry(name.clone()).or_default());
+        let named = shared.shared.borrow().tables.clone();
+        let counter = Arc::clone(lock(&named.0).counters.entry(name.clone()).or_default());
         Ok(CounterHandle(counter, name))
     };
     nf.set("counter", lua.create_function(make)?)?;
@@ -105,10 +121,11 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     let make = move |lua: &Lua, options: LuaTable| {
         let name = name(lua, &options)?;
         let limit = limit(lua, &options)?;
-        let mut world = shared.shared.borrow_mut();
-        let known = world.named.prefixes.get(&name).filter(|known| known.borrow().limit() == limit);
-        let set = known.map_or_else(|| Rc::new(RefCell::new(Prefixes::new(limit))), Rc::clone);
-        world.named.prefixes.insert(name.clone(), Rc::clone(&set));
+        let named = shared.shared.borrow().tables.clone();
+        let mut named = lock(&named.0);
+        let known = named.prefixes.get(&name).filter(|known| lock(known).limit() == limit);
+        let set = known.map_or_else(|| Arc::new(Mutex::new(Prefixes::new(limit))), Arc::clone);
+        named.prefixes.insert(name.clone(), Arc::clone(&set));
         Ok(PrefixesHandle(set, name))
     };
     nf.set("prefixes", lua.create_function(make)?)?;
@@ -120,9 +137,10 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     };
     nf.set("flows", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
-    let flow = move |lua: &Lua, (handle, octets, wanted): (i64, Option<AnyUserData>, Option<AnyUserData>)| {
+    type Arguments = (LightUserData, Option<AnyUserData>, Option<AnyUserData>);
+    let flow = move |lua: &Lua, (view, octets, wanted): Arguments| {
         let flow = shared.with(lua, octets.as_ref(), |store, protocols| {
-            store.octets(protocols, crate::store::Handle(handle))?;
+            store.octets(protocols, handle(view))?;
             Ok(store.packet().flow())
         })?;
         let Some(flow) = flow else { return Ok(None) };
@@ -136,7 +154,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let now = shared.shared.borrow_mut().host.now_ms();
         let key = flow_key(&flow);
         let reversed = flow.reversed;
-        if table.borrow_mut().entries.entry(&key, now, || vec![i64::from(reversed)]).is_none() {
+        if lock(&table).entries.entry(&key, now, || vec![i64::from(reversed)]).is_none() {
             return Ok(None);
         }
         Ok(Some(FlowHandle { flows: table, key, reversed, core: Rc::clone(&shared) }))
@@ -146,71 +164,73 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
 
 /// What a handle stands for, as plain data.
 pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
-    let named = |name: &str, form| Some(shared::Shared { name: name.to_owned(), form });
+    let found = |name: &str, form| Some(shared::Shared { name: name.to_owned(), form });
     if let Ok(table) = handle.borrow::<TableHandle>() {
-        let TableHandle(table, core) = &*table;
-        let world = core.shared.borrow();
-        let (name, _) = world.named.tables.iter().find(|(_, known)| Rc::ptr_eq(known, table))?;
+        let TableHandle { table, core, .. } = &*table;
+        let named = core.shared.borrow().tables.clone();
+        let tables = lock(&named.0);
+        let (name, _) = tables.tables.iter().find(|(_, known)| Arc::ptr_eq(known, table))?;
         let kind = |form: &Form| match form {
             Form::Kind(kind) => Some(*kind),
             Form::Text(_) => None,
         };
         let key = table.key.iter().map(kind).collect();
-        let shape = table.entries.borrow().shape();
-        return named(name, shared::Form::Table { key, value: kind(&table.value), shape });
+        let shape = lock(&table.entries).shape();
+        return found(name, shared::Form::Table { key, value: kind(&table.value), shape });
     }
     if let Ok(counter) = handle.borrow::<CounterHandle>() {
-        return named(&counter.1, shared::Form::Counter);
+        return found(&counter.1, shared::Form::Counter);
     }
     let PrefixesHandle(set, name) = &*handle.borrow::<PrefixesHandle>().ok()?;
-    let set = set.borrow();
-    named(name, shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() })
+    let set = lock(set);
+    found(name, shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() })
 }
 
 /// The table of flows of this name and shape.
 fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
-    let mut world = core.shared.borrow_mut();
-    let known = world.named.flows.get(&name).filter(|known| known.borrow().entries.shape() == shape);
+    let named = core.shared.borrow().tables.clone();
+    let mut named = lock(&named.0);
+    let known = named.flows.get(&name).filter(|known| lock(known).entries.shape() == shape);
     let flows = known.map_or_else(
-        || Rc::new(RefCell::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
-        Rc::clone,
+        || Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
+        Arc::clone,
     );
-    world.named.flows.insert(name, Rc::clone(&flows));
+    named.flows.insert(name, Arc::clone(&flows));
     FlowsHandle(flows)
 }
 
 impl UserData for TableHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("get", |lua, this, key: MultiValue| {
-            let Self(table, core) = this;
-            let now = core.shared.borrow_mut().host.now_ms();
-            let key = table.encode(lua, &key)?;
-            table.entries.borrow().get(&key, now).map(|value| table.value.decode(lua, value)).transpose()
+            let table = &this.table;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let key = this.encode(lua, &key)?;
+            lock(&table.entries).get(&key, now).map(|value| table.value.decode(lua, value)).transpose()
         });
         methods.add_method("set", |lua, this, mut arguments: MultiValue| {
-            let Self(table, core) = this;
+            let table = &this.table;
             let value = arguments.pop_back().unwrap_or(Value::Nil);
-            let now = core.shared.borrow_mut().host.now_ms();
-            let key = table.encode(lua, &arguments)?;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let key = this.encode(lua, &arguments)?;
             if value.is_nil() {
-                table.entries.borrow_mut().remove(&key, now);
+                lock(&table.entries).remove(&key, now);
                 return Ok(true);
             }
             let mut encoded = Vec::new();
             table.value.encode(lua, &value, &mut encoded)?;
-            let mut entries = table.entries.borrow_mut();
+            let mut entries = lock(&table.entries);
             Ok(entries.entry(&key, now, Vec::new).map(|entry| *entry = encoded).is_some())
         });
         methods.add_method("add", |lua, this, mut arguments: MultiValue| {
-            let Self(table, core) = this;
+            let table = &this.table;
             let amount = arguments.pop_back().unwrap_or(Value::Nil);
             if table.value != Form::Kind(Kind::Int) {
                 return Err(fail(lua, "add: the values of this table are no integers"));
             }
             let amount: i64 = lua.unpack(amount)?;
-            let now = core.shared.borrow_mut().host.now_ms();
-            let key = table.encode(lua, &arguments)?;
-            let mut entries = table.entries.borrow_mut();
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let key = this.encode(lua, &arguments)?;
+            let mut entries = lock(&table.entries);
             Ok(entries.entry(&key, now, || vec![0; 8]).map(|entry| {
                 let sum = integer(entry).wrapping_add(amount);
                 entry.copy_from_slice(&sum.to_be_bytes());
@@ -218,14 +238,15 @@ impl UserData for TableHandle {
             }))
         });
         methods.add_method("delete", |lua, this, key: MultiValue| {
-            let Self(table, core) = this;
-            let now = core.shared.borrow_mut().host.now_ms();
-            let key = table.encode(lua, &key)?;
-            Ok(table.entries.borrow_mut().remove(&key, now))
+            let table = &this.table;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            let key = this.encode(lua, &key)?;
+            Ok(lock(&table.entries).remove(&key, now))
         });
-        methods.add_method("count", |_, Self(table, core), ()| {
-            let now = core.shared.borrow_mut().host.now_ms();
-            Ok(table.entries.borrow_mut().count(now))
+        methods.add_method("count", |_, this, ()| {
+            let table = &this.table;
+            let now = this.core.shared.borrow_mut().host.now_ms();
+            Ok(lock(&table.entries).count(now))
         });
     }
 }
@@ -233,10 +254,10 @@ impl UserData for TableHandle {
 impl UserData for CounterHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("add", |_, Self(counter, _), amount: Option<i64>| {
-            counter.set(counter.get().wrapping_add(amount.unwrap_or(1)));
-            Ok(counter.get())
+            let amount = amount.unwrap_or(1);
+            Ok(counter.fetch_add(amount, Ordering::Relaxed).wrapping_add(amount))
         });
-        methods.add_method("get", |_, Self(counter, _), ()| Ok(counter.get()));
+        methods.add_method("get", |_, Self(counter, _), ()| Ok(counter.load(Ordering::Relaxed)));
     }
 }
 
@@ -250,16 +271,16 @@ impl UserData for PrefixesHandle {
             prefix.map_err(|_| fail(lua, format_args!("{text:?} is not a prefix, such as 2001:db8::/32")))
         };
         methods.add_method("add", move |lua, Self(set, _), (prefix, value): (String, Option<i64>)| {
-            Ok(set.borrow_mut().add(parse(lua, &prefix)?, value.unwrap_or(1)))
+            Ok(lock(set).add(parse(lua, &prefix)?, value.unwrap_or(1)))
         });
         methods.add_method("delete", move |lua, Self(set, _), prefix: String| {
-            Ok(set.borrow_mut().remove(parse(lua, &prefix)?))
+            Ok(lock(set).remove(parse(lua, &prefix)?))
         });
         methods.add_method("find", |lua, Self(set, _), address: String| {
             let what = |_| fail(lua, format_args!("{address:?} is not an IP address"));
-            Ok(set.borrow().find(address.parse().map_err(what)?))
+            Ok(lock(set).find(address.parse().map_err(what)?))
         });
-        methods.add_method("count", |_, Self(set, _), ()| Ok(set.borrow().count()));
+        methods.add_method("count", |_, Self(set, _), ()| Ok(lock(set).count()));
     }
 }
 
@@ -271,18 +292,18 @@ impl UserData for FlowHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("is_reply", |_, this, ()| {
             let now = this.core.shared.borrow_mut().host.now_ms();
-            let flows = this.flows.borrow();
+            let flows = lock(&this.flows);
             let first = flows.entries.get(&this.key, now).and_then(|integers| integers.first().copied());
             Ok(first.is_some_and(|first| first != i64::from(this.reversed)))
         });
         methods.add_method("forget", |_, this, ()| {
             let now = this.core.shared.borrow_mut().host.now_ms();
-            Ok(this.flows.borrow_mut().entries.remove(&this.key, now))
+            Ok(lock(&this.flows).entries.remove(&this.key, now))
         });
         methods.add_meta_method(MetaMethod::Index, |lua, this, name: String| {
-            let slot = this.flows.borrow_mut().slot(lua, &name)?;
+            let slot = lock(&this.flows).slot(lua, &name)?;
             let now = this.core.shared.borrow_mut().host.now_ms();
-            let flows = this.flows.borrow();
+            let flows = lock(&this.flows);
             Ok(flows
                 .entries
                 .get(&this.key, now)
@@ -290,7 +311,7 @@ impl UserData for FlowHandle {
                 .unwrap_or(0))
         });
         methods.add_meta_method(MetaMethod::NewIndex, |lua, this, (name, value): (String, i64)| {
-            let mut flows = this.flows.borrow_mut();
+            let mut flows = lock(&this.flows);
             let slot = flows.slot(lua, &name)?;
             let now = this.core.shared.borrow_mut().host.now_ms();
             let first = i64::from(this.reversed);
@@ -319,14 +340,15 @@ impl Flows {
     }
 }
 
-impl ScriptTable {
+impl TableHandle {
     fn encode(&self, lua: &Lua, key: &MultiValue) -> mlua::Result<std::cell::RefMut<'_, Vec<u8>>> {
-        if key.len() != self.key.len() {
-            return Err(fail(lua, format_args!("the key of this table has {} parts", self.key.len())));
+        let forms = &self.table.key;
+        if key.len() != forms.len() {
+            return Err(fail(lua, format_args!("the key of this table has {} parts", forms.len())));
         }
         let mut encoded = self.scratch.borrow_mut();
         encoded.clear();
-        for (form, value) in self.key.iter().zip(key) {
+        for (form, value) in forms.iter().zip(key) {
             form.encode(lua, value, &mut encoded)?;
         }
         Ok(encoded)

@@ -20,8 +20,7 @@ function test.hex(text)
 end
 
 local function packet(octets, is_ip)
-  local store, handle = native.packet(octets, is_ip)
-  return entry.view(handle, store)
+  return entry.view(native.packet(octets, is_ip))
 end
 
 -- A packet of octets that begin with an Ethernet header.
@@ -83,6 +82,7 @@ function test.run(view, name)
   name = name or "process_packet"
   local callback = type(name) == "function" and name or _G[name]
   if type(callback) ~= "function" then fail("run: there is no function " .. tostring(name)) end
+  if type(name) == "string" then native.given(name, entry.octets(view)) end
   return callback(view)
 end
 
@@ -101,8 +101,10 @@ end
 
 -- Compares two values; of views and byte arrays, the octets.
 function test.equal(got, wanted, what)
-  if type(got) == "table" then got = entry.octets(got) end
-  if type(wanted) == "table" then wanted = entry.octets(wanted) end
+  local function plain(value)
+    return (type(value) == "table" or type(value) == "userdata") and entry.octets(value) or value
+  end
+  got, wanted = plain(got), plain(wanted)
   if got == wanted then return end
   local function show(value)
     if type(value) ~= "string" then return tostring(value) end

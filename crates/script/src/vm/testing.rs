@@ -13,7 +13,10 @@ use crate::checksum::{Layout, complete};
 use crate::packet::Packet;
 use crate::pcap;
 use crate::store::Store;
-use crate::testing::{Contents, Files, World};
+use crate::testing::{Contents, Files, Given, World};
+
+/// Packets of one test that are kept.
+const MAX_GIVEN: usize = 10_000;
 
 impl Machine {
     /// What a script has, with the module `test` at hand.
@@ -146,6 +149,17 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
                 list.push(entry)?;
             }
             Ok(list)
+        })?,
+    )?;
+    let given = Rc::clone(world);
+    natives.set(
+        "given",
+        lua.create_function(move |_, (function, octets): (String, LuaString)| {
+            let given = &mut given.borrow_mut().given;
+            if given.len() < MAX_GIVEN {
+                given.push(Given { function, frame: octets.as_bytes().to_vec() });
+            }
+            Ok(())
         })?,
     )?;
     let seen = Rc::clone(world);

@@ -40,12 +40,9 @@ impl<'a> Loaded<'a> {
             host: Box::new(host),
             jobs: std::collections::BTreeMap::new(),
             deferred: 0,
-            named: tables::Named::default(),
+            tables: tables::Tables::default(),
         };
         let state = State::new(Rc::new(RefCell::new(shared)), 0, Limits::default(), true)?;
-        // Tests that a script carries are not run here.
-        let tests = state.lua.create_table().map_err(|error| state.error(&error))?;
-        state.core.preload("test", tests);
         let visible = visible(chunk);
         // Its local variables can be seen from its end only.
         let names: Vec<_> = visible.iter().map(|local| &*chunk.locals[local.0].name).collect();

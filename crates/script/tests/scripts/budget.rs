@@ -53,6 +53,29 @@ fn a_script_that_fails_costs_one_packet() {
 }
 
 #[test]
+fn copying_octets_counts_as_work() {
+    let rounds = |octets: usize| {
+        let source = "rounds = nf.counter 'rounds'
+            function process_packet(p)
+                local all = p:get()
+                while true do
+                    local copy = tostring(all)
+                    rounds:add()
+                end
+            end
+            function tell() nf.log(rounds:get()) return NF_ACCEPT end";
+        let mut bench = Bench::new(source);
+        let (_, error) = bench.run(&mut frame(0x1234, &[], &vec![0; octets]));
+        assert_eq!(error.map(|error| error.kind), Some(ErrorKind::Budget));
+        let tell = Script { function: "tell".into(), ..Script::new("test.lua", source) };
+        let rule = bench.machine.load(tell).expect("the same script");
+        assert_eq!(bench.machine.run(rule, &mut packet()).1, None);
+        bench.log()[0].parse::<u64>().expect("a number")
+    };
+    assert!(rounds(60_000) * 20 < rounds(60));
+}
+
+#[test]
 fn an_error_that_is_caught_is_a_string_with_its_place() {
     let mut bench =
         Bench::body("nf.log(pcall(p.raw, p, 99, 1)) nf.log(pcall(error, 'x')) nf.log(pcall(error, nil))");

@@ -1,6 +1,5 @@
 //! Views, byte arrays, and what writes do to checksums.
 
-use proptest::prelude::*;
 use script::checksum::Layout;
 use script::packet::Packet;
 use wire::checksum::{Sum, TransportChecksum};
@@ -42,6 +41,48 @@ fn a_view_of_an_earlier_packet_is_refused() {
     let mut later = an_ipv4_frame();
     assert!(bench.fails(&mut later).starts_with("test.lua:2: this packet is gone"));
     assert_eq!(later, an_ipv4_frame());
+}
+
+#[test]
+fn the_whole_packet_stays_when_it_grows_and_its_parts_do_not() {
+    let grow = "local ip, octets, part = p:data(packet_eth):data(packet_ip), p:get(), p:raw(0, #p)
+        p:grow(#p, 2)
+        assert(#p == 50 and p:data(packet_eth):data(packet_ip):tot_len():get() == 36)\n";
+    Bench::body(grow).pass(&mut an_ipv4_frame());
+    for part in ["ip:ttl():get()", "local octet = octets[0]", "part:get()"] {
+        let message = Bench::body(&format!("{grow}{part}")).fails(&mut an_ipv4_frame());
+        assert!(message.starts_with("test.lua:5: this packet is gone"), "{part}: {message}");
+    }
+    let source = "function process_packet(p)
+        if old then old:grow(#old, 2) end
+        old = p
+        return NF_ACCEPT
+    end";
+    let mut bench = Bench::new(source);
+    bench.pass(&mut an_ipv4_frame());
+    assert!(bench.fails(&mut an_ipv4_frame()).starts_with("test.lua:2: this packet is gone"));
+}
+
+#[test]
+fn what_is_no_view_or_has_no_such_field_is_told() {
+    for (body, message) in [
+        ("ip:sport()", "a view packet_ip has no sport"),
+        ("ip:ttl():ttl()", "a field packet_ip:ttl has no ttl"),
+        ("p.data(packet_eth)", "a view is wanted, not a protocol: view:data(protocol), with a colon"),
+        ("packet_ip.ttl = 1", "packet_ip: nothing can be written to it; fields have set()"),
+        ("ip.ttl = 1", "view packet_ip: nothing can be written to it; fields have set()"),
+        (
+            "p:data(ip)",
+            "data: view packet_ip is not a protocol: is its name written correctly, and registered?",
+        ),
+        ("p:data()", "a view packet_raw has no payload field, which data() is"),
+        ("ip:grow(20, 2)", "only the whole packet can grow and shrink"),
+    ] {
+        let body = format!("local ip = p:data(packet_eth):data(packet_ip)\n{body}");
+        assert_eq!(Bench::body(&body).fails(&mut an_ipv4_frame()), format!("test.lua:3: {message}"));
+    }
+    Bench::body("assert(tostring(packet_ip) == 'packet_ip' and tostring(p) == 'view packet_raw')")
+        .pass(&mut an_ipv4_frame());
 }
 
 #[test]
@@ -234,132 +275,4 @@ fn growing_where_it_cannot_be_is_refused_and_changes_nothing() {
         let message = Bench::body(body).fails(&mut packet);
         assert_eq!(packet, an_ipv4_frame(), "{body}: {message}");
     }
-}
-
-fn a_packet() -> impl Strategy<Value = Packet> {
-    let payload = proptest::collection::vec(any::<u8>(), 0..60);
-    (payload, 0usize..9, proptest::collection::vec(any::<u16>(), 0..3)).prop_map(|(payload, kind, vlan)| {
-        let udp = udp(1000, 2000, &payload);
-        let tcp = tcp(1000, 2000, 0x18, &[2, 4, 5, 0xb4], &payload);
-        let behind = |next: u8, rest: &[u8]| [&[next, 0, 1, 4, 0, 0, 0, 0], rest].concat();
-        let first_fragment = |next: u8, rest: &[u8]| [&[next, 0, 0, 0, 0, 0, 0, 1], rest].concat();
-        let icmp = [&[128, 0, 0, 0], &payload[..]].concat();
-        match kind {
-            0 => frame(0x0800, &vlan, &ipv4(17, &udp)),
-            1 => frame(0x0800, &vlan, &ipv4(6, &tcp)),
-            2 => frame(0x0800, &vlan, &ipv4(1, &icmp)),
-            3 => frame(0x86dd, &vlan, &ipv6(17, &udp)),
-            4 => frame(0x86dd, &vlan, &ipv6(6, &tcp)),
-            5 => frame(0x86dd, &vlan, &ipv6(58, &icmp)),
-            6 => frame(0x86dd, &vlan, &ipv6(0, &behind(60, &behind(6, &tcp)))),
-            7 => frame(0x86dd, &vlan, &ipv6(44, &first_fragment(17, &udp))),
-            _ => frame(0x86dd, &vlan, &ipv6(43, &[&[17, 0, 0, 0, 0, 0, 0, 0], &udp[..]].concat())),
-        }
-    })
-}
-
-/// The octets that say where what is, and so which checksum covers what, and the checksums.
-fn frozen(bytes: &[u8]) -> Vec<usize> {
-    let Some(layout) = Layout::of_frame(bytes) else { return (0..bytes.len()).collect() };
-    let mut frozen: Vec<_> = (12..layout.network).collect();
-    let fixed: &[usize] = if layout.version == 4 { &[0, 2, 3, 6, 7, 9, 10, 11] } else { &[0, 4, 5, 6] };
-    frozen.extend(fixed.iter().map(|at| layout.network + at));
-    if let Some(transport) = layout.transport {
-        frozen.extend(layout.header_end..transport.start);
-        frozen.extend([transport.checksum, transport.checksum + 1]);
-        if transport.protocol == 17 {
-            frozen.extend([transport.start + 4, transport.start + 5]);
-        }
-    }
-    frozen
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn checksums_after_random_writes_are_those_computed_anew(
-        packet in a_packet(),
-        writes in proptest::collection::vec((any::<u16>(), proptest::collection::vec(any::<u8>(), 1..40)), 1..20),
-    ) {
-        let mut packet = packet;
-        prop_assert!(checksums_are_right(packet.bytes()));
-        let frozen = frozen(packet.bytes());
-        let mut body = String::new();
-        for (at, octets) in writes {
-            let at = usize::from(at) % packet.bytes().len();
-            let end = packet.bytes().len().min(at + octets.len());
-            // Octets that say where what is keep their values; the write goes over them all the same, but not over
-            // a checksum, which would be taken as it is.
-            let layout = Layout::of_frame(packet.bytes()).expect("an IP packet");
-            let ranges = |field: usize| at < field + 2 && field < end;
-            if layout.version == 4 && ranges(layout.network + 10)
-                || layout.transport.is_some_and(|transport| ranges(transport.checksum)) {
-                continue;
-            }
-            let mut octets = octets[..end - at].to_vec();
-            for &place in frozen.iter().filter(|place| (at..end).contains(place)) {
-                octets[place - at] = packet.bytes()[place];
-            }
-            let text: String = octets.iter().map(|octet| format!("\\x{octet:02x}")).collect();
-            body.push_str(&format!("p:raw({at}, {}):set('{text}')\n", octets.len()));
-        }
-        Bench::body(&body).pass(&mut packet);
-        prop_assert!(checksums_are_right(packet.bytes()), "{}", body);
-    }
-
-    #[test]
-    fn no_view_of_random_octets_makes_anything_panic(
-        mut bytes in proptest::collection::vec(any::<u8>(), 14..200),
-        ethertype in prop_oneof![Just(0x0800u16), Just(0x86dd), Just(0x0806), Just(0x8100), any::<u16>()],
-        first in prop_oneof![Just(0x45u8), Just(0x60), Just(0x4f), any::<u8>()],
-        next in prop_oneof![Just(6u8), Just(17), Just(1), Just(58), Just(0), Just(44), any::<u8>()],
-    ) {
-        bytes[12..14].copy_from_slice(&ethertype.to_be_bytes());
-        for (at, value) in [(14, first), (20, next), (23, next)] {
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte = value;
-            }
-        }
-        let mut packet = Packet::of_frame(bytes, TransportChecksum::Complete);
-        everything().pass(&mut packet);
-    }
-}
-
-/// Looks into every protocol within every other, and gets, sets, grows and shrinks what there is.
-fn everything() -> Bench {
-    let protocols = script::vm::builtin_protocols().expect("the declarations are right");
-    let mut source = String::from("local all = {\n");
-    for protocol in protocols.iter() {
-        let fields: Vec<_> = protocol.fields.iter().map(|field| format!("{:?}", field.name)).collect();
-        source.push_str(&format!("{{ {}, {{ {} }} }},\n", protocol.name, fields.join(", ")));
-    }
-    source.push_str(
-        "}
-        local function look(view, depth)
-            for _, entry in ipairs(all) do
-                local within = view:data(entry[1])
-                if within then
-                    for _, name in ipairs(entry[2]) do
-                        local field = within[name](within)
-                        local ok, value = pcall(field.get, field)
-                        if ok then pcall(field.set, field, value) end
-                        local length = pcall(function() return #field end)
-                    end
-                    if depth < 4 and entry[1] ~= packet_raw then look(within, depth + 1) end
-                end
-            end
-        end
-        function process_packet(p)
-            look(p:data(packet_raw), 3)
-            local eth = p:data(packet_eth)
-            if eth then look(eth, 1) end
-            p:flow()
-            pcall(p.grow, p, #p, 2)
-            pcall(p.shrink, p, 54, 2)
-            pcall(function() p:get()[15] = 255 end)
-            return NF_ACCEPT
-        end",
-    );
-    Bench::new(&source)
 }

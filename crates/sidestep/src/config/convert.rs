@@ -16,7 +16,7 @@ use super::cross::STAND_IN;
 use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
-use super::{KeyFileError, Mode, Node, ReadKey, Tunnel};
+use super::{Configured, KeyFileError, Mode, Node, ReadKey, Tunnel};
 
 const TUNNEL_NAME: &str = "mt6d0";
 const ROTATION: Duration = Duration::from_secs(10);
@@ -30,6 +30,8 @@ pub(super) struct Converted {
     pub(super) peers: Vec<(usize, PeerConfig)>,
     /// Peers of the classic profile, likewise.
     pub(super) classic: Vec<(usize, ClassicPeer)>,
+    /// Scripts; none of them if one cannot be.
+    pub(super) scripts: Option<Vec<Configured>>,
 }
 
 /// Converts every value of the document; `read_key` reads key files, whose names are relative to the folder of
@@ -68,7 +70,9 @@ pub(super) fn convert(
             peers.extend(converter.peer(table).map(|peer| (index, peer)));
         }
     }
-    Converted { node, tunnel, peers, classic }
+    let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
+    let scripts: Vec<_> = document.script.iter().map(|table| converter.script(table, name)).collect();
+    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect() }
 }
 
 pub(super) struct Converter<'a> {

@@ -22,7 +22,7 @@ pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0,
 /// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
 /// could be.
 pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Config> {
-    let Converted { node, tunnel, peers, classic } = converted;
+    let Converted { node, tunnel, peers, classic, scripts } = converted;
     if let Some(node) = &node {
         check_node(document, node, tunnel.as_ref(), report);
     }
@@ -47,6 +47,7 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
         tunnel: tunnel?,
         peers,
         classic,
+        scripts: scripts?,
         warnings: Report::new(Path::new(""), "").into(),
     })
 }

@@ -20,6 +20,8 @@ pub(super) struct Document {
     pub tunnel: Tunnel,
     #[serde(default)]
     pub peer: Vec<Spanned<Peer>>,
+    #[serde(default)]
+    pub script: Vec<Spanned<super::script::Table>>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -10,6 +10,7 @@ mod convert;
 mod cross;
 mod document;
 mod report;
+mod script;
 mod transparent;
 mod value;
 
@@ -27,6 +28,7 @@ use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
 pub use report::Report;
+pub(crate) use script::Configured;
 pub use transparent::{ProtectedHost, Transparent};
 pub use value::parse_duration;
 
@@ -44,6 +46,8 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// Tables `[[peer]]` of the classic profile, in the order of the file.
     pub classic: Vec<ClassicPeer>,
+    /// Tables `[[script]]`, in the order of the file.
+    pub(crate) scripts: Vec<Configured>,
     /// What works, but deserves a second look. Boxed: configurations travel between threads.
     pub warnings: Box<Report>,
 }
@@ -175,6 +179,10 @@ pub fn load(path: &Path) -> Result<Config, Error> {
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
     let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
+    script::check_files(&mut config.scripts, &mut config.warnings);
+    if config.warnings.has_errors() {
+        return Err(Error::Invalid(*config.warnings));
+    }
     if mode & 0o044 != 0 {
         cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
     }

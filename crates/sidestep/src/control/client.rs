@@ -7,9 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
-use super::{Reply, Request};
+use super::{Reply, is_of_scripts};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -56,13 +57,18 @@ pub enum Error {
 }
 
 /// Sends `request` to the daemon that listens at `path` and waits for its answer.
-pub fn ask(path: &Path, request: &Request) -> Result<Value, Error> {
+pub fn ask(path: &Path, request: &impl Serialize) -> Result<Value, Error> {
+    ask_within(path, request, PATIENCE)
+}
+
+/// The same, with another time that the answer may take.
+pub fn ask_within(path: &Path, request: &impl Serialize, patience: Duration) -> Result<Value, Error> {
     let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => Error::Denied(path.to_owned()),
         _ => Error::NotRunning { path: path.to_owned(), source },
     })?;
-    let answer =
-        exchange(&mut stream, request).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let answer = exchange(&mut stream, request, patience)
+        .map_err(|source| Error::Io { path: path.to_owned(), source })?;
     match serde_json::from_slice(&answer) {
         Ok(Reply::Ok(value)) => Ok(value),
         Ok(Reply::Error(message)) => Err(Error::Refused(message)),
@@ -70,8 +76,8 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, Error> {
     }
 }
 
-fn exchange(stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+fn exchange(stream: &mut UnixStream, request: &impl Serialize, patience: Duration) -> io::Result<Vec<u8>> {
+    stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
@@ -79,7 +85,9 @@ fn exchange(stream: &mut UnixStream, request: &Request) -> io::Result<Vec<u8>> {
     stream.shutdown(Shutdown::Write)?;
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "no answer within 10 s"),
+        io::ErrorKind::WouldBlock => {
+            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {patience:?}"))
+        }
         _ => error,
     })?;
     Ok(answer)
@@ -98,7 +106,7 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sock") && !is_of_scripts(path))
         .collect();
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.

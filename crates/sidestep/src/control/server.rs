@@ -12,8 +12,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use super::{Reply, Request};
+use super::{ENDING, Reply, Request};
 use crate::status::Status;
 
 /// The longest request, in bytes.
@@ -27,9 +28,9 @@ const REPLY_TIME: Duration = Duration::from_secs(2);
 
 /// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is ending.
 #[derive(Debug)]
-pub struct Call {
+pub struct Call<R = Request> {
     /// What is asked for.
-    pub request: Request,
+    pub request: R,
     answer: SyncSender<Answer>,
 }
 
@@ -41,7 +42,7 @@ enum Answer {
     Status { ok: Box<Status> },
 }
 
-impl Call {
+impl<R> Call<R> {
     /// Answers. Never blocks; a client that has gone does not matter.
     pub fn answer(self, reply: Reply) {
         let _ = self.answer.try_send(Answer::Reply(reply));
@@ -70,7 +71,19 @@ impl Server {
     ///
     /// `deliver` is called on the server's thread for each request: it hands the call to the daemon's thread
     /// (a channel and whatever wakes it) and returns at once.
-    pub fn start(path: &Path, deliver: impl FnMut(Call) + Send + 'static) -> io::Result<Server> {
+    pub fn start<R: DeserializeOwned>(
+        path: &Path,
+        deliver: impl FnMut(Call<R>) + Send + 'static,
+    ) -> io::Result<Server> {
+        Self::start_with(path, ANSWER_TIME, deliver)
+    }
+
+    /// The same, with another time that an answer may take.
+    pub fn start_with<R: DeserializeOwned>(
+        path: &Path,
+        answer_time: Duration,
+        deliver: impl FnMut(Call<R>) + Send + 'static,
+    ) -> io::Result<Server> {
         let about_path =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -81,8 +94,9 @@ impl Server {
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
-        let thread =
-            std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener, deliver))?;
+        let thread = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || serve(&listener, answer_time, deliver))?;
         Ok(Server {
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),
@@ -129,12 +143,16 @@ fn make_way(path: &Path) -> io::Result<()> {
     }
 }
 
-fn serve(listener: &UnixListener, mut deliver: impl FnMut(Call)) {
+fn serve<R: DeserializeOwned>(
+    listener: &UnixListener,
+    answer_time: Duration,
+    mut deliver: impl FnMut(Call<R>),
+) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 // A client that fails is its own affair.
-                let _ = serve_one(&stream, &mut deliver);
+                let _ = serve_one(&stream, answer_time, &mut deliver);
             }
             // Shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -144,13 +162,17 @@ fn serve(listener: &UnixListener, mut deliver: impl FnMut(Call)) {
     }
 }
 
-fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<()> {
+fn serve_one<R: DeserializeOwned>(
+    stream: &UnixStream,
+    answer_time: Duration,
+    deliver: &mut impl FnMut(Call<R>),
+) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => {
                 let (answer, answered) = sync_channel(1);
                 deliver(Call { request, answer });
-                wait(&answered)
+                wait(&answered, answer_time)
             }
             Err(error) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
         },
@@ -164,11 +186,11 @@ fn serve_one(stream: &UnixStream, deliver: &mut impl FnMut(Call)) -> io::Result<
     Timed::new(stream, REPLY_TIME).write_all(&document)
 }
 
-fn wait(answered: &Receiver<Answer>) -> Answer {
-    answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
+fn wait(answered: &Receiver<Answer>, time: Duration) -> Answer {
+    answered.recv_timeout(time).unwrap_or_else(|error| {
         Answer::Reply(Reply::Error(match error {
             RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
-            RecvTimeoutError::Disconnected => "the daemon is ending".to_owned(),
+            RecvTimeoutError::Disconnected => ENDING.to_owned(),
         }))
     })
 }
@@ -275,7 +297,7 @@ mod tests {
     fn a_second_daemon_is_refused_and_a_dead_one_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (server, path) = daemon(folder.path());
-        let second = Server::start(&path, drop).unwrap_err();
+        let second = Server::start(&path, drop::<Call>).unwrap_err();
         assert!(second.to_string().contains("another sidestep answers"), "{second}");
         assert!(ask(&path, &Request::Show).is_ok());
         drop(server);
@@ -291,7 +313,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mt6d0.sock");
         std::fs::write(&path, "precious").unwrap();
-        assert!(Server::start(&path, drop).is_err());
+        assert!(Server::start(&path, drop::<Call>).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 

@@ -20,9 +20,11 @@ mod priority;
 mod reload;
 mod report;
 mod rewrite;
+mod scripts;
 mod threads;
 mod transparent;
 mod wait;
+mod way;
 
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
@@ -47,6 +49,7 @@ use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Endpoint, Kernel, Outcome};
 use memory::Memory;
 use priority::Priority;
+use scripts::Scripts;
 use threads::{PacketThreads, Told};
 use transparent::Gateway;
 use wait::Wait;
@@ -105,6 +108,9 @@ pub enum Error {
     /// The classic profile refuses a peer.
     #[error("peer {0:?}: {1}")]
     Classic(String, ::classic::profile::ConfigError),
+    /// A packet script.
+    #[error("{0}")]
+    Script(String),
     /// A change that a running daemon cannot make.
     #[error("{0} changed: end sidestep and start it again for that")]
     NeedsRestart(&'static str),
@@ -116,11 +122,8 @@ impl From<std::io::Error> for Error {
     }
 }
 
-/// Runs until it is told to end.
-pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
-    if !process::may_administer_network() {
-        return Err(Error::Privilege);
-    }
+/// Sends what is logged to standard error.
+pub(crate) fn start_log() {
     // Times are the journal's or the terminal's business; RUST_LOG asks for more or less.
     let filter = tracing_subscriber::EnvFilter::builder().with_default_directive(tracing::Level::INFO.into());
     let _ = tracing_subscriber::fmt()
@@ -130,6 +133,14 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
         .with_target(false)
         .without_time()
         .try_init();
+}
+
+/// Runs until it is told to end.
+pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    start_log();
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
@@ -181,6 +192,8 @@ struct Daemon {
     kernel: Option<Kernel>,
     /// Of a transparent gateway.
     gateway: Option<Arc<Gateway>>,
+    /// What looks after packet scripts.
+    scripts: Option<Scripts>,
     started: Time,
     link_mtu: u16,
     hardware_aes: bool,
@@ -287,7 +300,7 @@ impl Daemon {
             None => (0, None),
         };
         check_limit(&config, capacity)?;
-        let classic_kernel = classic::Loaded::new(&config.classic, !without(Feature::Tcx))?;
+        let classic_kernel = classic::Loaded::new(&config, !without(Feature::Tcx))?;
         if let Some(folder) = socket.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -344,6 +357,7 @@ impl Daemon {
             classic_kernel,
             kernel: Some(kernel),
             gateway,
+            scripts: None,
             started,
             link_mtu,
             shared: capacity,
@@ -371,7 +385,11 @@ impl Daemon {
             Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
         let started = self
             .start_packet_threads(&send, &waker)
-            .and_then(|()| self.start_classic(options, &send, &waker))
+            .and_then(|()| {
+                let scripts = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
+                self.scripts = Some(Scripts::start(scripts)?);
+                self.start_classic(options, &send, &waker)
+            })
             .and_then(|classic| {
                 let for_calls = waker.clone();
                 let server = Server::start(socket, move |call| {
@@ -396,6 +414,7 @@ impl Daemon {
             result
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
         self.memory.end(&mut self.node, self.clock.now());

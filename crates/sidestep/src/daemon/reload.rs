@@ -46,10 +46,17 @@ impl Daemon {
             info!("configuration read again, peers: {}", self.config.peers.len());
         }
         match (result, asked) {
-            (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
+            (Ok(()), asked) => {
+                let wanted = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
+                match (&self.scripts, asked) {
+                    // Their files may have changed, too.
+                    (Some(scripts), asked) => scripts.apply(wanted, asked),
+                    (None, Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
+                    (None, None) => {}
+                }
+            }
             (Err(message), Some(call)) => call.answer(Reply::Error(message)),
             (Err(message), None) => warn!("the configuration stays as it was: {message}"),
-            (Ok(()), None) => {}
         }
         // The file may have changed since it was read for those before.
         for asked in std::mem::take(&mut self.reload_again) {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
-use std::rc::Rc;
 
 use script::compile::{CompileError, Compiled, Refusal, Results, compile};
 use script::host::{Host, Module};
@@ -11,29 +10,29 @@ use script::packet::Packet;
 use script::testing::Files;
 use script::vm::Script;
 
+use super::folder::Folder;
 use super::kernel;
 
 /// Explains a function of a script; whether it can run in the kernel.
-pub(super) fn explain(
-    file: &Path,
-    function: Option<&str>,
-    no_link: bool,
-    source: &str,
-    folder: Rc<dyn Files>,
-    out: &mut dyn Write,
-) -> io::Result<bool> {
+pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn Write) -> io::Result<bool> {
     let path = file.display().to_string();
+    let source = match std::fs::read_to_string(file) {
+        Ok(source) => source,
+        Err(why) => {
+            writeln!(out, "{path}: {why}")?;
+            return Ok(false);
+        }
+    };
+    let source = source.as_str();
     let mut script = Script::new(&path, source);
-    if let Some(function) = function {
-        function.clone_into(&mut script.function);
-    }
+    function.clone_into(&mut script.function);
     let results = Results {
         pass: bpf::verdict::NEXT,
         drop: bpf::verdict::DROP,
         error: bpf::verdict::DROP,
         queue_mark: None,
     };
-    match compile(&script, OnlyModules(folder), results, !no_link) {
+    match compile(&script, OnlyModules(Folder::of(file)), results, !no_link) {
         Ok(compiled) => {
             writeln!(out, "{path}: {} runs in the kernel\n", script.function)?;
             accepted(out, &path, source, &compiled)
@@ -119,7 +118,7 @@ fn lines(
 }
 
 /// For the top level, which has nothing but its modules here.
-struct OnlyModules(Rc<dyn Files>);
+struct OnlyModules(Folder);
 
 impl Host for OnlyModules {
     fn now_ms(&mut self) -> u64 {

@@ -7,7 +7,7 @@ mod replace;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
 use linux::bpf::{Program, ProgramKind};
@@ -17,7 +17,8 @@ use mt6d::{Action, Rewrite, Traffic};
 use tracing::{debug, warn};
 
 use super::classic::kernel::program::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
-use super::classic::kernel::{AF_INET6, difference, key, put};
+use super::classic::kernel::{difference, key, put, write_way};
+use super::way::Way;
 
 /// Pairs of hosts that a peer may have, and all peers together.
 const PAIRS: (usize, usize) = (2_048, 1 << 14);
@@ -63,16 +64,6 @@ struct Counted {
     users: u32,
     /// What was counted when that was last told.
     told: [u64; 4],
-}
-
-/// How packets leave.
-#[derive(Clone, Copy)]
-struct Way {
-    interface: u32,
-    /// The next hop, if it can be sent to at once.
-    neighbor: Option<Ipv6Addr>,
-    /// The largest packet.
-    mtu: u32,
 }
 
 impl Rewriter {
@@ -158,7 +149,7 @@ impl Rewriter {
         }
         counted.users += 1;
         let number = counted.number;
-        let value = incoming_value(&rewrite, number, self.way_in(rewrite.inner.0, netlink).as_ref());
+        let value = incoming_value(&rewrite, number, &self.way_in(rewrite.inner.0, netlink));
         let key = key(rewrite.outer.1, rewrite.outer.0);
         if let Err(error) = self.tables.incoming.set(&key, &value) {
             warn!("packets of a pair of hosts will not be heard: {error}");
@@ -189,7 +180,7 @@ impl Rewriter {
         // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
         let (interface, mtu) = (self.external.index, self.external.mtu);
         let outside = self.external.running.then_some(Way { interface, neighbor: None, mtu });
-        let way = self.way(outer.1, netlink).or(outside);
+        let way = self.way(outer.1, netlink).filter(Way::leaves).or(outside);
         let value = way.map(|way| outgoing_value(inner, outer, number, &way));
         self.sent.insert(inner, Sent { outer, value });
         let key = key(inner.0, inner.1);
@@ -211,7 +202,7 @@ impl Rewriter {
         }
         for (key, (rewrite, before)) in std::mem::take(&mut self.heard) {
             let number = self.pairs.get(&rewrite.inner).map_or(UNCOUNTED, |counted| counted.number);
-            let value = incoming_value(&rewrite, number, self.way_in(rewrite.inner.0, netlink).as_ref());
+            let value = incoming_value(&rewrite, number, &self.way_in(rewrite.inner.0, netlink));
             if value != before
                 && let Err(error) = self.tables.incoming.set(&key, &value)
             {
@@ -232,10 +223,10 @@ impl Rewriter {
         crossed.collect()
     }
 
-    /// How packets go to a host of ours, if they may go there at once.
-    fn way_in(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
+    /// How packets go to a host of ours: by way of the stack, if they may not go there at once.
+    fn way_in(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> Way {
         // What came by a wider link may be too big: then it is the stack's to tell the sender.
-        self.way(host, netlink).filter(|way| way.mtu >= self.external.mtu)
+        self.way(host, netlink).filter(|way| way.mtu >= self.external.mtu).unwrap_or(Way::INTO_HOST)
     }
 
     /// How packets leave for an address. None: the stack is to say what becomes of them.
@@ -243,31 +234,9 @@ impl Rewriter {
         if let Some(way) = self.ways.get(&address) {
             return *way;
         }
-        let way = self.look_up(address, netlink);
+        let way = Way::to(address, self.tun, netlink);
         self.ways.insert(address, way);
         way
-    }
-
-    fn look_up(&self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
-        let hop = netlink.route_to(address.into()).ok()??;
-        if hop.local {
-            return None;
-        }
-        if hop.index == self.tun {
-            return None;
-        }
-        let link = netlink.link_by_index(hop.index).ok()??;
-        if !link.running {
-            return None;
-        }
-        let next = hop.gateway.unwrap_or(IpAddr::V6(address));
-        let neighbor = netlink.neighbor(hop.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
-        let neighbor = neighbor.and_then(|neighbor| match neighbor.address {
-            IpAddr::V6(address) => Some(address),
-            IpAddr::V4(_) => None,
-        });
-        let mtu = hop.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
-        Some(Way { interface: hop.index, neighbor, mtu })
     }
 }
 
@@ -277,31 +246,18 @@ fn counters(tables: &Tables, number: u32) -> [u64; 4] {
     sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
 }
 
-/// The part that both values begin with. Without a way, packets go to the stack.
-fn begin(value: &mut [u8], number: u32, way: Option<&Way>) {
-    put(value, at::STREAM, &number.to_ne_bytes());
-    put(value, at::MTU, &u32::from(u16::MAX).to_ne_bytes());
-    let Some(way) = way else { return };
-    put(value, at::INTERFACE, &way.interface.to_ne_bytes());
-    put(value, at::MTU, &way.mtu.to_ne_bytes());
-    if let Some(neighbor) = way.neighbor {
-        put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
-        put(value, at::NEIGHBOR + 4, &neighbor.octets());
-    }
-}
-
 fn outgoing_value(inner: Inner, outer: (Ipv6Addr, Ipv6Addr), number: u32, way: &Way) -> [u8; OUTGOING] {
     let mut value = [0; OUTGOING];
-    begin(&mut value, number, Some(way));
+    write_way(&mut value, number, way);
     put(&mut value, at::HEADERS + SOURCE, &key(outer.0, outer.1));
     put(&mut value, at::SUM, &difference(inner, outer).to_ne_bytes());
     value
 }
 
-fn incoming_value(rewrite: &Rewrite, number: u32, way: Option<&Way>) -> [u8; INCOMING] {
+fn incoming_value(rewrite: &Rewrite, number: u32, way: &Way) -> [u8; INCOMING] {
     let Rewrite { inner, outer } = *rewrite;
     let mut value = [0; INCOMING];
-    begin(&mut value, number, way);
+    write_way(&mut value, number, way);
     put(&mut value, at::ADDRESSES, &key(inner.1, inner.0));
     let both = difference((outer.1, outer.0), (inner.1, inner.0));
     put(&mut value, at::DIFFERENCE, &both.to_ne_bytes());

@@ -35,7 +35,7 @@ impl Scene {
             let value = outgoing_value(inner, outer, 1, way);
             tables.outgoing.set(&key(inner.0, inner.1), &value).unwrap();
         }
-        let value = incoming_value(&rewrite, 1, way.as_ref());
+        let value = incoming_value(&rewrite, 1, &way.unwrap_or(Way::INTO_HOST));
         tables.incoming.set(&key(outer.1, outer.0), &value).unwrap();
         Scene { tables, outgoing, incoming, rewrite }
     }

@@ -7,7 +7,7 @@ mod rewrite;
 mod tests;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 
 use classic::profile::Carry;
 use classic::routes::Path;
@@ -16,32 +16,34 @@ use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
 use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
-use wire::{ipv6, protocol};
+use wire::{ethernet, ipv6, protocol};
 
+use super::super::way::Way;
 use super::data::Traffic;
-use crate::config::{ClassicPeer, KernelUse};
+use crate::config::{ClassicPeer, Config, KernelUse, Mode};
 use program::{INCOMING, KEY, OUTGOING, Tables, at};
 
 /// Routes of a stream beyond those that a lifetime holds: one ahead, and those of a session key that ends.
 const MORE_ROUTES: u32 = 8;
-/// What fits where there is no interface that says otherwise.
-const NO_LIMIT: u32 = u16::MAX as u32;
 
-/// The program, loaded, for whoever may attach it later with less privilege.
+/// The programs, loaded, for whoever may attach them later with less privilege.
 pub(in super::super) struct Loaded {
     tables: Tables,
     program: Program,
+    /// That for the external interface, and the interface.
+    entrance: Option<(Program, u32)>,
     tcx: bool,
     required: bool,
 }
 
 impl Loaded {
-    /// Loads the program, if there is a stream for it, to be attached by a link of the kind tcx if the kernel has it.
+    /// Loads the programs, if there is a stream for them, to be attached by links of the kind tcx if the kernel has them.
     /// Needs CAP_BPF.
     ///
     /// # Errors
     /// Why this kernel cannot do it, where a peer has `kernel = "required"`.
-    pub(in super::super) fn new(peers: &[ClassicPeer], tcx: bool) -> linux::Result<Option<Self>> {
+    pub(in super::super) fn new(config: &Config, tcx: bool) -> linux::Result<Option<Self>> {
+        let peers = &config.classic;
         let streams: Vec<_> = peers.iter().filter(|peer| may_carry(peer)).map(|peer| &peer.stream).collect();
         if streams.is_empty() {
             return Ok(None);
@@ -52,12 +54,22 @@ impl Loaded {
         let required = peers.iter().any(|peer| peer.kernel == KernelUse::Required);
         let loaded = Tables::new(peers.len() as u32, routes.sum()).and_then(|tables| {
             let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, 0))?;
-            Ok(Loaded { tables, program, tcx, required })
+            // A transparent gateway has programs there already.
+            let external = match config.node.mode {
+                Mode::Routed if tcx => Netlink::open()?.link_by_name(&config.node.external)?,
+                _ => None,
+            };
+            let entrance = external.map(|link| {
+                let header = if link.mac.is_some() { ethernet::HEADER_LEN } else { 0 };
+                let code = program::incoming(&tables, header as u8);
+                Program::load(ProgramKind::SchedCls, &code).map(|program| (program, link.index))
+            });
+            Ok(Loaded { entrance: entrance.transpose()?, tables, program, tcx, required })
         });
         or_without(loaded, required)
     }
 
-    /// Attaches it to the device. It carries nothing before the first [`refresh`](KernelPath::refresh).
+    /// Attaches them to the device and to the external interface. They carry nothing before the first [`refresh`](KernelPath::refresh).
     ///
     /// # Errors
     /// As above.
@@ -68,6 +80,14 @@ impl Loaded {
             Attachment::clsact(&self.program, Filter::new(device, Direction::Egress))
         };
         let Some(attachment) = or_without(attached, self.required)? else { return Ok(None) };
+        // Before Linux 6.6 packets from outside take the way through the stack.
+        let entrance = self.entrance.and_then(|(program, external)| {
+            Attachment::tcx(&program, external, Direction::Ingress)
+                .inspect_err(|error| {
+                    info!("packets of unencrypted streams come in through the stack: {error}");
+                })
+                .ok()
+        });
         let may = peers.iter().enumerate().filter(|(_, peer)| may_carry(peer));
         let streams = may.map(|(number, peer)| Stream {
             number,
@@ -76,7 +96,7 @@ impl Loaded {
         });
         let path = KernelPath {
             tables: self.tables,
-            _attachment: attachment,
+            _attachments: (attachment, entrance),
             device,
             streams: streams.collect(),
             outgoing: Written::default(),
@@ -102,11 +122,12 @@ fn or_without<T>(result: linux::Result<T>, required: bool) -> linux::Result<Opti
     }
 }
 
-/// The program, attached, and what it knows.
+/// The programs, attached, and what they know.
 pub(super) struct KernelPath {
     tables: Tables,
-    _attachment: Attachment,
-    /// The device that it is attached to.
+    /// At the device, and at the external interface.
+    _attachments: (Attachment, Option<Attachment>),
+    /// The device.
     device: u32,
     /// The streams that it may carry.
     streams: Vec<Stream>,
@@ -140,13 +161,13 @@ impl KernelPath {
     ) {
         let (local, remote) = stream.hosts;
         if let Some((path, flag)) = &carried.outgoing
-            && let Some(mut way) = self.way_to(path.destination.address, netlink)
-            && way.interface != 0
+            && let Some(mut way) = Way::to(path.destination.address, self.device, netlink)
+            && way.leaves()
         {
             way.mtu = way.mtu.min(carried.outer_mtu.into());
             outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag));
         }
-        if let Some(way) = self.way_to(local, netlink) {
+        if let Some(way) = Way::to(local, self.device, netlink) {
             for path in &carried.incoming {
                 let key = key(path.source.address, path.destination.address);
                 incoming.insert(key, incoming_value(stream, &way, path));
@@ -164,26 +185,6 @@ impl KernelPath {
             _ => Traffic::default(),
         }
     }
-
-    /// How packets leave for an address. None: the stack is to say what becomes of them.
-    fn way_to(&self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
-        let hop = netlink.route_to(address.into()).ok()??;
-        if hop.local {
-            return Some(Way { interface: 0, neighbor: None, mtu: NO_LIMIT });
-        }
-        let link = netlink.link_by_index(hop.index).ok()??;
-        let mtu = hop.mtu.unwrap_or(NO_LIMIT).min(link.mtu);
-        if !link.running || hop.index == self.device {
-            return None;
-        }
-        let next = hop.gateway.unwrap_or(IpAddr::V6(address));
-        let neighbor = netlink.neighbor(hop.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
-        let neighbor = neighbor.and_then(|neighbor| match neighbor.address {
-            IpAddr::V6(address) => Some(address),
-            IpAddr::V4(_) => None,
-        });
-        Some(Way { interface: hop.index, neighbor, mtu })
-    }
 }
 
 /// A stream that may be carried.
@@ -195,31 +196,23 @@ struct Stream {
     carry: Carry,
 }
 
-/// How packets leave.
-struct Way {
-    /// The interface; 0: into this host.
-    interface: u32,
-    /// The next hop, if it can be sent to at once.
-    neighbor: Option<Ipv6Addr>,
-    /// The largest packet.
-    mtu: u32,
-}
-
-impl Way {
-    fn write(&self, stream: &Stream, value: &mut [u8]) {
-        put(value, at::INTERFACE, &self.interface.to_ne_bytes());
-        put(value, at::STREAM, &(stream.number as u32).to_ne_bytes());
-        put(value, at::MTU, &self.mtu.to_ne_bytes());
-        if let Some(neighbor) = self.neighbor {
-            put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
-            put(value, at::NEIGHBOR + 4, &neighbor.octets());
-        }
-        put(value, at::REWRITE, &u32::from(stream.carry == Carry::Rewrite).to_ne_bytes());
+/// The part that both values begin with: the way, and the number that is counted under.
+pub(in crate::daemon) fn write_way(value: &mut [u8], number: u32, way: &Way) {
+    /// Address family of `struct bpf_redir_neigh`.
+    const AF_INET6: u32 = 10;
+    put(value, at::INTERFACE, &way.interface.to_ne_bytes());
+    put(value, at::STREAM, &number.to_ne_bytes());
+    put(value, at::MTU, &way.mtu.to_ne_bytes());
+    if let Some(neighbor) = way.neighbor {
+        put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
+        put(value, at::NEIGHBOR + 4, &neighbor.octets());
     }
 }
 
-/// Address family of `struct bpf_redir_neigh`.
-pub(in crate::daemon) const AF_INET6: u32 = 10;
+fn begin(value: &mut [u8], stream: &Stream, way: &Way) {
+    write_way(value, stream.number as u32, way);
+    put(value, at::REWRITE, &u32::from(stream.carry == Carry::Rewrite).to_ne_bytes());
+}
 
 pub(in crate::daemon) fn put(value: &mut [u8], at: i16, bytes: &[u8]) {
     value[at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -235,7 +228,7 @@ pub(in crate::daemon) fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KE
 fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; OUTGOING] {
     let headers = classic::packet::headers(path, flag);
     let mut value = [0; OUTGOING];
-    way.write(stream, &mut value);
+    begin(&mut value, stream, way);
     put(&mut value, at::HEADERS, &headers);
     // The inner pseudo-header's addresses are gone, the outer ones are there; and of the outer pseudo-header and header
     // what is known.
@@ -250,7 +243,7 @@ fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; O
 fn incoming_value(stream: &Stream, way: &Way, path: &Path) -> [u8; INCOMING] {
     let (local, remote) = stream.hosts;
     let mut value = [0; INCOMING];
-    way.write(stream, &mut value);
+    begin(&mut value, stream, way);
     put(&mut value, at::ADDRESSES, &key(remote, local));
     put(&mut value, at::PORTS, &path.source.source_port(false).to_be_bytes());
     put(&mut value, at::PORTS + 2, &path.destination.port.to_be_bytes());

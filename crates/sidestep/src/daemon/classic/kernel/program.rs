@@ -1,10 +1,13 @@
-//! The program that carries packets of unencrypted streams in the kernel (docs/classic.md section 17); those whose addresses
+//! The programs that carry packets of unencrypted streams in the kernel (docs/classic.md section 17); those whose addresses
 //! are replaced, see `rewrite` and [`super::super::super::rewrite`].
 //!
-//! It runs where the device hands packets to us, in both directions: the stack has routed them there, has counted down
+//! One runs where the device hands packets to us, in both directions: the stack has routed them there, has counted down
 //! the hop limit and refused what is too big. What it takes it sends on at once, by the interface that we have written
 //! down. What it does not take goes on to us as if it were not there: so it drops nothing, and what is wrong with a
 //! packet is found and counted in one place.
+//!
+//! The other runs at the external interface, where there are links of the kind tcx: what comes from outside and is to be
+//! forwarded it sends on before the stack has had to do with it. What it does not take comes to the device.
 
 use linux::bpf::{
     Assembler, Condition, Helper, Label, Map, MapKind, Operation, Register, Size, context, verdict,
@@ -117,6 +120,28 @@ pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
     code.rewrite_incoming(tables, leave);
     code.code.bind(rewrite_outgoing);
     code.rewrite_outgoing(tables, leave);
+    code.code.bind(leave);
+    code.code.exit_with(verdict::NEXT);
+    code.code
+}
+
+/// The part of it for the external interface, which has a link header of so many bytes: what comes from outside and goes on
+/// by another interface does so before the stack. What it leaves comes to the device.
+pub(super) fn incoming(tables: &Tables, link: u8) -> Assembler {
+    const PACKET_HOST: i32 = 0;
+    let mut code = Code { code: Assembler::default(), link: link.into() };
+    let [leave, rewrite] = std::array::from_fn(|_| code.code.label());
+    code.code.load(Word, R2, R1, context::PACKET_TYPE);
+    code.code.jump_if(R2, NotEqual, PACKET_HOST, leave);
+    code.begin(leave);
+    code.look_up(&tables.incoming, PACKET + SOURCE);
+    code.code.jump_if(R0, Equal, 0, leave);
+    code.code.load(Word, R1, R0, at::INTERFACE);
+    code.code.jump_if(R1, Equal, 0, leave);
+    code.take_value(rewrite);
+    code.decapsulate(tables, leave);
+    code.code.bind(rewrite);
+    code.rewrite_incoming(tables, leave);
     code.code.bind(leave);
     code.code.exit_with(verdict::NEXT);
     code.code

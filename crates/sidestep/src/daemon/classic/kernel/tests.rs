@@ -16,12 +16,13 @@ use linux::bpf::verdict;
 const LINK: usize = 14;
 const NOW: UnixTime = UnixTime::from_secs(1_000_003);
 
-/// Two ends of a stream, and the program as it would be at the one, with Ethernet.
+/// Two ends of a stream, and the programs as they would be at the one, with Ethernet.
 struct Scene {
     ends: [RefCell<Node>; 2],
     hosts: [Ipv6Addr; 2],
     tables: Tables,
     program: Program,
+    entrance: Program,
 }
 
 impl Scene {
@@ -46,7 +47,9 @@ impl Scene {
         };
         let ends = [node(0), node(1)];
         let tables = Tables::new(1, 8).unwrap();
-        let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, LINK as u8)).unwrap();
+        let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
+        let program = load(program::program(&tables, LINK as u8));
+        let entrance = load(program::incoming(&tables, LINK as u8));
         let carried = ends[0].borrow().carried(0).unwrap();
         let (path, flag) = carried.outgoing.unwrap();
         let stream = Stream { number: 0, hosts: (hosts[0], hosts[1]), carry };
@@ -56,19 +59,16 @@ impl Scene {
             let value = incoming_value(&stream, way, path);
             tables.incoming.set(&key(path.source.address, path.destination.address), &value).unwrap();
         }
-        Scene { ends, hosts, tables, program }
+        Scene { ends, hosts, tables, program, entrance }
     }
 
     fn run(&self, packet: &[u8]) -> (i32, Vec<u8>) {
-        let mut frame = vec![2; LINK];
-        frame[12..].copy_from_slice(&0x86dd_u16.to_be_bytes());
-        frame.extend(packet);
-        let (verdict, out) = self.program.test_run(&frame).unwrap();
-        // A packet that is sent on gets the next device's.
-        if verdict == verdict::NEXT {
-            assert_eq!(out[..LINK], frame[..LINK]);
-        }
-        (verdict, out[LINK..].to_vec())
+        run(&self.program, [2; 6], packet)
+    }
+
+    /// At the external interface.
+    fn enter(&self, packet: &[u8]) -> (i32, Vec<u8>) {
+        run(&self.entrance, HERE, packet)
     }
 
     /// The node's outer packet.
@@ -104,6 +104,22 @@ impl Scene {
         packet[at..at + 2].copy_from_slice(&sum.to_be_bytes());
         packet
     }
+}
+
+/// The link address of the interface that test runs take.
+const HERE: [u8; 6] = [0; 6];
+
+fn run(program: &Program, destination: [u8; 6], packet: &[u8]) -> (i32, Vec<u8>) {
+    let mut frame = vec![2; LINK];
+    frame[..6].copy_from_slice(&destination);
+    frame[12..].copy_from_slice(&0x86dd_u16.to_be_bytes());
+    frame.extend(packet);
+    let (verdict, out) = program.test_run(&frame).unwrap();
+    // A packet that is sent on gets the next device's.
+    if verdict == verdict::NEXT {
+        assert_eq!(out[..LINK], frame[..LINK]);
+    }
+    (verdict, out[LINK..].to_vec())
 }
 
 fn forwarded(interface: u32) -> Way {
@@ -148,13 +164,18 @@ fn compare(carry: Carry) {
         prop_assert_eq!(here.run(&outer), (verdict::REDIRECT, received.clone()));
         // One that is forwarded has a hop behind it.
         received[7] -= 1;
-        prop_assert_eq!(scene.run(&outer), (verdict::REDIRECT, received));
+        prop_assert_eq!(scene.run(&outer), (verdict::REDIRECT, received.clone()));
+        prop_assert_eq!(scene.enter(&outer), (verdict::REDIRECT, received));
+        // What is for this host comes from the device, what goes out goes by it, and other stations have theirs.
+        prop_assert_eq!(here.enter(&outer), (verdict::NEXT, outer.clone()));
+        prop_assert_eq!(scene.enter(&inner), (verdict::NEXT, inner));
+        prop_assert_eq!(run(&scene.entrance, [2; 6], &outer), (verdict::NEXT, outer));
         count.set(count.get() + 1);
         Ok(())
     });
     result.unwrap();
     let counted = scene.tables.counters.sum(&[0; 4]).unwrap();
-    assert_eq!([counted[0], counted[2]], [count.get(); 2]);
+    assert_eq!([counted[0], counted[2]], [count.get(), 2 * count.get()]);
 }
 
 #[test]
@@ -246,6 +267,7 @@ fn what_is_not_the_programs_stays_as_it_is() {
     incoming.push([&right[..], &[0]].concat());
     for packet in outgoing.iter().chain(&incoming) {
         assert_eq!(scene.run(packet), (verdict::NEXT, packet.clone()), "{packet:02x?}");
+        assert_eq!(scene.enter(packet), (verdict::NEXT, packet.clone()), "{packet:02x?}");
     }
 }
 

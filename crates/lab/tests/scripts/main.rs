@@ -1,0 +1,8 @@
+//! Packet scripts at the hooks of a router, with a host on either side of it and real traffic between them.
+
+mod configured;
+mod hooks;
+mod life;
+mod scene;
+mod speed;
+mod trouble;

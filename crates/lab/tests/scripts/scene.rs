@@ -1,0 +1,197 @@
+//! Two hosts and a router between them, with the addresses that `examples/scripts/nat.lua` is about.
+//!
+//! ```text
+//!   client ── lan  router  wan ── server
+//!   fd00::2   fd00::1  2001:db8:f::1   2001:db8:f::9
+//!   192.168.0.2   .1   192.0.2.2       192.0.2.1
+//! ```
+//! The server knows its own network, and 2001:db8::1 and 10.0.0.1 behind the router; not the client's.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::namespaces::Namespace;
+use lab::process::Process;
+use serde_json::Value;
+
+pub(crate) const CLIENT: &str = "fd00::2";
+pub(crate) const ROUTER: &str = "fd00::1";
+pub(crate) const SERVER: &str = "2001:db8:f::9";
+pub(crate) const SERVER_IPV4: &str = "192.0.2.1";
+
+pub(crate) struct Scene {
+    pub(crate) client: Namespace,
+    pub(crate) router: Namespace,
+    pub(crate) server: Namespace,
+    pub(crate) folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Scene {
+    /// `None` where there is no program to test or no root; in continuous integration that is a failure. Where
+    /// `translated` is false, the server knows the way to the client.
+    pub(crate) fn new(name: &str, translated: bool) -> Option<Self> {
+        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
+        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
+            let needs = "needs root, and the program, in SIDESTEP_BIN";
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
+            eprintln!("skipped: {needs}");
+            return None;
+        };
+        let id = std::process::id();
+        let [client, router, server] =
+            ["c", "r", "s"].map(|letter| Namespace::named(format!("scripts-{name}-{id}-{letter}")));
+        for namespace in [&client, &router, &server] {
+            let _ = namespace.delete();
+            namespace.create().expect("a namespace");
+        }
+        router.sysctl(&[("ipv6/conf/all/forwarding", 1), ("ipv4/ip_forward", 1)]).expect("sysctl");
+        let (to_client, to_server) = (client.name(), server.name());
+        router
+            .ip(&format!(
+                "link add name lan type veth peer name eth0 netns {to_client}\n\
+                 link add name wan type veth peer name eth0 netns {to_server}\n\
+                 addr add {ROUTER}/64 dev lan nodad\naddr add 192.168.0.1/24 dev lan\n\
+                 addr add 2001:db8:f::1/64 dev wan nodad\naddr add 192.0.2.2/24 dev wan\n\
+                 link set dev lan up\nlink set dev wan up\n\
+                 route add 2001:db8::1 via {CLIENT}\n"
+            ))
+            .expect("the router");
+        client
+            .ip(&format!(
+                "addr add {CLIENT}/64 dev eth0 nodad\naddr add 192.168.0.2/24 dev eth0\nlink set dev eth0 up\n\
+                 route add default via {ROUTER}\nroute add default via 192.168.0.1\n"
+            ))
+            .expect("the client");
+        server
+            .ip(&format!(
+                "addr add {SERVER}/64 dev eth0 nodad\naddr add {SERVER_IPV4}/24 dev eth0\nlink set dev eth0 up\n\
+                 route add 2001:db8::1 via 2001:db8:f::1\nroute add 10.0.0.1 via 192.0.2.2\n"
+            ))
+            .expect("the server");
+        if !translated {
+            server
+                .ip("route add fd00::/64 via 2001:db8:f::1\nroute add 192.168.0.0/24 via 192.0.2.2\n")
+                .expect("routes");
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let scene = Scene { client, router, server, folder, program };
+        if !translated {
+            scene.wait_reachable();
+        }
+        Some(scene)
+    }
+
+    /// Waits until neighbors know each other: what is lost before is no script's fault.
+    fn wait_reachable(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.ping(&self.client, SERVER, &["-c", "1"]).ends_with(" 0%") {
+            assert!(Instant::now() < deadline, "the hosts do not reach each other");
+        }
+    }
+
+    /// Writes a script, and gives its path.
+    pub(crate) fn script(&self, name: &str, text: &str) -> String {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, text).expect("a script");
+        path.display().to_string()
+    }
+
+    /// The program under test.
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Runs `sidestep script` on the router.
+    pub(crate) fn try_sidestep(&self, words: &[&str]) -> Output {
+        let mut command = self.router.command(&self.program).expect("the namespace");
+        command.arg("script").args(words).stdin(Stdio::null()).output().expect("the program")
+    }
+
+    /// The same; what it wrote. It must succeed.
+    pub(crate) fn sidestep(&self, words: &[&str]) -> String {
+        let output = self.try_sidestep(words);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// What it says when it fails.
+    pub(crate) fn refusal(&self, words: &[&str]) -> String {
+        let output = self.try_sidestep(words);
+        assert!(!output.status.success(), "{words:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// The script of this number, as the list has it.
+    pub(crate) fn status(&self, id: u64) -> Value {
+        let list: Value = serde_json::from_str(&self.sidestep(&["list", "--json"])).expect("JSON");
+        let scripts = list["scripts"].as_array().expect("scripts");
+        scripts.iter().find(|script| script["id"] == id).unwrap_or_else(|| panic!("{id}: {list}")).clone()
+    }
+
+    /// Runs the script host in the foreground, to be killed.
+    pub(crate) fn serve(&self) -> Process {
+        let mut command = self.router.command(&self.program).expect("the namespace");
+        let log = self.folder.path().join("host.log");
+        let process = Process::start(command.args(["script", "serve"]), &log).expect("the host");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !std::fs::read_to_string(&log).unwrap_or_default().contains("listening") {
+            assert!(Instant::now() < deadline, "the host does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        process
+    }
+
+    /// Pings, and gives the summary up to the loss: `3 packets transmitted, 3 received, 0%`.
+    pub(crate) fn ping(&self, from: &Namespace, to: &str, words: &[&str]) -> String {
+        let mut command = from.command("ping").expect("the namespace");
+        let output = command.args(words).args(["-W", "2", to]).output().expect("ping");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let summary =
+            text.lines().find(|line| line.contains("packets transmitted")).unwrap_or(&text).to_owned();
+        summary.split(" packet loss").next().unwrap_or_default().to_owned()
+    }
+
+    /// Runs something in a namespace, on a thread of its own.
+    pub(crate) fn within<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+        linux::netns::Namespace::open(namespace.name())
+            .expect("the namespace")
+            .run(work)
+            .expect("a thread there")
+    }
+
+    /// Gb/s of one TCP stream from the client to the server.
+    pub(crate) fn tcp(&self, to: &str, seconds: u32) -> f64 {
+        let log = self.folder.path().join("iperf3.log");
+        let mut command = self.server.command("iperf3").expect("the namespace");
+        let server = Process::start(command.args(["-s", "-1"]), &log).expect("iperf3");
+        std::thread::sleep(Duration::from_millis(300));
+        let mut command = self.client.command("iperf3").expect("the namespace");
+        let output = command.args(["-J", "-c", to, "-t", &seconds.to_string()]).output().expect("iperf3");
+        server.stop(Duration::from_secs(2));
+        let result: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        result["end"]["sum_received"]["bits_per_second"].as_f64().unwrap_or_else(|| panic!("{result}")) / 1e9
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        // A host in the background ends with its last script.
+        let list = self.try_sidestep(&["list", "--json"]);
+        let list: Value = serde_json::from_slice(&list.stdout).unwrap_or_default();
+        for script in list["scripts"].as_array().into_iter().flatten() {
+            let _ = self.try_sidestep(&["unload", &script["id"].to_string()]);
+        }
+        for namespace in [&self.client, &self.router, &self.server] {
+            let _ = namespace.delete();
+        }
+    }
+}
+
+/// A script of the examples.
+pub(crate) fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts").join(name);
+    std::fs::read_to_string(path).expect("an example")
+}

@@ -1,0 +1,157 @@
+//! `script bench`: what a packet costs in a script, in this process.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use script::host::{Host, Module};
+use script::packet::Packet;
+use script::pcap::{self, Link};
+use script::testing::{self, Files};
+use script::vm::{Limits, Machine, Script, Verdict};
+use wire::checksum::TransportChecksum;
+
+use super::folder::Folder;
+use crate::cli::Failure;
+
+/// How long each function is run.
+const TIME: Duration = Duration::from_millis(500);
+
+/// Runs a script over the packets of a capture, or those that its tests give to its functions.
+pub(super) fn run(
+    file: &Path,
+    function: Option<&str>,
+    capture: Option<&Path>,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Failure> {
+    let about = |error: &dyn std::fmt::Display| Failure::Message(format!("{}: {error}", file.display()));
+    let (path, folder) = (file.display().to_string(), Folder::of(file));
+    let source = std::fs::read_to_string(file).map_err(|error| about(&error))?;
+    let mut packets: BTreeMap<String, Vec<Packet>> = BTreeMap::new();
+    if let Some(capture) = capture {
+        let octets = std::fs::read(capture)
+            .map_err(|error| Failure::Message(format!("{}: {error}", capture.display())))?;
+        let captured = pcap::read(&octets)
+            .map_err(|error| Failure::Message(format!("{}: {error}", capture.display())))?;
+        let packet = |packet: pcap::Captured| match packet.link {
+            Link::Ethernet => Packet::of_frame(packet.octets, TransportChecksum::Complete),
+            Link::Ip => Packet::of_ip(&packet.octets, TransportChecksum::Complete),
+        };
+        let function = function.unwrap_or("process_packet").to_owned();
+        packets.insert(function, captured.into_iter().map(packet).collect());
+    } else {
+        let files: Rc<dyn Files> = Rc::new(folder.clone());
+        for given in
+            testing::packets(&path, &source, &files).map_err(|error| Failure::Message(error.to_string()))?
+        {
+            let packet = Packet::of_frame(given.frame, TransportChecksum::Complete);
+            packets.entry(given.function).or_default().push(packet);
+        }
+        packets.retain(|name, _| function.is_none_or(|wanted| wanted == name));
+    }
+    if packets.values().all(Vec::is_empty) {
+        return Err(about(
+            &"there are no packets: its tests give none to a function by name; name a capture with --pcap",
+        ));
+    }
+    for (function, packets) in &packets {
+        let script = Script { function: function.clone(), ..Script::new(&path, &source) };
+        let measured = measure(script, &folder, packets).map_err(Failure::Message)?;
+        let written = writeln!(
+            out,
+            "{path}: {function}: {} ns for a packet ({} different ones{})",
+            measured.ns,
+            packets.len(),
+            measured.verdicts
+        );
+        if written.is_err() {
+            return Ok(written);
+        }
+    }
+    Ok(Ok(()))
+}
+
+struct Measured {
+    ns: u128,
+    /// Of one round, as text.
+    verdicts: String,
+}
+
+fn measure(script: Script, folder: &Folder, packets: &[Packet]) -> Result<Measured, String> {
+    let host = BenchHost { start: Instant::now(), folder: folder.clone(), random: Cell::new(1) };
+    let mut machine = Machine::new(host, Limits::default());
+    let rule = machine.load(script).map_err(|error| error.to_string())?;
+    let mut packet = Packet::default();
+    let mut verdicts: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut failure = None;
+    for original in packets {
+        packet.clone_from(original);
+        let (verdict, error) = machine.run(rule, &mut packet);
+        *verdicts.entry(Verdict::name(verdict)).or_default() += 1;
+        failure = failure.or(error);
+    }
+    machine.take_jobs();
+    let (start, mut runs) = (Instant::now(), 0u128);
+    while start.elapsed() < TIME {
+        for original in packets {
+            packet.clone_from(original);
+            machine.run(rule, &mut packet);
+            runs += 1;
+        }
+        // Nobody does what was put off.
+        machine.take_jobs();
+    }
+    let mut texts: Vec<String> = verdicts.iter().map(|(name, count)| format!(", {count} {name}")).collect();
+    texts.extend(failure.map(|error| format!("; it failed: {error}")));
+    Ok(Measured { ns: start.elapsed().as_nanos() / runs.max(1), verdicts: texts.concat() })
+}
+
+/// Time goes on; what is sent or logged goes nowhere.
+struct BenchHost {
+    start: Instant,
+    folder: Folder,
+    random: Cell<u32>,
+}
+
+impl Host for BenchHost {
+    fn now_ms(&mut self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+
+    /// A sequence that is the same in every run (xorshift).
+    fn random(&mut self) -> u32 {
+        let mut state = self.random.get();
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        self.random.set(state);
+        state
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+        self.folder.module(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_of_its_own_tests_measure_a_script() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/nat.lua");
+        let mut out = Vec::new();
+        let written = run(&file, Some("snat"), None, &mut out);
+        assert!(matches!(written, Ok(Ok(()))));
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains(": snat: ") && text.contains("2 XT_CONTINUE"), "{text}");
+        assert!(!text.contains("dnat"), "{text}");
+    }
+}

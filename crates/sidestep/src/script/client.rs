@@ -1,0 +1,177 @@
+//! Asking the script host, and starting it.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+
+use super::attachment::Attachment;
+use super::host;
+use super::host::protocol::{Logs, Request, Scripts, Traced};
+use super::list;
+use crate::cli::Failure;
+use crate::control::{self, Error};
+
+/// How long a host may take until it answers.
+const START: Duration = Duration::from_secs(10);
+/// How often news are asked for.
+const FOLLOW: Duration = Duration::from_millis(200);
+
+/// `script load`
+pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Write) -> Result<(), Failure> {
+    attachment.check().map_err(|wrong| Failure::Message(format!("{}: {}", wrong.key, wrong.message)))?;
+    attachment.file = absolute(&attachment.file)?;
+    let request = Request::Load { script: Box::new(attachment.clone()) };
+    let answer = loop {
+        if !answers(socket) {
+            start_in_background(socket)?;
+        }
+        match host::ask(socket, &request) {
+            Ok(answer) => break answer,
+            // It was about to end when it was asked: another is started.
+            Err(Error::NotRunning { .. } | Error::Io { .. }) if !answers(socket) => {}
+            Err(Error::Refused(why)) if why == control::ENDING && !answers(socket) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let id = &answer["id"];
+    let (file, hook) = (attachment.file.display(), attachment.hook.name());
+    writeln!(out, "{file}: script {id} at {hook}")?;
+    Ok(())
+}
+
+/// `script unload`
+pub(super) fn unload(socket: &Path, target: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let ids: Vec<u32> = ask(socket, &Request::Unload { target: meant(target) })?;
+    writeln!(out, "unloaded: {}", numbers(&ids))?;
+    Ok(())
+}
+
+/// `script reload`
+pub(super) fn reload(socket: &Path, target: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let ids: Vec<u32> = ask(socket, &Request::Reload { target: meant(target) })?;
+    writeln!(out, "loaded anew: {}", numbers(&ids))?;
+    Ok(())
+}
+
+/// `script list`; without a host there are no scripts.
+pub(super) fn list(socket: &Path, json: bool, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
+    let none = Scripts { scripts: Vec::new() };
+    let scripts = if answers(socket) { ask(socket, &Request::List)? } else { none };
+    if json {
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&scripts)?));
+    }
+    Ok(write!(out, "{}", list::text(&scripts)))
+}
+
+/// `script logs`
+pub(super) fn logs(socket: &Path, follow: bool, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
+    let mut after = 0;
+    loop {
+        let logs: Logs = ask(socket, &Request::Logs { after })?;
+        after = logs.last;
+        for line in &logs.lines {
+            let written = writeln!(out, "{} script {}: {}", list::time(line.unix_ms), line.id, line.text);
+            if written.is_err() {
+                return Ok(written);
+            }
+        }
+        if !follow {
+            return Ok(out.flush());
+        }
+        std::thread::sleep(FOLLOW);
+    }
+}
+
+/// `script trace`
+pub(super) fn trace(
+    socket: &Path,
+    id: u32,
+    rule: String,
+    timeout: Duration,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Failure> {
+    let _: () = ask(socket, &Request::Trace { id, rule })?;
+    let deadline = Instant::now() + timeout;
+    loop {
+        if let Some(traced) = ask::<Option<Traced>>(socket, &Request::Traced { id })? {
+            return Ok(write!(out, "{}", list::traced(&traced)));
+        }
+        if Instant::now() >= deadline {
+            return Err(Failure::Message(format!("no packet came to script {id} within {timeout:?}")));
+        }
+        std::thread::sleep(FOLLOW);
+    }
+}
+
+fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
+    let answer = host::ask(socket, request).map_err(|error| match error {
+        Error::NotRunning { path, .. } => {
+            Failure::Message(format!("no scripts are loaded: nothing answers on {}", path.display()))
+        }
+        other => Failure::from(other),
+    })?;
+    Ok(serde_json::from_value(answer)?)
+}
+
+fn answers(socket: &Path) -> bool {
+    std::os::unix::net::UnixStream::connect(socket).is_ok()
+}
+
+/// A number, or the path of a file as the host knows it.
+fn meant(target: &str) -> String {
+    match target.parse::<u32>() {
+        Ok(_) => target.to_owned(),
+        // A file that is gone is still known by its name.
+        Err(_) => absolute(Path::new(target))
+            .or_else(|_| std::path::absolute(target))
+            .map_or_else(|_| target.to_owned(), |path| path.display().to_string()),
+    }
+}
+
+fn absolute(file: &Path) -> io::Result<std::path::PathBuf> {
+    file.canonicalize().map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
+}
+
+fn numbers(ids: &[u32]) -> String {
+    let texts: Vec<String> = ids.iter().map(|id| format!("script {id}")).collect();
+    texts.join(", ")
+}
+
+/// Starts a host that ends with its last script, and waits until it answers. What it says goes to a file beside its
+/// socket.
+fn start_in_background(socket: &Path) -> Result<(), Failure> {
+    let path = socket.with_extension("log");
+    let about = |error: io::Error| Failure::Message(format!("{}: {error}", path.display()));
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(about)?;
+    }
+    let log = File::create(&path).map_err(about)?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["script", "serve", "--background", "--socket"]).arg(socket);
+    let mut child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
+    wait_for(socket, &mut child).map_err(|ended| {
+        let said = std::fs::read_to_string(&path).unwrap_or_default();
+        let last = said.lines().last().unwrap_or("it said nothing");
+        Failure::Message(format!("the script host {ended}: {}", last.trim_start_matches("sidestep: ")))
+    })
+}
+
+/// Waits until a host that was started answers; how it failed to.
+pub(crate) fn wait_for(socket: &Path, child: &mut Child) -> Result<(), &'static str> {
+    let deadline = Instant::now() + START;
+    while !answers(socket) {
+        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
+            // Another may have been faster.
+            return if answers(socket) { Ok(()) } else { Err("ended") };
+        }
+        if Instant::now() >= deadline {
+            return Err("does not answer");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}

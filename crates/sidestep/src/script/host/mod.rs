@@ -1,0 +1,376 @@
+//! The script host: the process that packet scripts run in, one in a network namespace.
+//!
+//! Nothing that a script does reaches the gateway: it has another process. This one listens on a socket for what to load
+//! and unload ([`protocol`]), makes the rules that give packets to scripts ([`rules`]), and runs each group of scripts in
+//! threads of its own ([`group`], [`worker`]).
+//!
+//! Invariants:
+//! - A script's queues are listened on before a rule gives packets to them, and until none does any more.
+//! - All rules are in one table of ours. What an earlier host has left goes at the start, and all of it at the end.
+//! - A script is loaded, or replaced, in all of its threads or in none.
+
+mod group;
+mod log;
+pub(super) mod protocol;
+mod rules;
+mod slots;
+mod statistics;
+mod worker;
+mod world;
+
+use std::io::{self, Read as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use caps::Capability;
+use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::process;
+use linux::queue::raw::Sender;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use self::group::{Group, Key};
+use self::log::Log;
+pub(crate) use self::protocol::{Request, ask};
+use self::protocol::{Scripts, Status};
+use self::slots::Slots;
+use self::statistics::Statistics;
+use self::world::Common;
+use super::attachment::Attachment;
+use super::folder::Folder;
+use crate::control::{Call, Reply, Server};
+use crate::daemon;
+
+/// Taken by the host of a network namespace: abstract names are the namespace's own.
+const LOCK: &[u8] = b"sidestep-scripts";
+/// After this, no packet is on its way to a queue whose rule is gone.
+const SETTLE: Duration = Duration::from_millis(20);
+/// How long a host may take to end.
+const ENDING: Duration = Duration::from_secs(2);
+/// Threads of a group, at most: each has a Lua state.
+const MAX_THREADS: usize = 8;
+
+/// When a host ends by itself.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Life {
+    /// When its last script is unloaded.
+    pub(super) background: bool,
+    /// When standard input ends.
+    pub(super) with_parent: bool,
+}
+
+/// Why the host does not run, or ended.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// Only who may change the network can.
+    #[error("packet scripts need root (or CAP_NET_ADMIN and CAP_NET_RAW): try again with sudo")]
+    Privilege,
+    /// There is one already.
+    #[error(
+        "another script host runs in this network namespace: use its socket, or end it (`sidestep script list` and `unload`)"
+    )]
+    Another,
+    /// The kernel refused something.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// The socket.
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+}
+
+/// A script that is loaded.
+struct Script {
+    id: u32,
+    attachment: Attachment,
+    key: Key,
+    statistics: Arc<Statistics>,
+    slot: usize,
+}
+
+struct Host {
+    common: Common,
+    threads: usize,
+    slots: Slots,
+    groups: Vec<Group>,
+    scripts: Vec<Script>,
+    last_id: u32,
+}
+
+/// What wakes the host's own thread.
+enum News {
+    Call(Call<Request>),
+    /// Standard input has ended.
+    End,
+}
+
+/// Runs the host until it is told to end.
+pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    daemon::start_log();
+    if life.background {
+        process::new_session()?;
+    }
+    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    let signals = Signals::new()?;
+    let _lock = lock()?;
+    process::raise_open_files()?;
+    let sender = Arc::new(Sender::open(rules::MARK)?);
+    rules::begin()?;
+    let result = run(socket, life, &signals, sender);
+    // The first error is the one to tell.
+    let ended = rules::end().map_err(Error::from);
+    result.and(ended)
+}
+
+/// Takes the namespace's lock. A host that has unloaded its last script may still be about to end.
+fn lock() -> Result<UnixListener, Error> {
+    let name = SocketAddr::from_abstract_name(LOCK)?;
+    let deadline = Instant::now() + ENDING;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if Instant::now() >= deadline {
+                    return Err(Error::Another);
+                }
+                std::thread::sleep(SETTLE);
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Result<(), Error> {
+    let (told, news) = mpsc::channel();
+    let waker = Waker::new()?;
+    let (calls, woken) = (told.clone(), waker.clone());
+    let server = Server::start_with(socket, protocol::ANSWER, move |call| {
+        let _ = calls.send(News::Call(call));
+        woken.wake();
+    })?;
+    if life.with_parent {
+        let woken = waker.clone();
+        std::thread::Builder::new().name("parent".into()).spawn(move || {
+            let mut stdin = io::stdin().lock();
+            while stdin.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+            let _ = told.send(News::End);
+            woken.wake();
+        })?;
+    }
+    info!("packet scripts: listening on {}", server.path().display());
+    let common = Common { start: Instant::now(), log: Log::default(), sender };
+    let threads = process::processors().len().clamp(1, MAX_THREADS);
+    let (groups, scripts) = (Vec::new(), Vec::new());
+    let mut host = Host { common, threads, slots: Slots::new(threads), groups, scripts, last_id: 0 };
+    let poller = Poller::new()?;
+    poller.add(&waker, 0, Interest::Readable)?;
+    poller.add(signals, 1, Interest::Readable)?;
+    let mut events = Events::with_capacity(2);
+    loop {
+        poller.wait(&mut events, None)?;
+        if matches!(signals.read()?, Some(Signal::Stop)) {
+            return Ok(());
+        }
+        waker.drain();
+        for news in news.try_iter() {
+            match news {
+                News::End => return Ok(()),
+                News::Call(call) => {
+                    let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
+                    let reply = host.answer(&call.request).map_or_else(Reply::Error, Reply::Ok);
+                    call.answer(reply);
+                    if changes && life.background && host.scripts.is_empty() {
+                        // The thread that serves clients writes the answer before it ends.
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Host {
+    fn answer(&mut self, request: &Request) -> Result<Value, String> {
+        match request {
+            Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
+            Request::Unload { target } => {
+                let ids = self.named(target)?;
+                ids.iter().try_for_each(|id| self.unload(*id))?;
+                Ok(json!(ids))
+            }
+            Request::Reload { target } => {
+                let ids = self.named(target)?;
+                self.reload(&ids)?;
+                Ok(json!(ids))
+            }
+            Request::List => document(&Scripts {
+                scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
+            }),
+            Request::Logs { after } => document(&self.common.log.after(*after)),
+            Request::Trace { id, rule } => {
+                let rule = ::script::matching::Rule::parse(rule).map_err(|error| error.to_string())?;
+                self.script(*id)?.statistics.trace(rule);
+                Ok(Value::Null)
+            }
+            Request::Traced { id } => document(&self.script(*id)?.statistics.take_traced()),
+        }
+    }
+
+    fn script(&self, id: u32) -> Result<&Script, String> {
+        let found = self.scripts.iter().find(|script| script.id == id);
+        found.ok_or_else(|| format!("there is no script {id} (`sidestep script list` shows which there are)"))
+    }
+
+    /// The numbers of the scripts that are meant.
+    fn named(&self, target: &str) -> Result<Vec<u32>, String> {
+        if let Ok(id) = target.parse() {
+            return Ok(vec![self.script(id)?.id]);
+        }
+        let of_file = self.scripts.iter().filter(|script| script.attachment.file == Path::new(target));
+        let ids: Vec<u32> = of_file.map(|script| script.id).collect();
+        if ids.is_empty() {
+            return Err(format!("{target} is not loaded (`sidestep script list` shows what is)"));
+        }
+        Ok(ids)
+    }
+
+    fn load(&mut self, attachment: &Attachment) -> Result<u32, String> {
+        attachment.check().map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
+        let source = read(&attachment.file)?;
+        let key = attachment.state.map_or_else(|| Key::File(attachment.file.clone()), Key::Number);
+        // The file may have changed since it was loaded for another hook: both get what it is now.
+        let others = self
+            .scripts
+            .iter()
+            .filter(|script| script.key == key && script.attachment.file == attachment.file);
+        let others: Vec<u32> = others.map(|script| script.id).collect();
+        self.reload(&others)?;
+        if self.group(&key).is_none() {
+            let group =
+                Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
+            self.groups.push(group);
+        }
+        let id = self.last_id + 1;
+        let slot = self.slots.take();
+        let loaded = self.attach(id, slot, attachment, source, &key);
+        match loaded {
+            Ok(script) => {
+                info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+                self.last_id = id;
+                self.scripts.push(script);
+                Ok(id)
+            }
+            Err(message) => {
+                self.slots.free(slot);
+                self.end_unused();
+                Err(message)
+            }
+        }
+    }
+
+    fn attach(
+        &self,
+        id: u32,
+        slot: usize,
+        attachment: &Attachment,
+        source: String,
+        key: &Key,
+    ) -> Result<Script, String> {
+        let Some(group) = self.group(key) else { return Err("its threads have ended".to_owned()) };
+        let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
+        let script = ::script::vm::Script {
+            path: attachment.file.display().to_string(),
+            source,
+            function: attachment.function.clone(),
+            state: 0,
+            failure: attachment.failure.verdict(),
+        };
+        group.load(id, &script, &Folder::of(&attachment.file), &statistics)?;
+        let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
+            group.listen(id, sockets);
+            rules::add(id, attachment, &self.slots.queues(slot))
+        });
+        attached.map_err(|error| {
+            group.remove(id);
+            error.to_string()
+        })?;
+        Ok(Script { id, attachment: attachment.clone(), key: key.clone(), statistics, slot })
+    }
+
+    fn unload(&mut self, id: u32) -> Result<(), String> {
+        rules::remove(id).map_err(|error| error.to_string())?;
+        std::thread::sleep(SETTLE);
+        let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
+        let script = self.scripts.remove(at);
+        if let Some(group) = self.group(&script.key) {
+            group.remove(id);
+        }
+        self.slots.free(script.slot);
+        self.end_unused();
+        info!("{}: script {id} unloaded", script.attachment.file.display());
+        Ok(())
+    }
+
+    /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
+    fn reload(&self, ids: &[u32]) -> Result<(), String> {
+        let mut done: Vec<(&Key, &Path)> = Vec::new();
+        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
+            let file = script.attachment.file.as_path();
+            if done.contains(&(&script.key, file)) {
+                continue;
+            }
+            done.push((&script.key, file));
+            let source = read(file)?;
+            if let Some(group) = self.group(&script.key) {
+                let replaced = group.replace(&file.display().to_string(), &source);
+                replaced.map_err(|message| format!("{message}\nthe script stays as it was"))?;
+                self.common.log.add(script.id, "loaded anew");
+            }
+        }
+        for script in &self.scripts {
+            let restored = rules::restore(script.id, &script.attachment, &self.slots.queues(script.slot));
+            if restored.map_err(|error| error.to_string())? {
+                warn!("the rules of script {} were gone: put back", script.id);
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&self, key: &Key) -> Option<&Group> {
+        self.groups.iter().find(|group| group.key == *key)
+    }
+
+    fn end_unused(&mut self) {
+        let scripts = &self.scripts;
+        self.groups.retain(|group| scripts.iter().any(|script| script.key == group.key));
+    }
+
+    fn status(&self, script: &Script) -> Status {
+        let counts = script.statistics.read();
+        Status {
+            id: script.id,
+            attachment: script.attachment.clone(),
+            runs_in: "user".to_owned(),
+            threads: self.threads,
+            packets: counts.packets,
+            verdicts: counts.verdicts,
+            errors: counts.errors,
+            last_error: counts.last_error,
+            ns_per_packet: counts.ns_per_packet,
+            sent: counts.sent,
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+fn document(value: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(value).map_err(|error| error.to_string())
+}

@@ -1,0 +1,159 @@
+//! What a script did: counted by its threads, read for the list.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use script::matching::Rule;
+use script::vm::{ScriptError, Verdict};
+
+use super::log::{Log, unix_ms};
+use super::protocol::{Fault, Traced, Verdicts};
+
+/// Errors of one script that are logged, one for each of these times: a script may fail at every packet.
+const LOG_EVERY: Duration = Duration::from_millis(200);
+
+/// Counters of one script.
+#[derive(Debug)]
+pub(super) struct Statistics {
+    id: u32,
+    log: Log,
+    verdicts: [AtomicU64; Verdict::ALL.len()],
+    errors: AtomicU64,
+    sent: AtomicU64,
+    samples: AtomicU64,
+    sampled_ns: AtomicU64,
+    last_error: Mutex<Option<Fault>>,
+    logged: Mutex<Option<Instant>>,
+    /// The packet that is waited for, see [`Statistics::wants`].
+    tracing: AtomicBool,
+    trace: Mutex<Trace>,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    rule: Rule,
+    traced: Option<Traced>,
+}
+
+/// Counts of one batch, added to the script's all at once.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    pub(super) verdicts: [u64; Verdict::ALL.len()],
+    pub(super) samples: u64,
+    pub(super) sampled_ns: u64,
+}
+
+impl Statistics {
+    pub(super) fn new(id: u32, log: Log) -> Self {
+        Self {
+            id,
+            log,
+            verdicts: Default::default(),
+            errors: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            samples: AtomicU64::new(0),
+            sampled_ns: AtomicU64::new(0),
+            last_error: Mutex::default(),
+            logged: Mutex::default(),
+            tracing: AtomicBool::new(false),
+            trace: Mutex::default(),
+        }
+    }
+
+    pub(super) fn add(&self, tally: &Tally) {
+        for (counter, count) in self.verdicts.iter().zip(tally.verdicts) {
+            if count > 0 {
+                counter.fetch_add(count, Relaxed);
+            }
+        }
+        self.samples.fetch_add(tally.samples, Relaxed);
+        self.sampled_ns.fetch_add(tally.sampled_ns, Relaxed);
+    }
+
+    /// The script has failed at a packet, or in deferred work.
+    pub(super) fn failed(&self, error: &ScriptError) {
+        let errors = self.errors.fetch_add(1, Relaxed) + 1;
+        let now = Instant::now();
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|time| now.duration_since(time) >= LOG_EVERY) {
+            *logged = Some(now);
+            self.log.add(self.id, &format!("error {errors}: {}", error.message));
+            for frame in error.traceback.lines() {
+                self.log.add(self.id, &format!("  {frame}"));
+            }
+            let traceback = error.traceback.lines().map(str::to_owned).collect();
+            let fault = Fault { message: error.message.clone(), traceback, unix_ms: unix_ms() };
+            *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        }
+    }
+
+    /// A packet of the script's own went out.
+    pub(super) fn sent(&self) {
+        self.sent.fetch_add(1, Relaxed);
+    }
+
+    /// Packets, verdicts, errors, the last error, nanoseconds for a packet, packets sent.
+    pub(super) fn read(&self) -> Counts {
+        let verdicts = self.verdicts.each_ref().map(|counter| counter.load(Relaxed));
+        let count = |verdict: Verdict| {
+            Verdict::ALL
+                .iter()
+                .zip(verdicts)
+                .find(|(known, _)| **known == verdict)
+                .map_or(0, |(_, count)| count)
+        };
+        let samples = self.samples.load(Relaxed);
+        Counts {
+            packets: verdicts.iter().sum(),
+            verdicts: Verdicts {
+                nf_drop: count(Verdict::Drop),
+                nf_accept: count(Verdict::Accept),
+                nf_stolen: count(Verdict::Stolen),
+                nf_queue: count(Verdict::Queue),
+                nf_repeat: count(Verdict::Repeat),
+                xt_continue: count(Verdict::Continue),
+            },
+            errors: self.errors.load(Relaxed),
+            last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            ns_per_packet: self.sampled_ns.load(Relaxed).checked_div(samples),
+            sent: self.sent.load(Relaxed),
+        }
+    }
+
+    /// Waits for a packet of which `rule` holds, to be followed.
+    pub(super) fn trace(&self, rule: Rule) {
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner) = Trace { rule, traced: None };
+        self.tracing.store(true, Relaxed);
+    }
+
+    /// Whether this packet is the one that is waited for; then no other is.
+    pub(super) fn wants(&self, packet: &script::packet::Packet) -> bool {
+        if !self.tracing.load(Relaxed) {
+            return false;
+        }
+        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        trace.rule.holds(packet) && self.tracing.swap(false, Relaxed)
+    }
+
+    /// The packet that was waited for went its way.
+    pub(super) fn traced(&self, traced: Traced) {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).traced = Some(traced);
+    }
+
+    /// Takes what was followed.
+    pub(super) fn take_traced(&self) -> Option<Traced> {
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner).traced.take()
+    }
+}
+
+/// What [`Statistics`] say at a moment.
+#[derive(Debug)]
+pub(super) struct Counts {
+    pub(super) packets: u64,
+    pub(super) verdicts: Verdicts,
+    pub(super) errors: u64,
+    pub(super) last_error: Option<Fault>,
+    pub(super) ns_per_packet: Option<u64>,
+    pub(super) sent: u64,
+}

@@ -1,0 +1,243 @@
+//! `sidestep script`: packet scripts, tested and checked, and let near packets.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
+//! | [`attachment`] | where a script is put, and how it is run there: options, configuration and request |
+//! | [`bench`] | what a packet costs in a script |
+//! | [`explain`], [`kernel`] | what can run in the kernel, and loading it |
+//! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
+//! | [`list`] | the list as text |
+//! | [`folder`] | modules and captures beside a script |
+//! | [`host`] | the process that scripts run in |
+
+pub(crate) mod attachment;
+mod bench;
+mod client;
+mod explain;
+pub(crate) mod folder;
+pub(crate) mod host;
+mod kernel;
+mod list;
+mod test;
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use crate::cli::{Failure, output};
+use crate::control;
+use attachment::Attachment;
+pub(crate) use client::wait_for as wait_for_host;
+
+/// Packet scripts: Lua programs that look at packets and change them
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  sidestep script check nat.lua
+  sidestep script test nat.lua
+  sidestep script bench nat.lua
+  sidestep script load nat.lua --hook postrouting --dev eth0 --function snat
+  sidestep script list
+  sidestep script unload nat.lua")]
+pub(crate) enum ScriptCommand {
+    /// Run the tests that scripts carry, functions named test_*
+    ///
+    /// Each runs by itself, in a fresh Lua state and on a clock that it moves. `require` finds modules beside the script.
+    #[command(
+        after_help = "Examples:\n  sidestep script test nat.lua\n  sidestep script test examples/scripts/*.lua\n\n\
+                            Exit status: 0 if all pass, 1 if one fails or a script cannot be loaded."
+    )]
+    Test {
+        /// The scripts
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Load a script, and say which functions, tests and protocols it has
+    #[command(
+        after_help = "Examples:\n  sidestep script check nat.lua\n\nExit status: 0 if it can be loaded, 1 if not."
+    )]
+    Check {
+        /// The script
+        file: PathBuf,
+    },
+    /// Say for each line of a script whether it can run in the kernel, and what is made of it
+    ///
+    /// What cannot be compiled runs in the user tier, with the same result. With CAP_BPF and CAP_NET_ADMIN the program is
+    /// loaded, so that the kernel verifies it, and not attached.
+    #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n\n\
+                            Exit status: 0 if it can run in the kernel, 1 if not.")]
+    Explain {
+        /// The script
+        file: PathBuf,
+        /// The function that gets the packets
+        #[arg(long, value_name = "NAME", default_value = "process_packet")]
+        function: String,
+        /// For devices whose packets have no link header, as TUN devices
+        #[arg(long)]
+        no_link: bool,
+    },
+    /// Measure what a packet costs in a script
+    ///
+    /// Packets are those of a capture, or those that the script's tests give to its functions.
+    #[command(after_help = "Examples:\n  sidestep script bench nat.lua\n  \
+                            sidestep script bench nat.lua --function snat --pcap capture.pcap")]
+    Bench {
+        /// The script
+        file: PathBuf,
+        /// Only this function; with a capture process_packet if none is named
+        #[arg(long)]
+        function: Option<String>,
+        /// A capture (pcap) of Ethernet frames or IP packets
+        #[arg(long, value_name = "FILE")]
+        pcap: Option<PathBuf>,
+    },
+    /// Give packets at a hook of this network namespace to a script
+    ///
+    /// The script host is started in the background if there is none, and ends when its last script is unloaded.
+    #[command(after_help = "Examples:
+  sidestep script load filter.lua --hook forward
+  sidestep script load nat.lua --hook postrouting --dev eth0 --function snat
+  sidestep script load dns.lua --hook prerouting --match 'udp dport 53' --failure accept --fail-open")]
+    Load {
+        #[command(flatten)]
+        attachment: Box<Attachment>,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Take a script away from its hook
+    #[command(after_help = "Examples:\n  sidestep script unload 1\n  sidestep script unload nat.lua")]
+    Unload {
+        /// Its number in the list, or its file: then all that were loaded from it
+        #[arg(value_name = "ID|FILE")]
+        target: String,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Put the present text of a script in the place of the one that runs
+    ///
+    /// No packet sees half of it, and none is lost. What is in nf.table and its like stays, globals do not. A script that
+    /// cannot be loaded leaves the old one in place.
+    #[command(after_help = "Examples:\n  sidestep script reload nat.lua")]
+    Reload {
+        /// Its number in the list, or its file
+        #[arg(value_name = "ID|FILE")]
+        target: String,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Show the scripts that are loaded: where, what they did, what it took, what failed
+    #[command(after_help = "Examples:\n  sidestep script list\n  \
+                            sidestep script list --json | jq '.scripts[] | {file, packets, errors}'")]
+    List {
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Show what scripts have logged, and their errors
+    #[command(after_help = "Examples:\n  sidestep script logs\n  sidestep script logs --follow")]
+    Logs {
+        /// Go on with what comes
+        #[arg(long, short)]
+        follow: bool,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Follow the next packet through a script, line by line
+    #[command(after_help = "Examples:\n  sidestep script trace 1\n  \
+                            sidestep script trace 1 --match 'icmpv6 type 128'")]
+    Trace {
+        /// The script's number in the list
+        id: u32,
+        /// Wait for a packet of which this holds
+        #[arg(long = "match", value_name = "RULE", default_value = "", value_parser = attachment::rule)]
+        rule: String,
+        /// Give up after so long
+        #[arg(long, default_value = "30s", value_parser = crate::config::parse_duration)]
+        timeout: std::time::Duration,
+        #[command(flatten)]
+        host: HostSocket,
+    },
+    /// Run the script host in the foreground
+    ///
+    /// `load` and `up` do this by themselves. There is one host in a network namespace. It keeps the capabilities
+    /// CAP_NET_ADMIN and CAP_NET_RAW alone; SIGTERM and SIGINT end it, and its rules are removed.
+    #[command(after_help = "Examples:\n  sidestep script serve")]
+    Serve {
+        #[command(flatten)]
+        host: HostSocket,
+        /// End when the last script is unloaded, and leave the session of the terminal
+        #[arg(long)]
+        background: bool,
+        /// End when standard input ends
+        #[arg(long, conflicts_with = "background")]
+        with_parent: bool,
+    },
+}
+
+/// Which script host.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HostSocket {
+    /// The script host's socket, by default /run/sidestep/scripts-N.sock, N being this network namespace
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+impl HostSocket {
+    fn path(&self) -> io::Result<PathBuf> {
+        self.socket.clone().map_or_else(control::socket_of_scripts, Ok)
+    }
+}
+
+impl ScriptCommand {
+    /// Runs the command; its exit status.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let mut out = io::stdout().lock();
+        let good = match self {
+            Self::Test { files } => test::test_all(&files, &mut out),
+            Self::Check { file } => test::check(&file, &mut out),
+            Self::Explain { file, function, no_link } => {
+                explain::explain(&file, &function, no_link, &mut out)
+            }
+            Self::Bench { file, function, pcap } => {
+                output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;
+                Ok(true)
+            }
+            Self::Load { attachment, host } => {
+                client::load(&host.path()?, *attachment, &mut out)?;
+                Ok(true)
+            }
+            Self::Unload { target, host } => {
+                client::unload(&host.path()?, &target, &mut out)?;
+                Ok(true)
+            }
+            Self::Reload { target, host } => {
+                client::reload(&host.path()?, &target, &mut out)?;
+                Ok(true)
+            }
+            Self::List { json, host } => {
+                output(client::list(&host.path()?, json, &mut out)?)?;
+                Ok(true)
+            }
+            Self::Logs { follow, host } => {
+                output(client::logs(&host.path()?, follow, &mut out)?)?;
+                Ok(true)
+            }
+            Self::Trace { id, rule, timeout, host } => {
+                output(client::trace(&host.path()?, id, rule, timeout, &mut out)?)?;
+                Ok(true)
+            }
+            Self::Serve { host, background, with_parent } => {
+                drop(out);
+                host::serve(&host.path()?, host::Life { background, with_parent })?;
+                Ok(true)
+            }
+        };
+        let mut passed = true;
+        output(good.map(|good| passed = good))?;
+        Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}

@@ -1,0 +1,183 @@
+//! `script test` and `script check`: scripts are tested before they are let near packets.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use script::testing::{self, Contents, Files, Outcome};
+use script::vm::ScriptError;
+
+use super::folder::Folder;
+
+/// Runs the tests of scripts; whether all was well.
+pub(super) fn test_all(files: &[PathBuf], out: &mut dyn Write) -> io::Result<bool> {
+    let mut total = Tally::default();
+    for file in files {
+        let tally = test(file, out)?;
+        total.passed += tally.passed;
+        total.failed += tally.failed;
+        total.unread += tally.unread;
+    }
+    write!(out, "\n{} passed, {} failed", total.passed, total.failed)?;
+    match total.unread {
+        0 => {}
+        1 => write!(out, ", 1 script could not be read")?,
+        many => write!(out, ", {many} scripts could not be read")?,
+    }
+    writeln!(out)?;
+    Ok(total.failed + total.unread == 0)
+}
+
+/// Says what is in a script; whether it can be loaded.
+pub(super) fn check(file: &Path, out: &mut dyn Write) -> io::Result<bool> {
+    match read(file) {
+        Ok((source, folder)) => match testing::inspect(&file.display().to_string(), &source, &folder) {
+            Ok(contents) => {
+                write!(out, "{}", described(file, &contents))?;
+                Ok(true)
+            }
+            Err(error) => refused(out, &error),
+        },
+        Err(why) => {
+            writeln!(out, "{}: {why}", file.display())?;
+            Ok(false)
+        }
+    }
+}
+
+/// How tests ended.
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    passed: usize,
+    failed: usize,
+    /// Scripts whose tests are not known: their file cannot be read, or they cannot be loaded.
+    unread: usize,
+}
+
+/// Runs the tests of one script.
+fn test(file: &Path, out: &mut dyn Write) -> io::Result<Tally> {
+    let path = file.display().to_string();
+    writeln!(out, "{path}")?;
+    let (source, folder) = match read(file) {
+        Ok(read) => read,
+        Err(why) => {
+            writeln!(out, "  cannot be read: {why}")?;
+            return Ok(Tally { unread: 1, ..Tally::default() });
+        }
+    };
+    let contents = match testing::inspect(&path, &source, &folder) {
+        Ok(contents) => contents,
+        Err(error) => {
+            refused(out, &error)?;
+            return Ok(Tally { unread: 1, ..Tally::default() });
+        }
+    };
+    if contents.tests.is_empty() {
+        writeln!(out, "  no tests: there is no function whose name begins with test_")?;
+    }
+    let mut tally = Tally::default();
+    for name in &contents.tests {
+        let outcome = testing::run(&path, &source, name, &folder);
+        match &outcome.error {
+            None => tally.passed += 1,
+            Some(_) => tally.failed += 1,
+        }
+        write!(out, "{}", line(&outcome))?;
+    }
+    Ok(tally)
+}
+
+fn line(outcome: &Outcome) -> String {
+    let Some(error) = &outcome.error else { return format!("  ok    {}\n", outcome.name) };
+    let mut text = format!("  FAIL  {}\n        {}\n", outcome.name, error.message);
+    for frame in error.traceback.lines() {
+        let _ = writeln!(text, "          {frame}");
+    }
+    for line in &outcome.log {
+        let _ = writeln!(text, "        log: {line}");
+    }
+    text
+}
+
+fn refused(out: &mut dyn Write, error: &ScriptError) -> io::Result<bool> {
+    writeln!(out, "  {}", error.message)?;
+    for frame in error.traceback.lines() {
+        writeln!(out, "    {frame}")?;
+    }
+    Ok(false)
+}
+
+fn described(file: &Path, contents: &Contents) -> String {
+    let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    format!(
+        "{} can be loaded.\n  functions: {}\n  protocols: {}\n  tests:     {}\n",
+        file.display(),
+        list(&contents.functions),
+        list(&contents.protocols),
+        list(&contents.tests)
+    )
+}
+
+type Read = (String, Rc<dyn Files>);
+
+fn read(file: &Path) -> io::Result<Read> {
+    Ok((std::fs::read_to_string(file)?, Rc::new(Folder::of(file))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(run: impl FnOnce(&mut dyn Write) -> io::Result<bool>) -> (bool, String) {
+        let mut out = Vec::new();
+        let good = run(&mut out).expect("writing to memory");
+        (good, String::from_utf8(out).expect("text"))
+    }
+
+    fn script(source: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.lua");
+        std::fs::write(&file, source).expect("a file");
+        (folder, file)
+    }
+
+    #[test]
+    fn the_examples_pass_their_tests() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts");
+        let entries =
+            std::fs::read_dir(folder).expect("the examples").filter_map(|entry| Some(entry.ok()?.path()));
+        let files: Vec<_> =
+            entries.filter(|path| path.extension().is_some_and(|kind| kind == "lua")).collect();
+        assert!(!files.is_empty());
+        let (good, text) = said(|out| test_all(&files, out));
+        assert!(good && !text.contains("no tests"), "{text}");
+    }
+
+    #[test]
+    fn a_test_that_fails_is_told_with_its_line() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nfunction process_packet(p) return NF_DROP end\n\
+             function test_one() test.verdict(NF_DROP, test.udp('10.0.0.1', 1, '10.0.0.2', 2)) end\n\
+             function test_two()\n  nf.log('seen')\n  test.verdict(NF_ACCEPT, test.udp('::1', 1, '::2', 2))\nend\n",
+        );
+        let (good, text) = said(|out| test_all(std::slice::from_ref(&file), out));
+        assert!(!good);
+        assert!(text.contains("  ok    test_one\n  FAIL  test_two\n"), "{text}");
+        assert!(text.contains("a.lua:6: verdict NF_DROP, not NF_ACCEPT"), "{text}");
+        assert!(text.contains("log: seen\n") && text.ends_with("\n1 passed, 1 failed\n"), "{text}");
+        let (good, text) = said(|out| check(&file, out));
+        assert!(good && text.contains("functions: process_packet\n"), "{text}");
+    }
+
+    #[test]
+    fn a_script_that_cannot_be_loaded_fails() {
+        let (_folder, file) = script("function process_packet(p)\n  return NF_DROP en\n");
+        let missing = file.with_file_name("b.lua");
+        let (good, text) = said(|out| check(&file, out));
+        assert!(!good && text.contains("a.lua:2: "), "{text}");
+        let (good, text) = said(|out| test_all(&[file, missing], out));
+        assert!(!good && text.contains("a.lua:2: "), "{text}");
+        assert!(text.ends_with("\n0 passed, 0 failed, 2 scripts could not be read\n"), "{text}");
+    }
+}
