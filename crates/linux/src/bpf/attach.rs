@@ -7,16 +7,18 @@
 //! the discipline itself stays, as others may have come to use it.
 
 use std::hash::{BuildHasher as _, RandomState};
+use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use serde::{Deserialize, Serialize};
 
 use super::program::Program;
-use super::syscall::bpf;
+use super::syscall::{bpf, call};
 use crate::error::{Context as _, Result};
 use crate::netlink::Netlink;
 
 const LINK_CREATE: i32 = 28;
+const LINK_UPDATE: i32 = 29;
 // Types of attachment.
 pub(super) const SK_LOOKUP: u32 = 36;
 const TCX_INGRESS: u32 = 46;
@@ -69,7 +71,7 @@ pub struct Attachment(Attached);
 enum Attached {
     /// The kernel detaches it with its last descriptor.
     Link {
-        _fd: OwnedFd,
+        fd: OwnedFd,
     },
     Filter {
         filter: Filter,
@@ -108,7 +110,7 @@ impl Attachment {
         // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
         let fd = unsafe { bpf(LINK_CREATE, &attributes) };
         let what = || format!("bpf LINK_CREATE tcx at interface {index} (needs CAP_NET_ADMIN and Linux 6.6)");
-        Ok(Self(Attached::Link { _fd: fd.context(what)? }))
+        Ok(Self(Attached::Link { fd: fd.context(what)? }))
     }
 
     /// Attaches a program of type `sched_cls` to an interface of this thread's network namespace by a filter. It stays if
@@ -118,6 +120,27 @@ impl Attachment {
         netlink.add_clsact(filter.index)?;
         netlink.add_filter(&filter, program.fd.as_raw_fd())?;
         Ok(Self(Attached::Filter { filter, netlink }))
+    }
+
+    /// Puts another program in the place of the one that runs, between two packets.
+    ///
+    /// `EOPNOTSUPP`: it is attached by a filter.
+    pub fn replace(&self, program: &Program) -> Result<()> {
+        #[repr(C)]
+        struct Attributes {
+            link: u32,
+            program: u32,
+            flags: u32,
+            old_program: u32,
+        }
+        let what = || "bpf LINK_UPDATE".to_owned();
+        let Attached::Link { fd } = &self.0 else {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)).context(what);
+        };
+        let (link, program) = (fd.as_raw_fd() as u32, program.fd.as_raw_fd() as u32);
+        let attributes = Attributes { link, program, flags: 0, old_program: 0 };
+        // SAFETY: LINK_UPDATE reads the structure, which holds no pointer. The link keeps the program.
+        unsafe { call(LINK_UPDATE, &attributes) }.map(drop).context(what)
     }
 
     /// How it is attached.

@@ -76,7 +76,7 @@ fn the_kernel_does_what_the_intermediate_form_says() {
                 return Ok(());
             }
         };
-        let emitted = compiled.assemble(&[]).unwrap();
+        let emitted = compiled.assemble(&[], None).unwrap();
         let loaded = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &emitted.code)
             .unwrap_or_else(|error| panic!("{error}\n{text}"));
         for packet in packets {
@@ -153,8 +153,10 @@ fn both_tiers_do_the_same() {
         };
         let loaded = in_kernel.then(|| {
             let maps: Vec<_> = compiled.maps().iter().map(create).collect();
-            let code =
-                compiled.assemble(&maps.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>()).unwrap().code;
+            let code = compiled
+                .assemble(&maps.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), None)
+                .unwrap()
+                .code;
             linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)
                 .unwrap_or_else(|error| panic!("{number}: {error}\n{text}"))
         });

@@ -11,8 +11,10 @@ use bpf::{Assembler, Helper, Label, Register, Size, context};
 use wire::ethernet;
 
 use super::Assembled;
+use super::account::{Accounts, Tails};
 use super::allocate::{Place, TooManyValues, places, used};
 use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
+use crate::vm::Verdict;
 
 /// What a program's results mean where it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub struct Results {
     pub error: i32,
     /// Mark of a packet with NF_QUEUE, which passes, for a rule that gives it to a queue. None: its mark stays.
     pub queue_mark: Option<u32>,
+    /// Packets with this mark, and all that is not IP, pass unseen: where it is attached to an interface. None: all packets
+    /// are the script's.
+    pub unseen_mark: Option<u32>,
 }
 
 /// The eight bytes on the stack through which packets are read and written.
@@ -69,6 +74,7 @@ pub(super) fn emit(
     results: Results,
     has_link: bool,
     maps: &[RawFd],
+    accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
     let mut emitter = Emitter {
         program,
@@ -81,9 +87,12 @@ pub(super) fn emit(
         before: if has_link { 0 } else { ethernet::HEADER_LEN as i32 },
         maps,
         lines: Vec::new(),
+        accounts,
+        tails: None,
     };
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.code.copy(R6, R1);
+    emitter.pass_unseen();
     emitter.code.load(Size::Word, R0, R6, context::LEN);
     emitter.code.set_wide(R2, SCATTER);
     emitter.code.load(Size::Word, R1, R6, context::LEN);
@@ -100,6 +109,7 @@ pub(super) fn emit(
         emitter.end(end, number);
     }
     emitter.failed();
+    emitter.write_tails();
     emitter.code.instructions()?;
     Ok(Assembled { code: emitter.code, lines: emitter.lines })
 }
@@ -111,15 +121,32 @@ pub(super) struct Emitter<'a> {
     pub(super) code: Assembler,
     blocks: Vec<Label>,
     failures: HashMap<(u32, u32), (Failure, Label)>,
-    results: Results,
+    pub(super) results: Results,
     /// Bytes that offsets count, and the packet does not have: a link header that is made up.
     before: i32,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
+    pub(super) accounts: Option<Accounts>,
+    pub(super) tails: Option<Tails>,
 }
 
 impl Emitter<'_> {
+    fn pass_unseen(&mut self) {
+        let Some(mark) = self.results.unseen_mark else { return };
+        let [seen, unseen] = [self.code.label(), self.code.label()];
+        self.code.load(Size::Word, R0, R6, context::MARK);
+        self.code.set_wide(R1, mark.into());
+        self.code.jump_if(R0, bpf::Condition::Equal, R1, unseen);
+        self.code.load(Size::Word, R0, R6, context::PROTOCOL);
+        for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
+            self.code.jump_if(R0, bpf::Condition::Equal, i32::from(kind.to_be()), seen);
+        }
+        self.code.bind(unseen);
+        self.code.exit_with(self.results.pass);
+        self.code.bind(seen);
+    }
+
     fn instruction(&mut self, instruction: &Instruction) {
         let Instruction { line, result, action } = instruction;
         if action.is_pure() && !self.used[result.0 as usize] {
@@ -340,23 +367,23 @@ impl Emitter<'_> {
 
     /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
     fn verdict(&mut self, verdict: Operand) {
-        let [drop, queue, pass] = [self.code.label(), self.code.label(), self.code.label()];
+        let labels = Verdict::ALL.map(|_| self.code.label());
         self.hidden(R1, verdict);
-        for (number, label) in [(0, drop), (1, pass), (2, drop), (3, queue), (4, pass)] {
-            self.code.jump_if(R1, bpf::Condition::Equal, number, label);
+        for (verdict, label) in Verdict::ALL.iter().zip(labels) {
+            self.code.set_wide(R0, verdict.value() as u64);
+            self.code.jump_if(R1, bpf::Condition::Equal, R0, label);
         }
-        self.code.set_wide(R0, 0xffff_ffff);
-        self.code.jump_if(R1, bpf::Condition::Equal, R0, pass);
-        self.code.exit_with(self.results.error);
-        self.code.bind(drop);
-        self.code.exit_with(self.results.drop);
-        self.code.bind(queue);
-        if let Some(mark) = self.results.queue_mark {
-            self.code.set(R1, mark.cast_signed());
-            self.code.store(Size::Word, R6, context::MARK, R1);
+        let line = self.lines.last().map_or(0, |(_, line)| *line);
+        self.give_up(Failure::NoVerdict, line);
+        for (place, (verdict, label)) in Verdict::ALL.iter().zip(labels).enumerate() {
+            self.code.bind(label);
+            if let (Verdict::Queue, Some(mark)) = (verdict, self.results.queue_mark) {
+                self.code.set(R1, mark.cast_signed());
+                self.code.store(Size::Word, R6, context::MARK, R1);
+            }
+            let drops = matches!(verdict, Verdict::Drop | Verdict::Stolen);
+            self.leave(place, if drops { self.results.drop } else { self.results.pass });
         }
-        self.code.bind(pass);
-        self.code.exit_with(self.results.pass);
     }
 
     fn fail_if_error(&mut self, line: u32) {
@@ -371,9 +398,12 @@ impl Emitter<'_> {
 
     /// The ends of packets that are given up.
     fn failed(&mut self) {
-        for (_, label) in std::mem::take(&mut self.failures).into_values() {
+        let mut failures: Vec<_> = std::mem::take(&mut self.failures).into_iter().collect();
+        // The same script is always the same program.
+        failures.sort_unstable_by_key(|(place, _)| *place);
+        for ((line, _), (failure, label)) in failures {
             self.code.bind(label);
-            self.code.exit_with(self.results.error);
+            self.give_up(failure, line);
         }
     }
 

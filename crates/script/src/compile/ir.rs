@@ -197,6 +197,18 @@ pub enum Failure {
     WrongValue,
 }
 
+impl Failure {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::OutsidePacket,
+        Self::NilValue,
+        Self::DivisionByZero,
+        Self::NoVerdict,
+        Self::StepIsZero,
+        Self::WrongValue,
+    ];
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

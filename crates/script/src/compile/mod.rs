@@ -4,6 +4,7 @@
 //! known of each variable at hand (`lower`): that gives integers in SSA form ([`ir`]), of which instructions are made
 //! (`emit`). What cannot be compiled is told with its line, and the whole script is the user tier's.
 
+pub mod account;
 mod allocate;
 #[cfg(test)]
 mod differential;
@@ -16,6 +17,7 @@ mod interpret;
 pub mod ir;
 pub(crate) mod known;
 mod lower;
+mod matching;
 #[cfg(test)]
 mod mutated;
 pub mod shared;
@@ -29,7 +31,9 @@ use crate::host::Host;
 use crate::syntax;
 use crate::vm::toplevel::Loaded;
 use crate::vm::{Script, ScriptError};
+use account::Accounts;
 pub use emit::Results;
+pub use matching::matched;
 
 /// Something that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,7 +98,8 @@ pub fn compile(
     let line = chunk.functions[function.0].lines.0;
     let compiled = Compiled { program, results, has_link, line };
     // Whether it fits is known without its maps.
-    compiled.assemble(&vec![0; compiled.maps().len()])?;
+    let nowhere = Accounts { counters: 0, fault: 0 };
+    compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
     Ok(compiled)
 }
 
@@ -114,12 +119,12 @@ impl Compiled {
         &self.program.maps
     }
 
-    /// The program, as it is loaded, with the descriptors of its maps.
+    /// The program, as it is loaded, with the descriptors of its maps, and of those that it counts in if it is to.
     ///
     /// # Errors
     /// If it is larger than eBPF can say.
-    pub fn assemble(&self, maps: &[RawFd]) -> Result<Assembled, CompileError> {
-        emit::emit(&self.program, self.results, self.has_link, maps).map_err(|error| {
+    pub fn assemble(&self, maps: &[RawFd], accounts: Option<Accounts>) -> Result<Assembled, CompileError> {
+        emit::emit(&self.program, self.results, self.has_link, maps, accounts).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
     }

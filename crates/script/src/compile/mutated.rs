@@ -44,7 +44,7 @@ fn damaged_scripts_are_refused_or_run() {
             Ok(compiled) if in_kernel => {
                 let maps: Vec<_> = compiled.maps().iter().map(create).collect();
                 let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();
-                let code = compiled.assemble(&maps).unwrap().code;
+                let code = compiled.assemble(&maps, None).unwrap().code;
                 linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)
                     .unwrap_or_else(|error| panic!("{number}: {error}\n{text}"));
                 outcomes[0] += 1;

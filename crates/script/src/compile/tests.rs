@@ -4,7 +4,8 @@ use super::{CompileError, Compiled, Refusal, Results};
 use crate::host::NoHost;
 use crate::vm::Script;
 
-pub(super) const RESULTS: Results = Results { pass: 101, drop: 102, error: 103, queue_mark: None };
+pub(super) const RESULTS: Results =
+    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None };
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
@@ -177,7 +178,10 @@ fn example(file: &str, function: &str) -> Vec<Refusal> {
     script.function = function.to_owned();
     match super::compile(&script, NoHost, RESULTS, true) {
         Ok(compiled) => {
-            println!("{file} {function}: {} instructions", compiled.assemble(&[0; 8]).unwrap().code.len());
+            println!(
+                "{file} {function}: {} instructions",
+                compiled.assemble(&[0; 8], None).unwrap().code.len()
+            );
             Vec::new()
         }
         Err(CompileError::Refused(refusals)) => refusals,

@@ -174,10 +174,6 @@ impl Attachment {
         if rule.iif.is_some() && self.hook == Hook::Output {
             return wrong("match", "what this host sends came from nowhere: iif never holds".to_owned());
         }
-        if self.tier == Tier::Kernel {
-            let why = "this version runs scripts in the user tier only: leave it out, or say auto";
-            return wrong("tier", why.to_owned());
-        }
         Ok(())
     }
 }
@@ -207,7 +203,6 @@ mod tests {
         assert_eq!(key(&eth0), Ok(()));
         assert_eq!(key(&Attachment { rule: Some("oif eth1".into()), ..eth0.clone() }), Err("match"));
         assert_eq!(key(&Attachment { rule: Some("tcp port 1".into()), ..eth0.clone() }), Err("match"));
-        assert_eq!(key(&Attachment { tier: Tier::Kernel, ..eth0.clone() }), Err("tier"));
         let tunnel = Attachment { hook: Hook::TunnelIn, dev: None, ..eth0 };
         assert_eq!(tunnel.device(), Some("mt6d0"));
     }

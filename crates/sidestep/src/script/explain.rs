@@ -5,13 +5,10 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use script::compile::{CompileError, Compiled, Refusal, Results, compile};
-use script::host::{Host, Module};
-use script::packet::Packet;
-use script::testing::Files;
 use script::vm::Script;
 
 use super::folder::Folder;
-use super::kernel;
+use super::kernel::{self, Maps, TopLevel};
 
 /// Explains a function of a script; whether it can run in the kernel.
 pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn Write) -> io::Result<bool> {
@@ -31,8 +28,9 @@ pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn 
         drop: bpf::verdict::DROP,
         error: bpf::verdict::DROP,
         queue_mark: None,
+        unseen_mark: None,
     };
-    match compile(&script, OnlyModules(Folder::of(file)), results, !no_link) {
+    match compile(&script, TopLevel(Folder::of(file)), results, !no_link) {
         Ok(compiled) => {
             writeln!(out, "{path}: {} runs in the kernel\n", script.function)?;
             accepted(out, &path, source, &compiled)
@@ -50,11 +48,12 @@ pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn 
 }
 
 fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) -> io::Result<bool> {
-    let loaded = kernel::load(compiled, path);
+    let mut maps = Maps::default();
+    let loaded = kernel::load(compiled, path, &mut maps, None);
     let assembled = match &loaded {
         Ok(loaded) => &loaded.assembled,
         // Without its maps: what it looks like can be said all the same.
-        Err(_) => &compiled.assemble(&vec![0; compiled.maps().len()]).map_err(io::Error::other)?,
+        Err(_) => &compiled.assemble(&vec![0; compiled.maps().len()], None).map_err(io::Error::other)?,
     };
     let compiled_lines = assembled.lines.iter().map(|(_, line)| *line).collect();
     lines(out, source, &compiled_lines, &[])?;
@@ -115,25 +114,4 @@ fn lines(
         }
     }
     writeln!(out)
-}
-
-/// For the top level, which has nothing but its modules here.
-struct OnlyModules(Folder);
-
-impl Host for OnlyModules {
-    fn now_ms(&mut self) -> u64 {
-        0
-    }
-
-    fn random(&mut self) -> u32 {
-        0
-    }
-
-    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
-
-    fn log(&mut self, _: &str) {}
-
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
-        self.0.module(name)
-    }
 }

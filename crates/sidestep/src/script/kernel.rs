@@ -1,34 +1,77 @@
 //! Compiled scripts in the kernel: their maps, and the program.
 
 use std::fmt::Write as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 
 use linux::bpf::{Map, MapKind, Program, ProgramKind};
+use script::compile::account::Accounts;
 use script::compile::shared::{self, MapKind as Kind};
 use script::compile::{Assembled, Compiled};
+use script::host::{Host, Module};
+use script::packet::Packet;
+use script::testing::Files as _;
+
+use super::folder::Folder;
 
 /// A script that the kernel has accepted. It goes with this, unless it is attached.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) program: Program,
-    /// In the order of [`Compiled::maps`].
-    pub(crate) maps: Vec<Map>,
     pub(crate) assembled: Assembled,
     /// What the verifier says of its work.
     pub(crate) statistics: String,
 }
 
-/// Makes the maps of a script, with what the top level has put there, and loads its program.
+/// Maps of scripts that share them, by what they stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Maps(Vec<(shared::Map, Map)>);
+
+impl Maps {
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The descriptors of a script's maps: of those that are there already, and of new ones with what the top level has
+    /// put there.
+    fn of(&mut self, compiled: &Compiled) -> linux::Result<Vec<RawFd>> {
+        let mut descriptors = Vec::new();
+        for wanted in compiled.maps() {
+            let is_it = |(known, _): &&(shared::Map, Map)| {
+                known.shared.name == wanted.shared.name
+                    && known.is_ipv6 == wanted.is_ipv6
+                    && known.measures() == wanted.measures()
+            };
+            let found = self.0.iter().find(is_it).map(|(_, map)| map.as_raw_fd());
+            let descriptor = match found {
+                Some(descriptor) => descriptor,
+                None => {
+                    let map = create(wanted)?;
+                    let descriptor = map.as_raw_fd();
+                    self.0.push((wanted.clone(), map));
+                    descriptor
+                }
+            };
+            descriptors.push(descriptor);
+        }
+        Ok(descriptors)
+    }
+}
+
+/// Makes the maps of a script, where they are not there yet, and loads its program.
 ///
 /// # Errors
 /// Why not, as text. What the verifier refuses is a fault of the compiler, and told as such, with the script's line.
-pub(crate) fn load(compiled: &Compiled, path: &str) -> Result<Loaded, String> {
-    let maps: Result<Vec<Map>, linux::Error> = compiled.maps().iter().map(create).collect();
-    let maps = maps.map_err(|error| error.to_string())?;
-    let descriptors: Vec<_> = maps.iter().map(|map| map.as_raw_fd()).collect();
-    let assembled = compiled.assemble(&descriptors).map_err(|error| error.to_string())?;
+pub(crate) fn load(
+    compiled: &Compiled,
+    path: &str,
+    maps: &mut Maps,
+    accounts: Option<Accounts>,
+) -> Result<Loaded, String> {
+    let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
+    let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
     match Program::load_with_statistics(ProgramKind::SchedCls, &assembled.code) {
-        Ok((program, statistics)) => Ok(Loaded { program, maps, assembled, statistics }),
+        Ok((program, statistics)) => Ok(Loaded { program, assembled, statistics }),
         Err(error) => match Program::refusal(ProgramKind::SchedCls, &assembled.code) {
             Some(log) => Err(refused(&assembled, path, &log)),
             None => Err(error.to_string()),
@@ -49,6 +92,28 @@ fn create(map: &shared::Map) -> linux::Result<Map> {
         created.set(&key, &value)?;
     }
     Ok(created)
+}
+
+/// What a script needs to be compiled: its modules. Its top level sees no time and no packets.
+#[derive(Debug)]
+pub(crate) struct TopLevel(pub(crate) Folder);
+
+impl Host for TopLevel {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+        self.0.module(name)
+    }
 }
 
 /// A refusal of the verifier: its last words, and the line of the script that the instruction comes from.

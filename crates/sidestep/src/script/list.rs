@@ -22,9 +22,12 @@ fn one(script: &Status) -> String {
     let device = at.device().map_or_else(String::new, |name| format!(", {name}"));
     let rule = at.rule.as_ref().map_or_else(String::new, |rule| format!(", {rule}"));
     line("hook", format_args!("{}{device}{rule}", at.hook.name()));
-    let threads =
-        if script.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", script.threads) };
-    line("function", format_args!("{} in the {} tier, {threads}", at.function, script.runs_in));
+    let threads = match script.threads {
+        0 => String::new(),
+        1 => ", 1 thread".to_owned(),
+        many => format!(", {many} threads"),
+    };
+    line("function", format_args!("{} in the {} tier{threads}", at.function, script.runs_in));
     line("packets", format_args!("{}{}", script.packets, verdicts(&script.verdicts)));
     if let Some(ns) = script.ns_per_packet {
         line("time", format_args!("{ns} ns for a packet"));

@@ -10,6 +10,7 @@
 //! - A script is loaded, or replaced, in all of its threads or in none.
 
 mod group;
+mod in_kernel;
 mod log;
 pub(super) mod protocol;
 mod rules;
@@ -34,6 +35,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use self::group::{Group, Key};
+use self::in_kernel::InKernel;
 use self::log::Log;
 pub(crate) use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Status};
@@ -41,7 +43,9 @@ use self::slots::Slots;
 use self::statistics::Statistics;
 use self::world::Common;
 use super::attachment::Attachment;
+use super::attachment::Tier;
 use super::folder::Folder;
+use super::kernel::{Loaded, Maps};
 use crate::control::{Call, Reply, Server};
 use crate::daemon;
 
@@ -87,8 +91,17 @@ struct Script {
     id: u32,
     attachment: Attachment,
     key: Key,
-    statistics: Arc<Statistics>,
-    slot: usize,
+    runs: Runs,
+}
+
+/// In which tier a script runs.
+enum Runs {
+    /// In the threads of its group, with the queues of a slot.
+    User {
+        statistics: Arc<Statistics>,
+        slot: usize,
+    },
+    Kernel(InKernel),
 }
 
 struct Host {
@@ -96,6 +109,8 @@ struct Host {
     threads: usize,
     slots: Slots,
     groups: Vec<Group>,
+    /// Maps of those in the kernel.
+    maps: Vec<(Key, Maps)>,
     scripts: Vec<Script>,
     last_id: u32,
 }
@@ -116,7 +131,13 @@ pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
     if life.background {
         process::new_session()?;
     }
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    // The last two are for scripts in the kernel.
+    process::keep_capabilities(&[
+        Capability::CAP_NET_ADMIN,
+        Capability::CAP_NET_RAW,
+        Capability::CAP_BPF,
+        Capability::CAP_PERFMON,
+    ])?;
     let signals = Signals::new()?;
     let _lock = lock()?;
     process::raise_open_files()?;
@@ -166,7 +187,8 @@ fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Res
     let common = Common { start: Instant::now(), log: Log::default(), sender };
     let threads = process::processors().len().clamp(1, MAX_THREADS);
     let (groups, scripts) = (Vec::new(), Vec::new());
-    let mut host = Host { common, threads, slots: Slots::new(threads), groups, scripts, last_id: 0 };
+    let mut host =
+        Host { common, threads, slots: Slots::new(threads), groups, maps: Vec::new(), scripts, last_id: 0 };
     let poller = Poller::new()?;
     poller.add(&waker, 0, Interest::Readable)?;
     poller.add(signals, 1, Interest::Readable)?;
@@ -214,16 +236,26 @@ impl Host {
             Request::Logs { after } => document(&self.common.log.after(*after)),
             Request::Trace { id, rule } => {
                 let rule = ::script::matching::Rule::parse(rule).map_err(|error| error.to_string())?;
-                self.script(*id)?.statistics.trace(rule);
+                self.in_user_tier(*id)?.trace(rule);
                 Ok(Value::Null)
             }
-            Request::Traced { id } => document(&self.script(*id)?.statistics.take_traced()),
+            Request::Traced { id } => document(&self.in_user_tier(*id)?.take_traced()),
         }
     }
 
     fn script(&self, id: u32) -> Result<&Script, String> {
         let found = self.scripts.iter().find(|script| script.id == id);
         found.ok_or_else(|| format!("there is no script {id} (`sidestep script list` shows which there are)"))
+    }
+
+    /// What a script of the user tier counts and traces.
+    fn in_user_tier(&self, id: u32) -> Result<&Statistics, String> {
+        match &self.script(id)?.runs {
+            Runs::User { statistics, .. } => Ok(statistics),
+            Runs::Kernel(_) => Err(format!(
+                "script {id} runs in the kernel: load it with --tier user to follow a packet through it"
+            )),
+        }
     }
 
     /// The numbers of the scripts that are meant.
@@ -250,47 +282,92 @@ impl Host {
             .filter(|script| script.key == key && script.attachment.file == attachment.file);
         let others: Vec<u32> = others.map(|script| script.id).collect();
         self.reload(&others)?;
-        if self.group(&key).is_none() {
+        let id = self.last_id + 1;
+        let script = text(attachment, source);
+        let in_kernel = match attachment.tier {
+            Tier::User => Err("as was asked for".to_owned()),
+            Tier::Auto | Tier::Kernel => self.attach_in_kernel(attachment, &script, &key),
+        };
+        let loaded = match in_kernel {
+            Ok(runs) => Ok(runs),
+            Err(why) if attachment.tier == Tier::Kernel => Err(why),
+            Err(why) => {
+                info!("{}: runs in the user tier: {why}", attachment.file.display());
+                self.attach_to_queues(id, attachment, &script, &key)
+            }
+        };
+        if loaded.is_err() {
+            self.end_unused();
+        }
+        let runs = loaded?;
+        info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+        self.last_id = id;
+        self.scripts.push(Script { id, attachment: attachment.clone(), key, runs });
+        Ok(id)
+    }
+
+    /// In the kernel, if it can be compiled and what it shares is there, too.
+    fn attach_in_kernel(
+        &mut self,
+        attachment: &Attachment,
+        script: &::script::vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        let in_user_tier = |other: &&Script| other.key == *key && matches!(other.runs, Runs::User { .. });
+        if let Some(other) = self.scripts.iter().find(in_user_tier) {
+            return Err(format!("it shares its state with script {}, which runs there", other.id));
+        }
+        InKernel::attach(attachment, script, self.maps_of(key)).map(Runs::Kernel)
+    }
+
+    fn maps_of(&mut self, key: &Key) -> &mut Maps {
+        let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+            self.maps.push((key.clone(), Maps::default()));
+            self.maps.len() - 1
+        });
+        &mut self.maps[at].1
+    }
+
+    fn attach_to_queues(
+        &mut self,
+        id: u32,
+        attachment: &Attachment,
+        script: &::script::vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        let shares = |other: &&Script| other.key == *key && matches!(other.runs, Runs::Kernel(_));
+        if let Some(other) = self.scripts.iter().find(shares)
+            && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
+        {
+            let other = other.id;
+            return Err(format!(
+                "it shares tables with script {other}, which runs in the kernel: load that with --tier user first"
+            ));
+        }
+        if self.group(key).is_none() {
             let group =
                 Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
             self.groups.push(group);
         }
-        let id = self.last_id + 1;
         let slot = self.slots.take();
-        let loaded = self.attach(id, slot, attachment, source, &key);
-        match loaded {
-            Ok(script) => {
-                info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
-                self.last_id = id;
-                self.scripts.push(script);
-                Ok(id)
-            }
-            Err(message) => {
-                self.slots.free(slot);
-                self.end_unused();
-                Err(message)
-            }
+        let listening = self.listen(id, slot, attachment, script, key);
+        if listening.is_err() {
+            self.slots.free(slot);
         }
+        listening.map(|statistics| Runs::User { statistics, slot })
     }
 
-    fn attach(
+    fn listen(
         &self,
         id: u32,
         slot: usize,
         attachment: &Attachment,
-        source: String,
+        script: &::script::vm::Script,
         key: &Key,
-    ) -> Result<Script, String> {
+    ) -> Result<Arc<Statistics>, String> {
         let Some(group) = self.group(key) else { return Err("its threads have ended".to_owned()) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
-        let script = ::script::vm::Script {
-            path: attachment.file.display().to_string(),
-            source,
-            function: attachment.function.clone(),
-            state: 0,
-            failure: attachment.failure.verdict(),
-        };
-        group.load(id, &script, &Folder::of(&attachment.file), &statistics)?;
+        group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
             rules::add(id, attachment, &self.slots.queues(slot))
@@ -299,29 +376,34 @@ impl Host {
             group.remove(id);
             error.to_string()
         })?;
-        Ok(Script { id, attachment: attachment.clone(), key: key.clone(), statistics, slot })
+        Ok(statistics)
     }
 
     fn unload(&mut self, id: u32) -> Result<(), String> {
-        rules::remove(id).map_err(|error| error.to_string())?;
-        std::thread::sleep(SETTLE);
+        if matches!(self.script(id)?.runs, Runs::User { .. }) {
+            rules::remove(id).map_err(|error| error.to_string())?;
+            std::thread::sleep(SETTLE);
+        }
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let script = self.scripts.remove(at);
-        if let Some(group) = self.group(&script.key) {
-            group.remove(id);
+        if let Runs::User { slot, .. } = script.runs {
+            if let Some(group) = self.group(&script.key) {
+                group.remove(id);
+            }
+            self.slots.free(slot);
         }
-        self.slots.free(script.slot);
         self.end_unused();
         info!("{}: script {id} unloaded", script.attachment.file.display());
         Ok(())
     }
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
-    fn reload(&self, ids: &[u32]) -> Result<(), String> {
+    fn reload(&mut self, ids: &[u32]) -> Result<(), String> {
+        let prepared = self.prepare_in_kernel(ids)?;
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
             let file = script.attachment.file.as_path();
-            if done.contains(&(&script.key, file)) {
+            if done.contains(&(&script.key, file)) || matches!(script.runs, Runs::Kernel(_)) {
                 continue;
             }
             done.push((&script.key, file));
@@ -332,13 +414,42 @@ impl Host {
                 self.common.log.add(script.id, "loaded anew");
             }
         }
+        for (id, loaded) in &prepared {
+            if let Runs::Kernel(script) = &self.script(*id)?.runs {
+                script.replace(loaded).map_err(|error| error.to_string())?;
+                self.common.log.add(*id, "loaded anew");
+            }
+        }
         for script in &self.scripts {
-            let restored = rules::restore(script.id, &script.attachment, &self.slots.queues(script.slot));
+            let Runs::User { slot, .. } = script.runs else { continue };
+            let restored = rules::restore(script.id, &script.attachment, &self.slots.queues(slot));
             if restored.map_err(|error| error.to_string())? {
                 warn!("the rules of script {} were gone: put back", script.id);
             }
         }
         Ok(())
+    }
+
+    /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places.
+    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Loaded)>, String> {
+        let mut prepared = Vec::new();
+        for script in &self.scripts {
+            let Runs::Kernel(in_kernel) = &script.runs else { continue };
+            if !ids.contains(&script.id) {
+                continue;
+            }
+            let source = text(&script.attachment, read(&script.attachment.file)?);
+            let maps = self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps);
+            let Some(maps) = maps else { continue };
+            let loaded = in_kernel.prepare(&script.attachment, &source, maps);
+            let loaded = loaded.map_err(|message| {
+                format!(
+                    "{message}\nthe script stays as it was; unload and load it to have it in the user tier"
+                )
+            })?;
+            prepared.push((script.id, loaded));
+        }
+        Ok(prepared)
     }
 
     fn group(&self, key: &Key) -> Option<&Group> {
@@ -348,15 +459,19 @@ impl Host {
     fn end_unused(&mut self) {
         let scripts = &self.scripts;
         self.groups.retain(|group| scripts.iter().any(|script| script.key == group.key));
+        self.maps.retain(|(key, _)| scripts.iter().any(|script| script.key == *key));
     }
 
     fn status(&self, script: &Script) -> Status {
-        let counts = script.statistics.read();
+        let (runs_in, threads, counts) = match &script.runs {
+            Runs::User { statistics, .. } => ("user", self.threads, statistics.read()),
+            Runs::Kernel(in_kernel) => ("kernel", 0, in_kernel.read(&script.attachment.file)),
+        };
         Status {
             id: script.id,
             attachment: script.attachment.clone(),
-            runs_in: "user".to_owned(),
-            threads: self.threads,
+            runs_in: runs_in.to_owned(),
+            threads,
             packets: counts.packets,
             verdicts: counts.verdicts,
             errors: counts.errors,
@@ -364,6 +479,17 @@ impl Host {
             ns_per_packet: counts.ns_per_packet,
             sent: counts.sent,
         }
+    }
+}
+
+/// What a state is to load.
+fn text(attachment: &Attachment, source: String) -> ::script::vm::Script {
+    ::script::vm::Script {
+        path: attachment.file.display().to_string(),
+        source,
+        function: attachment.function.clone(),
+        state: 0,
+        failure: attachment.failure.verdict(),
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) struct Status {
     pub(crate) attachment: Attachment,
     /// In which tier it runs.
     pub(crate) runs_in: String,
-    /// Threads that run it, each with a Lua state.
+    /// Threads that run it, each with a Lua state; 0 in the kernel.
     pub(crate) threads: usize,
     /// Packets that it was given.
     pub(crate) packets: u64,

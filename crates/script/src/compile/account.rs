@@ -1,0 +1,98 @@
+//! What a program counts where it is attached, and how it ends its way with a packet.
+
+use std::os::fd::RawFd;
+
+use bpf::Register::{R0, R1, R2, R7, R8, R9, R10};
+use bpf::{Condition, Helper, Label, Operation, Size};
+
+use super::emit::{Emitter, FOUND};
+use super::ir::Failure;
+use crate::vm::Verdict;
+
+/// Maps that a program counts in, each with one entry of the number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accounts {
+    /// Values for each processor: 64-bit integers, packets by verdict in the order of [`Verdict::ALL`], then
+    /// [errors](ERRORS).
+    pub counters: RawFd,
+    /// The last error: [`fault`] reads it.
+    pub fault: RawFd,
+}
+
+/// Place of the errors among the counters.
+pub const ERRORS: usize = Verdict::ALL.len();
+/// Bytes of the counters, and of the last error.
+pub const SIZES: (usize, usize) = (8 * (ERRORS + 2), 8);
+
+/// The line and the reason of the last error; none as long as there was none.
+#[must_use]
+pub fn fault(value: u64) -> Option<(u32, Failure)> {
+    let failure = Failure::ALL.get((value & 0xff).checked_sub(1)? as usize)?;
+    Some(((value >> 8) as u32, *failure))
+}
+
+/// Where programs that count go in the end.
+#[derive(Clone, Copy)]
+pub(super) struct Tails {
+    leave: Label,
+    fail: Label,
+}
+
+impl Emitter<'_> {
+    /// Ends with this result, and counts it at a place of the counters.
+    pub(super) fn leave(&mut self, place: usize, result: i32) {
+        let Some(tails) = self.tails() else { return self.code.exit_with(result) };
+        self.code.set(R7, 8 * place as i32);
+        self.code.set(R8, result);
+        self.code.jump(tails.leave);
+    }
+
+    /// Ends with an error.
+    pub(super) fn give_up(&mut self, failure: Failure, line: u32) {
+        let result = self.results.error;
+        let Some(tails) = self.tails() else { return self.code.exit_with(result) };
+        let number =
+            Failure::ALL.iter().position(|one| *one == failure).map_or(0, |number| number as u64 + 1);
+        self.code.set_wide(R9, u64::from(line) << 8 | number);
+        self.code.set(R7, 8 * ERRORS as i32);
+        self.code.set(R8, result);
+        self.code.jump(tails.fail);
+    }
+
+    fn tails(&mut self) -> Option<Tails> {
+        self.accounts?;
+        let code = &mut self.code;
+        Some(*self.tails.get_or_insert_with(|| Tails { leave: code.label(), fail: code.label() }))
+    }
+
+    /// What all ways end in. No value is needed any more, so the registers are free.
+    pub(super) fn write_tails(&mut self) {
+        let (Some(accounts), Some(tails)) = (self.accounts, self.tails) else { return };
+        let uncounted = self.code.label();
+        self.code.bind(tails.fail);
+        self.entry(accounts.fault);
+        self.code.jump_if(R0, Condition::Equal, 0, tails.leave);
+        self.code.store(Size::Double, R0, 0, R9);
+        self.code.bind(tails.leave);
+        self.entry(accounts.counters);
+        self.code.jump_if(R0, Condition::Equal, 0, uncounted);
+        // Within the value, whatever the verifier knows of it.
+        self.code.and(R7, 0x38);
+        self.code.calculate(Operation::Add, R0, R7);
+        self.code.load(Size::Double, R1, R0, 0);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R0, 0, R1);
+        self.code.bind(uncounted);
+        self.code.copy(R0, R8);
+        self.code.exit();
+    }
+
+    /// R0 = the only entry of a map.
+    fn entry(&mut self, map: RawFd) {
+        self.code.store_value(Size::Word, R10, FOUND, 0);
+        self.code.load_map(R1, &map);
+        self.code.copy(R2, R10);
+        self.code.add(R2, i32::from(FOUND));
+        self.code.call(Helper::MapLookup);
+    }
+}

@@ -1,0 +1,155 @@
+//! Scripts that run in the kernel: compiled, attached to an interface, and what they have counted.
+
+use std::cell::Cell;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+
+use linux::bpf::attach::{Attachment as Attached, Direction};
+use linux::bpf::{Map, MapKind, verdict};
+use linux::netlink::Netlink;
+use script::compile::account::{self, Accounts};
+use script::compile::{CompileError, Results, compile, matched};
+use script::vm::{Script, Verdict};
+
+use super::log::unix_ms;
+use super::protocol::{Fault, Verdicts};
+use super::rules::MARK;
+use super::statistics::Counts;
+use crate::script::attachment::{Attachment, Failure, Hook};
+use crate::script::folder::Folder;
+use crate::script::kernel::{self, Maps, TopLevel};
+
+/// A script, attached. It is detached when this is dropped.
+#[derive(Debug)]
+pub(super) struct InKernel {
+    attached: Attached,
+    counters: Map,
+    fault: Map,
+    has_link: bool,
+    /// What the last error was, and when that was seen.
+    seen: Cell<(u64, u64)>,
+}
+
+impl InKernel {
+    /// Compiles a script and attaches it, with the maps of those that it shares them with.
+    ///
+    /// # Errors
+    /// Why it cannot run in the kernel, or not there.
+    pub(super) fn attach(attachment: &Attachment, script: &Script, maps: &mut Maps) -> Result<Self, String> {
+        let (device, direction) = place(attachment)?;
+        let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
+        let link = link.map_err(|error| error.to_string())?;
+        let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
+        let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
+        let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
+        let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
+        let (counters, fault) = (counters?, fault?);
+        let has_link = link.mac.is_some();
+        let loaded = load(attachment, script, maps, has_link, &counters, &fault)?;
+        let attached =
+            Attached::tcx(&loaded.program, link.index, direction).map_err(|error| error.to_string())?;
+        Ok(Self { attached, counters, fault, has_link, seen: Cell::default() })
+    }
+
+    /// Prepares another text of the script, to be [put](Self::replace) in its place.
+    pub(super) fn prepare(
+        &self,
+        attachment: &Attachment,
+        script: &Script,
+        maps: &mut Maps,
+    ) -> Result<kernel::Loaded, String> {
+        load(attachment, script, maps, self.has_link, &self.counters, &self.fault)
+    }
+
+    /// Puts another program in its place, between two packets.
+    pub(super) fn replace(&self, loaded: &kernel::Loaded) -> linux::Result<()> {
+        self.attached.replace(&loaded.program)
+    }
+
+    /// What it has counted.
+    pub(super) fn read(&self, path: &Path) -> Counts {
+        let counted = self.counters.sum(&[0; 4]).unwrap_or_default();
+        let count = |place: usize| counted.get(place).copied().unwrap_or(0);
+        let of = |verdict: Verdict| Verdict::ALL.iter().position(|one| *one == verdict).map_or(0, count);
+        let value = self.fault.lookup(&[0; 4]).ok().flatten().and_then(|value| value.try_into().ok());
+        let value = value.map_or(0, u64::from_ne_bytes);
+        if self.seen.get().0 != value {
+            self.seen.set((value, unix_ms()));
+        }
+        let last_error = account::fault(value).map(|(line, failure)| Fault {
+            message: format!("{}:{line}: {failure}", path.display()),
+            traceback: Vec::new(),
+            unix_ms: self.seen.get().1,
+        });
+        Counts {
+            packets: counted.iter().take(account::ERRORS + 1).sum(),
+            verdicts: Verdicts {
+                nf_drop: of(Verdict::Drop),
+                nf_accept: of(Verdict::Accept),
+                nf_stolen: of(Verdict::Stolen),
+                nf_queue: of(Verdict::Queue),
+                nf_repeat: of(Verdict::Repeat),
+                xt_continue: of(Verdict::Continue),
+            },
+            errors: count(account::ERRORS),
+            last_error,
+            ns_per_packet: None,
+            sent: 0,
+        }
+    }
+}
+
+/// Where packets of the hook are seen at an interface.
+fn place(attachment: &Attachment) -> Result<(&str, Direction), String> {
+    let hook = attachment.hook;
+    let direction = match hook {
+        Hook::Prerouting | Hook::Ingress | Hook::TunnelIn => Direction::Ingress,
+        Hook::Postrouting | Hook::Egress | Hook::TunnelOut => Direction::Egress,
+        Hook::Input | Hook::Forward | Hook::Output => {
+            return Err(format!("{} is no place at an interface", hook.name()));
+        }
+    };
+    let Some(device) = attachment.device() else {
+        return Err(format!("at {} it takes an interface: name it with dev", hook.name()));
+    };
+    if attachment.priority.is_some() {
+        return Err("a priority is netfilter's".to_owned());
+    }
+    let rule = attachment.matching();
+    let (own, other) = match direction {
+        Direction::Ingress => (rule.iif, rule.oif),
+        Direction::Egress => (rule.oif, rule.iif),
+    };
+    if other.is_some() || own.is_some_and(|own| own != device) {
+        return Err("another interface than its own is matched in the user tier only".to_owned());
+    }
+    Ok((device, direction))
+}
+
+fn load(
+    attachment: &Attachment,
+    script: &Script,
+    maps: &mut Maps,
+    has_link: bool,
+    counters: &Map,
+    fault: &Map,
+) -> Result<kernel::Loaded, String> {
+    let results = Results {
+        pass: verdict::NEXT,
+        drop: verdict::DROP,
+        error: match attachment.failure {
+            Failure::Drop => verdict::DROP,
+            Failure::Accept => verdict::NEXT,
+        },
+        queue_mark: None,
+        unseen_mark: Some(MARK),
+    };
+    let script = matched(script, &attachment.matching())?;
+    let folder = TopLevel(Folder::of(&attachment.file));
+    let compiled = compile(&script, folder, results, has_link).map_err(|error| match error {
+        CompileError::Script(error) => error.message,
+        refused => refused.to_string(),
+    })?;
+    let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd() };
+    kernel::load(&compiled, &script.path, maps, Some(accounts))
+}
