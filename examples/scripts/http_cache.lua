@@ -9,7 +9,8 @@
 -- beyond TOTAL, of which those go first that were asked for longest ago; other statuses than 200; answers without
 -- Content-Length, with Vary, Set-Cookie or Cache-Control no-store, private, no-cache or max-age=0; what was asked for with
 -- Authorization, Cookie, Range, conditions, or Cache-Control; heads that do not fit into a packet; and answers whose
--- segments came in another order. SYNs lose their timestamps (RFC 7323): segments made here have none.
+-- segments came in another order. SYNs lose their timestamps (RFC 7323): segments made here have none. Each thread that
+-- runs the script has answers of its own; all packets between two hosts come to the same one.
 
 LARGEST = 4 << 20   -- octets of an answer
 TOTAL = 8 << 20     -- octets of all; a Lua state has 16 MB

@@ -6,7 +6,8 @@
 --
 -- Not cached: files larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 8 MB and more), files
 -- beyond TOTAL, of which those go first that were asked for longest ago; and requests with options (RFC 2347), whose
--- answers differ. A file is good for LIFETIME, or until somebody writes it.
+-- answers differ. A file is good for LIFETIME, or until somebody writes it. Each thread that runs the script has files of
+-- its own; all packets between two hosts come to the same one.
 
 LARGEST = 4 << 20   -- octets of a file
 TOTAL = 8 << 20     -- octets of all files; a Lua state has 16 MB
