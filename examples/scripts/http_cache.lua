@@ -5,14 +5,15 @@
 -- chosen, as fast as the client acknowledges (slow start, RFC 5681), again after three equal acknowledgments or a second
 -- without one (RFC 6298), and with FIN behind it. Any other request goes on, and the answer to a GET is kept.
 --
--- Not cached: answers larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 8 MB and more), and
+-- Not cached: answers larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 2 MB and more), and
 -- beyond TOTAL, of which those go first that were asked for longest ago; other statuses than 200; answers without
 -- Content-Length, with Vary, Set-Cookie or Cache-Control no-store, private, no-cache or max-age=0; what was asked for with
 -- Authorization, Cookie, Range, conditions, or Cache-Control; heads that do not fit into a packet; and answers whose
--- segments came in another order. SYNs lose their timestamps (RFC 7323): segments made here have none.
+-- segments came in another order. SYNs lose their timestamps (RFC 7323): segments made here have none. Each thread that
+-- runs the script has answers of its own; all packets between two hosts come to the same one.
 
-LARGEST = 4 << 20   -- octets of an answer
-TOTAL = 8 << 20     -- octets of all; a Lua state has 16 MB
+LARGEST = 2 << 20   -- octets of an answer
+TOTAL = 4 << 20     -- octets of all; a Lua state has 16 MB
 LIFETIME = 60000    -- milliseconds, where max-age says nothing else
 CONNECTIONS = 1024  -- at a time
 PORT = 80
@@ -30,7 +31,7 @@ local arrived = nf.table {
 }
 
 local function reset()
-  objects, learning, serving = lru.new(TOTAL), lru.new(CONNECTIONS), lru.new(CONNECTIONS)
+  objects, learning, serving = lru.new(TOTAL), lru.new(2 * LARGEST), lru.new(CONNECTIONS)
 end
 reset()
 
@@ -122,7 +123,7 @@ local function request(p, ip, tcp, text, client)
   end
   local first = tcp:ack_seq():get()
   if not object then
-    learning:put(client, { key = key, first = first, parts = {}, size = 0 }, 1)
+    learning:put(client, { key = key, first = first, parts = {}, size = 0 }, 1024)
     return XT_CONTINUE
   end
   local flow = p:flow(flows)
@@ -174,12 +175,13 @@ local function response(tcp, text, client)
   end
   answer_of.parts[#answer_of.parts + 1] = text
   answer_of.size = answer_of.size + #text
-  if answer_of.size < answer_of.length then return end
+  if answer_of.size < answer_of.length then return learning:put(client, answer_of, answer_of.size + 1024) end
   learning:delete(client)
   if answer_of.size > answer_of.length then return end
   -- The connection ends behind it.
   local head = answer_of.head:gsub("\r\n[Cc]onnection:[^\r]*", ""):sub(1, -3) .. "Connection: close\r\n\r\n"
-  local whole = head .. table.concat(answer_of.parts):sub(#answer_of.head + 1)
+  answer_of.parts[1] = head .. answer_of.parts[1]:sub(#answer_of.head + 1)
+  local whole = table.concat(answer_of.parts)
   objects:put(answer_of.key, { text = whole, good_until = nf.get_time() + answer_of.good_for }, #whole)
 end
 

@@ -4,12 +4,13 @@
 -- the answer are kept; the next request for it ends here, and each block follows the acknowledgment of the one before.
 -- The client cannot tell: the answers come from the server's address and a port of their own, as a server's do.
 --
--- Not cached: files larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 8 MB and more), files
+-- Not cached: files larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 4 MB and more), files
 -- beyond TOTAL, of which those go first that were asked for longest ago; and requests with options (RFC 2347), whose
--- answers differ. A file is good for LIFETIME, or until somebody writes it.
+-- answers differ. A file is good for LIFETIME, or until somebody writes it. Each thread that runs the script has files of
+-- its own; all packets between two hosts come to the same one.
 
-LARGEST = 4 << 20   -- octets of a file
-TOTAL = 8 << 20     -- octets of all files; a Lua state has 16 MB
+LARGEST = 2 << 20   -- octets of a file
+TOTAL = 4 << 20     -- octets of all files; a Lua state has 16 MB
 LIFETIME = 60000    -- milliseconds
 TRANSFERS = 256     -- at a time
 
@@ -20,7 +21,7 @@ local DATA, ACK = 3, 4
 local files, learning, serving
 
 local function reset()
-  files, learning, serving = lru.new(TOTAL), lru.new(TRANSFERS), lru.new(TRANSFERS)
+  files, learning, serving = lru.new(TOTAL), lru.new(LARGEST + BLOCK), lru.new(TRANSFERS)
 end
 reset()
 
@@ -47,7 +48,7 @@ local function from_client(p, ip, udp, opcode, payload, client)
       file = nil
     end
     if not file then
-      learning:put(client, { key = key, server = ip:daddr():get(), blocks = {}, size = 0 }, 1)
+      learning:put(client, { key = key, server = ip:daddr():get(), blocks = {}, size = 0 }, BLOCK)
       return XT_CONTINUE
     end
     local transfer = { blocks = file.blocks, port = 0x8000 | nf.get_random() & 0x7fff }
@@ -80,6 +81,8 @@ local function from_server(ip, payload, client)
   elseif #block < BLOCK then
     files:put(transfer.key, { blocks = transfer.blocks, time = nf.get_time() }, transfer.size)
     learning:delete(client)
+  else
+    learning:put(client, transfer, transfer.size + BLOCK)
   end
 end
 

@@ -1,5 +1,5 @@
 -- Looks into every protocol within every other; what a field is set to, it gives. Before this text stands `PROTOCOLS`, a
--- list of protocols with the names and kinds of their fields.
+-- list of protocols with the names and kinds of their fields, and `DEPTH`: how many protocols within one another.
 
 -- Another value for a field.
 local function other(value, kind)
@@ -35,13 +35,13 @@ local function look(view, depth)
         -- A field that is not there, or begins within an octet.
         if pcall(place.get, place) then check(place, kind) end
       end
-      if depth < 4 and protocol.protocol ~= packet_raw then look(within, depth + 1) end
+      if depth < DEPTH and protocol.protocol ~= packet_raw then look(within, depth + 1) end
     end
   end
 end
 
 function process_packet(p)
-  look(p:data(packet_raw), 3)
+  look(p:data(packet_raw), DEPTH)
   local eth = p:data(packet_eth)
   if eth then look(eth, 1) end
   p:flow()

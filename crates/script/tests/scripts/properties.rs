@@ -123,7 +123,7 @@ proptest! {
 
 /// Looks into every protocol within every other, gets and sets each field, grows and shrinks the packet.
 fn everything() -> Bench {
-    let mut source = String::from("local PROTOCOLS = {\n");
+    let mut source = String::from("local DEPTH, PROTOCOLS = 4, {\n");
     for protocol in script::vm::builtin_protocols().expect("the declarations are right").iter() {
         source.push_str(&format!("{{ protocol = {}, fields = {{", protocol.name));
         for field in &protocol.fields {
