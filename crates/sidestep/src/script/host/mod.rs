@@ -249,7 +249,9 @@ impl Host {
             .iter()
             .filter(|script| script.key == key && script.attachment.file == attachment.file);
         let others: Vec<u32> = others.map(|script| script.id).collect();
-        self.reload(&others)?;
+        if !others.is_empty() {
+            self.reload(&others)?;
+        }
         if self.group(&key).is_none() {
             let group =
                 Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
@@ -307,10 +309,9 @@ impl Host {
         std::thread::sleep(SETTLE);
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let script = self.scripts.remove(at);
-        if let Some(group) = self.group(&script.key) {
-            group.remove(id);
+        if self.group(&script.key).is_none_or(|group| group.remove(id)) {
+            self.slots.free(script.slot);
         }
-        self.slots.free(script.slot);
         self.end_unused();
         info!("{}: script {id} unloaded", script.attachment.file.display());
         Ok(())
