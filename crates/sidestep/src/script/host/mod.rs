@@ -149,7 +149,7 @@ fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Res
     let (told, news) = mpsc::channel();
     let waker = Waker::new()?;
     let (calls, woken) = (told.clone(), waker.clone());
-    let server = Server::start_with(socket, protocol::ANSWER, move |call| {
+    let server = Server::start(socket, move |call| {
         let _ = calls.send(News::Call(call));
         woken.wake();
     })?;
