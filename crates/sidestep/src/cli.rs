@@ -285,7 +285,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Reload(daemon) => {
             let path = daemon.path()?;
-            control::ask(&path, &Request::Reload)?;
+            control::ask_within(&path, &Request::Reload, control::LONG)?;
             print(format_args!("{}: reloaded\n", path.display()))?;
         }
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,

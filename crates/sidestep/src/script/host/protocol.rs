@@ -1,7 +1,6 @@
 //! What the script host is asked, and what it says of its scripts.
 
 use std::path::Path;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -9,12 +8,9 @@ use serde_json::Value;
 use crate::control::{self, Error};
 use crate::script::attachment::Attachment;
 
-/// How long the host may take to answer: it asks `nft`, and the threads of scripts, which may all be busy.
-pub(crate) const ANSWER: Duration = Duration::from_secs(40);
-
 /// Asks the host that listens at `socket`.
 pub(crate) fn ask(socket: &Path, request: &Request) -> Result<Value, Error> {
-    control::ask_within(socket, request, ANSWER + Duration::from_secs(5))
+    control::ask_within(socket, request, control::LONG)
 }
 
 /// A request; the answers are JSON, too.

@@ -34,7 +34,7 @@ pub(super) enum Command {
     /// Packets for it come from here.
     Listen { id: u32, socket: Socket },
     /// No more packets come for it: end what waits, and forget it.
-    Remove { id: u32 },
+    Remove { id: u32, answer: Answer },
     /// Make the state anew with another text of a script, and keep it at hand.
     Prepare { path: String, source: String, answer: Answer },
     /// Use it from now on.
@@ -175,16 +175,20 @@ impl Worker {
                     self.loaded[at].socket = Some(socket);
                 }
             }
-            Command::Remove { id } => {
+            Command::Remove { id, answer } => {
                 if let Some(at) = self.place(id) {
                     let deadline = Instant::now() + DRAIN;
                     while self.serve(at) > 0 && Instant::now() < deadline {}
                     let removed = self.loaded.remove(at);
                     self.machine.remove(removed.rule);
                 }
+                let _ = answer.send(Ok(()));
             }
             Command::Prepare { path, source, answer } => {
                 let result = self.machine.prepare(0, &path, &source);
+                if self.later.is_some() {
+                    self.machine.take_jobs();
+                }
                 let _ = answer.send(result.map(|prepared| self.prepared = Some(prepared)));
             }
             Command::Commit => {
