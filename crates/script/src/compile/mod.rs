@@ -51,7 +51,7 @@ pub enum CompileError {
     #[error("{0}")]
     Script(#[from] ScriptError),
     /// It does what the kernel tier does not have: the user tier runs it.
-    #[error("{} cannot be compiled", .0.first().map_or_else(String::new, |one| format!("line {}: {}", one.line, one.reason)))]
+    #[error("it cannot be compiled{}", .0.first().map_or_else(String::new, |one| format!(": line {}: {}", one.line, one.reason)))]
     Refused(Vec<Refusal>),
 }
 

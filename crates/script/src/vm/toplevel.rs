@@ -6,6 +6,7 @@ use std::rc::Rc;
 use mlua::{Function, Table, Value};
 use rustc_hash::FxHashMap;
 
+use super::natives;
 use super::state::{Limits, ScriptError, State};
 use super::tables;
 use crate::compile::known::{Known, TopLevel};
@@ -69,6 +70,10 @@ impl<'a> Loaded<'a> {
                 None => other("a function that is not this file's"),
             },
             Value::Table(table) => self.table(table, depth),
+            Value::LightUserData(value) => match natives::handle(*value).protocol() {
+                Some(protocol) => Known::Protocol(protocol),
+                None => other("a view"),
+            },
             Value::UserData(handle) => match tables::shared(handle) {
                 Some(shared) => Known::Shared(shared.into()),
                 None => other("an object"),
@@ -90,11 +95,6 @@ impl<'a> Loaded<'a> {
     }
 
     fn table(&self, table: &Table, depth: usize) -> Known {
-        let class: mlua::Result<u16> =
-            self.state.entry.get("class_id").and_then(|class: Function| class.call(table));
-        if let Ok(number) = class {
-            return Known::Protocol(crate::protocol::ProtocolId(number));
-        }
         if table.metatable().is_some() {
             return Known::Other("a table with a metatable".into());
         }
