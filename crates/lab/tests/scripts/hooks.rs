@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::scene::{ROUTER, SERVER, SERVER_IPV4, Scene, example};
+use crate::scene::{ROUTER, SERVER, SERVER_IPV4, Scene, example, has_tcx};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
@@ -44,10 +44,22 @@ fn each_hook_sees_what_it_should() {
     assert!(scene.sidestep(&["list"]).contains("no scripts"));
 }
 
-/// Both directions of both IP versions, with pings and with super-packets of TCP.
 #[test]
-fn addresses_are_translated() {
-    let Some(scene) = Scene::new("nat", true) else { return };
+fn addresses_are_translated_in_the_user_tier() {
+    if let Some(scene) = Scene::new("nat", true) {
+        translate(&scene, "user");
+    }
+}
+
+#[test]
+fn addresses_are_translated_in_the_kernel() {
+    if let Some(scene) = Scene::new("nat-k", true).filter(|_| has_tcx()) {
+        translate(&scene, "kernel");
+    }
+}
+
+/// Both directions of both IP versions, with pings and with super-packets of TCP.
+fn translate(scene: &Scene, tier: &str) {
     let file = scene.script("nat.lua", &example("nat.lua"));
     assert!(
         scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 100%"),
@@ -70,6 +82,8 @@ fn addresses_are_translated() {
             function,
             "--match",
             rule,
+            "--tier",
+            tier,
         ]);
     }
     for to in [SERVER, SERVER_IPV4] {
@@ -77,12 +91,12 @@ fn addresses_are_translated() {
         assert!(summary.ends_with(" 20 received, 0%"), "{to}: {summary}\n{}", scene.sidestep(&["list"]));
         let rate = scene.tcp(to, 2);
         assert!(rate > 0.0, "{to}");
-        eprintln!("translated TCP to {to}: {rate:.2} Gb/s");
+        eprintln!("TCP to {to}, translated in the {tier} tier: {rate:.2} Gb/s");
     }
     for id in 1..=4 {
         let status = scene.status(id);
-        assert_eq!(status["errors"], 0, "{status}");
-        assert!(status["ns_per_packet"].as_u64().is_some_and(|ns| ns > 0), "{status}");
+        assert_eq!((&status["errors"], &status["runs_in"]), (&0.into(), &tier.into()), "{status}");
+        assert!(status["packets"].as_u64().is_some_and(|packets| packets > 20), "{status}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod configured;
 mod hooks;
+mod in_kernel;
 mod life;
 mod scene;
 mod speed;

@@ -195,3 +195,10 @@ pub(crate) fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts").join(name);
     std::fs::read_to_string(path).expect("an example")
 }
+
+/// Whether this kernel can attach compiled scripts: Linux 6.6. Before that the user tier has them all.
+pub(crate) fn has_tcx() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
+    let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (parts.next(), parts.next()) >= (Some(6), Some(6))
+}

@@ -14,6 +14,7 @@ use super::Assembled;
 use super::account::{Accounts, Tails};
 use super::allocate::{Place, TooManyValues, places, used};
 use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
+use super::matching::UNMATCHED;
 use crate::vm::Verdict;
 
 /// What a program's results mean where it is attached.
@@ -372,6 +373,13 @@ impl Emitter<'_> {
         for (verdict, label) in Verdict::ALL.iter().zip(labels) {
             self.code.set_wide(R0, verdict.value() as u64);
             self.code.jump_if(R1, bpf::Condition::Equal, R0, label);
+        }
+        if self.results.unseen_mark.is_some() {
+            let matched = self.code.label();
+            self.code.set_wide(R0, UNMATCHED);
+            self.code.jump_if(R1, bpf::Condition::NotEqual, R0, matched);
+            self.code.exit_with(self.results.pass);
+            self.code.bind(matched);
         }
         let line = self.lines.last().map_or(0, |(_, line)| *line);
         self.give_up(Failure::NoVerdict, line);

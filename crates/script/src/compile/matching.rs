@@ -9,6 +9,8 @@ use wire::protocol;
 use crate::matching::Rule;
 use crate::vm::Script;
 
+/// What that function returns for packets that are not the script's: no verdict, and nothing is counted.
+pub(super) const UNMATCHED: u64 = 1 << 40;
 /// The function that asks, then calls the script's.
 const NAME: &str = "sidestep_matched";
 
@@ -29,7 +31,7 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
         None => "p:data(packet_eth):data(packet_ip6) or p:data(packet_eth):data(packet_ip)",
     };
     let mut sets = String::new();
-    let _ = writeln!(body, "local ip = {ip}\nif not ip then return XT_CONTINUE end");
+    let _ = writeln!(body, "local ip = {ip}\nif not ip then return {UNMATCHED} end");
     for (field, prefix) in [("saddr", &asks.saddr), ("daddr", &asks.daddr)] {
         let Some(prefix) = prefix else { continue };
         let prefix: &IpNet = prefix;
@@ -39,7 +41,7 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
              sidestep_{field}:add('{prefix}')"
         );
         let _ =
-            writeln!(body, "if not sidestep_{field}:find(ip:{field}():get()) then return XT_CONTINUE end");
+            writeln!(body, "if not sidestep_{field}:find(ip:{field}():get()) then return {UNMATCHED} end");
     }
     let ports = [("sport", &asks.source_ports), ("dport", &asks.destination_ports)];
     let has_ports = ports.iter().any(|(_, ports)| !ports.is_empty());
@@ -53,10 +55,10 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
         (None, false) => None,
     };
     if let Some(transport) = transport {
-        let _ = writeln!(body, "local transport = {transport}\nif not transport then return XT_CONTINUE end");
+        let _ = writeln!(body, "local transport = {transport}\nif not transport then return {UNMATCHED} end");
     }
     if let Some(kind) = asks.icmp_type {
-        let _ = writeln!(body, "if transport:type():get() ~= {kind} then return XT_CONTINUE end");
+        let _ = writeln!(body, "if transport:type():get() ~= {kind} then return {UNMATCHED} end");
     }
     for (field, ranges) in ports.iter().filter(|(_, ranges)| !ranges.is_empty()) {
         let range = |range: &RangeInclusive<u16>| {
@@ -64,7 +66,7 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
         };
         let any: Vec<String> = ranges.iter().map(range).collect();
         let _ = writeln!(body, "local {field} = transport:{field}():get()");
-        let _ = writeln!(body, "if not ({}) then return XT_CONTINUE end", any.join(" or "));
+        let _ = writeln!(body, "if not ({}) then return {UNMATCHED} end", any.join(" or "));
     }
     let (source, function) = (&script.source, &script.function);
     // Behind the script, so that its lines keep their numbers.

@@ -164,7 +164,7 @@ pub(crate) enum ScriptCommand {
     /// Run the script host in the foreground
     ///
     /// `load` and `up` do this by themselves. There is one host in a network namespace. It keeps the capabilities
-    /// CAP_NET_ADMIN and CAP_NET_RAW alone; SIGTERM and SIGINT end it, and its rules are removed.
+    /// CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON alone; SIGTERM and SIGINT end it, and its rules are removed.
     #[command(after_help = "Examples:\n  sidestep script serve")]
     Serve {
         #[command(flatten)]

@@ -1,0 +1,75 @@
+//! Scripts that run in the kernel: chosen where that can be, replaced between two packets, failing with their line.
+
+use std::time::{Duration, Instant};
+
+use lab::process::Process;
+
+use crate::scene::{SERVER, Scene, has_tcx};
+
+const COUNT: &str = r#"
+local seen = nf.counter "seen"
+function process_packet(p)
+  if seen:add() > 0 then return NF_ACCEPT end
+  return NF_DROP
+end
+"#;
+
+#[test]
+fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
+    let Some(scene) = Scene::new("reload-k", false).filter(|_| has_tcx()) else { return };
+    let file = scene.script("count.lua", COUNT);
+    scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"]);
+    let log = scene.folder.path().join("flood.log");
+    let mut command = scene.client.command("ping").expect("the namespace");
+    let mut flood = Process::start(command.args(["-q", "-f", "-c", "100000", SERVER]), &log).expect("ping");
+    let mut reloads = 0;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while flood.ended().is_none() {
+        assert!(Instant::now() < deadline, "the flood does not end");
+        scene.script("count.lua", &format!("{COUNT}\n-- {reloads}\n"));
+        scene.sidestep(&["reload", &file]);
+        reloads += 1;
+    }
+    let summary = std::fs::read_to_string(&log).expect("the log");
+    assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+    // Text that knows what was counted before drops what comes.
+    scene.script("count.lua", &COUNT.replace("> 0", "< 100000"));
+    scene.sidestep(&["reload", &file]);
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 100%"));
+    scene.sidestep(&["unload", &file]);
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+}
+
+#[test]
+fn what_cannot_be_compiled_runs_in_the_user_tier() {
+    let Some(scene) = Scene::new("tier", false) else { return };
+    let file = scene.script("log.lua", "function process_packet(p)\n  nf.log(#p)\n  return NF_ACCEPT\nend\n");
+    let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
+    let refused = scene.refusal(&[&load[..], &["--tier", "kernel"]].concat());
+    assert!(!has_tcx() || refused.contains("line 2"), "{refused}");
+    let placeless = scene.refusal(&["load", &file, "--hook", "forward", "--tier", "kernel"]);
+    assert!(placeless.contains("no place at an interface"), "{placeless}");
+    scene.sidestep(&load);
+    assert_eq!(scene.status(1)["runs_in"], "user");
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+    assert_eq!(scene.status(1)["packets"], 3);
+}
+
+#[test]
+fn an_error_in_the_kernel_is_told_with_its_line() {
+    let Some(scene) = Scene::new("error-k", false).filter(|_| has_tcx()) else { return };
+    let file = scene.script(
+        "wrong.lua",
+        "function process_packet(p)\n  local byte = p:get()[5000]\n  return NF_ACCEPT\nend\n",
+    );
+    let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
+    scene.sidestep(&[&load[..], &["--tier", "kernel"]].concat());
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 100%"));
+    let status = scene.status(1);
+    assert_eq!((&status["packets"], &status["errors"]), (&3.into(), &3.into()), "{status}");
+    let message = status["last_error"]["message"].as_str().expect("a message");
+    assert!(message.contains("wrong.lua:2: "), "{message}");
+    scene.sidestep(&["unload", &file]);
+    scene.sidestep(&[&load[..], &["--tier", "kernel", "--failure", "accept"]].concat());
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+}
