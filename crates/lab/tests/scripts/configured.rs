@@ -10,7 +10,7 @@ use lab::process::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::scene::{SERVER, Scene};
+use crate::scene::{SERVER, Scene, has_tcx};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\nfunction never(p) return NF_DROP end\n";
 
@@ -107,6 +107,26 @@ fn up_again(scene: &Scene, scripts: &str) -> Process {
     let gateway = up(scene);
     assert_eq!(scene.status(1)["function"], "process_packet");
     gateway
+}
+
+/// With the gateway's privileges, after it has given up the others.
+#[test]
+fn scripts_of_a_configuration_run_in_the_kernel() {
+    let Some(scene) = Scene::new("config-k", false).filter(|_| has_tcx()) else { return };
+    scene.script("pass.lua", PASS);
+    let script = "[[script]]\nfile = \"pass.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"kernel\"\n\
+                  match = \"icmpv6 type 128\"\n";
+    configure(&scene, script);
+    let gateway = up(&scene);
+    let ping = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.05"]);
+    assert!(ping().ends_with(" 0%"));
+    let status = scene.status(1);
+    assert_eq!((&status["tier"], &status["packets"]), (&"kernel".into(), &3.into()), "{status}");
+    configure(&scene, &script.replace("match", "function = \"never\"\nmatch"));
+    reload(&scene).expect("a reload");
+    assert!(ping().ends_with(" 100%"));
+    assert!(gateway.stop(Duration::from_secs(10)).success());
+    assert!(ping().ends_with(" 0%"));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn translate(scene: &Scene, tier: &str) {
     }
     for id in 1..=4 {
         let status = scene.status(id);
-        assert_eq!((&status["errors"], &status["runs_in"]), (&0.into(), &tier.into()), "{status}");
+        assert_eq!((&status["errors"], &status["tier"]), (&0.into(), &tier.into()), "{status}");
         assert!(status["packets"].as_u64().is_some_and(|packets| packets > 20), "{status}");
     }
 }

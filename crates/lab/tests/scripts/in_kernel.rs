@@ -50,7 +50,7 @@ fn what_cannot_be_compiled_runs_in_the_user_tier() {
     let placeless = scene.refusal(&["load", &file, "--hook", "forward", "--tier", "kernel"]);
     assert!(placeless.contains("no place at an interface"), "{placeless}");
     scene.sidestep(&load);
-    assert_eq!(scene.status(1)["runs_in"], "user");
+    assert_eq!(scene.status(1)["tier"], "user");
     assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
     assert_eq!(scene.status(1)["packets"], 3);
 }

@@ -42,6 +42,7 @@ use crate::cli::{Feature, UpOptions};
 use crate::config::{Config, Mode};
 use crate::control::{self, Call, Reply, Request, Server};
 use crate::plan;
+use crate::script::attachment::Tier;
 use crate::status::Status;
 use classic::{Classic, ClassicStatus};
 use clock::Clock;
@@ -148,6 +149,10 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
     // Where limits are not ours to raise, as in some containers.
     if daemon.config.tunnel.realtime && process::allow_run_first().is_err() {
         keep.push(Capability::CAP_SYS_NICE);
+    }
+    // The script host is a child, and loads what it has compiled.
+    if daemon.config.scripts.iter().any(|script| script.attachment.tier != Tier::User) {
+        keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
     }
     process::keep_capabilities(&keep)?;
     daemon.serve(options, &socket, signals)

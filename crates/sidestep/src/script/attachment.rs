@@ -126,6 +126,17 @@ impl Hook {
     }
 }
 
+impl Tier {
+    /// As options and configurations have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
+}
+
 impl Failure {
     /// The verdict.
     pub(crate) const fn verdict(self) -> script::vm::Verdict {

@@ -27,7 +27,7 @@ fn one(script: &Status) -> String {
         1 => ", 1 thread".to_owned(),
         many => format!(", {many} threads"),
     };
-    line("function", format_args!("{} in the {} tier{threads}", at.function, script.runs_in));
+    line("function", format_args!("{} in the {} tier{threads}", at.function, at.tier.name()));
     line("packets", format_args!("{}{}", script.packets, verdicts(&script.verdicts)));
     if let Some(ns) = script.ns_per_packet {
         line("time", format_args!("{ns} ns for a packet"));

@@ -464,14 +464,13 @@ impl Host {
     }
 
     fn status(&self, script: &Script) -> Status {
-        let (runs_in, threads, counts) = match &script.runs {
-            Runs::User { statistics, .. } => ("user", self.threads, statistics.read()),
-            Runs::Kernel(in_kernel) => ("kernel", 0, in_kernel.read(&script.attachment.file)),
+        let (tier, threads, counts) = match &script.runs {
+            Runs::User { statistics, .. } => (Tier::User, self.threads, statistics.read()),
+            Runs::Kernel(in_kernel) => (Tier::Kernel, 0, in_kernel.read(&script.attachment.file)),
         };
         Status {
             id: script.id,
-            attachment: script.attachment.clone(),
-            runs_in: runs_in.to_owned(),
+            attachment: Attachment { tier, ..script.attachment.clone() },
             threads,
             packets: counts.packets,
             verdicts: counts.verdicts,

@@ -64,11 +64,9 @@ pub(crate) struct Scripts {
 pub(crate) struct Status {
     /// For `unload`, `reload` and `trace`.
     pub(crate) id: u32,
-    /// Where it was put.
+    /// Where it was put; `tier` is the one that it runs in, not what was asked for.
     #[serde(flatten)]
     pub(crate) attachment: Attachment,
-    /// In which tier it runs.
-    pub(crate) runs_in: String,
     /// Threads that run it, each with a Lua state; 0 in the kernel.
     pub(crate) threads: usize,
     /// Packets that it was given.
