@@ -87,7 +87,7 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
             Ok(true)
         }
         Err(why) => {
-            writeln!(out, "It was not loaded: {why}")?;
+            writeln!(out, "The kernel did not verify it: {why}")?;
             Ok(false)
         }
     }
@@ -114,4 +114,38 @@ fn lines(
         }
     }
     writeln!(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::explain;
+    use std::path::Path;
+
+    fn explained(file: &Path, function: &str) -> (bool, String) {
+        let mut out = Vec::new();
+        let good = explain(file, function, false, &mut out).expect("writing to memory");
+        (good, String::from_utf8(out).expect("text"))
+    }
+
+    #[test]
+    fn what_cannot_be_compiled_is_told_line_by_line() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.lua");
+        let text = "function process_packet(p)\n  local half = #p / 2\n  return NF_ACCEPT\nend\n";
+        std::fs::write(&file, text).expect("a file");
+        let (good, text) = explained(&file, "process_packet");
+        assert!(!good && text.contains("runs in the user tier"), "{text}");
+        assert!(text.contains("    2 user   |   local half = #p / 2\n             ^ '/'"), "{text}");
+    }
+
+    #[test]
+    fn what_can_be_is_shown_as_it_is_made() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/nat.lua");
+        let (_, text) = explained(&file, "snat");
+        assert!(
+            text.contains("snat runs in the kernel") && text.contains("kernel |   ip:saddr():set("),
+            "{text}"
+        );
+        assert!(text.contains("; line 16: ip:saddr():set(") && text.contains("  exit\n"), "{text}");
+    }
 }
