@@ -97,6 +97,8 @@ fn translate(scene: &Scene, tier: &str) {
         let status = scene.status(id);
         assert_eq!((&status["errors"], &status["tier"]), (&0.into(), &tier.into()), "{status}");
         assert!(status["packets"].as_u64().is_some_and(|packets| packets > 20), "{status}");
+        let measured = status["ns_per_packet"].as_u64().is_some_and(|ns| ns > 0);
+        assert_eq!(measured, tier == "user", "{status}");
     }
 }
 
