@@ -1,9 +1,5 @@
 //! Scripts that run in the kernel: chosen where that can be, replaced between two packets, failing with their line.
 
-use std::time::{Duration, Instant};
-
-use lab::process::Process;
-
 use crate::scene::{SERVER, Scene, has_tcx};
 
 const COUNT: &str = r#"
@@ -19,19 +15,7 @@ fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
     let Some(scene) = Scene::new("reload-k", false).filter(|_| has_tcx()) else { return };
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"]);
-    let log = scene.folder.path().join("flood.log");
-    let mut command = scene.client.command("ping").expect("the namespace");
-    let mut flood = Process::start(command.args(["-q", "-f", "-c", "100000", SERVER]), &log).expect("ping");
-    let mut reloads = 0;
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while flood.ended().is_none() {
-        assert!(Instant::now() < deadline, "the flood does not end");
-        scene.script("count.lua", &format!("{COUNT}\n-- {reloads}\n"));
-        scene.sidestep(&["reload", &file]);
-        reloads += 1;
-    }
-    let summary = std::fs::read_to_string(&log).expect("the log");
-    assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+    scene.reload_under_a_flood("count.lua", COUNT, 100_000);
     // Text that knows what was counted before drops what comes.
     scene.script("count.lua", &COUNT.replace("> 0", "< 100000"));
     scene.sidestep(&["reload", &file]);

@@ -1,8 +1,6 @@
 //! Loading, reloading, following and losing scripts.
 
-use std::time::{Duration, Instant};
-
-use lab::process::Process;
+use std::time::Duration;
 
 use crate::scene::{SERVER, Scene};
 
@@ -20,20 +18,7 @@ fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "forward"]);
     let count: u64 = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
-    let log = scene.folder.path().join("flood.log");
-    let mut command = scene.client.command("ping").expect("the namespace");
-    let mut flood =
-        Process::start(command.args(["-q", "-f", "-c", &count.to_string(), SERVER]), &log).expect("ping");
-    let mut reloads = 0;
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while flood.ended().is_none() {
-        assert!(Instant::now() < deadline, "the flood does not end");
-        scene.script("count.lua", &format!("{COUNT}\n-- {reloads}\n"));
-        scene.sidestep(&["reload", &file]);
-        reloads += 1;
-    }
-    let summary = std::fs::read_to_string(&log).expect("the log");
-    assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+    scene.reload_under_a_flood("count.lua", COUNT, count);
 
     // Requests and answers, whichever thread and whichever text had them.
     let packets = scene.status(1)["packets"].as_u64().expect("a number");

@@ -131,6 +131,24 @@ impl Scene {
         scripts.iter().find(|script| script["id"] == id).unwrap_or_else(|| panic!("{id}: {list}")).clone()
     }
 
+    /// The client floods the server with so many pings, while a script is loaded anew as often as that goes: none is lost.
+    pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str, count: u64) {
+        let log = self.folder.path().join("flood.log");
+        let mut command = self.client.command("ping").expect("the namespace");
+        let mut flood =
+            Process::start(command.args(["-q", "-f", "-c", &count.to_string(), SERVER]), &log).expect("ping");
+        let mut reloads = 0;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while flood.ended().is_none() {
+            assert!(Instant::now() < deadline, "the flood does not end");
+            let file = self.script(name, &format!("{text}\n-- {reloads}\n"));
+            self.sidestep(&["reload", &file]);
+            reloads += 1;
+        }
+        let summary = std::fs::read_to_string(&log).expect("the log");
+        assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+    }
+
     /// Runs the script host in the foreground, to be killed.
     pub(crate) fn serve(&self) -> Process {
         let mut command = self.router.command(&self.program).expect("the namespace");
