@@ -17,7 +17,7 @@ use crate::gateway::{Gateways, Profile};
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{bench, capture, demo, experiment, many, relay, sixin4, status, udp_stream};
+use crate::{bench, capture, demo, experiment, many, nat, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -119,6 +119,12 @@ pub enum LabCommand {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// A packet script in both tiers beside plain forwarding and the kernel's NAT: throughput, small packets, latency
+    #[command(
+        after_help = "Examples:\n  sidestep lab nat\n  sidestep lab nat --family ipv4 --only tcp,ping\n  \
+                            sidestep lab nat --no-offloads --json nat.json"
+    )]
+    Nat(nat::Options),
     /// Carry frames between two interfaces and impair them
     #[command(hide = true)]
     Relay {
@@ -167,6 +173,15 @@ pub enum LabCommand {
         /// Report the latency of every datagram
         #[arg(long)]
         each: bool,
+    },
+    /// Accept packets from a queue
+    #[command(hide = true)]
+    QueueAccept {
+        /// Where
+        #[arg(long)]
+        hook: String,
+        /// Which, as nft has it
+        rules: Vec<String>,
     },
     /// Write an interface's packets to a pcap file
     #[command(hide = true)]
@@ -316,6 +331,7 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
             let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)
         }
+        LabCommand::Nat(options) => nat::run(&options, program, &stop_flag()?),
         LabCommand::Relay { left, right, impair, impair_back } => {
             relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
@@ -337,6 +353,9 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
         }
         LabCommand::UdpReceive { listen, batched, each } => {
             print_json(&udp_stream::receive(listen, batched, each, &stop_flag()?, std::io::stdout())?)
+        }
+        LabCommand::QueueAccept { hook, rules } => {
+            nat::queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         LabCommand::Capture { interface, file } => {
             capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)

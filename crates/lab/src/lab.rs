@@ -16,6 +16,7 @@ use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
 use crate::topology::{self, Node, SIXIN4, Shape, Site, Topology};
+use crate::traffic::Hosts;
 use crate::transparent;
 
 /// Where labs keep their configurations and logs.
@@ -484,6 +485,24 @@ impl Lab {
         let text =
             serde_json::to_vec_pretty(&self.options).map_err(|error| Error::output("lab.json", error))?;
         std::fs::write(&path, text).map_err(|source| Error::file(path, source))
+    }
+}
+
+impl Hosts for Lab {
+    fn address(&self, site: Site, ipv4: bool) -> IpAddr {
+        if ipv4 { site.host_v4() } else { self.host(site) }
+    }
+
+    fn on(&self, site: Site, program: &Path) -> Result<Command, Error> {
+        self.command(site.host_node(), program)
+    }
+
+    fn program(&self) -> &Path {
+        self.program()
+    }
+
+    fn directory(&self) -> PathBuf {
+        self.directory()
     }
 }
 

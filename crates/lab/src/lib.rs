@@ -33,7 +33,7 @@
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`experiment`], [`many`] | what `sidestep lab demo`, `bench`, `experiment` and `many` do |
+//! | [`demo`], [`report`], [`bench`], [`experiment`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `many` and `nat` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
@@ -60,6 +60,7 @@ mod lab;
 mod live;
 pub mod many;
 pub mod namespaces;
+pub mod nat;
 pub mod observer;
 mod port;
 pub mod process;

@@ -1,6 +1,6 @@
-//! Measurements between the hosts of a lab: UDP streams, TCP (iperf3), ping.
+//! Measurements between two hosts, as those of a lab: UDP streams, TCP (iperf3), ping.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -10,10 +10,27 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::{run, text};
-use crate::lab::Lab;
 use crate::process::{Process, tail};
 use crate::topology::Site;
 use crate::udp_stream::{Received, Second, Sent};
+
+/// Two hosts, and how to run something on them.
+pub trait Hosts {
+    /// The address of a site's host that a measurement goes to.
+    fn address(&self, site: Site, ipv4: bool) -> IpAddr;
+
+    /// A command on a site's host.
+    ///
+    /// # Errors
+    /// When its namespace is gone.
+    fn on(&self, site: Site, program: &Path) -> Result<Command, Error>;
+
+    /// The program itself, which has the generators: `sidestep`.
+    fn program(&self) -> &Path;
+
+    /// Where logs go.
+    fn directory(&self) -> PathBuf;
+}
 
 /// A UDP stream to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -75,21 +92,20 @@ impl UdpStream {
     ///
     /// # Errors
     /// When one of them does not start.
-    pub fn start(lab: &Lab, options: UdpOptions) -> Result<Self, Error> {
+    pub fn start(hosts: &dyn Hosts, options: UdpOptions) -> Result<Self, Error> {
         let to = options.from.other();
-        let address = if options.ipv4 { to.host_v4() } else { lab.host(to) };
-        let target = SocketAddr::new(address, options.port).to_string();
-        let log = |role: &str| lab.directory().join(format!("udp-{}-{role}.log", options.port));
+        let target = SocketAddr::new(hosts.address(to, options.ipv4), options.port).to_string();
+        let log = |role: &str| hosts.directory().join(format!("udp-{}-{role}.log", options.port));
         let batched: &[&str] = if options.batched { &["--batched"] } else { &[] };
         let each: &[&str] = if options.each { &["--each"] } else { &[] };
         let words = [&["udp-receive", "--listen", &target], batched, each].concat();
-        let receiver = start_fresh(lab.own_command(to.host_node(), &words)?, &log("receiver"))?;
+        let receiver = start_fresh(generator(hosts, to, &words)?, &log("receiver"))?;
         wait_listening(&receiver, "udp", options.port)?;
         let (rate, size) = (options.rate.to_string(), options.size.to_string());
         let seconds = options.duration.as_secs_f64().to_string();
         let words = ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", &seconds];
         let words = [&words, batched].concat();
-        let sender = start_fresh(lab.own_command(options.from.host_node(), &words)?, &log("sender"))?;
+        let sender = start_fresh(generator(hosts, options.from, &words)?, &log("sender"))?;
         Ok(Self { sender, receiver, limit: options.duration + Duration::from_secs(10) })
     }
 
@@ -164,16 +180,16 @@ impl TcpTransfer {
     ///
     /// # Errors
     /// When iperf3 does not start.
-    pub fn start(lab: &Lab, options: TcpOptions) -> Result<Self, Error> {
+    pub fn start(hosts: &dyn Hosts, options: TcpOptions) -> Result<Self, Error> {
         let to = options.from.other();
-        let address = if options.ipv4 { to.host_v4() } else { lab.host(to) }.to_string();
+        let address = hosts.address(to, options.ipv4).to_string();
         let port = options.port.to_string();
-        let log = |role: &str| lab.directory().join(format!("tcp-{port}-{role}.log"));
-        let mut server = lab.command(to.host_node(), "iperf3")?;
+        let log = |role: &str| hosts.directory().join(format!("tcp-{port}-{role}.log"));
+        let mut server = hosts.on(to, Path::new("iperf3"))?;
         server.args(["-s", "-1", "-J", "-B", &address, "-p", &port]);
         let server = start_fresh(server, &log("server"))?;
         wait_listening(&server, "tcp", options.port)?;
-        let mut client = lab.command(options.from.host_node(), "iperf3")?;
+        let mut client = hosts.on(options.from, Path::new("iperf3"))?;
         client.args(["-J", "-c", &address, "-p", &port, "-t", &options.seconds.to_string()]);
         client.args(["-P", &options.parallel.to_string()]);
         if options.rate > 0 {
@@ -204,8 +220,8 @@ impl TcpTransfer {
 ///
 /// # Errors
 /// As [`TcpTransfer::finish`].
-pub fn tcp(lab: &Lab, options: TcpOptions) -> Result<TcpReport, Error> {
-    TcpTransfer::start(lab, options)?.finish()
+pub fn tcp(hosts: &dyn Hosts, options: TcpOptions) -> Result<TcpReport, Error> {
+    TcpTransfer::start(hosts, options)?.finish()
 }
 
 /// Echo requests to be sent.
@@ -255,8 +271,8 @@ pub struct PingReport {
 ///
 /// # Errors
 /// When ping cannot be started or its summary is not understood. Lost replies are no error.
-pub fn ping(lab: &Lab, options: PingOptions) -> Result<PingReport, Error> {
-    let output = run(&mut ping_command(lab, options, true)?)?;
+pub fn ping(hosts: &dyn Hosts, options: PingOptions) -> Result<PingReport, Error> {
+    let output = run(&mut ping_command(hosts, options, true)?)?;
     ping_report(&text(&output)).ok_or_else(|| {
         let detail = format!("{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
         Error::output("ping", detail)
@@ -277,9 +293,9 @@ pub struct RoundTrips {
 ///
 /// # Errors
 /// As [`ping()`].
-pub fn round_trips(lab: &Lab, options: PingOptions) -> Result<RoundTrips, Error> {
+pub fn round_trips(hosts: &dyn Hosts, options: PingOptions) -> Result<RoundTrips, Error> {
     let mut command = ping_command(
-        lab,
+        hosts,
         PingOptions { interval: Some(options.interval.unwrap_or_default()), ..options },
         false,
     )?;
@@ -304,9 +320,9 @@ impl Pings {
     ///
     /// # Errors
     /// When ping cannot be started.
-    pub fn start(lab: &Lab, options: PingOptions) -> Result<Self, Error> {
-        let log = lab.directory().join(format!("ping-{}.log", options.from.letter()));
-        start_fresh(ping_command(lab, options, true)?, &log).map(Self)
+    pub fn start(hosts: &dyn Hosts, options: PingOptions) -> Result<Self, Error> {
+        let log = hosts.directory().join(format!("ping-{}.log", options.from.letter()));
+        start_fresh(ping_command(hosts, options, true)?, &log).map(Self)
     }
 
     /// Waits for the last one.
@@ -326,11 +342,17 @@ impl Pings {
     }
 }
 
-fn ping_command(lab: &Lab, options: PingOptions, summary_only: bool) -> Result<Command, Error> {
-    let to = options.from.other();
-    let (address, family) = if options.ipv4 { (to.host_v4(), "-4") } else { (lab.host(to), "-6") };
-    let mut command = lab.command(options.from.host_node(), "ping")?;
-    command.args([family, "-n", "-c", &options.count.to_string(), "-s", &options.size.to_string()]);
+fn ping_command(hosts: &dyn Hosts, options: PingOptions, summary_only: bool) -> Result<Command, Error> {
+    let address = hosts.address(options.from.other(), options.ipv4);
+    let mut command = hosts.on(options.from, Path::new("ping"))?;
+    command.args([
+        if address.is_ipv4() { "-4" } else { "-6" },
+        "-n",
+        "-c",
+        &options.count.to_string(),
+        "-s",
+        &options.size.to_string(),
+    ]);
     if summary_only {
         command.arg("-q");
     }
@@ -385,6 +407,13 @@ fn tcp_report(text: &str) -> Result<TcpReport, Error> {
             .filter_map(|interval| interval["sum"]["bits_per_second"].as_f64())
             .collect(),
     })
+}
+
+/// A command of the program itself, `sidestep lab …`, on a site's host.
+pub(crate) fn generator(hosts: &dyn Hosts, site: Site, words: &[&str]) -> Result<Command, Error> {
+    let mut command = hosts.on(site, hosts.program())?;
+    command.arg("lab").args(words);
+    Ok(command)
 }
 
 /// Starts a command with an empty log.

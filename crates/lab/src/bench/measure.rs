@@ -6,10 +6,9 @@ use crate::Error;
 use crate::accounting::{cpu_seconds, resident};
 use crate::bench::search::{Length, Trial, highest_without_loss};
 use crate::bench::statistics::quantile;
-use crate::lab::Lab;
 use crate::topology::Site;
 use crate::traffic::{
-    PingOptions, RoundTrips, TcpOptions, TcpTransfer, UdpOptions, UdpStream, round_trips, tcp,
+    Hosts, PingOptions, RoundTrips, TcpOptions, TcpTransfer, UdpOptions, UdpStream, round_trips, tcp,
 };
 
 /// Time between two paced echoes.
@@ -134,11 +133,11 @@ impl Measurement {
         }
     }
 
-    /// Carries it out between the hosts of a lab. `known` is what the measurement that it builds upon gave in this
+    /// Carries it out between two hosts. `known` is what the measurement that it builds upon gave in this
     /// repetition, or what the same measurement gave before.
     pub(crate) fn run(
         self,
-        lab: &Lab,
+        hosts: &dyn Hosts,
         processes: Option<[u32; 2]>,
         lengths: Lengths,
         known: Option<f64>,
@@ -148,7 +147,7 @@ impl Measurement {
                 let used = Used::begin(processes)?;
                 let options =
                     TcpOptions { seconds: lengths.tcp, parallel: flows, from, ..TcpOptions::default() };
-                let report = tcp(lab, options)?;
+                let report = tcp(hosts, options)?;
                 let mut values = vec![
                     (self.key(), report.bits_per_second / 1e6, false),
                     (format!("retransmits_{}", self.key()), report.retransmits as f64, false),
@@ -159,17 +158,17 @@ impl Measurement {
                 }
                 Ok(values)
             }
-            Self::Udp { size, batched } => udp(self, lab, processes, lengths, (size, batched), known),
-            Self::Steady { batched } => steady(lab, lengths, batched, known),
-            Self::Flood => echoes("flood", lab, lengths.echoes, None),
-            Self::Paced => echoes("paced", lab, lengths.echoes / 2, Some(PACE)),
+            Self::Udp { size, batched } => udp(self, hosts, processes, lengths, (size, batched), known),
+            Self::Steady { batched } => steady(hosts, lengths, batched, known),
+            Self::Flood => echoes("flood", hosts, lengths.echoes, None),
+            Self::Paced => echoes("paced", hosts, lengths.echoes / 2, Some(PACE)),
             Self::Loaded => {
                 let count = lengths.echoes / 2;
                 let seconds = (PACE * count).as_secs_f64().ceil() as u32 + 2;
-                let transfer = TcpTransfer::start(lab, TcpOptions { seconds, ..TcpOptions::default() })?;
+                let transfer = TcpTransfer::start(hosts, TcpOptions { seconds, ..TcpOptions::default() })?;
                 // The flow gets half a second to reach its speed.
                 std::thread::sleep(Duration::from_millis(500));
-                let values = echoes("loaded", lab, count, Some(PACE));
+                let values = echoes("loaded", hosts, count, Some(PACE));
                 let report = transfer.finish()?;
                 let mut values = values?;
                 values.push(("loaded_tcp".into(), report.bits_per_second / 1e6, false));
@@ -213,7 +212,7 @@ pub(crate) fn tells_variants_apart(measurement: Measurement) -> bool {
 
 fn udp(
     measurement: Measurement,
-    lab: &Lab,
+    hosts: &dyn Hosts,
     processes: Option<[u32; 2]>,
     lengths: Lengths,
     (size, batched): (usize, bool),
@@ -229,7 +228,7 @@ fn udp(
             Length::Long => LASTS,
         };
         let options = UdpOptions { rate: rate as u32, size, duration, batched, ..UdpOptions::default() };
-        let report = UdpStream::start(lab, options)?.finish(DRAIN)?;
+        let report = UdpStream::start(hosts, options)?.finish(DRAIN)?;
         let lost = report.lost + report.sent.refused;
         if lost == 0 {
             costs = used.since(&costs_key, report.sent.sent as f64 / 1e6)?;
@@ -243,15 +242,20 @@ fn udp(
 }
 
 /// A stream at a part of the highest rate without loss, which is looked for if it is not known.
-fn steady(lab: &Lab, lengths: Lengths, batched: bool, known: Option<f64>) -> Result<Vec<Value>, Error> {
+fn steady(
+    hosts: &dyn Hosts,
+    lengths: Lengths,
+    batched: bool,
+    known: Option<f64>,
+) -> Result<Vec<Value>, Error> {
     let search = Measurement::Udp { size: STEADY_SIZE, batched };
     let thousands = match known {
         Some(thousands) => thousands,
-        None => search.run(lab, None, lengths, None)?.first().map_or(0.0, |(_, thousands, _)| *thousands),
+        None => search.run(hosts, None, lengths, None)?.first().map_or(0.0, |(_, thousands, _)| *thousands),
     };
     let rate = (thousands * 1e3 * STEADY_PART) as u32;
     let options = UdpOptions { rate, size: STEADY_SIZE, duration: STEADY, batched, ..UdpOptions::default() };
-    let report = UdpStream::start(lab, options)?.finish(DRAIN)?;
+    let report = UdpStream::start(hosts, options)?.finish(DRAIN)?;
     let (lost, sent) = (report.lost + report.sent.refused, report.sent.sent + report.sent.refused);
     let key = |what: &str| Measurement::Steady { batched }.key().replace("lost", what);
     Ok(vec![
@@ -261,9 +265,14 @@ fn steady(lab: &Lab, lengths: Lengths, batched: bool, known: Option<f64>) -> Res
     ])
 }
 
-fn echoes(name: &str, lab: &Lab, count: u32, interval: Option<Duration>) -> Result<Vec<Value>, Error> {
+fn echoes(
+    name: &str,
+    hosts: &dyn Hosts,
+    count: u32,
+    interval: Option<Duration>,
+) -> Result<Vec<Value>, Error> {
     let RoundTrips { sent, times_ms } =
-        round_trips(lab, PingOptions { count, interval, ..PingOptions::default() })?;
+        round_trips(hosts, PingOptions { count, interval, ..PingOptions::default() })?;
     let mut values = Vec::new();
     for (suffix, part) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
         let time = quantile(&times_ms, part).ok_or_else(|| Error::output("ping", "no echo came back"))?;

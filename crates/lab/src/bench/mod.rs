@@ -18,12 +18,12 @@ mod classic;
 pub(crate) mod contender;
 pub(crate) mod docs;
 mod kernel_wireguard;
-mod measure;
+pub(crate) mod measure;
 mod openvpn;
 pub(crate) mod page;
 mod peers;
 pub(crate) mod results;
-mod run;
+pub(crate) mod run;
 pub(crate) mod running;
 mod search;
 mod sidestep;
@@ -50,7 +50,7 @@ pub(crate) use statistics::quantile;
 const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "peers"];
 
 /// Exit status of a run that was interrupted, as a shell has it for SIGINT.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// What to compare, how thoroughly, and where it goes.
 #[derive(Clone, Debug, Args)]
@@ -153,7 +153,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     }
     if options.from.is_none() {
         results.version = version(program);
-        results.machine = machine();
+        results.machine = machine("all five machines");
     }
     write(options, &results)?;
     // A reader that goes away has what it wanted.
@@ -208,15 +208,12 @@ pub(crate) fn version(program: &Path) -> String {
     said.split_whitespace().nth(1).unwrap_or("of unknown version").to_owned()
 }
 
-/// The machine in a few words.
-pub(crate) fn machine() -> String {
+/// The machine in a few words, which is all those of a lab.
+pub(crate) fn machine(whose: &str) -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let information = read("/proc/cpuinfo");
     let model = information.lines().find(|line| line.starts_with("model name"));
     let model = model.and_then(|line| line.split_once(": ")).map_or("unknown processor", |(_, model)| model);
     let count = std::thread::available_parallelism().map_or(1, usize::from);
-    format!(
-        "{model}, {count} processors for all five machines, Linux {}",
-        read("/proc/sys/kernel/osrelease").trim()
-    )
+    format!("{model}, {count} processors for {whose}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bench::contender::{KNOWN, NONE};
 use crate::bench::statistics::{Summary, quantile};
 
 /// One quantity.
@@ -29,7 +30,7 @@ const fn metric(key: &'static str, title: &'static str) -> Metric {
 }
 
 /// All that tables show. The JSON has more.
-pub(crate) const GROUPS: [Group; 9] = [
+pub(crate) const GROUPS: [Group; 10] = [
     Group {
         title: "TCP throughput",
         unit: "Mbit/s",
@@ -41,6 +42,14 @@ pub(crate) const GROUPS: [Group; 9] = [
             metric("tcp_8_ab", "8 flows A→B"),
             metric("tcp_8_ba", "8 flows B→A"),
         ],
+    },
+    Group {
+        title: "Small packets",
+        unit: "thousand/s",
+        how: "A million datagrams of 64 bytes, each a packet of its own, as fast as a host sends them: those that arrive in \
+              a second.",
+        higher_is_better: true,
+        metrics: &[metric("packets_64", "64 bytes")],
     },
     Group {
         title: "UDP without loss",
@@ -166,6 +175,9 @@ pub(crate) struct Results {
     /// How far it came, if it was interrupted: it has only what was measured up to then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) interrupted: Option<String>,
+    /// The contenders that the others are compared with: [`NONE`] and [`KNOWN`], if it names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) bases: Vec<String>,
     pub(crate) contenders: Vec<Entry>,
     pub(crate) left_out: Vec<Absence>,
     pub(crate) failures: Vec<Absence>,
@@ -174,6 +186,15 @@ pub(crate) struct Results {
 }
 
 impl Results {
+    /// The contenders that the others are compared with.
+    pub(crate) fn bases(&self) -> Vec<&str> {
+        if self.bases.is_empty() {
+            vec![NONE, KNOWN]
+        } else {
+            self.bases.iter().map(String::as_str).collect()
+        }
+    }
+
     /// What the repetitions say together.
     pub(crate) fn summary(&self, contender: &str, metric: &str) -> Option<Summary> {
         Summary::of(&self.of(contender, metric).map(|sample| sample.value).collect::<Vec<_>>())

@@ -84,14 +84,15 @@ fn repetitions(options: &Options, running: &mut [Running], results: &mut Results
                     results.interrupted = Some(format!("{done} of {total} measurements were made"));
                     return;
                 }
-                let outcome = record(one.name(), *measurement, repetition, measured, results);
+                let (name, title, unit) = (one.name(), measurement.title(), measurement.unit());
+                let outcome = record(name, &title, unit, repetition, measured, results);
                 done += 1;
                 let left = begun.elapsed().as_secs_f64() / f64::from(done) * (total as f64 - f64::from(done));
                 eprintln!(
                     "[{done:>3} of {total}, {:>4.1} min left] {repetition}: {:<20} {:<18} {outcome}",
                     left / 60.0,
-                    one.name(),
-                    measurement.title(),
+                    name,
+                    title,
                 );
             }
         }
@@ -114,10 +115,11 @@ fn measure(
     measurement.run(&one.lab, processes, lengths, known)
 }
 
-/// Keeps what a measurement came to; what to say about it.
-fn record(
+/// Keeps what a measurement came to, of which the first value is in `unit`; what to say about it.
+pub(crate) fn record(
     name: &str,
-    measurement: Measurement,
+    title: &str,
+    unit: &str,
     repetition: u32,
     measured: Result<Vec<Value>, Error>,
     results: &mut Results,
@@ -126,14 +128,14 @@ fn record(
         Ok(values) => values,
         // One that fails in one discipline may still take part in the others.
         Err(error) => {
-            let what = format!("{name}, {}, repetition {repetition}", measurement.title());
+            let what = format!("{name}, {title}, repetition {repetition}");
             results.failures.push(Absence { what, why: error.to_string() });
             return format!("failed: {error}");
         }
     };
     let said = values.first().map_or("not applicable".into(), |(_, value, limited)| {
         let more = if *limited { "at least " } else { "" };
-        format!("{more}{value:.1} {}", measurement.unit())
+        format!("{more}{value:.1} {unit}")
     });
     results.samples.extend(values.into_iter().map(|(metric, value, limited)| Sample {
         contender: name.to_owned(),

@@ -1,6 +1,5 @@
 //! The results as tables, and these as text and as Markdown.
 
-use crate::bench::contender::{KNOWN, NONE};
 use crate::bench::measure::STEADY;
 use crate::bench::results::{GROUPS, Group, Metric, Results};
 
@@ -40,7 +39,7 @@ pub(crate) fn values(results: &Results, group: &Group) -> Table {
 /// The same as multiples of two contenders that everybody knows.
 pub(crate) fn ratios(results: &Results, group: &Group) -> Table {
     let bases: Vec<&str> =
-        [NONE, KNOWN].into_iter().filter(|base| has_values(results, group, base)).collect();
+        results.bases().into_iter().filter(|base| has_values(results, group, base)).collect();
     let rows = if bases.is_empty() {
         Vec::new()
     } else {

@@ -3,9 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linux::event::{Events, Interest, Poller};
-use linux::queue::{Batch, Queue, Socket, rule, verdict};
-
 use crate::scene::{SERVER, Scene};
 
 const SECONDS: u32 = 4;
@@ -62,38 +59,14 @@ fn super_packets_stay_whole() {
 /// The floor: a program that accepts every packet, without scripts.
 fn bare(scene: &Scene) -> f64 {
     let stop = AtomicBool::new(false);
+    let rules = [format!("ip6 daddr {SERVER}")];
     std::thread::scope(|scope| {
-        scope.spawn(|| Scene::within(&scene.router, || accept_all(&stop)));
+        let accepting = scope
+            .spawn(|| Scene::within(&scene.router, || lab::nat::queue::accept("forward", &rules, &stop)));
         std::thread::sleep(Duration::from_millis(300));
         let rate = scene.tcp(SERVER, SECONDS);
         stop.store(true, Ordering::Relaxed);
+        accepting.join().expect("a thread").expect("a queue");
         rate
     })
-}
-
-fn accept_all(stop: &AtomicBool) {
-    let queue = Queue { number: 1, length: 4096, fail_open: false, segmented: true };
-    let socket = Socket::open(&[queue]).expect("a queue");
-    linux::nft::apply(
-        "add table inet floor\nadd chain inet floor q\n\
-         add chain inet floor f { type filter hook forward priority 0; }\n\
-         add rule inet floor f ip6 daddr 2001:db8:f::9 goto q\n",
-    )
-    .expect("chains");
-    rule::send_to("floor", "q", &(1..=1), false).expect("a rule");
-    let poller = Poller::new().expect("a poller");
-    poller.add(&socket, 0, Interest::Readable).expect("a poller");
-    let (mut batch, mut events) = (Batch::default(), Events::with_capacity(1));
-    while !stop.load(Ordering::Relaxed) {
-        poller.wait(&mut events, Some(Duration::from_millis(50))).expect("a wait");
-        let count = socket.recv(&mut batch).expect("packets");
-        for place in 0..count {
-            let Some((queue, id)) = batch.packet(place).map(|queued| (queued.queue, queued.id)) else {
-                continue;
-            };
-            batch.put_verdict(queue, id, verdict::ACCEPT, None);
-        }
-        socket.flush(&mut batch).expect("verdicts");
-    }
-    linux::nft::apply("delete table inet floor\n").expect("no table");
 }
