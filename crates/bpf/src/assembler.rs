@@ -157,6 +157,8 @@ pub struct Assembler {
     labels: Vec<Option<usize>>,
     /// Jumps and where they lead.
     jumps: Vec<(usize, Label)>,
+    /// Where the last label was bound.
+    bound: Option<usize>,
 }
 
 impl Assembler {
@@ -274,8 +276,9 @@ impl Assembler {
     /// The label is here. Each is bound once.
     pub fn bind(&mut self, label: Label) {
         let place = self.code.len();
-        let bound = self.labels[label.0].replace(place);
-        assert!(bound.is_none(), "a label has one place");
+        let before = self.labels[label.0].replace(place);
+        assert!(before.is_none(), "a label has one place");
+        self.bound = Some(place);
     }
 
     /// A label that is here: for jumps backwards.
@@ -283,6 +286,12 @@ impl Assembler {
         let label = self.label();
         self.bind(label);
         label
+    }
+
+    /// Whether the next instruction follows the last one, whichever way the program comes to it.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.bound != Some(self.code.len())
     }
 
     /// Goes on at the label.

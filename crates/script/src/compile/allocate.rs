@@ -1,10 +1,10 @@
-//! Where values are kept: in registers that calls leave alone, or on the stack.
+//! Where values are kept: in registers, or on the stack.
 
 use std::collections::BTreeSet;
 
 use bpf::Register;
 
-use super::ir::{Operand, Program, Value};
+use super::ir::{Action, Operand, Program, Value};
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(super) enum Place {
 
 /// Registers that calls leave alone, but the one for the context.
 const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
+/// Registers that calls do not leave alone, and the emitter does: for values that no call outlives.
+const SCRATCH: [Register; 2] = [Register::R4, Register::R5];
 /// Values on the stack at most; what is left of its 512 bytes is the emitter's.
 const SLOTS: usize = 52;
 
@@ -33,10 +35,18 @@ pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, 
 
     let mut places = vec![None; lives.len()];
     let mut registers: [Option<usize>; REGISTERS.len()] = [None; REGISTERS.len()];
+    let mut scratch: [Option<usize>; SCRATCH.len()] = [None; SCRATCH.len()];
     let mut slots: [Option<usize>; SLOTS] = [None; SLOTS];
     for value in order {
         let from = lives[value].from;
         let free = |taken: &Option<usize>| taken.is_none_or(|other: usize| lives[other].to < from);
+        if lives[value].is_short
+            && let Some(number) = scratch.iter().position(free)
+        {
+            scratch[number] = Some(value);
+            places[value] = Some(Place::Register(SCRATCH[number]));
+            continue;
+        }
         if let Some(number) = registers.iter().position(free) {
             registers[number] = Some(value);
             places[value] = Some(Place::Register(REGISTERS[number]));
@@ -70,15 +80,20 @@ struct Life {
     from: usize,
     to: usize,
     uses: usize,
+    /// It is made and read in one block, and between the two nothing is called.
+    is_short: bool,
 }
 
 fn lives(program: &Program) -> Vec<Life> {
-    let mut lives = vec![Life { from: usize::MAX, to: 0, uses: 0 }; program.values()];
+    let mut lives = vec![Life { from: usize::MAX, to: 0, uses: 0, is_short: false }; program.values()];
+    // For what each block makes: the end of the block, or the first call behind it, as far as it may be read.
+    let mut until = vec![0; program.values()];
     let used = used(program);
     let alive = alive_at_the_end(program, &used);
     let mut at = 0;
     for (number, block) in program.blocks.iter().enumerate() {
         let begin = at;
+        let mut made = Vec::new();
         let mut lives_here = |value: Value, at: usize, use_of_it: bool| {
             let life = &mut lives[value.0 as usize];
             life.from = life.from.min(at);
@@ -98,8 +113,16 @@ fn lives(program: &Program) -> Vec<Life> {
             if used[instruction.result.0 as usize] {
                 lives_here(instruction.result, at + 1, true);
             }
+            match instruction.action {
+                Action::Calculate(..) | Action::Compare(..) | Action::Length => {}
+                // A load reads its offset before it calls.
+                Action::Load { .. } => made.drain(..).for_each(|value: Value| until[value.0 as usize] = at),
+                _ => made.drain(..).for_each(|value: Value| until[value.0 as usize] = at - 1),
+            }
+            made.push(instruction.result);
         }
         at += 2;
+        made.drain(..).for_each(|value: Value| until[value.0 as usize] = at);
         if let Some(end) = &block.end {
             end.operands().filter_map(value).filter(|value| used[value.0 as usize]).for_each(|value| {
                 lives_here(value, at, true);
@@ -110,6 +133,9 @@ fn lives(program: &Program) -> Vec<Life> {
             lives_here(*value, at, false);
         }
         at += 2;
+    }
+    for (life, until) in lives.iter_mut().zip(until) {
+        life.is_short = life.to <= until;
     }
     lives
 }

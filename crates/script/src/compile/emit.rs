@@ -1,7 +1,7 @@
 //! From the intermediate form to eBPF.
 //!
-//! R6 has the context throughout, R7 to R9 the values that are read most, the stack the others ([`super::allocate`]); R0
-//! to R5 are for the instruction at hand.
+//! R6 has the context throughout, R7 to R9 the values that are read most, R4 and R5 those that no call outlives, the stack
+//! the others ([`super::allocate`]); R0 to R3, and all that calls take, are for the instruction at hand.
 
 use std::collections::HashMap;
 use std::os::fd::RawFd;
@@ -81,6 +81,8 @@ pub(super) fn emit(
         program,
         places: places(program, VALUES)?,
         used: used(program),
+        reached: vec![false; program.blocks.len()],
+        stored: None,
         code: Assembler::default(),
         blocks: Vec::new(),
         failures: HashMap::new(),
@@ -91,6 +93,7 @@ pub(super) fn emit(
         accounts,
         tails: None,
     };
+    emitter.reached[0] = true;
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.code.copy(R6, R1);
     emitter.pass_unseen();
@@ -102,7 +105,7 @@ pub(super) fn emit(
     emitter.code.calculate(bpf::Operation::Subtract, R0, R1);
     emitter.code.store(Size::Double, R10, ZERO, R0);
     for (number, block) in program.blocks.iter().enumerate() {
-        let Some(end) = &block.end else { continue };
+        let Some(end) = block.end.as_ref().filter(|_| emitter.reached[number]) else { continue };
         emitter.code.bind(emitter.blocks[number]);
         for instruction in &block.code {
             emitter.instruction(instruction);
@@ -119,6 +122,10 @@ pub(super) struct Emitter<'a> {
     program: &'a Program,
     places: Vec<Option<Place>>,
     used: Vec<bool>,
+    /// Blocks that something leads to: ways may be shorter than the intermediate form has them.
+    reached: Vec<bool>,
+    /// What was stored last, in how many instructions: where, and from which register.
+    stored: Option<(usize, i16, Register)>,
     pub(super) code: Assembler,
     blocks: Vec<Label>,
     failures: HashMap<(u32, u32), (Failure, Label)>,
@@ -322,10 +329,10 @@ impl Emitter<'_> {
         self.fail_if_error(line);
     }
 
-    /// R4 = a difference of sums, folded, in the order in which the kernel adds.
+    /// R4 = a difference of sums of less than 33 bits, folded, in the order in which the kernel adds.
     fn difference(&mut self, difference: Operand) {
         self.move_to(R4, difference);
-        for _ in 0..4 {
+        for _ in 0..2 {
             self.code.copy(R0, R4);
             self.code.shift_right(R0, 16);
             self.code.and(R4, 0xffff);
@@ -338,25 +345,28 @@ impl Emitter<'_> {
 
     fn end(&mut self, end: &End, number: usize) {
         match end {
-            End::Jump(target) => {
-                self.arguments(target);
-                // What follows needs no jump.
-                let next = (number + 1..self.program.blocks.len())
-                    .find(|next| self.program.blocks[*next].end.is_some());
-                if next != Some(target.block.0) {
-                    self.code.jump(self.blocks[target.block.0]);
-                }
-            }
+            End::Jump(target) => self.go_on(target, number),
             End::Branch { condition, left, right, then, otherwise } => {
                 self.hidden(R1, *left);
                 let right = self.second(*right, R2);
-                let holds = self.code.label();
-                self.code.jump_if(R1, jump(*condition), right, holds);
-                self.arguments(otherwise);
-                self.code.jump(self.blocks[otherwise.block.0]);
-                self.code.bind(holds);
-                self.arguments(then);
-                self.code.jump(self.blocks[then.block.0]);
+                let [then, otherwise] = [then, otherwise].map(|target| self.destination(target));
+                let (condition, inverted) = jumps(*condition);
+                let (first, jump, last) = match (self.is_bare(then), self.is_bare(otherwise)) {
+                    (true, true) if self.is_next(number, then) => (otherwise, inverted, then),
+                    (false, true) => (otherwise, inverted, then),
+                    _ => (then, condition, otherwise),
+                };
+                if self.is_bare(first) {
+                    self.reached[first.block.0] = true;
+                    self.code.jump_if(R1, jump, right, self.blocks[first.block.0]);
+                    self.go_on(last, number);
+                } else {
+                    let holds = self.code.label();
+                    self.code.jump_if(R1, jump, right, holds);
+                    self.go_on(last, self.program.blocks.len());
+                    self.code.bind(holds);
+                    self.go_on(first, number);
+                }
             }
             End::Return(verdict) => self.verdict(*verdict),
             End::Fail(failure, line) => {
@@ -364,6 +374,56 @@ impl Emitter<'_> {
                 self.code.jump(label);
             }
         }
+    }
+
+    /// Goes on at a block: without a jump if that is the next one.
+    fn go_on(&mut self, target: &Target, number: usize) {
+        let target = self.destination(target);
+        let block = &self.program.blocks[target.block.0];
+        // A verdict that is known here needs no choice.
+        if let (true, Some(End::Return(Operand::Value(verdict)))) = (block.code.is_empty(), &block.end)
+            && let Some(place) = block.parameters.iter().position(|parameter| parameter == verdict)
+            && let Some(Operand::Constant(verdict)) = target.arguments.get(place)
+            && self.known_verdict(*verdict)
+        {
+            return;
+        }
+        self.arguments(target);
+        if !self.is_next(number, target) {
+            self.code.jump(self.blocks[target.block.0]);
+        }
+        self.reached[target.block.0] = true;
+    }
+
+    /// Whether a block is the next one behind this: all that lead to a block come before it.
+    fn is_next(&self, number: usize, target: &Target) -> bool {
+        let target = target.block.0;
+        number < target && !self.reached[number + 1..target].contains(&true)
+    }
+
+    /// Where a way to a target leads: past blocks that only lead on.
+    fn destination<'b>(&self, mut target: &'b Target) -> &'b Target
+    where
+        Self: 'b,
+    {
+        loop {
+            let block = &self.program.blocks[target.block.0];
+            match &block.end {
+                Some(End::Jump(next)) if block.code.is_empty() && block.parameters.is_empty() => {
+                    target = next
+                }
+                _ => return target,
+            }
+        }
+    }
+
+    /// Whether it takes nothing but a jump to go there.
+    fn is_bare(&self, target: &Target) -> bool {
+        let parameters = &self.program.blocks[target.block.0].parameters;
+        parameters.iter().zip(&target.arguments).all(|(parameter, argument)| {
+            let place = self.places[parameter.0 as usize];
+            place.is_none() || self.place(*argument) == place
+        })
     }
 
     /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
@@ -383,15 +443,31 @@ impl Emitter<'_> {
         }
         let line = self.lines.last().map_or(0, |(_, line)| *line);
         self.give_up(Failure::NoVerdict, line);
-        for (place, (verdict, label)) in Verdict::ALL.iter().zip(labels).enumerate() {
+        for (place, label) in labels.into_iter().enumerate() {
             self.code.bind(label);
-            if let (Verdict::Queue, Some(mark)) = (verdict, self.results.queue_mark) {
-                self.code.set(R1, mark.cast_signed());
-                self.code.store(Size::Word, R6, context::MARK, R1);
-            }
-            let drops = matches!(verdict, Verdict::Drop | Verdict::Stolen);
-            self.leave(place, if drops { self.results.drop } else { self.results.pass });
+            self.leave_with(place);
         }
+    }
+
+    /// Leaves with a verdict; not if it is none.
+    fn known_verdict(&mut self, number: i64) -> bool {
+        if self.results.unseen_mark.is_some() && number as u64 == UNMATCHED {
+            self.code.exit_with(self.results.pass);
+            return true;
+        }
+        let place = Verdict::ALL.iter().position(|verdict| verdict.value() == number);
+        place.inspect(|place| self.leave_with(*place)).is_some()
+    }
+
+    /// Leaves with the verdict of this place among all.
+    fn leave_with(&mut self, place: usize) {
+        let verdict = Verdict::ALL[place];
+        if let (Verdict::Queue, Some(mark)) = (verdict, self.results.queue_mark) {
+            self.code.set(R1, mark.cast_signed());
+            self.code.store(Size::Word, R6, context::MARK, R1);
+        }
+        let drops = matches!(verdict, Verdict::Drop | Verdict::Stolen);
+        self.leave(place, if drops { self.results.drop } else { self.results.pass });
     }
 
     fn fail_if_error(&mut self, line: u32) {
@@ -434,9 +510,9 @@ impl Emitter<'_> {
                 self.move_place(to, argument);
                 continue;
             }
-            // They go round in a circle: what is in one place goes by way of R5, which nothing here uses.
+            // They go round in a circle: what is in one place goes by way of R3, which nothing here uses.
             let (to, _) = moves[0];
-            self.load_place(R5, to);
+            self.load_place(R3, to);
             let mut held = Vec::new();
             moves.retain(|(place, argument)| {
                 let holds = self.place(*argument) == Some(to);
@@ -455,7 +531,7 @@ impl Emitter<'_> {
                 self.move_place(to, argument);
             }
             for place in held {
-                self.store_place(place, R5);
+                self.store_place(place, R3);
             }
         }
     }
@@ -534,7 +610,17 @@ impl Emitter<'_> {
         match place {
             Place::Register(register) if register == to => {}
             Place::Register(register) => self.code.copy(to, register),
-            Place::Stack(at) => self.code.load(Size::Double, to, R10, at),
+            Place::Stack(at) => match self.stored {
+                // What was stored a moment ago is still in its register.
+                Some((when, place, from))
+                    if place == at && when == self.code.len() && self.code.goes_on() =>
+                {
+                    if from != to {
+                        self.code.copy(to, from);
+                    }
+                }
+                _ => self.code.load(Size::Double, to, R10, at),
+            },
         }
     }
 
@@ -542,7 +628,10 @@ impl Emitter<'_> {
         match place {
             Place::Register(register) if register == from => {}
             Place::Register(register) => self.code.copy(register, from),
-            Place::Stack(at) => self.code.store(Size::Double, R10, at, from),
+            Place::Stack(at) => {
+                self.code.store(Size::Double, R10, at, from);
+                self.stored = Some((self.code.len(), at, from));
+            }
         }
     }
 
@@ -563,12 +652,14 @@ fn size_of(bytes: u8) -> Option<Size> {
     }
 }
 
-fn jump(condition: Condition) -> bpf::Condition {
+/// The condition, and that it does not hold.
+fn jumps(condition: Condition) -> (bpf::Condition, bpf::Condition) {
+    use bpf::Condition as Jump;
     match condition {
-        Condition::Equal => bpf::Condition::Equal,
-        Condition::NotEqual => bpf::Condition::NotEqual,
-        Condition::Less => bpf::Condition::SignedLess,
-        Condition::LessOrEqual => bpf::Condition::SignedLessOrEqual,
-        Condition::Below => bpf::Condition::Less,
+        Condition::Equal => (Jump::Equal, Jump::NotEqual),
+        Condition::NotEqual => (Jump::NotEqual, Jump::Equal),
+        Condition::Less => (Jump::SignedLess, Jump::SignedGreaterOrEqual),
+        Condition::LessOrEqual => (Jump::SignedLessOrEqual, Jump::SignedGreater),
+        Condition::Below => (Jump::Less, Jump::GreaterOrEqual),
     }
 }

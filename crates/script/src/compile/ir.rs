@@ -109,7 +109,8 @@ pub enum Action {
     HeaderChecksum {
         /// Where it stands.
         offset: Operand,
-        /// What to add to the sum that it is the complement of: 16-bit words in the order of the network, not folded.
+        /// What to add to the sum that it is the complement of: 16-bit words in the order of the network, not folded; less than
+        /// 33 bits.
         difference: Operand,
     },
     /// Adjusts a transport checksum.

@@ -67,6 +67,11 @@ impl Lower<'_> {
         self.bounds(offset).is_some_and(|(least, _)| least >= LINK)
     }
 
+    /// Whether both are known to be small and not negative.
+    pub(super) fn are_small(&self, left: Operand, right: Operand) -> bool {
+        [left, right].into_iter().all(|operand| self.bounds(operand).is_some_and(|(least, _)| least >= 0))
+    }
+
     /// The least and the greatest that a number can be.
     fn bounds(&self, operand: Operand) -> Option<(i64, i64)> {
         match operand {
@@ -82,10 +87,12 @@ impl Lower<'_> {
             Action::Length => Some((if self.link == Link::There { 0 } else { LINK }, 1 << 24)),
             Action::Compare(..) => Some((0, 1)),
             Action::Calculate(Operation::And, _, Operand::Constant(mask @ 0..)) => Some((0, mask)),
+            Action::Calculate(Operation::ShiftRight, _, Operand::Constant(63)) => Some((0, 1)),
             Action::Calculate(operation, left, right) => match (self.bounds(left), self.bounds(right)) {
                 (Some((low, high)), Some((least, most))) => match operation {
                     Operation::Add => Some((low + least, high + most)),
                     Operation::Subtract => Some((low - most, high - least)),
+                    Operation::Xor if low >= 0 && high <= 1 && least >= 0 && most <= 1 => Some((0, 1)),
                     Operation::Multiply if low >= 0 && least >= 0 => Some((low * least, high * most)),
                     _ => None,
                 },

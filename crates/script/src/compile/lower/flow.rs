@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Key, Lower, State};
-use crate::compile::ir::{Condition, End, Operand, Target, holds};
+use crate::compile::ir::{Action, Condition, End, Operand, Target, holds};
 use crate::compile::slot::Slot;
 
 impl Lower<'_> {
@@ -18,12 +18,31 @@ impl Lower<'_> {
         if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
             return if holds(condition, left, right) { (Some(state), None) } else { (None, Some(state)) };
         }
+        let (condition, left, right) = self.compared(&state, condition, left, right);
         let [then, otherwise] =
             [(); 2].map(|()| State { block: self.program.block(), variables: state.variables.clone() });
         let target = |state: &State| Target { block: state.block, arguments: Vec::new() };
         let end = End::Branch { condition, left, right, then: target(&then), otherwise: target(&otherwise) };
         self.program.blocks[state.block.0].end = Some(end);
         (Some(then), Some(otherwise))
+    }
+
+    /// What is asked, if it is about what a comparison has just come to.
+    fn compared(
+        &self,
+        state: &State,
+        condition: Condition,
+        left: Operand,
+        right: Operand,
+    ) -> (Condition, Operand, Operand) {
+        if let (Condition::NotEqual, Operand::Constant(0)) = (condition, right)
+            && let Some(last) = self.program.blocks[state.block.0].code.last()
+            && left == Operand::Value(last.result)
+            && let Action::Compare(condition, left, right) = last.action
+        {
+            return (condition, left, right);
+        }
+        (condition, left, right)
     }
 
     /// Has ways meet, and goes on there. What not all of them know is forgotten.

@@ -21,6 +21,8 @@ const EXTENSIONS: [u8; 6] = [
     protocol::HIP,
     protocol::SHIM6,
 ];
+/// Headers that end the chain, and have a checksum.
+const TRANSPORTS: [i64; 3] = [protocol::UDP as i64, protocol::TCP as i64, protocol::ICMPV6 as i64];
 
 impl Lower<'_> {
     /// The layout of the packet as it is here.
@@ -112,6 +114,14 @@ impl Lower<'_> {
         let keys = [(); 3].map(|()| self.temporary());
         let mut found = Vec::new();
         for _ in 0..=ipv6::MAX_EXTENSION_HEADERS {
+            // Mostly there is no extension header.
+            let (transport, others) = self.any(next, &TRANSPORTS);
+            self.state = transport;
+            for (key, value) in keys.iter().zip([next, at, segments]) {
+                self.set(key.clone(), Slot::integer(value));
+            }
+            found.extend(self.state.take());
+            self.state = others;
             let left = self.calculate(Operation::Subtract, end, at);
             let mut passed = Vec::new();
             for (numbers, add, unit) in
@@ -237,7 +247,7 @@ impl Lower<'_> {
     }
 
     /// Has this way meet another, each with its numbers.
-    fn merge<const N: usize>(
+    pub(super) fn merge<const N: usize>(
         &mut self,
         keys: &[Key; N],
         here: [Operand; N],

@@ -229,7 +229,22 @@ impl Lower<'_> {
         left: impl Into<Operand>,
         right: impl Into<Operand>,
     ) -> Operand {
-        self.emit(Action::Compare(condition, left.into(), right.into()))
+        let (left, right) = (left.into(), right.into());
+        if self.are_small(left, right) {
+            // The sign of the difference says it.
+            let (less, more) =
+                if condition == Condition::LessOrEqual { (right, left) } else { (left, right) };
+            match condition {
+                Condition::Below | Condition::Less | Condition::LessOrEqual => {
+                    let difference = self.calculate(Operation::Subtract, less, more);
+                    let sign = self.calculate(Operation::ShiftRight, difference, 63);
+                    let is_not = condition == Condition::LessOrEqual;
+                    return if is_not { self.calculate(Operation::Xor, sign, 1) } else { sign };
+                }
+                Condition::Equal | Condition::NotEqual => {}
+            }
+        }
+        self.emit(Action::Compare(condition, left, right))
     }
 
     /// Ends the block that we are in.

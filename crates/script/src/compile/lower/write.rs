@@ -96,13 +96,16 @@ impl Lower<'_> {
         self.leave_if(Condition::LessOrEqual, to, first, &mut same);
         self.leave_if(Condition::LessOrEqual, end, from, &mut same);
         // Mostly all of it is in the range; otherwise, masks take what is not.
-        let starts_inside = self.compare(Condition::LessOrEqual, from, first);
-        let ends_inside = self.compare(Condition::LessOrEqual, end, to);
-        let inside = self.calculate(Operation::And, starts_inside, ends_inside);
-        let (whole, partly) = self.branch(Condition::NotEqual, inside, 0.into());
+        let mut partly = Vec::new();
+        self.leave_if(Condition::Less, first, from, &mut partly);
+        self.leave_if(Condition::Less, to, end, &mut partly);
+        let whole = self.state.take();
         let mut ways = Vec::new();
-        for (state, masked) in [(whole, false), (partly, true)] {
-            self.state = state;
+        for (states, masked) in [(whole.into_iter().collect(), false), (partly, true)] {
+            self.join(states);
+            if self.state.is_none() {
+                continue;
+            }
             let mut sums = [Operand::Constant(0); 2];
             for (offset, old, piece) in places {
                 let range = masked.then_some([from, to]);
@@ -129,10 +132,10 @@ impl Lower<'_> {
             // At an odd offset each byte stands for the other half of a word.
             let distance = self.calculate(Operation::Subtract, first, from);
             let odd = self.calculate(Operation::And, distance, 1);
-            let [old, new] = [old, new].map(|sum| {
-                let swapped = self.swapped(sum);
-                self.select(Condition::NotEqual, odd, 0, [swapped, sum])
-            });
+            let (odd, even) = self.branch(Condition::NotEqual, odd, 0.into());
+            self.state = odd;
+            let swapped = [old, new].map(|sum| self.swapped(sum));
+            let [old, new] = self.merge(&keys, swapped, even, [old, new]);
             let less = self.calculate(Operation::Xor, old, 0xffff);
             let difference = self.calculate(Operation::Add, less, new);
             if self.state.is_some() {
@@ -163,25 +166,26 @@ impl Lower<'_> {
         mask
     }
 
-    /// The sum of the 16-bit words of a piece; an odd last byte is the high half of one.
+    /// A number that is the sum of the 16-bit words of a piece, modulo 0xffff; an odd last byte is the high half of one.
+    /// It is zero only if all of them are.
     fn words(&mut self, number: Operand, bytes: u8) -> Operand {
-        let mut sum = Operand::Constant(0);
-        let mut left = i64::from(bytes) * 8;
-        while left > 0 {
-            let word = if left >= 16 {
-                self.calculate(Operation::ShiftRight, number, left - 16)
-            } else {
-                self.calculate(Operation::ShiftLeft, number, 8)
-            };
-            let word = self.calculate(Operation::And, word, 0xffff);
-            sum = self.calculate(Operation::Add, sum, word);
-            left -= 16;
+        let number = match bytes {
+            8 => number,
+            _ => self.calculate(Operation::And, number, (1_i64 << (8 * bytes)) - 1),
+        };
+        let number =
+            if bytes.is_multiple_of(2) { number } else { self.calculate(Operation::ShiftLeft, number, 8) };
+        if bytes <= 4 {
+            return number;
         }
-        sum
+        let high = self.calculate(Operation::ShiftRight, number, 32);
+        let low = self.calculate(Operation::And, number, 0xffff_ffff);
+        self.calculate(Operation::Add, high, low)
     }
 
+    /// The same as one word.
     fn folded(&mut self, mut sum: Operand) -> Operand {
-        for _ in 0..2 {
+        for _ in 0..3 {
             let high = self.calculate(Operation::ShiftRight, sum, 16);
             let low = self.calculate(Operation::And, sum, 0xffff);
             sum = self.calculate(Operation::Add, high, low);
