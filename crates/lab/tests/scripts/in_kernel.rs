@@ -1,6 +1,6 @@
 //! Scripts that run in the kernel: chosen where that can be, replaced between two packets, failing with their line.
 
-use crate::scene::{SERVER, Scene, has_tcx};
+use crate::scene::{CLIENT, SERVER, Scene, has_tcx};
 
 const COUNT: &str = r#"
 local seen = nf.counter "seen"
@@ -27,16 +27,40 @@ fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
 #[test]
 fn what_cannot_be_compiled_runs_in_the_user_tier() {
     let Some(scene) = Scene::new("tier", false) else { return };
-    let file = scene.script("log.lua", "function process_packet(p)\n  nf.log(#p)\n  return NF_ACCEPT\nend\n");
+    let text = "function later() end\nfunction process_packet(p)\n  nf.schedule(nil, \"later\", 1, 0)\n  return NF_ACCEPT\nend\n";
+    let file = scene.script("later.lua", text);
     let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
     let refused = scene.refusal(&[&load[..], &["--tier", "kernel"]].concat());
-    assert!(!has_tcx() || refused.contains("line 2"), "{refused}");
+    assert!(!has_tcx() || refused.contains("line 3"), "{refused}");
     let placeless = scene.refusal(&["load", &file, "--hook", "forward", "--tier", "kernel"]);
     assert!(placeless.contains("no place at an interface"), "{placeless}");
     scene.sidestep(&load);
     assert_eq!(scene.status(1)["tier"], "user");
     assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
     assert_eq!(scene.status(1)["packets"], 3);
+}
+
+#[test]
+fn what_is_logged_in_the_kernel_is_told_as_elsewhere() {
+    let Some(scene) = Scene::new("log-k", false) else { return };
+    let text = |word: &str| {
+        format!(
+            "function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n  \
+             nf.log(\"{word}\", ip:saddr():get(), #p, ip:hop_limit():get() == 1)\n  return NF_ACCEPT\nend\n"
+        )
+    };
+    let file = scene.script("log.lua", &text("first"));
+    scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"]);
+    assert_eq!(scene.status(1)["tier"], if has_tcx() { "kernel" } else { "user" });
+    let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.01"]);
+    assert!(ping().ends_with(" 0%"));
+    scene.script("log.lua", &text("second"));
+    scene.sidestep(&["reload", &file]);
+    assert!(ping().ends_with(" 0%"));
+    let logs = scene.sidestep(&["logs"]);
+    for word in ["first", "second"] {
+        assert_eq!(logs.matches(&format!("{word} {CLIENT} 118 false")).count(), 2, "{logs}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@
 pub mod attach;
 mod map;
 mod program;
+mod ring;
 mod syscall;
 
 pub use bpf::{
@@ -19,3 +20,4 @@ pub use bpf::{
 };
 pub use map::{Map, MapKind};
 pub use program::{Program, ProgramKind};
+pub use ring::Ring;

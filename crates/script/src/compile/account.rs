@@ -17,6 +17,17 @@ pub struct Accounts {
     pub counters: RawFd,
     /// The last error: [`fault`] reads it.
     pub fault: RawFd,
+    /// Where it logs; without it, it does not.
+    pub log: Option<Log>,
+}
+
+/// A ring buffer for `nf.log`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// Its descriptor.
+    pub ring: RawFd,
+    /// What the program is called in its [records](super::logging::record).
+    pub program: u32,
 }
 
 /// Place of the errors among the counters.

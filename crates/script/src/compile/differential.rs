@@ -1,18 +1,22 @@
 //! Random scripts and packets: the intermediate form, followed step by step, and the kernel have to agree.
 
+use std::cell::RefCell;
 use std::os::fd::AsRawFd;
+use std::rc::Rc;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
 use wire::checksum::TransportChecksum;
 
-use super::Refusal;
+use super::account::{self, Accounts};
 use super::generate::{self, Random};
 use super::interpret::{Maps, Outcome, run};
+use super::logging::{Line, record};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
-use crate::host::NoHost;
+use super::{Compiled, Refusal};
+use crate::host::{Host, Module};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
@@ -94,6 +98,68 @@ fn the_kernel_does_what_the_intermediate_form_says() {
     outcome.unwrap();
 }
 
+/// A machine's host that keeps what is logged.
+#[derive(Clone, Default)]
+struct Logging(Rc<RefCell<Vec<String>>>);
+
+impl Host for Logging {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn log(&mut self, line: &str) {
+        self.0.borrow_mut().push(line.to_owned());
+    }
+
+    fn module(&mut self, _: &str) -> Result<Option<Module>, String> {
+        Ok(None)
+    }
+}
+
+/// A program in the kernel, with what it counts and logs in.
+struct InKernel {
+    program: linux::bpf::Program,
+    log: linux::bpf::Ring,
+    _counted: [linux::bpf::Map; 2],
+}
+
+impl InKernel {
+    fn load(compiled: &Compiled) -> linux::Result<Self> {
+        let maps: Vec<_> = compiled.maps().iter().map(create).collect();
+        let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();
+        let log = linux::bpf::Ring::create(1 << 16)?;
+        let counted = [
+            linux::bpf::Map::create(linux::bpf::MapKind::PerCpuArray, 4, account::SIZES.0, 1)?,
+            linux::bpf::Map::create(linux::bpf::MapKind::Array, 4, account::SIZES.1, 1)?,
+        ];
+        let accounts = Accounts {
+            counters: counted[0].as_raw_fd(),
+            fault: counted[1].as_raw_fd(),
+            log: Some(account::Log { ring: log.as_raw_fd(), program: 5 }),
+        };
+        let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
+        let program = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)?;
+        Ok(Self { program, log, _counted: counted })
+    }
+
+    /// What it has logged since it was asked last.
+    fn logged(&mut self, lines: &[Line]) -> Vec<String> {
+        let mut logged = Vec::new();
+        self.log.read(usize::MAX, |bytes| {
+            let (program, line, numbers) = record(bytes).expect("a record");
+            assert_eq!(program, 5);
+            logged.push(lines[line].text(&numbers));
+        });
+        logged
+    }
+}
+
 /// A map as a program wants it.
 pub(super) fn create(map: &Map) -> linux::bpf::Map {
     let (kind, key, value, entries) = map.measures();
@@ -151,17 +217,12 @@ fn both_tiers_do_the_same() {
                 continue;
             }
         };
-        let loaded = in_kernel.then(|| {
-            let maps: Vec<_> = compiled.maps().iter().map(create).collect();
-            let code = compiled
-                .assemble(&maps.iter().map(AsRawFd::as_raw_fd).collect::<Vec<_>>(), None)
-                .unwrap()
-                .code;
-            linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)
-                .unwrap_or_else(|error| panic!("{number}: {error}\n{text}"))
-        });
+        let mut loaded = in_kernel
+            .then(|| InKernel::load(&compiled).unwrap_or_else(|error| panic!("{number}: {error}\n{text}")));
+        let lines = &compiled.intermediate().lines;
         let mut maps = Maps::default();
-        let mut machine = Machine::new(NoHost, Limits::default());
+        let log = Logging::default();
+        let mut machine = Machine::new(log.clone(), Limits::default());
         let rule = machine.load(Script::new("test.lua", &text)).unwrap();
         for _ in 0..512 {
             let frame = generate::packet(&mut random);
@@ -196,9 +257,15 @@ fn both_tiers_do_the_same() {
                 "the intermediate form: {}",
                 told()
             );
-            if let Some(loaded) = loaded.as_ref().filter(|_| in_kernel) {
-                let got = loaded.test_run(&real).unwrap_or_else(|error| panic!("{error}: {}", told()));
+            let logged = std::mem::take(&mut *log.0.borrow_mut());
+            let lines_of = |(line, numbers): &(usize, Vec<i64>)| lines[*line].text(numbers);
+            let told_lines: Vec<String> = maps.logged.drain(..).map(|one| lines_of(&one)).collect();
+            assert_eq!(told_lines, logged, "the intermediate form: {}", told());
+            if let Some(loaded) = loaded.as_mut().filter(|_| in_kernel) {
+                let got =
+                    loaded.program.test_run(&real).unwrap_or_else(|error| panic!("{error}: {}", told()));
                 assert_eq!((got.0, &got.1[..]), (expected, packet.real()), "the kernel: {}", told());
+                assert_eq!(loaded.logged(lines), logged, "the kernel: {}", told());
             }
             cases += 1;
         }

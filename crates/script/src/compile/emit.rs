@@ -189,6 +189,7 @@ impl Emitter<'_> {
             | Action::Delete { .. }
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
+            Action::Log { line, ref numbers } => self.log(line, numbers),
             Action::HeaderChecksum { offset, difference } => {
                 self.difference(difference);
                 self.offset(R2, offset);

@@ -217,8 +217,16 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
         0 => {
             let _ = writeln!(text, "  {} = {}", random.pick(&["a", "b"]), integer(random, view, kind, 2));
         }
-        1..=3 => {
+        1 | 2 => {
             let _ = writeln!(text, "  {}", write(random, view, kind));
+        }
+        3 => {
+            let value = match kind {
+                "eth" => format!("{view}:smac():get()"),
+                "ip4" | "ip6" | "ip" => format!("{view}:daddr():get()"),
+                _ => condition(random, view, kind),
+            };
+            let _ = writeln!(text, "  nf.log(\"a:\", a, nil, {value}, {})", integer(random, view, kind, 1));
         }
         4 | 5 => {
             let _ = writeln!(text, "  if {} then", condition(random, view, kind));

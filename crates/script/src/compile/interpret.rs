@@ -21,6 +21,8 @@ pub(super) enum Outcome {
 pub(super) struct Maps {
     entries: HashMap<(usize, Vec<i64>), Vec<i64>>,
     found: [i64; 3],
+    /// What was logged: which line, and its numbers.
+    pub(super) logged: Vec<(usize, Vec<i64>)>,
 }
 
 impl Maps {
@@ -109,6 +111,10 @@ pub(super) fn run(
                         Some(part) => part.copy_from_slice(&value[8 - usize::from(bytes)..]),
                         None => return Outcome::Failed(Failure::OutsidePacket, instruction.line),
                     }
+                    0
+                }
+                Action::Log { line, ref numbers } => {
+                    maps.logged.push((line, all(numbers)));
                     0
                 }
                 Action::HeaderChecksum { offset, difference } => {

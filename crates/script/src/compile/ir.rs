@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::logging::Line;
 use super::shared::Map;
 
 /// The result of an instruction, or a parameter of a block.
@@ -180,6 +181,13 @@ pub enum Action {
         /// How much.
         amount: Operand,
     },
+    /// Tells numbers, as those of a line of the log.
+    Log {
+        /// Which of [`Program::lines`].
+        line: usize,
+        /// The numbers.
+        numbers: Vec<Operand>,
+    },
     /// 32 random bits.
     Random,
     /// Milliseconds since some time.
@@ -274,6 +282,8 @@ pub struct Program {
     pub blocks: Vec<Block>,
     /// The maps that it uses.
     pub maps: Vec<Map>,
+    /// The calls of `nf.log`.
+    pub lines: Vec<Line>,
     values: u32,
 }
 
@@ -327,6 +337,7 @@ impl Action {
             Action::Add { key, amount, now, .. } => [&key[..], &[*amount, *now]].concat(),
             Action::Find { address, .. } => address.clone(),
             Action::Count { amount, .. } => vec![*amount],
+            Action::Log { numbers, .. } => numbers.clone(),
         };
         operands.into_iter()
     }
@@ -488,6 +499,10 @@ impl fmt::Display for Action {
                 list(f, address)
             }
             Action::Count { map, amount } => write!(f, "count {amount} in map {map}"),
+            Action::Log { line, numbers } => {
+                let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+                write!(f, "log line {line}: {}", numbers.join(", "))
+            }
             Action::Random => f.write_str("random"),
             Action::Time => f.write_str("time"),
         }

@@ -16,6 +16,7 @@ mod generate;
 mod interpret;
 pub mod ir;
 pub(crate) mod known;
+pub mod logging;
 mod lower;
 mod matching;
 #[cfg(test)]
@@ -98,7 +99,7 @@ pub fn compile(
     let line = chunk.functions[function.0].lines.0;
     let compiled = Compiled { program, results, has_link, line };
     // Whether it fits is known without its maps.
-    let nowhere = Accounts { counters: 0, fault: 0 };
+    let nowhere = Accounts { counters: 0, fault: 0, log: Some(account::Log { ring: 0, program: 0 }) };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
     Ok(compiled)
 }

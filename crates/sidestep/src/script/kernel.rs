@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 
 use linux::bpf::{Map, MapKind, Program, ProgramKind};
 use script::compile::account::Accounts;
+use script::compile::logging::Line;
 use script::compile::shared::{self, MapKind as Kind};
 use script::compile::{Assembled, Compiled};
 use script::host::{Host, Module};
@@ -18,6 +19,8 @@ use super::folder::Folder;
 pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) assembled: Assembled,
+    /// What it may log.
+    pub(crate) lines: Vec<Line>,
     /// What the verifier says of its work.
     pub(crate) statistics: String,
 }
@@ -71,7 +74,9 @@ pub(crate) fn load(
     let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
     let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
     match Program::load_with_statistics(ProgramKind::SchedCls, &assembled.code) {
-        Ok((program, statistics)) => Ok(Loaded { program, assembled, statistics }),
+        Ok((program, statistics)) => {
+            Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
+        }
         Err(error) => match Program::refusal(ProgramKind::SchedCls, &assembled.code) {
             Some(log) => Err(refused(&assembled, path, &log)),
             None => Err(error.to_string()),

@@ -87,6 +87,7 @@ impl Lower<'_> {
     fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
         match (name, arguments) {
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
+            ("nf.log", values) => self.log(values),
             ("nf.get_time", []) => Slot::integer(self.emit(Action::Time)),
             _ => self.refuse(format!("'{name}' is not there in the kernel")),
         }

@@ -10,6 +10,7 @@ mod expression;
 mod field;
 mod flow;
 mod layout;
+mod log;
 mod repeat;
 mod statement;
 mod table;

@@ -1,6 +1,6 @@
 //! Scripts that run in the kernel: compiled, attached to an interface, and what they have counted.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
@@ -8,6 +8,7 @@ use linux::bpf::attach::{Attachment as Attached, Direction};
 use linux::bpf::{Map, MapKind, verdict};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
+use script::compile::logging::Line;
 use script::compile::{CompileError, Results, compile, matched};
 use script::vm::{Script, Verdict};
 
@@ -26,8 +27,17 @@ pub(super) struct InKernel {
     counters: Map,
     fault: Map,
     has_link: bool,
+    /// The programs that may still log, by their numbers: this one and the one before it.
+    lines: RefCell<Vec<(u32, Vec<Line>)>>,
     /// What the last error was, and when that was seen.
     seen: Cell<(u64, u64)>,
+}
+
+/// Another program for a script, not yet in its place.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    number: u32,
+    loaded: kernel::Loaded,
 }
 
 impl InKernel {
@@ -35,7 +45,12 @@ impl InKernel {
     ///
     /// # Errors
     /// Why it cannot run in the kernel, or not there.
-    pub(super) fn attach(attachment: &Attachment, script: &Script, maps: &mut Maps) -> Result<Self, String> {
+    pub(super) fn attach(
+        attachment: &Attachment,
+        script: &Script,
+        maps: &mut Maps,
+        log: account::Log,
+    ) -> Result<Self, String> {
         let (device, direction) = place(attachment)?;
         let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
         let link = link.map_err(|error| error.to_string())?;
@@ -45,10 +60,12 @@ impl InKernel {
         let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
         let (counters, fault) = (counters?, fault?);
         let has_link = link.mac.is_some();
-        let loaded = load(attachment, script, maps, has_link, &counters, &fault)?;
+        let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
+        let loaded = load(attachment, script, maps, has_link, accounts)?;
         let attached =
             Attached::tcx(&loaded.program, link.index, direction).map_err(|error| error.to_string())?;
-        Ok(Self { attached, counters, fault, has_link, seen: Cell::default() })
+        let lines = RefCell::new(vec![(log.program, loaded.lines)]);
+        Ok(Self { attached, counters, fault, has_link, lines, seen: Cell::default() })
     }
 
     /// Prepares another text of the script, to be [put](Self::replace) in its place.
@@ -57,13 +74,27 @@ impl InKernel {
         attachment: &Attachment,
         script: &Script,
         maps: &mut Maps,
-    ) -> Result<kernel::Loaded, String> {
-        load(attachment, script, maps, self.has_link, &self.counters, &self.fault)
+        log: account::Log,
+    ) -> Result<Prepared, String> {
+        let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
+        let loaded =
+            load(attachment, script, maps, self.has_link, Accounts { counters, fault, log: Some(log) })?;
+        Ok(Prepared { number: log.program, loaded })
     }
 
     /// Puts another program in its place, between two packets.
-    pub(super) fn replace(&self, loaded: &kernel::Loaded) -> linux::Result<()> {
+    pub(super) fn replace(&self, Prepared { number, loaded }: Prepared) -> linux::Result<()> {
+        let mut lines = self.lines.borrow_mut();
+        lines.insert(0, (number, loaded.lines));
+        lines.truncate(2);
         self.attached.replace(&loaded.program)
+    }
+
+    /// What a program of this number says with a line of its text and these numbers; nothing if it is another's.
+    pub(super) fn said(&self, number: u32, line: usize, numbers: &[i64]) -> Option<String> {
+        let lines = self.lines.borrow();
+        let (_, lines) = lines.iter().find(|(known, _)| *known == number)?;
+        Some(lines.get(line)?.text(numbers))
     }
 
     /// What it has counted.
@@ -131,8 +162,7 @@ fn load(
     script: &Script,
     maps: &mut Maps,
     has_link: bool,
-    counters: &Map,
-    fault: &Map,
+    accounts: Accounts,
 ) -> Result<kernel::Loaded, String> {
     let results = Results {
         pass: verdict::NEXT,
@@ -150,6 +180,5 @@ fn load(
         CompileError::Script(error) => error.message,
         refused => refused.to_string(),
     })?;
-    let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd() };
     kernel::load(&compiled, &script.path, maps, Some(accounts))
 }

@@ -20,13 +20,16 @@ mod worker;
 mod world;
 
 use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use ::script::compile::{account, logging};
 use caps::Capability;
+use linux::bpf::Ring;
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
 use linux::process;
 use linux::queue::raw::Sender;
@@ -35,7 +38,7 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use self::group::{Group, Key};
-use self::in_kernel::InKernel;
+use self::in_kernel::{InKernel, Prepared};
 use self::log::Log;
 pub(crate) use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Status};
@@ -45,7 +48,7 @@ use self::world::Common;
 use super::attachment::Attachment;
 use super::attachment::Tier;
 use super::folder::Folder;
-use super::kernel::{Loaded, Maps};
+use super::kernel::Maps;
 use crate::control::{Call, Reply, Server};
 use crate::daemon;
 
@@ -57,6 +60,11 @@ const SETTLE: Duration = Duration::from_millis(20);
 const ENDING: Duration = Duration::from_secs(2);
 /// Threads of a group, at most: each has a Lua state.
 const MAX_THREADS: usize = 8;
+
+/// Octets of the ring buffer for what scripts in the kernel log.
+const RING: u32 = 1 << 20;
+/// Records of it that are taken before what else there is to do.
+const MOST_RECORDS: usize = 10_000;
 
 /// When a host ends by itself.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +119,10 @@ struct Host {
     groups: Vec<Group>,
     /// Maps of those in the kernel.
     maps: Vec<(Key, Maps)>,
+    /// What those in the kernel log: there from the first of them on.
+    ring: Option<Ring>,
+    /// Number of the last program that was loaded.
+    last_program: u32,
     scripts: Vec<Script>,
     last_id: u32,
 }
@@ -187,14 +199,21 @@ fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Res
     let common = Common { start: Instant::now(), log: Log::default(), sender };
     let threads = process::processors().len().clamp(1, MAX_THREADS);
     let (groups, scripts) = (Vec::new(), Vec::new());
-    let mut host =
-        Host { common, threads, slots: Slots::new(threads), groups, maps: Vec::new(), scripts, last_id: 0 };
+    let slots = Slots::new(threads);
+    let (maps, ring) = (Vec::new(), None);
+    let mut host = Host { common, threads, slots, groups, maps, ring, last_program: 0, scripts, last_id: 0 };
     let poller = Poller::new()?;
     poller.add(&waker, 0, Interest::Readable)?;
     poller.add(signals, 1, Interest::Readable)?;
-    let mut events = Events::with_capacity(2);
+    let mut events = Events::with_capacity(3);
+    let mut listens = false;
     loop {
+        if let Some(ring) = host.ring.as_ref().filter(|_| !listens) {
+            poller.add(ring, 2, Interest::Readable)?;
+            listens = true;
+        }
         poller.wait(&mut events, None)?;
+        host.read_log();
         if matches!(signals.read()?, Some(Signal::Stop)) {
             return Ok(());
         }
@@ -319,7 +338,35 @@ impl Host {
         if let Some(other) = self.scripts.iter().find(in_user_tier) {
             return Err(format!("it shares its state with script {}, which runs there", other.id));
         }
-        InKernel::attach(attachment, script, self.maps_of(key)).map(Runs::Kernel)
+        let log = self.next_log()?;
+        InKernel::attach(attachment, script, self.maps_of(key), log).map(Runs::Kernel)
+    }
+
+    /// Where the next program in the kernel logs.
+    fn next_log(&mut self) -> Result<account::Log, String> {
+        let ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => Ring::create(RING).map_err(|error| error.to_string())?,
+        };
+        self.last_program += 1;
+        let log = account::Log { ring: ring.as_raw_fd(), program: self.last_program };
+        self.ring = Some(ring);
+        Ok(log)
+    }
+
+    /// Takes what scripts in the kernel have logged.
+    fn read_log(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        ring.read(MOST_RECORDS, |bytes| {
+            let Some((program, line, numbers)) = logging::record(bytes) else { return };
+            let said = self.scripts.iter().find_map(|script| match &script.runs {
+                Runs::Kernel(in_kernel) => Some((script.id, in_kernel.said(program, line, &numbers)?)),
+                Runs::User { .. } => None,
+            });
+            if let Some((id, text)) = said {
+                self.common.log.add(id, &text);
+            }
+        });
     }
 
     fn maps_of(&mut self, key: &Key) -> &mut Maps {
@@ -415,10 +462,10 @@ impl Host {
                 self.common.log.add(script.id, "loaded anew");
             }
         }
-        for (id, loaded) in &prepared {
-            if let Runs::Kernel(script) = &self.script(*id)?.runs {
-                script.replace(loaded).map_err(|error| error.to_string())?;
-                self.common.log.add(*id, "loaded anew");
+        for (id, prepared) in prepared {
+            if let Runs::Kernel(script) = &self.script(id)?.runs {
+                script.replace(prepared).map_err(|error| error.to_string())?;
+                self.common.log.add(id, "loaded anew");
             }
         }
         for script in &self.scripts {
@@ -432,8 +479,12 @@ impl Host {
     }
 
     /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places.
-    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Loaded)>, String> {
+    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, String> {
         let mut prepared = Vec::new();
+        let mut logs = Vec::new();
+        for _ in ids {
+            logs.push(self.next_log()?);
+        }
         for script in &self.scripts {
             let Runs::Kernel(in_kernel) = &script.runs else { continue };
             if !ids.contains(&script.id) {
@@ -441,8 +492,8 @@ impl Host {
             }
             let source = text(&script.attachment, read(&script.attachment.file)?);
             let maps = self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps);
-            let Some(maps) = maps else { continue };
-            let loaded = in_kernel.prepare(&script.attachment, &source, maps);
+            let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
+            let loaded = in_kernel.prepare(&script.attachment, &source, maps, log);
             let loaded = loaded.map_err(|message| {
                 format!(
                     "{message}\nthe script stays as it was; unload and load it to have it in the user tier"

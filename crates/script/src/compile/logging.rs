@@ -1,0 +1,148 @@
+//! `nf.log` in the kernel: a program tells which line of its text it is at, and the numbers in it, by a ring buffer; the
+//! words are put together by who reads that.
+
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use bpf::Register::{R0, R2, R3, R4, R10};
+use bpf::{Helper, Operation, Size};
+
+use super::emit::{Emitter, FOUND};
+use super::ir::Operand;
+
+/// Numbers that a line may have: what there is room for on the stack.
+pub(super) const MOST_NUMBERS: usize = 8;
+
+/// A call of `nf.log`: its values are one behind the other, with a blank between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line(pub(super) Vec<Part>);
+
+/// A value of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// It is known.
+    Text(String),
+    Integer,
+    Boolean,
+    Mac,
+    Ipv4,
+    /// Two numbers.
+    Ipv6,
+    /// A number, which is zero if it is nil, and what it is otherwise.
+    Optional(Box<Part>),
+}
+
+impl Part {
+    /// How many numbers it takes.
+    pub(super) fn numbers(&self) -> usize {
+        match self {
+            Self::Text(_) => 0,
+            Self::Integer | Self::Boolean | Self::Mac | Self::Ipv4 => 1,
+            Self::Ipv6 => 2,
+            Self::Optional(part) => 1 + part.numbers(),
+        }
+    }
+
+    fn write(&self, f: &mut impl fmt::Write, numbers: &[i64]) -> fmt::Result {
+        match (self, numbers) {
+            (Self::Text(text), []) => f.write_str(text),
+            (Self::Integer, [number]) => write!(f, "{number}"),
+            (Self::Boolean, [number]) => write!(f, "{}", *number != 0),
+            (Self::Mac, [number]) => {
+                let [_, _, octets @ ..] = number.to_be_bytes();
+                let octets = octets.map(|octet| format!("{octet:02X}"));
+                f.write_str(&octets.join(":"))
+            }
+            (Self::Ipv4, [number]) => write!(f, "{}", Ipv4Addr::from(*number as u32)),
+            (Self::Ipv6, [high, low]) => {
+                write!(f, "{}", Ipv6Addr::from(u128::from(*high as u64) << 64 | u128::from(*low as u64)))
+            }
+            (Self::Optional(part), [there, numbers @ ..]) if *there != 0 => part.write(f, numbers),
+            _ => f.write_str("nil"),
+        }
+    }
+}
+
+impl Line {
+    /// The line with these numbers, as many as it takes: those that are missing are zeros.
+    #[must_use]
+    pub fn text(&self, numbers: &[i64]) -> String {
+        let mut text = String::new();
+        let mut numbers = numbers.to_vec();
+        numbers.resize(self.0.iter().map(Part::numbers).sum(), 0);
+        let mut rest = &numbers[..];
+        for (place, part) in self.0.iter().enumerate() {
+            let (own, others) = rest.split_at(part.numbers());
+            if place > 0 {
+                text.push(' ');
+            }
+            // A string takes whatever is written to it.
+            let _ = part.write(&mut text, own);
+            rest = others;
+        }
+        text
+    }
+}
+
+/// What a program wrote to the ring buffer: which program it is ([`super::account::Log`]), which of its
+/// [lines](super::ir::Program::lines), and the numbers.
+#[must_use]
+pub fn record(bytes: &[u8]) -> Option<(u32, usize, Vec<i64>)> {
+    let (words, _) = bytes.as_chunks::<8>();
+    let (tag, numbers) = words.split_first()?;
+    let tag = u64::from_ne_bytes(*tag);
+    let numbers = numbers.iter().map(|word| i64::from_ne_bytes(*word)).collect();
+    Some(((tag >> 32) as u32, tag as u32 as usize, numbers))
+}
+
+impl Emitter<'_> {
+    /// Writes a record, if anybody reads it. One that finds the ring full is lost.
+    pub(super) fn log(&mut self, line: usize, numbers: &[Operand]) {
+        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
+        self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
+        self.code.store(Size::Double, R10, FOUND, R0);
+        for (place, number) in numbers.iter().enumerate() {
+            let number = self.read(*number, R0);
+            self.code.store(Size::Double, R10, FOUND + 8 * (place as i16 + 1), number);
+        }
+        self.code.load_map(bpf::Register::R1, &log.ring);
+        self.code.copy(R2, R10);
+        self.code.calculate(Operation::Add, R2, i32::from(FOUND));
+        self.code.set(R3, 8 * (numbers.len() as i32 + 1));
+        self.code.set(R4, 0);
+        self.code.call(Helper::RingBufferOutput);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_lua() {
+        let optional = Part::Optional(Box::new(Part::Integer));
+        let parts = [
+            Part::Text("from".into()),
+            Part::Ipv6,
+            Part::Ipv4,
+            Part::Mac,
+            Part::Boolean,
+            optional.clone(),
+            optional,
+        ];
+        let numbers = [0x2001_0db8 << 32, 1, 0xc000_0201, 0x0200_0000_00ab, 1, 1, -7, 0, 5];
+        assert_eq!(
+            Line(parts.to_vec()).text(&numbers),
+            "from 2001:db8::1 192.0.2.1 02:00:00:00:00:AB true -7 nil"
+        );
+        assert_eq!(Line(vec![Part::Integer]).text(&[]), "0", "what somebody else wrote");
+    }
+
+    #[test]
+    fn records_are_read() {
+        let words = [7_u64 << 32 | 2, 5, u64::MAX];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(record(&bytes), Some((7, 2, vec![5, -1])));
+        assert_eq!(record(&bytes[..7]), None);
+    }
+}

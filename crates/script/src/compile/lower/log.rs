@@ -1,0 +1,66 @@
+//! `nf.log`: which words are known, and which numbers are told.
+
+use super::Lower;
+use crate::compile::ir::{Action, Operand};
+use crate::compile::logging::{Line, MOST_NUMBERS, Part};
+use crate::compile::slot::{Shape, Slot};
+use crate::kind::Kind;
+
+impl Lower<'_> {
+    pub(super) fn log(&mut self, values: &[Slot]) -> Slot {
+        // One call for each thing that a value may be.
+        let several = |value: &Slot| matches!(value.shape, Shape::OneOf(_));
+        if let Some(place) = values.iter().position(several) {
+            return self.each(&values[place], |lower, one| {
+                let mut values = values.to_vec();
+                values[place] = one.clone();
+                lower.log(&values)
+            });
+        }
+        let mut parts = Vec::new();
+        let mut numbers: Vec<Operand> = Vec::new();
+        for value in values {
+            let Some(part) = self.logged(&value.shape) else { return Slot::unclear() };
+            parts.push(part);
+            numbers.extend(&value.parts);
+        }
+        if numbers.len() > MOST_NUMBERS {
+            return self.refuse(format!(
+                "more than {MOST_NUMBERS} numbers are logged at once (an IPv6 address counts for two)"
+            ));
+        }
+        if self.state.is_some() {
+            self.program.lines.push(Line(parts));
+            self.emit(Action::Log { line: self.program.lines.len() - 1, numbers });
+        }
+        Slot::nil()
+    }
+
+    fn logged(&mut self, shape: &Shape) -> Option<Part> {
+        let part = match shape {
+            Shape::Nil => Part::Text("nil".to_owned()),
+            Shape::Text(text) => Part::Text(String::from_utf8_lossy(text).into_owned()),
+            Shape::Boolean => Part::Boolean,
+            Shape::Integer => Part::Integer,
+            Shape::Address(Kind::Mac) => Part::Mac,
+            Shape::Address(Kind::Ipv4) => Part::Ipv4,
+            Shape::Address(Kind::Ipv6) => Part::Ipv6,
+            Shape::Optional(inner) => match self.logged(inner)? {
+                // What is known takes no numbers beside whether it is there.
+                part if part.numbers() == inner.parts() => Part::Optional(Box::new(part)),
+                _ => return self.not_logged(shape),
+            },
+            Shape::Unclear => {
+                self.refuse_use("what is logged");
+                return None;
+            }
+            _ => return self.not_logged(shape),
+        };
+        Some(part)
+    }
+
+    fn not_logged(&mut self, shape: &Shape) -> Option<Part> {
+        self.refuse(format!("{} cannot be logged in the kernel", shape.name()));
+        None
+    }
+}
