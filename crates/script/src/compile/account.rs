@@ -46,7 +46,8 @@ pub fn fault(value: u64) -> Option<(u32, Failure)> {
 #[derive(Clone, Copy)]
 pub(super) struct Tails {
     leave: Label,
-    fail: Label,
+    /// Once something can fail.
+    fail: Option<Label>,
 }
 
 impl Emitter<'_> {
@@ -61,29 +62,37 @@ impl Emitter<'_> {
     /// Ends with an error.
     pub(super) fn give_up(&mut self, failure: Failure, line: u32) {
         let result = self.results.error;
-        let Some(tails) = self.tails() else { return self.code.exit_with(result) };
+        if self.tails().is_none() {
+            return self.code.exit_with(result);
+        }
         let number =
             Failure::ALL.iter().position(|one| *one == failure).map_or(0, |number| number as u64 + 1);
         self.code.set_wide(R9, u64::from(line) << 8 | number);
         self.code.set(R7, 8 * ERRORS as i32);
         self.code.set(R8, result);
-        self.code.jump(tails.fail);
+        let (code, tails) = (&mut self.code, &mut self.tails);
+        if let Some(tails) = tails {
+            let fail = *tails.fail.get_or_insert_with(|| code.label());
+            code.jump(fail);
+        }
     }
 
     fn tails(&mut self) -> Option<Tails> {
         self.accounts?;
         let code = &mut self.code;
-        Some(*self.tails.get_or_insert_with(|| Tails { leave: code.label(), fail: code.label() }))
+        Some(*self.tails.get_or_insert_with(|| Tails { leave: code.label(), fail: None }))
     }
 
     /// What all ways end in. No value is needed any more, so the registers are free.
     pub(super) fn write_tails(&mut self) {
         let (Some(accounts), Some(tails)) = (self.accounts, self.tails) else { return };
         let uncounted = self.code.label();
-        self.code.bind(tails.fail);
-        self.entry(accounts.fault);
-        self.code.jump_if(R0, Condition::Equal, 0, tails.leave);
-        self.code.store(Size::Double, R0, 0, R9);
+        if let Some(fail) = tails.fail {
+            self.code.bind(fail);
+            self.entry(accounts.fault);
+            self.code.jump_if(R0, Condition::Equal, 0, tails.leave);
+            self.code.store(Size::Double, R0, 0, R9);
+        }
         self.code.bind(tails.leave);
         self.entry(accounts.counters);
         self.code.jump_if(R0, Condition::Equal, 0, uncounted);

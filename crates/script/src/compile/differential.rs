@@ -272,3 +272,20 @@ fn both_tiers_do_the_same() {
     }
     println!("{cases} cases");
 }
+
+#[test]
+fn what_cannot_fail_or_always_does_is_accepted() {
+    if !may_load() {
+        return;
+    }
+    for (body, result) in [
+        ("return NF_ACCEPT", RESULTS.pass),
+        ("if #p > 5 then return NF_ACCEPT end return NF_DROP", RESULTS.pass),
+        ("local x x()", RESULTS.error),
+        ("return 17", RESULTS.error),
+    ] {
+        let compiled = compile(&format!("function process_packet(p) {body} end")).expect(body);
+        let loaded = InKernel::load(&compiled).expect(body);
+        assert_eq!(loaded.program.test_run(&[0; 60]).expect(body).0, result, "{body}");
+    }
+}
