@@ -49,28 +49,30 @@ impl Ring {
 
     /// Gives out the records that are there, the oldest first, so many at most.
     pub fn read(&mut self, most: usize, mut each: impl FnMut(&[u8])) {
-        // SAFETY: both pages are mapped as long as this is, begin with these numbers, and are aligned as pages are; the
-        // kernel changes them with atomic writes, as we do.
-        let (consumer, producer) =
-            unsafe { (self.consumer.as_ref(), self.producer.cast::<AtomicU64>().as_ref()) };
+        // SAFETY: the page is mapped as long as this is, begins with this number, and is aligned as pages are.
+        let consumer = unsafe { self.consumer.as_ref() };
+        // SAFETY: the same; the kernel changes it with atomic writes.
+        let producer = unsafe { self.producer.cast::<AtomicU64>().as_ref() };
         for _ in 0..most {
             let at = consumer.load(Ordering::Relaxed);
             if at == producer.load(Ordering::Acquire) {
                 return;
             }
             let begin = self.page + (at as usize & (self.size - 1));
-            // SAFETY: a header is within the data, of which the second copy goes on where the first ends, and is aligned to
-            // its size.
-            let header = unsafe { self.producer.add(begin).cast::<AtomicU32>().as_ref() };
+            // SAFETY: it is within the mapping, of which the second copy of the data goes on where the first ends.
+            let record = unsafe { self.producer.add(begin) };
+            // SAFETY: a record begins with its header, and is aligned to eight bytes.
+            let header = unsafe { record.cast::<AtomicU32>().as_ref() };
             let header = header.load(Ordering::Acquire);
             if header & BUSY != 0 {
                 return;
             }
             let length = (header & !DISCARDED) as usize;
             if header & DISCARDED == 0 && length <= self.size - HEADER {
-                // SAFETY: a record is no longer than the ring, and nobody writes there until we have said how far we are.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts(self.producer.add(begin + HEADER).as_ptr(), length) };
+                // SAFETY: the record follows its header.
+                let data = unsafe { record.add(HEADER) };
+                // SAFETY: it is no longer than the ring, and nobody writes there until we have said how far we are.
+                let bytes = unsafe { std::slice::from_raw_parts(data.as_ptr(), length) };
                 each(bytes);
             }
             let next = at + (HEADER + length).next_multiple_of(8) as u64;

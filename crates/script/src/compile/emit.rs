@@ -411,7 +411,7 @@ impl Emitter<'_> {
             let block = &self.program.blocks[target.block.0];
             match &block.end {
                 Some(End::Jump(next)) if block.code.is_empty() && block.parameters.is_empty() => {
-                    target = next
+                    target = next;
                 }
                 _ => return target,
             }
