@@ -41,10 +41,8 @@ const ZERO: i16 = -16;
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -64;
-/// What was found, or is to be written, 24 bytes.
+/// What was found, 24 bytes; what is to be written ends there, too.
 pub(super) const FOUND: i16 = -88;
-/// The first of the values on the stack.
-const VALUES: i16 = -96;
 /// In nanoseconds.
 const MILLISECOND: i32 = 1_000_000;
 
@@ -77,9 +75,11 @@ pub(super) fn emit(
     maps: &[RawFd],
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
+    let written = written(program);
     let mut emitter = Emitter {
         program,
-        places: places(program, VALUES)?,
+        places: places(program, written - 8)?,
+        written,
         used: used(program),
         reached: vec![false; program.blocks.len()],
         stored: None,
@@ -132,6 +132,8 @@ pub(super) struct Emitter<'a> {
     pub(super) results: Results,
     /// Bytes that offsets count, and the packet does not have: a link header that is made up.
     before: i32,
+    /// Where what is to be written into a map begins. The values follow.
+    pub(super) written: i16,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
@@ -186,6 +188,7 @@ impl Emitter<'_> {
             | Action::Value { .. }
             | Action::Update { .. }
             | Action::Add { .. }
+            | Action::Put { .. }
             | Action::Delete { .. }
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
@@ -641,6 +644,16 @@ impl Emitter<'_> {
             self.store_place(place, from);
         }
     }
+}
+
+/// Where on the stack the largest value that goes into a map begins.
+fn written(program: &Program) -> i16 {
+    let sizes =
+        program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
+            Action::Update { value, .. } => 8 * value.len(),
+            _ => 0,
+        });
+    FOUND.min(KEY - sizes.max().unwrap_or(0) as i16)
 }
 
 fn size_of(bytes: u8) -> Option<Size> {

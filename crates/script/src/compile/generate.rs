@@ -73,7 +73,8 @@ pub(super) fn packet(random: &mut Random) -> Vec<u8> {
         frame.extend(random.bytes(2));
         frame.extend(random.pick(&[[0, 0], [0x40, 0], [0x20, 0], [0, 9]]));
         frame.extend([64, protocol, 0, 0, 10, 0, 0, random.pick(&[1, 2])]);
-        frame.extend(random.bytes(4));
+        let other = if random.one_in(2) { vec![10, 0, 0, random.pick(&[1, 2])] } else { random.bytes(4) };
+        frame.extend(other);
         frame.extend(random.bytes(usize::from(words.saturating_sub(5)) * 4));
         let checksum = Sum::of(&frame[start..]).checksum();
         frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
@@ -161,11 +162,14 @@ local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3,
 local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
 local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
 local count = nf.counter(\"count\")
+local few = nf.flows { name = \"few\", limit = 3, when_full = \"refuse\" }
+local flows = nf.flows { name = \"flows\" }
 local near = nf.prefixes { name = \"near\" }
 near:add(\"10.0.0.0/8\", 3)
 near:add(\"10.0.0.2\", 4)
 near:add(\"2001:db8::/32\", 5)
 near:add(\"fd00::/8\")
+local function next_of(flow, a) flow.next = flow.next + a return flow.next end
 local function ip_of(p)
   local eth = p:data(packet_eth)
   return eth and (eth:data(packet_ip) or eth:data(packet_ip6))
@@ -210,7 +214,10 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 8 } else { 4 }) {
+    match random.below(if depth < 2 { 9 } else { 4 }) {
+        8 => {
+            let _ = writeln!(text, "  {}", flow(random, view, kind));
+        }
         7 => {
             let _ = writeln!(text, "  {}", table(random, view, kind));
         }
@@ -269,6 +276,32 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
         6 if kind.starts_with("ip") => format!("a = near:find({view}:saddr():get()) or 9"),
         _ => "if flags:get(a == 1, eth:smac():get()) then b = b + 1 end flags:set(a == 1, eth:smac():get(), b > a)".to_owned(),
     }
+}
+
+/// A use of the packet's flow.
+fn flow(random: &mut Random, view: &str, kind: &str) -> String {
+    let mut text = format!("do local flow = p:flow({})", random.pick(&["", "few", "few", "flows"]));
+    if random.one_in(4) {
+        let _ = write!(text, " {}", write(random, view, kind));
+    }
+    if !random.one_in(6) {
+        text.push_str(" if flow then");
+    }
+    let guarded = text.ends_with("then");
+    for _ in 0..1 + random.below(3) {
+        let number = integer(random, view, kind, 1);
+        let _ = match random.below(7) {
+            0 => write!(text, " a = flow.count b = flow.last"),
+            1 => write!(text, " flow.count = flow.count + 1 a = a + flow.count"),
+            2 => write!(text, " flow.last = {number}"),
+            3 => write!(text, " if flow:is_reply() then a = a + 2 end"),
+            4 => write!(text, " b = flow:forget() and 5 or 6"),
+            5 => write!(text, " a, flow.last = flow.last, a"),
+            _ => write!(text, " b = next_of(flow, a)"),
+        };
+    }
+    text.push_str(if guarded { " else b = 8 end end" } else { " end" });
+    text
 }
 
 /// Fields of a kind of view that are integers, with their bits.

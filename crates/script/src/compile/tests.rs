@@ -1,5 +1,6 @@
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
+use super::shared::MapKind;
 use super::{CompileError, Compiled, Refusal, Results};
 use crate::host::NoHost;
 use crate::vm::Script;
@@ -169,6 +170,36 @@ fn parts_of_the_packet_are_read_and_written() {
     assert_eq!(outcome(outside, &mut [3; 6]), Outcome::Verdict(3));
     let outside = "function process_packet(p)\nreturn p:get()[-1]\nend";
     assert_eq!(outcome(outside, &mut [0; 5]), Outcome::Failed(Failure::OutsidePacket, 2));
+}
+
+#[test]
+fn flows_are_told_apart() {
+    let text = "function process_packet(p)
+        local flow = p:flow()
+        if not flow then return 99 end
+        flow.packets = flow.packets + 1
+        if flow.packets == 3 then flow:forget() end
+        return flow.packets * 10 + (flow:is_reply() and 1 or 0)
+    end";
+    let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
+    assert_eq!(program.maps()[0].measures(), (MapKind::LruHash, 40, 24, 65_536));
+    let packet = |from: (u8, u8), to: (u8, u8)| {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from.0, 10, 0, 0, to.0]);
+        frame.extend([0, from.1, 0, to.1, 0, 8, 0, 0]);
+        frame
+    };
+    let mut maps = Maps::default();
+    let mut run = |mut frame: Vec<u8>| run(program.intermediate(), &mut maps, &mut frame, 0, || 0);
+    let [one, other] = [(1, 9), (2, 7)];
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(10));
+    assert_eq!(run(packet(one, other)), Outcome::Verdict(21));
+    assert_eq!(run(packet((1, 7), (2, 9))), Outcome::Verdict(10));
+    // The third is forgotten; then the other end is the first.
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(0));
+    assert_eq!(run(packet(one, other)), Outcome::Verdict(10));
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(21));
+    assert_eq!(run(vec![0; 20]), Outcome::Verdict(99));
 }
 
 /// Refusals of a function of an example; none if it is compiled.

@@ -179,6 +179,7 @@ impl Lower<'_> {
             (Shape::Known(Known::Library(library)), Shape::Text(name)) => {
                 Slot::known(self.top.field(library, &String::from_utf8_lossy(name)))
             }
+            (Shape::Flow(shared), Shape::Text(name)) => self.flow_field(&shared.clone(), &object, name),
             (Shape::Bytes, _) => {
                 let place = self.integer(key, "the index");
                 self.byte(&object, place)

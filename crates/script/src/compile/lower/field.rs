@@ -58,7 +58,8 @@ impl Lower<'_> {
                 });
                 Slot::nil()
             }
-            ("flow" | "grow" | "shrink", _) if is_view => {
+            ("flow", _) if is_view => self.flow(arguments),
+            ("grow" | "shrink", _) if is_view => {
                 self.refuse(format!("'{name}' is not there in the kernel yet"))
             }
             _ => {

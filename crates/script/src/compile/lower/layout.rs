@@ -1,8 +1,8 @@
 //! Which checksums cover what, as [`crate::checksum::Layout`] has it for the user tier.
 //!
 //! The parts of the result: the IPv4 header from and to; the addresses of the pseudo-header from and to; the transport
-//! header and payload from and to; where the transport checksum is; whether it may be none (UDP). Zeros for what there is
-//! not.
+//! header and payload from and to; where the transport checksum is; whether it may be none (UDP); where the addresses are;
+//! which protocol a flow is of; where its ports are. Zeros for what there is not.
 
 use super::view::Absent;
 use super::{Key, Lower, State};
@@ -10,6 +10,8 @@ use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Shape, Slot};
 use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
 
+/// From which part on is what a flow is told by: where the addresses are, the protocol, where the ports are.
+pub(super) const FLOW: usize = 8;
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 const MAX_VLAN_TAGS: usize = 2;
 /// Headers of IPv6 that count their length in units of 8 bytes.
@@ -89,10 +91,10 @@ impl Lower<'_> {
         let number = self.load(number_at, 1);
         let [from, to] = [12, 20].map(|at| self.calculate(Operation::Add, network, at));
         let (first, later) = self.branch(Condition::Equal, offset, 0.into());
-        let headers = [network, start];
-        ends.extend(later.map(|state| laid_out(state, without_transport(headers))));
+        let without = without_transport([network, start], from, number);
+        ends.extend(later.map(|state| laid_out(state, without.clone())));
         self.state = first;
-        self.transport(headers, [from, to], number, [start, end], protocol::ICMPV4, ends);
+        self.transport(without, [from, to], number, [start, end], protocol::ICMPV4, ends);
     }
 
     fn ipv6_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
@@ -107,7 +109,11 @@ impl Lower<'_> {
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
         let next_at = self.calculate(Operation::Add, network, 6);
-        let mut next = self.load(next_at, 1);
+        let first = self.load(next_at, 1);
+        let from = self.calculate(Operation::Add, network, 8);
+        let without = without_transport([0.into(); 2], from, first);
+        let mut none = Vec::new();
+        let mut next = first;
         let mut at = self.calculate(Operation::Add, network, ipv6::HEADER_LEN as i64);
         // Not zero: a routing header has segments left.
         let mut segments = Operand::Constant(0);
@@ -132,19 +138,19 @@ impl Lower<'_> {
                 self.state = this;
                 let mut size = Operand::Constant(8);
                 if add > 0 {
-                    self.leave_if(Condition::Below, left, 2, none);
+                    self.leave_if(Condition::Below, left, 2, &mut none);
                     let units_at = self.calculate(Operation::Add, at, 1);
                     let units = self.load(units_at, 1);
                     let units = self.calculate(Operation::Add, units, add);
                     size = self.calculate(Operation::Multiply, units, unit);
                 }
-                self.leave_if(Condition::Below, left, size, none);
+                self.leave_if(Condition::Below, left, size, &mut none);
                 let mut more = segments;
                 if add == 0 {
                     // What follows a later fragment is the middle of something.
                     let field = self.word(at, 2);
                     let offset = self.calculate(Operation::And, field, !7);
-                    self.leave_if(Condition::NotEqual, offset, 0, none);
+                    self.leave_if(Condition::NotEqual, offset, 0, &mut none);
                 } else if add == 1 {
                     let place = self.calculate(Operation::Add, at, 3);
                     let here = self.load(place, 1);
@@ -171,22 +177,22 @@ impl Lower<'_> {
             [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
         }
         none.extend(self.state.take());
+        ends.extend(none.into_iter().map(|state| laid_out(state, without.clone())));
         self.join(found);
         if self.state.is_none() {
             return;
         }
         [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
-        let from = self.calculate(Operation::Add, network, 8);
         // With segments left the destination is not that of the pseudo-header (RFC 8200 section 8.1).
         let both = self.select(Condition::Equal, segments, 0, [40.into(), 24.into()]);
         let to = self.calculate(Operation::Add, network, both);
-        self.transport([0.into(); 2], [from, to], next, [at, end], protocol::ICMPV6, ends);
+        self.transport(without, [from, to], next, [at, end], protocol::ICMPV6, ends);
     }
 
-    /// The transport checksum, if there is one.
+    /// The transport checksum, if there is one; what there is `without` it.
     fn transport(
         &mut self,
-        headers: [Operand; 2],
+        without: Vec<Operand>,
         addresses: [Operand; 2],
         number: Operand,
         [start, end]: [Operand; 2],
@@ -205,12 +211,14 @@ impl Lower<'_> {
             // ICMP of IPv4 has no pseudo-header.
             let [from, to] = if wanted == protocol::ICMPV4 { [0.into(); 2] } else { addresses };
             let udp = Operand::Constant(i64::from(wanted == protocol::UDP));
-            let parts = vec![headers[0], headers[1], from, to, start, end, field, udp];
+            let ports = if wanted == icmp { 0.into() } else { start };
+            let own = [from, to, start, end, field, udp, without[8], i64::from(wanted).into(), ports];
+            let parts = without[..2].iter().copied().chain(own).collect();
             ends.extend(self.state.take().map(|state| laid_out(state, parts)));
-            ends.extend(short.into_iter().map(|state| laid_out(state, without_transport(headers))));
+            ends.extend(short.into_iter().map(|state| laid_out(state, without.clone())));
             self.state = others;
         }
-        ends.extend(self.state.take().map(|state| laid_out(state, without_transport(headers))));
+        ends.extend(self.state.take().map(|state| laid_out(state, without.clone())));
     }
 
     /// Two bytes in the packet, where it is known that they are there.
@@ -272,8 +280,7 @@ fn laid_out(mut state: State, parts: Vec<Operand>) -> State {
     state
 }
 
-fn without_transport([from, to]: [Operand; 2]) -> Vec<Operand> {
-    let mut parts = vec![from, to];
-    parts.resize(LAYOUT, Operand::Constant(0));
-    parts
+fn without_transport([from, to]: [Operand; 2], addresses: Operand, number: Operand) -> Vec<Operand> {
+    let none = Operand::Constant(0);
+    vec![from, to, none, none, none, none, none, none, addresses, number, none]
 }

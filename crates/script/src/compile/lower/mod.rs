@@ -9,6 +9,7 @@ mod condition;
 mod expression;
 mod field;
 mod flow;
+mod flow_table;
 mod layout;
 mod log;
 mod repeat;

@@ -27,7 +27,7 @@ impl<'a> Lower<'a> {
     }
 
     /// What is made of this, or nil where that was left.
-    fn optional(&mut self, make: impl FnOnce(&mut Self, &mut Absent) -> Option<Slot>) -> Slot {
+    pub(super) fn optional(&mut self, make: impl FnOnce(&mut Self, &mut Absent) -> Option<Slot>) -> Slot {
         let (key, mut absent) = (self.temporary(), Vec::new());
         let made = make(self, &mut absent);
         let mut states = Vec::new();

@@ -19,7 +19,7 @@ impl Lower<'_> {
             return;
         }
         let layout = self.layout();
-        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp] = layout[..]
+        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp, ..] = layout[..]
         else {
             return;
         };
