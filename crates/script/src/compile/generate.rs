@@ -214,7 +214,8 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 9 } else { 4 }) {
+    match random.below(if depth < 2 { 11 } else { 4 }) {
+        9 | 10 => turns(random, view, kind, text),
         8 => {
             let _ = writeln!(text, "  {}", flow(random, view, kind));
         }
@@ -276,6 +277,53 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
         6 if kind.starts_with("ip") => format!("a = near:find({view}:saddr():get()) or 9"),
         _ => "if flags:get(a == 1, eth:smac():get()) then b = b + 1 end flags:set(a == 1, eth:smac():get(), b > a)".to_owned(),
     }
+}
+
+/// A loop whose turns the packet decides.
+fn turns(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let number = integer(random, view, kind, 1);
+    let few = match random.below(5) {
+        0 => format!("({number} & {})", random.pick(&[3, 7, 12])),
+        1 => format!("math.min(math.max({number}, -2), {})", random.below(9)),
+        2 => format!("({number}) % {}", 1 + random.below(9)),
+        3 => format!("({number} & 63) // 8"),
+        _ => format!("math.max(-3, ({number} & 15) >> 1)"),
+    };
+    let place = format!("p:get()[{}]", random.pick(&["i", "i + 14", "a & 63", "(i * 4 + 20) & 127"]));
+    let act = match random.below(5) {
+        0 => format!("a = a + {place}"),
+        1 => "b = b * 3 + i".to_owned(),
+        2 => format!("if {place} == {} then break end b = b ~ i", random.below(4)),
+        3 => format!("if i > 2 then return NF_DROP end a = {place}"),
+        _ => format!("p:raw(i + {}, 1):set(i & 255)", random.below(50)),
+    };
+    let _ = match random.below(6) {
+        0 => writeln!(text, "  for i = 0, {few} do {act} end"),
+        1 => writeln!(text, "  for i = {few}, {} do {act} end", random.below(10)),
+        2 => writeln!(text, "  for i = {few}, 0, {} do {act} end", random.pick(&["-1", "-2"])),
+        3 => writeln!(
+            text,
+            "  do local i, last = 0, {few} while i < last do {act} i = i + 1 + (a & 1) end end"
+        ),
+        4 => writeln!(
+            text,
+            "  do local i, last = {few}, {few} if last > 5 then last = 5 end repeat {act} i = i + 2 until i >= last end"
+        ),
+        // As the options of TCP are walked through.
+        _ => writeln!(
+            text,
+            "  do local all = p:get() local i, last = 20, 20 + {few} * 4
+  while i < last and i < #all do
+    local kind = all[i]
+    if kind == 0 then break end
+    if kind == 1 then i = i + 1 else
+      local length = i + 1 < #all and all[i + 1] or 0
+      if length < 2 then b = kind break end
+      i = i + length
+    end
+  end end"
+        ),
+    };
 }
 
 /// A use of the packet's flow.

@@ -111,6 +111,13 @@ impl Lower<'_> {
         {
             return self.calculate(Operation::And, left, power - 1);
         }
+        if self.range(left).0 >= 0 && self.range(right).0 > 0 {
+            return self.calculate(
+                if remainder { Operation::Modulo } else { Operation::Divide },
+                left,
+                right,
+            );
+        }
         // The kernel divides without signs.
         let [(left_sign, left_size), (right_sign, right_size)] = [left, right].map(|operand| {
             let sign = self.calculate(Operation::ShiftRight, operand, 63);
@@ -128,7 +135,11 @@ impl Lower<'_> {
             return quotient;
         }
         let product = self.calculate(Operation::Multiply, quotient, right);
-        self.calculate(Operation::Subtract, left, product)
+        let rest = self.calculate(Operation::Subtract, left, product);
+        if let Operand::Constant(right @ 1..) = right {
+            self.within_all(rest, &[(0, right - 1)]);
+        }
+        rest
     }
 
     /// The negative, where the sign is -1; the number itself, where it is 0.

@@ -1,7 +1,7 @@
 //! Calls: functions of the script are inlined, those of the library are instructions.
 
 use super::{Inlined, Key, Lower, State};
-use crate::compile::ir::Action;
+use crate::compile::ir::{Action, Condition};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
 use crate::syntax::tree::{Expression, ExpressionKind, FunctionId};
@@ -88,6 +88,15 @@ impl Lower<'_> {
         match (name, arguments) {
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
             ("nf.log", values) => self.log(values),
+            ("math.min" | "math.max", [first, others @ ..]) => {
+                let mut best = self.integer(first.clone(), "an argument");
+                for other in others {
+                    let other = self.integer(other.clone(), "an argument");
+                    let [less, more] = if name == "math.min" { [other, best] } else { [best, other] };
+                    best = self.select(Condition::Less, less, more, [other, best]);
+                }
+                Slot::integer(best)
+            }
             ("nf.get_time", []) => Slot::integer(self.emit(Action::Time)),
             _ => self.refuse(format!("'{name}' is not there in the kernel")),
         }

@@ -244,6 +244,13 @@ impl Lower<'_> {
             self.fail_if(Condition::Below, available, end, Failure::OutsidePacket);
             return self.calculate(Operation::Add, start, offset);
         }
+        if length == Operand::Constant(1) {
+            let (inside, outside) = self.branch(Condition::Below, offset, available);
+            self.state = outside;
+            self.fail(Failure::OutsidePacket);
+            self.state = inside;
+            return self.calculate(Operation::Add, start, offset);
+        }
         self.fail_if(Condition::Below, available, offset, Failure::OutsidePacket);
         let left = self.calculate(Operation::Subtract, available, offset);
         self.fail_if(Condition::Below, left, length, Failure::OutsidePacket);

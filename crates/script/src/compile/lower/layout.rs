@@ -235,10 +235,23 @@ impl Lower<'_> {
         right: impl Into<Operand>,
         [then, otherwise]: [Operand; 2],
     ) -> Operand {
+        let right = right.into();
         let holds = self.compare(condition, left, right);
         let difference = self.calculate(Operation::Subtract, then, otherwise);
         let difference = self.calculate(Operation::Multiply, difference, holds);
-        self.calculate(Operation::Add, otherwise, difference)
+        let chosen = self.calculate(Operation::Add, otherwise, difference);
+        let ranges = [(then, true), (otherwise, false)].map(|(chosen, holds)| {
+            let [is_left, is_right] = [left, right].map(|one| one == chosen);
+            match self.ranges_if(condition, [left, right], holds) {
+                Some([range, _]) if is_left => range,
+                Some([_, range]) if is_right => range,
+                _ => self.range(chosen),
+            }
+        });
+        if chosen != then && chosen != otherwise {
+            self.within_all(chosen, &ranges);
+        }
+        chosen
     }
 
     /// Parts ways by whether a number is one of these.

@@ -223,7 +223,12 @@ impl<'a> Lower<'a> {
                     let shorter = self.calculate(Operation::And, less, said);
                     let by = self.calculate(Operation::Subtract, view.parts[1], amount);
                     let by = self.calculate(Operation::Multiply, by, shorter);
-                    view.parts[1] = self.calculate(Operation::Subtract, view.parts[1], by);
+                    let length = self.calculate(Operation::Subtract, view.parts[1], by);
+                    if length != view.parts[1] {
+                        let ranges = [view.parts[1], amount].map(|operand| self.range(operand));
+                        self.within_all(length, &ranges);
+                    }
+                    view.parts[1] = length;
                     self.leave_if(Condition::Below, view.parts[1], bytes, absent);
                 }
             }
