@@ -51,6 +51,8 @@ pub(super) struct Header {
     pub(super) moves: usize,
     /// The headers before it say that it is this; of `packet_raw`, it is the whole packet.
     pub(super) certain: bool,
+    /// It is what the Ethernet header holds.
+    pub(super) outermost: bool,
 }
 
 /// Parts of [`Shape::Layout`].

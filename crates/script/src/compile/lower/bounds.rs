@@ -96,7 +96,7 @@ impl Lower<'_> {
     }
 
     /// The same, if sums of such numbers are no larger than 64 bits.
-    fn bounds(&self, operand: Operand) -> Option<Range> {
+    pub(super) fn bounds(&self, operand: Operand) -> Option<Range> {
         Some(self.range(operand)).filter(|(low, high)| *low >= -LARGEST && *high <= LARGEST)
     }
 
@@ -107,6 +107,12 @@ impl Lower<'_> {
         operands: [Operand; 2],
         holds: bool,
     ) -> Option<[Range; 2]> {
+        if let [left, right] = operands
+            && let Some(distance) = self.distance(left, right)
+            && !may_hold(condition, distance, holds, operands.map(|operand| self.range(operand).0 >= 0))
+        {
+            return None;
+        }
         let [left, right] = operands.map(|operand| self.range(operand));
         let ((low, high), (least, most)) = (left, right);
         let below = |number: i64| number.saturating_sub(1);
@@ -241,6 +247,20 @@ pub(super) fn common(states: &[State]) -> BTreeMap<Value, Range> {
         Some((*value, range?))
     });
     everywhere.collect()
+}
+
+/// Whether a condition can hold, or not, between numbers of which the first is so much more than the other. Of both,
+/// whether they cannot be negative.
+fn may_hold(condition: Condition, (low, high): Range, holds: bool, positive: [bool; 2]) -> bool {
+    match (condition, holds) {
+        (Condition::Below, _) if (low, high) != (0, 0) && positive.contains(&false) => true,
+        (Condition::Less | Condition::Below, true) => low < 0,
+        (Condition::Less | Condition::Below, false) => high >= 0,
+        (Condition::LessOrEqual, true) => low <= 0,
+        (Condition::LessOrEqual, false) => high > 0,
+        (Condition::Equal, true) | (Condition::NotEqual, false) => low <= 0 && high >= 0,
+        (Condition::Equal, false) | (Condition::NotEqual, true) => (low, high) != (0, 0),
+    }
 }
 
 fn around(one: Range, other: Range) -> Range {

@@ -6,7 +6,7 @@
 
 use super::view::Absent;
 use super::{Key, Lower, State};
-use crate::compile::ir::{Action, Condition, Operand, Operation};
+use crate::compile::ir::{Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Shape, Slot};
 use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
 
@@ -29,13 +29,34 @@ const TRANSPORTS: [i64; 3] = [protocol::UDP as i64, protocol::TCP as i64, protoc
 impl Lower<'_> {
     /// The layout of the packet as it is here.
     pub(super) fn layout(&mut self) -> Vec<Operand> {
+        self.layout_from(None)
+    }
+
+    /// Finds it out before a field is written: from the IP header on, if that is one of it.
+    pub(super) fn layout_for(&mut self, field: &Slot) {
+        let Shape::Field(header, _) = field.shape else { return };
+        let name = self.protocols.name(header.protocol);
+        if name == "packet_eth" {
+            return;
+        }
+        let intact = self.state.as_ref().is_some_and(|state| state.variables.contains_key(&Key::Intact));
+        let version = ["packet_ip", "packet_ip6"].iter().position(|known| *known == name);
+        let known = version.filter(|_| intact && header.outermost);
+        self.layout_from(known.map(|version| (field.parts[0], version == 0)));
+    }
+
+    fn layout_from(&mut self, network: Option<(Operand, bool)>) -> Vec<Operand> {
         if let Some(state) = &self.state
             && let Some(slot) = state.variables.get(&Key::Layout)
         {
             return slot.parts.clone();
         }
         let (mut ends, mut none) = (Vec::new(), Vec::new());
-        self.find_layout(&mut ends, &mut none);
+        match network {
+            Some((network, true)) => self.ipv4_layout(network, self.length, &mut ends, &mut none),
+            Some((network, false)) => self.ipv6_layout(network, self.length, &mut ends, &mut none),
+            None => self.find_layout(&mut ends, &mut none),
+        }
         none.extend(self.state.take());
         ends.extend(none.into_iter().map(|state| laid_out(state, vec![Operand::Constant(0); LAYOUT])));
         self.join(ends);
@@ -44,7 +65,7 @@ impl Lower<'_> {
     }
 
     fn find_layout(&mut self, ends: &mut Vec<State>, none: &mut Absent) {
-        let length = self.emit(Action::Length);
+        let length = self.length;
         let keys = [self.temporary(), self.temporary()];
         self.leave_if(Condition::Below, length, ethernet::HEADER_LEN as i64, none);
         let mut network = Operand::Constant(ethernet::HEADER_LEN as i64);
@@ -237,6 +258,9 @@ impl Lower<'_> {
     ) -> Operand {
         let right = right.into();
         let holds = self.compare(condition, left, right);
+        if let Operand::Constant(holds) = holds {
+            return if holds != 0 { then } else { otherwise };
+        }
         let difference = self.calculate(Operation::Subtract, then, otherwise);
         let difference = self.calculate(Operation::Multiply, difference, holds);
         let chosen = self.calculate(Operation::Add, otherwise, difference);

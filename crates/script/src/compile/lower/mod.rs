@@ -11,6 +11,7 @@ mod field;
 mod flow;
 mod flow_table;
 mod layout;
+mod linear;
 mod log;
 mod repeat;
 mod statement;
@@ -31,6 +32,7 @@ use super::slot::{Header, Shape, Slot};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
 use bounds::{Link, Range};
+use linear::Linear;
 use wire::ethernet;
 
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
@@ -61,7 +63,9 @@ pub(super) fn lower(
         entering: false,
         link: Link::There,
         ranges: HashMap::new(),
+        sums: HashMap::new(),
         comparisons: HashMap::new(),
+        length: Operand::Constant(0),
         tags: Vec::new(),
         refusals: Vec::new(),
     };
@@ -129,8 +133,12 @@ struct Lower<'a> {
     /// A view is being made: whether its fields are all within it is not known yet.
     entering: bool,
     link: Link,
+    /// Of the packet.
+    length: Operand,
     /// What is known of numbers wherever they are.
     ranges: HashMap<Value, Range>,
+    /// Numbers that are sums.
+    sums: HashMap<Value, Linear>,
     /// Numbers that say whether a condition holds.
     comparisons: HashMap<Value, (Condition, Operand, Operand)>,
     /// Shapes that have a number of their own.
@@ -141,9 +149,9 @@ struct Lower<'a> {
 impl Lower<'_> {
     /// Follows a function with a packet.
     fn packet(&mut self, function: FunctionId) {
-        let length = self.emit(Action::Length);
-        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true };
-        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
+        self.length = self.emit(Action::Length);
+        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true, outermost: false };
+        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), self.length]);
         self.set(Key::Intact, Slot::nil());
         let results = self.inline(function, vec![packet]);
         self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
@@ -210,6 +218,11 @@ impl Lower<'_> {
             }
             _ => {}
         }
+        let (action, sum) = match self.shortest(&action) {
+            Some(Ok(operand)) => return operand,
+            Some(Err((action, sum))) => (action, Some(sum)),
+            None => (action, None),
+        };
         let Some(state) = &self.state else { return Operand::Constant(0) };
         let (block, line) = (state.block, self.line);
         if self.program.values() > LARGEST {
@@ -222,6 +235,9 @@ impl Lower<'_> {
         let noted = action.clone();
         let result = self.program.push(block, line, action);
         self.note_range(result, &noted);
+        if let Some(sum) = sum {
+            self.sums.insert(result, sum);
+        }
         result.into()
     }
 

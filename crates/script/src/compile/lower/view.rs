@@ -90,7 +90,10 @@ impl<'a> Lower<'a> {
         for level in 0..=MAX_THROUGH {
             let (this, others) = self.one_of(value, &table.values(target));
             self.state = this;
-            if let Some(slot) = self.enter([start, length], target, header.certain, absent) {
+            if let Some(mut slot) = self.enter([start, length], target, header.certain, absent) {
+                if let Shape::View(entered) = &mut slot.shape {
+                    entered.outermost = header.certain && parent.name == "packet_eth";
+                }
                 self.set(found.clone(), slot);
                 entered.extend(self.state.take());
             }
@@ -202,7 +205,7 @@ impl<'a> Lower<'a> {
             }
         };
         let moves = growing(protocol).len();
-        let header = Header { protocol: id, moves, certain };
+        let header = Header { protocol: id, moves, certain, outermost: false };
         let mut parts = vec![start, length];
         parts.resize(2 + moves, Operand::Constant(0));
         let mut view = Slot::new(Shape::View(header), parts);

@@ -1,8 +1,9 @@
 //! Writing to the packet: checksums follow by difference (RFC 1624), as [`crate::checksum`] has it.
 
+use super::bounds::LINK;
 use super::{Key, Lower};
 use crate::compile::ir::{Action, Condition, Operand, Operation};
-use crate::compile::slot::Slot;
+use crate::compile::slot::{LAYOUT, Slot};
 
 /// Up to eight bytes that are written.
 #[derive(Clone, Copy)]
@@ -18,7 +19,7 @@ impl Lower<'_> {
         if self.state.is_none() || pieces.is_empty() {
             return;
         }
-        let layout = self.layout();
+        let layout = if self.ends_in_link(at, pieces) { vec![0.into(); LAYOUT] } else { self.layout() };
         let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp, ..] = layout[..]
         else {
             return;
@@ -64,6 +65,13 @@ impl Lower<'_> {
             state.variables.remove(&Key::Layout);
             state.variables.remove(&Key::Intact);
         }
+    }
+
+    /// Whether all of it is in the link header, which no checksum covers.
+    fn ends_in_link(&mut self, at: Operand, pieces: &[Piece]) -> bool {
+        let length: i64 = pieces.iter().map(|piece| i64::from(piece.bytes)).sum();
+        let (least, most) = self.range(at);
+        least >= 0 && most <= LINK - length
     }
 
     /// Does something unless the checksum there is itself written, or there is none.
