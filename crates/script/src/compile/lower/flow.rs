@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Key, Lower, State, bounds};
-use crate::compile::ir::{Condition, End, Operand, Target, holds};
+use crate::compile::ir::{BlockId, Condition, End, Operand, Target, holds};
 use crate::compile::slot::Slot;
 
 impl Lower<'_> {
@@ -87,10 +87,42 @@ impl Lower<'_> {
             joined.variables.insert(key, Slot::new(shape, common));
         }
         joined.forget_unreachable();
-        for (state, arguments) in states.iter().zip(arguments) {
-            self.program.blocks[state.block.0].end = Some(End::Jump(Target { block, arguments }));
-        }
+        joined.block = self.lead(&states, arguments, block);
         self.state = Some(joined);
+    }
+
+    /// Leads ways to the block where they meet, those that bring the same along by one way: what it is is moved once. The
+    /// block where they meet in the end, which is behind these.
+    fn lead(&mut self, states: &[State], arguments: Vec<Vec<Operand>>, block: BlockId) -> BlockId {
+        let mut ways: Vec<(Vec<Operand>, Vec<BlockId>)> = Vec::new();
+        for (state, arguments) in states.iter().zip(arguments) {
+            match ways.iter_mut().find(|(known, _)| *known == arguments) {
+                Some((_, from)) => from.push(state.block),
+                None => ways.push((arguments, vec![state.block])),
+            }
+        }
+        let mut last = block;
+        for (arguments, from) in &mut ways {
+            if from.len() > 1 && !arguments.is_empty() {
+                last = self.program.block();
+                for from in std::mem::replace(from, vec![last]) {
+                    let target = Target { block: last, arguments: Vec::new() };
+                    self.program.blocks[from.0].end = Some(End::Jump(target));
+                }
+            }
+        }
+        if last != block {
+            last = self.program.block();
+            self.program.blocks[last.0].parameters =
+                std::mem::take(&mut self.program.blocks[block.0].parameters);
+        }
+        for (arguments, from) in ways {
+            for from in from {
+                let target = Target { block: last, arguments: arguments.clone() };
+                self.program.blocks[from.0].end = Some(End::Jump(target));
+            }
+        }
+        last
     }
 
     /// A temporary in which the value goes with the state to where ways meet.
