@@ -43,6 +43,9 @@ const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(super) const KEY: i16 = -64;
 /// What was found, 24 bytes; what is to be written ends there, too.
 pub(super) const FOUND: i16 = -88;
+/// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
+/// telling what was too far then (ENOMEM).
+const LONGEST: usize = 26_000;
 /// In nanoseconds.
 const MILLISECOND: i32 = 1_000_000;
 
@@ -56,6 +59,9 @@ pub(super) enum EmitError {
     /// The stack has 512 bytes.
     #[error("too many values are needed at once")]
     TooManyValues,
+    /// See [`LONGEST`].
+    #[error("the program is too long: more than {LONGEST} instructions of eBPF")]
+    TooLarge,
     /// Of eBPF.
     #[error("the program is too long: {0}")]
     TooLong(#[from] bpf::JumpTooLong),
@@ -114,6 +120,9 @@ pub(super) fn emit(
     }
     emitter.failed();
     emitter.write_tails();
+    if emitter.code.len() > LONGEST {
+        return Err(EmitError::TooLarge);
+    }
     emitter.code.instructions()?;
     Ok(Assembled { code: emitter.code, lines: emitter.lines })
 }
@@ -405,7 +414,7 @@ impl Emitter<'_> {
         number < target && !self.reached[number + 1..target].contains(&true)
     }
 
-    /// Where a way to a target leads: past blocks that only lead on.
+    /// Where a way to a target leads: past blocks that only lead on. Where one moves something, others may come by there.
     fn destination<'b>(&self, mut target: &'b Target) -> &'b Target
     where
         Self: 'b,
@@ -413,8 +422,10 @@ impl Emitter<'_> {
         loop {
             let block = &self.program.blocks[target.block.0];
             match &block.end {
-                Some(End::Jump(next)) if block.code.is_empty() && block.parameters.is_empty() => {
-                    target = next
+                Some(End::Jump(next))
+                    if block.code.is_empty() && block.parameters.is_empty() && self.is_bare(next) =>
+                {
+                    target = next;
                 }
                 _ => return target,
             }
