@@ -265,6 +265,7 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
     let number = integer(random, view, kind, 1);
     let address = match kind {
         "ip6" => format!("{view}:{}():get()", random.pick(&["saddr", "daddr"])),
+        "ip4" => format!("\"::ffff:\" .. {view}:{}():get()", random.pick(&["saddr", "daddr"])),
         _ => "\"2001:db8::1\"".to_owned(),
     };
     match random.below(8) {

@@ -295,6 +295,7 @@ fn examples_are_compiled() {
         ("nat.lua", "snat"),
         ("nat.lua", "dnat"),
         ("portknock.lua", "process_packet"),
+        ("synflood.lua", "process_packet"),
     ] {
         assert_eq!(example(file, function), [], "{file} {function}");
     }

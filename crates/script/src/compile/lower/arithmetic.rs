@@ -7,6 +7,9 @@ use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::syntax::tree::{Binary, Expression, Unary};
 
+/// What an IPv4-mapped address has before the IPv4 address in its second half (RFC 4291 section 2.5.5.2).
+pub(super) const MAPPED: i64 = 0xffff << 32;
+
 impl Lower<'_> {
     pub(super) fn unary(&mut self, operator: Unary, operand: Slot) -> Slot {
         if operator == Unary::Length {
@@ -81,6 +84,10 @@ impl Lower<'_> {
         };
         match (text(left), text(right)) {
             (Some(left), Some(right)) => Slot::text(&[left, right].concat()),
+            (Some(prefix), None) if right.shape == Shape::Address(Kind::Ipv4) && prefix == b"::ffff:" => {
+                let low = self.calculate(Operation::Or, right.parts[0], MAPPED);
+                Slot::new(Shape::Address(Kind::Ipv6), [0.into(), low])
+            }
             _ => self.refuse("strings are made for each packet"),
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Lower;
+use super::arithmetic::MAPPED;
 use super::layout::FLOW;
 use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::known::Known;
@@ -16,8 +17,6 @@ use crate::vm::tables::{DEFAULT_FLOWS, MAX_FLOW_FIELDS};
 const TIME: u8 = 0;
 const DIRECTION: u8 = 1;
 const NAMED: u8 = 2;
-/// What an IPv4-mapped address has before the IPv4 address in its second half (RFC 4291 section 2.5.5.2).
-const MAPPED: i64 = 0xffff << 32;
 
 impl Lower<'_> {
     /// `view:flow(flows)`: that of the packet, whatever the view.
