@@ -61,7 +61,7 @@ pub(super) enum EmitError {
     TooManyValues,
     /// See [`LONGEST`].
     #[error("the program is too long: more than {LONGEST} instructions of eBPF")]
-    TooLarge,
+    Oversized,
     /// Of eBPF.
     #[error("the program is too long: {0}")]
     TooLong(#[from] bpf::JumpTooLong),
@@ -121,7 +121,7 @@ pub(super) fn emit(
     emitter.failed();
     emitter.write_tails();
     if emitter.code.len() > LONGEST {
-        return Err(EmitError::TooLarge);
+        return Err(EmitError::Oversized);
     }
     emitter.code.instructions()?;
     Ok(Assembled { code: emitter.code, lines: emitter.lines })

@@ -115,6 +115,7 @@ impl Lower<'_> {
                 continue;
             }
             let mut sums = [Operand::Constant(0); 2];
+            let mut before = 0;
             for (offset, old, piece) in places {
                 let range = masked.then_some([from, to]);
                 let mask = range.map(|range| self.mask(*offset, piece.bytes, range));
@@ -124,8 +125,12 @@ impl Lower<'_> {
                         None => number,
                     };
                     let words = self.words(number, piece.bytes);
+                    // Behind an odd number of bytes each stands for the other half of a word: 2^8 exchanges them, modulo
+                    // 0xffff.
+                    let words = self.calculate(Operation::ShiftLeft, words, before % 2 * 8);
                     *sum = self.calculate(Operation::Add, *sum, words);
                 }
+                before += i64::from(piece.bytes);
             }
             for (key, sum) in keys.iter().zip(sums) {
                 self.set(key.clone(), Slot::integer(sum));
