@@ -269,6 +269,28 @@ fn flows_are_told_apart() {
     assert_eq!(run(vec![0; 20]), Outcome::Verdict(99));
 }
 
+#[test]
+fn flows_with_many_names_leave_room_for_values() {
+    let names: Vec<_> = (0..16).map(|number| format!("flow.n{number}")).collect();
+    let sum = names.join(" + ");
+    let set: String = names.iter().map(|name| format!("{name} = p:get()[1]\n")).collect();
+    let locals: String = (0..40).map(|n| format!("local v{n} = p:get()[{n}]\n")).collect();
+    let all: Vec<_> = (0..40).map(|n| format!("v{n}")).collect();
+    let text = format!(
+        "function process_packet(p)\nlocal flow = p:flow()\nif not flow then return 0 end\n{set}{locals}
+         if p:get()[50] == 1 then return {} end\nreturn {sum} + {}\nend",
+        all.join(" - "),
+        all.join(" * ")
+    );
+    match compile(&text) {
+        Ok(compiled) if super::differential::may_load() => {
+            drop(super::differential::InKernel::load(&compiled).unwrap());
+        }
+        Ok(_) => {}
+        Err(refusals) => assert!(refusals[0].reason.contains("too many values"), "{refusals:?}"),
+    }
+}
+
 /// Refusals of a function of an example; none if it is compiled.
 fn example(file: &str, function: &str) -> Vec<Refusal> {
     let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
