@@ -38,17 +38,20 @@ local function may_begin(source, port)
   return first ~= nil and now - first >= PATIENCE
 end
 
+local function source_of(ip6, ip4)
+  return ip6 and ip6:saddr():get() or "::ffff:" .. ip4:saddr():get()
+end
+
 function process_packet(p)
   local eth = p:data(packet_eth)
-  local ip6 = eth and eth:data(packet_ip6)
-  local ip = ip6 or eth and eth:data(packet_ip)
+  local ip6, ip4 = eth and eth:data(packet_ip6), eth and eth:data(packet_ip)
+  local ip = ip6 or ip4
   local tcp = ip and ip:data(packet_tcp)
   if not tcp then return XT_CONTINUE end
   local syn, ack = tcp:syn():get(), tcp:ack():get()
 
   if syn and not ack then
-    local source = (ip6 and "" or "::ffff:") .. ip:saddr():get()
-    return may_begin(source, tcp:sport():get()) and XT_CONTINUE or NF_DROP
+    return may_begin(source_of(ip6, ip4), tcp:sport():get()) and XT_CONTINUE or NF_DROP
   end
   if syn then
     local flow = p:flow(flows)
@@ -56,7 +59,7 @@ function process_packet(p)
   elseif ack then
     local flow = p:flow(flows)
     if flow and flow.chosen == tcp:ack_seq():get() + 1 then
-      known:set((ip6 and "" or "::ffff:") .. ip:saddr():get(), 1)
+      known:set(source_of(ip6, ip4), 1)
       flow:forget()
     end
   end

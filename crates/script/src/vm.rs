@@ -3,7 +3,7 @@
 mod library;
 mod natives;
 mod state;
-mod tables;
+pub(crate) mod tables;
 mod testing;
 pub(crate) mod toplevel;
 

@@ -19,8 +19,8 @@ pub(super) enum Place {
 const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
 /// Registers that calls do not leave alone, and the emitter does: for values that no call outlives.
 const SCRATCH: [Register; 2] = [Register::R4, Register::R5];
-/// Values on the stack at most; what is left of its 512 bytes is the emitter's.
-const SLOTS: usize = 52;
+/// Bytes of the stack; what values do not need of it is the emitter's.
+const STACK: i16 = 512;
 
 /// Too many values are needed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, 
     let mut places = vec![None; lives.len()];
     let mut registers: [Option<usize>; REGISTERS.len()] = [None; REGISTERS.len()];
     let mut scratch: [Option<usize>; SCRATCH.len()] = [None; SCRATCH.len()];
-    let mut slots: [Option<usize>; SLOTS] = [None; SLOTS];
+    let mut slots: Vec<Option<usize>> = vec![None; ((STACK + top) / 8) as usize];
     for value in order {
         let from = lives[value].from;
         let free = |taken: &Option<usize>| taken.is_none_or(|other: usize| lives[other].to < from);

@@ -123,14 +123,14 @@ impl Host for Logging {
 }
 
 /// A program in the kernel, with what it counts and logs in.
-struct InKernel {
+pub(super) struct InKernel {
     program: linux::bpf::Program,
     log: linux::bpf::Ring,
     _counted: [linux::bpf::Map; 2],
 }
 
 impl InKernel {
-    fn load(compiled: &Compiled) -> linux::Result<Self> {
+    pub(super) fn load(compiled: &Compiled) -> linux::Result<Self> {
         let maps: Vec<_> = compiled.maps().iter().map(create).collect();
         let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();
         let log = linux::bpf::Ring::create(1 << 16)?;

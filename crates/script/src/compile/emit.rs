@@ -41,10 +41,11 @@ const ZERO: i16 = -16;
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -64;
-/// What was found, or is to be written, 24 bytes.
+/// What was found, 24 bytes; what is to be written ends there, too.
 pub(super) const FOUND: i16 = -88;
-/// The first of the values on the stack.
-const VALUES: i16 = -96;
+/// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
+/// telling what was too far then (ENOMEM).
+const LONGEST: usize = 26_000;
 /// In nanoseconds.
 const MILLISECOND: i32 = 1_000_000;
 
@@ -58,6 +59,9 @@ pub(super) enum EmitError {
     /// The stack has 512 bytes.
     #[error("too many values are needed at once")]
     TooManyValues,
+    /// See [`LONGEST`].
+    #[error("the program is too long: more than {LONGEST} instructions of eBPF")]
+    Oversized,
     /// Of eBPF.
     #[error("the program is too long: {0}")]
     TooLong(#[from] bpf::JumpTooLong),
@@ -77,9 +81,11 @@ pub(super) fn emit(
     maps: &[RawFd],
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
+    let written = written(program);
     let mut emitter = Emitter {
         program,
-        places: places(program, VALUES)?,
+        places: places(program, written - 8)?,
+        written,
         used: used(program),
         reached: vec![false; program.blocks.len()],
         stored: None,
@@ -114,6 +120,9 @@ pub(super) fn emit(
     }
     emitter.failed();
     emitter.write_tails();
+    if emitter.code.len() > LONGEST {
+        return Err(EmitError::Oversized);
+    }
     emitter.code.instructions()?;
     Ok(Assembled { code: emitter.code, lines: emitter.lines })
 }
@@ -132,6 +141,8 @@ pub(super) struct Emitter<'a> {
     pub(super) results: Results,
     /// Bytes that offsets count, and the packet does not have: a link header that is made up.
     before: i32,
+    /// Where what is to be written into a map begins. The values follow.
+    pub(super) written: i16,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
@@ -186,6 +197,7 @@ impl Emitter<'_> {
             | Action::Value { .. }
             | Action::Update { .. }
             | Action::Add { .. }
+            | Action::Put { .. }
             | Action::Delete { .. }
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
@@ -402,7 +414,7 @@ impl Emitter<'_> {
         number < target && !self.reached[number + 1..target].contains(&true)
     }
 
-    /// Where a way to a target leads: past blocks that only lead on.
+    /// Where a way to a target leads: past blocks that only lead on. Where one moves something, others may come by there.
     fn destination<'b>(&self, mut target: &'b Target) -> &'b Target
     where
         Self: 'b,
@@ -410,7 +422,9 @@ impl Emitter<'_> {
         loop {
             let block = &self.program.blocks[target.block.0];
             match &block.end {
-                Some(End::Jump(next)) if block.code.is_empty() && block.parameters.is_empty() => {
+                Some(End::Jump(next))
+                    if block.code.is_empty() && block.parameters.is_empty() && self.is_bare(next) =>
+                {
                     target = next;
                 }
                 _ => return target,
@@ -641,6 +655,16 @@ impl Emitter<'_> {
             self.store_place(place, from);
         }
     }
+}
+
+/// Where on the stack the largest value that goes into a map begins.
+fn written(program: &Program) -> i16 {
+    let sizes =
+        program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
+            Action::Update { value, .. } => 8 * value.len(),
+            _ => 0,
+        });
+    FOUND.min(KEY - sizes.max().unwrap_or(0) as i16)
 }
 
 fn size_of(bytes: u8) -> Option<Size> {

@@ -9,10 +9,11 @@ use super::ir::{Action, Operand, Value};
 impl Emitter<'_> {
     pub(super) fn map_action(&mut self, action: &Action, result: Value) {
         match action {
-            Action::Lookup { map, key, words } => {
+            Action::Lookup { map, key, first, words } => {
                 self.key(key);
                 self.call(*map, Helper::MapLookup, KEY);
-                self.found(i16::from(*words) + 1, 0);
+                let wanted = (0..i16::from(*words)).map(|word| (i16::from(*first) + word, 1 + word));
+                self.found([(0, 0)].into_iter().chain(wanted));
             }
             Action::Add { map, key, amount, now } => {
                 self.key(key);
@@ -24,7 +25,19 @@ impl Emitter<'_> {
                 self.move_to(R1, *amount);
                 self.code.add_atomically(Size::Double, R0, 8, R1);
                 self.code.bind(absent);
-                self.found(2, 0);
+                self.found([(0, 0), (1, 1)].into_iter());
+            }
+            Action::Put { map, key, word, value, now } => {
+                self.key(key);
+                self.call(*map, Helper::MapLookup, KEY);
+                let absent = self.code.label();
+                self.code.jump_if(R0, Condition::Equal, 0, absent);
+                for (number, word) in [(*now, 0), (*value, i16::from(*word))] {
+                    self.move_to(R1, number);
+                    self.code.store(Size::Double, R0, 8 * word, R1);
+                }
+                self.code.set(R0, 1);
+                self.code.bind(absent);
             }
             Action::Find { map, address } => {
                 let bits = if address.len() == 1 { 32 } else { 128 };
@@ -45,17 +58,17 @@ impl Emitter<'_> {
                 }
                 self.call(*map, Helper::MapLookup, KEY);
                 // There is no time before it.
-                self.found(1, 1);
+                self.found([(0, 1)].into_iter());
             }
             Action::Value { word } => self.code.load(Size::Double, R0, R10, FOUND + 8 * i16::from(*word)),
             Action::Update { map, key, value } => {
                 self.key(key);
                 for (number, word) in value.iter().enumerate() {
                     self.move_to(R0, *word);
-                    self.code.store(Size::Double, R10, FOUND + 8 * number as i16, R0);
+                    self.code.store(Size::Double, R10, self.written + 8 * number as i16, R0);
                 }
                 self.code.copy(R3, R10);
-                self.code.add(R3, i32::from(FOUND));
+                self.code.add(R3, i32::from(self.written));
                 self.code.set(R4, 0);
                 self.call(*map, Helper::MapUpdate, KEY);
                 self.succeeded();
@@ -94,19 +107,19 @@ impl Emitter<'_> {
         self.code.call(helper);
     }
 
-    /// Takes so many numbers of what R0 points to, if anything, and tells in R0 whether it does.
-    fn found(&mut self, words: i16, first: i16) {
+    /// Takes numbers of what R0 points to, if anything, each from one place to another, and tells in R0 whether it does.
+    fn found(&mut self, words: impl Iterator<Item = (i16, i16)> + Clone) {
         let [absent, end] = [self.code.label(), self.code.label()];
         self.code.jump_if(R0, Condition::Equal, 0, absent);
-        for word in 0..words {
-            self.code.load(Size::Double, R1, R0, 8 * word);
-            self.code.store(Size::Double, R10, FOUND + 8 * (first + word), R1);
+        for (from, to) in words.clone() {
+            self.code.load(Size::Double, R1, R0, 8 * from);
+            self.code.store(Size::Double, R10, FOUND + 8 * to, R1);
         }
         self.code.set(R0, 1);
         self.code.jump(end);
         self.code.bind(absent);
-        for word in first..first + words {
-            self.code.store_value(Size::Double, R10, FOUND + 8 * word, 0);
+        for (_, to) in words {
+            self.code.store_value(Size::Double, R10, FOUND + 8 * to, 0);
         }
         self.code.bind(end);
     }

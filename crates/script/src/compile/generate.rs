@@ -73,7 +73,8 @@ pub(super) fn packet(random: &mut Random) -> Vec<u8> {
         frame.extend(random.bytes(2));
         frame.extend(random.pick(&[[0, 0], [0x40, 0], [0x20, 0], [0, 9]]));
         frame.extend([64, protocol, 0, 0, 10, 0, 0, random.pick(&[1, 2])]);
-        frame.extend(random.bytes(4));
+        let other = if random.one_in(2) { vec![10, 0, 0, random.pick(&[1, 2])] } else { random.bytes(4) };
+        frame.extend(other);
         frame.extend(random.bytes(usize::from(words.saturating_sub(5)) * 4));
         let checksum = Sum::of(&frame[start..]).checksum();
         frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
@@ -161,11 +162,14 @@ local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3,
 local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
 local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
 local count = nf.counter(\"count\")
+local few = nf.flows { name = \"few\", limit = 3, when_full = \"refuse\" }
+local flows = nf.flows { name = \"flows\" }
 local near = nf.prefixes { name = \"near\" }
 near:add(\"10.0.0.0/8\", 3)
 near:add(\"10.0.0.2\", 4)
 near:add(\"2001:db8::/32\", 5)
 near:add(\"fd00::/8\")
+local function next_of(flow, a) flow.next = flow.next + a return flow.next end
 local function ip_of(p)
   local eth = p:data(packet_eth)
   return eth and (eth:data(packet_ip) or eth:data(packet_ip6))
@@ -210,7 +214,11 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 8 } else { 4 }) {
+    match random.below(if depth < 2 { 11 } else { 4 }) {
+        9 | 10 => turns(random, view, kind, text),
+        8 => {
+            let _ = writeln!(text, "  {}", flow(random, view, kind));
+        }
         7 => {
             let _ = writeln!(text, "  {}", table(random, view, kind));
         }
@@ -257,6 +265,7 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
     let number = integer(random, view, kind, 1);
     let address = match kind {
         "ip6" => format!("{view}:{}():get()", random.pick(&["saddr", "daddr"])),
+        "ip4" => format!("\"::ffff:\" .. {view}:{}():get()", random.pick(&["saddr", "daddr"])),
         _ => "\"2001:db8::1\"".to_owned(),
     };
     match random.below(8) {
@@ -269,6 +278,79 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
         6 if kind.starts_with("ip") => format!("a = near:find({view}:saddr():get()) or 9"),
         _ => "if flags:get(a == 1, eth:smac():get()) then b = b + 1 end flags:set(a == 1, eth:smac():get(), b > a)".to_owned(),
     }
+}
+
+/// A loop whose turns the packet decides.
+fn turns(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let number = integer(random, view, kind, 1);
+    let few = match random.below(5) {
+        0 => format!("({number} & {})", random.pick(&[3, 7, 12])),
+        1 => format!("math.min(math.max({number}, -2), {})", random.below(9)),
+        2 => format!("({number}) % {}", 1 + random.below(9)),
+        3 => format!("({number} & 63) // 8"),
+        _ => format!("math.max(-3, ({number} & 15) >> 1)"),
+    };
+    let place = format!("p:get()[{}]", random.pick(&["i", "i + 14", "a & 63", "(i * 4 + 20) & 127"]));
+    let act = match random.below(5) {
+        0 => format!("a = a + {place}"),
+        1 => "b = b * 3 + i".to_owned(),
+        2 => format!("if {place} == {} then break end b = b ~ i", random.below(4)),
+        3 => format!("if i > 2 then return NF_DROP end a = {place}"),
+        _ => format!("p:raw(i + {}, 1):set(i & 255)", random.below(50)),
+    };
+    let _ = match random.below(6) {
+        0 => writeln!(text, "  for i = 0, {few} do {act} end"),
+        1 => writeln!(text, "  for i = {few}, {} do {act} end", random.below(10)),
+        2 => writeln!(text, "  for i = {few}, 0, {} do {act} end", random.pick(&["-1", "-2"])),
+        3 => writeln!(
+            text,
+            "  do local i, last = 0, {few} while i < last do {act} i = i + 1 + (a & 1) end end"
+        ),
+        4 => writeln!(
+            text,
+            "  do local i, last = {few}, {few} if last > 5 then last = 5 end repeat {act} i = i + 2 until i >= last end"
+        ),
+        // As the options of TCP are walked through.
+        _ => writeln!(
+            text,
+            "  do local all = p:get() local i, last = 20, 20 + {few} * 4
+  while i < last and i < #all do
+    local kind = all[i]
+    if kind == 0 then break end
+    if kind == 1 then i = i + 1 else
+      local length = i + 1 < #all and all[i + 1] or 0
+      if length < 2 then b = kind break end
+      i = i + length
+    end
+  end end"
+        ),
+    };
+}
+
+/// A use of the packet's flow.
+fn flow(random: &mut Random, view: &str, kind: &str) -> String {
+    let mut text = format!("do local flow = p:flow({})", random.pick(&["", "few", "few", "flows"]));
+    if random.one_in(4) {
+        let _ = write!(text, " {}", write(random, view, kind));
+    }
+    if !random.one_in(6) {
+        text.push_str(" if flow then");
+    }
+    let guarded = text.ends_with("then");
+    for _ in 0..1 + random.below(3) {
+        let number = integer(random, view, kind, 1);
+        let _ = match random.below(7) {
+            0 => write!(text, " a = flow.count b = flow.last"),
+            1 => write!(text, " flow.count = flow.count + 1 a = a + flow.count"),
+            2 => write!(text, " flow.last = {number}"),
+            3 => write!(text, " if flow:is_reply() then a = a + 2 end"),
+            4 => write!(text, " b = flow:forget() and 5 or 6"),
+            5 => write!(text, " a, flow.last = flow.last, a"),
+            _ => write!(text, " b = next_of(flow, a)"),
+        };
+    }
+    text.push_str(if guarded { " else b = 8 end end" } else { " end" });
+    text
 }
 
 /// Fields of a kind of view that are integers, with their bits.

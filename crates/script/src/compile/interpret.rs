@@ -26,10 +26,11 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    fn lookup(&mut self, map: usize, key: Vec<i64>) -> i64 {
+    fn lookup(&mut self, map: usize, key: Vec<i64>, first: u8) -> i64 {
         let entry = self.entries.get(&(map, key));
         self.found = [0; 3];
-        for (word, value) in self.found.iter_mut().zip(entry.into_iter().flatten()) {
+        let numbers = entry.into_iter().flat_map(|entry| entry[..1].iter().chain(&entry[first.into()..]));
+        for (word, value) in self.found.iter_mut().zip(numbers) {
             *word = *value;
         }
         i64::from(entry.is_some())
@@ -77,7 +78,7 @@ pub(super) fn run(
             let all =
                 |operands: &[Operand]| -> Vec<i64> { operands.iter().map(|operand| of(*operand)).collect() };
             let result = match instruction.action {
-                Action::Lookup { map, ref key, .. } => maps.lookup(map, all(key)),
+                Action::Lookup { map, ref key, first, .. } => maps.lookup(map, all(key), first),
                 Action::Value { word } => maps.found[usize::from(word)],
                 Action::Update { map, ref key, ref value } => {
                     maps.update(&program.maps[map], map, all(key), all(value))
@@ -87,7 +88,17 @@ pub(super) fn run(
                         entry[0] = of(now);
                         entry[1] = entry[1].wrapping_add(of(amount));
                     }
-                    maps.lookup(map, all(key))
+                    maps.lookup(map, all(key), 1)
+                }
+                Action::Put { map, ref key, word, value, now } => {
+                    match maps.entries.get_mut(&(map, all(key))) {
+                        Some(entry) => {
+                            entry[0] = of(now);
+                            entry[usize::from(word)] = of(value);
+                            1
+                        }
+                        None => 0,
+                    }
                 }
                 Action::Delete { map, ref key } => i64::from(maps.entries.remove(&(map, all(key))).is_some()),
                 Action::Find { map, ref address } => maps.find(&program.maps[map], &all(address)),

@@ -131,7 +131,9 @@ pub enum Action {
         map: usize,
         /// The key.
         key: Vec<Operand>,
-        /// Numbers in a value, without the time.
+        /// The first number of the value that is wanted behind the time.
+        first: u8,
+        /// How many.
         words: u8,
     },
     /// A number of what the last instruction before it found that looks something up; zero if that was nothing. The
@@ -157,6 +159,19 @@ pub enum Action {
         key: Vec<Operand>,
         /// How much.
         amount: Operand,
+        /// The time.
+        now: Operand,
+    },
+    /// Writes one number of an entry that is there, and the time: 1, or 0 if it is not there.
+    Put {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+        /// Which number of the value; 0 is the time itself.
+        word: u8,
+        /// What it becomes.
+        value: Operand,
         /// The time.
         now: Operand,
     },
@@ -334,7 +349,8 @@ impl Action {
             }
             Action::Lookup { key, .. } | Action::Delete { key, .. } => key.clone(),
             Action::Update { key, value, .. } => [&key[..], value].concat(),
-            Action::Add { key, amount, now, .. } => [&key[..], &[*amount, *now]].concat(),
+            Action::Add { key, amount: one, now: other, .. }
+            | Action::Put { key, value: one, now: other, .. } => [&key[..], &[*one, *other]].concat(),
             Action::Find { address, .. } => address.clone(),
             Action::Count { amount, .. } => vec![*amount],
             Action::Log { numbers, .. } => numbers.clone(),
@@ -489,6 +505,11 @@ impl fmt::Display for Action {
             Action::Add { map, key, amount, .. } => {
                 write!(f, "add {amount} in map {map}: ")?;
                 list(f, key)
+            }
+            Action::Put { map, key, word, value, .. } => {
+                write!(f, "number {word} in map {map}: ")?;
+                list(f, key)?;
+                write!(f, " = {value}")
             }
             Action::Delete { map, key } => {
                 write!(f, "delete from map {map}: ")?;

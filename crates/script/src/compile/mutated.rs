@@ -9,9 +9,10 @@ use super::{CompileError, compile};
 use crate::host::NoHost;
 use crate::vm::Script;
 
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 7] = [
     "nat.lua",
     "portknock.lua",
+    "synflood.lua",
     "dns_blocklist.lua",
     "tls_name_filter.lua",
     "seed/listing_3_4.lua",

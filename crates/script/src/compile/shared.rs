@@ -2,6 +2,7 @@
 //!
 //! All numbers in a map are in the order of the machine but in prefixes. A key has 8 bytes for each of its parts, 16 for an
 //! IPv6 address; a value has the milliseconds when it was written before it (`CLOCK_MONOTONIC`; 0 if it does not expire).
+//! That of a flow has the direction of its first packet next, and then its integers.
 
 use std::sync::Arc;
 
@@ -30,6 +31,13 @@ pub enum Form {
         value: Option<Kind>,
         /// Its limit, expiry, and what happens when it is full.
         shape: Shape,
+    },
+    /// `nf.flows`
+    Flows {
+        /// As that of a table.
+        shape: Shape,
+        /// Names of the integers of a flow, as far as they are known.
+        names: Vec<Arc<str>>,
     },
     /// `nf.counter`
     Counter,
@@ -61,19 +69,38 @@ pub enum MapKind {
     LongestPrefix,
 }
 
+/// Numbers in the key of a flow: protocol and ports, and two for each address.
+pub(super) const FLOW_KEY: usize = 5;
+
 impl Map {
+    /// Whether one map does for both: they have one name, and what is in them means the same.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let same = match (&self.shared.form, &other.shared.form) {
+            (Form::Flows { names, .. }, Form::Flows { names: others, .. }) => names == others,
+            (Form::Flows { .. }, _) | (_, Form::Flows { .. }) => false,
+            _ => true,
+        };
+        same && self.shared.name == other.shared.name
+            && self.is_ipv6 == other.is_ipv6
+            && self.measures() == other.measures()
+    }
+
     /// The kind of map, the sizes of a key and a value in bytes, and how many entries it has at most.
     #[must_use]
     pub fn measures(&self) -> (MapKind, usize, usize, u32) {
         let entries = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+        let kind_of = |shape: &Shape| match shape.when_full {
+            WhenFull::Refuse => MapKind::Hash,
+            WhenFull::Oldest => MapKind::LruHash,
+        };
         match &self.shared.form {
             Form::Table { key, value, shape } => {
-                let kind = match shape.when_full {
-                    WhenFull::Refuse => MapKind::Hash,
-                    WhenFull::Oldest => MapKind::LruHash,
-                };
                 let key: usize = key.iter().map(|kind| words(*kind)).sum();
-                (kind, key * 8, 8 + words(*value) * 8, entries(shape.limit))
+                (kind_of(shape), key * 8, 8 + words(*value) * 8, entries(shape.limit))
+            }
+            Form::Flows { shape, names } => {
+                (kind_of(shape), FLOW_KEY * 8, (2 + names.len()) * 8, entries(shape.limit))
             }
             Form::Counter => (MapKind::Array, 4, 8, 1),
             Form::Prefixes { limit, .. } => {

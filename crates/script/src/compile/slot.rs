@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ir::Operand;
 use super::known::Known;
+use super::shared::{FLOW_KEY, Shared};
 use crate::kind::Kind;
 use crate::protocol::ProtocolId;
 
@@ -30,6 +31,8 @@ pub(super) enum Shape {
     Optional(Box<Shape>),
     /// One of these: its tag, and the parts of all of them.
     OneOf(Vec<(i64, Shape)>),
+    /// A flow in one of the tables: its key, and 1 if this packet goes from the greater end to the lesser.
+    Flow(Arc<Shared>),
     /// Which checksums of the packet cover what: see [`super::lower`].
     Layout,
     /// What is known before any packet: functions, libraries, protocols.
@@ -48,10 +51,12 @@ pub(super) struct Header {
     pub(super) moves: usize,
     /// The headers before it say that it is this; of `packet_raw`, it is the whole packet.
     pub(super) certain: bool,
+    /// It is what the Ethernet header holds.
+    pub(super) outermost: bool,
 }
 
 /// Parts of [`Shape::Layout`].
-pub(super) const LAYOUT: usize = 8;
+pub(super) const LAYOUT: usize = 11;
 
 impl Shape {
     /// How many numbers there are in it.
@@ -62,6 +67,7 @@ impl Shape {
             Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
             Shape::Bytes => 2,
             Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
+            Shape::Flow(_) => FLOW_KEY + 1,
             Shape::Layout => LAYOUT,
             Shape::Optional(shape) => 1 + shape.parts(),
             Shape::OneOf(shapes) => 1 + shapes.iter().map(|(_, shape)| shape.parts()).sum::<usize>(),
@@ -79,6 +85,7 @@ impl Shape {
             Shape::View(_) => "a view".to_owned(),
             Shape::Field(..) => "a field".to_owned(),
             Shape::Bytes => "a byte array".to_owned(),
+            Shape::Flow(_) => "a flow".to_owned(),
             Shape::Optional(shape) => format!("nil or {}", shape.name()),
             Shape::OneOf(shapes) => {
                 let names: Vec<_> = shapes.iter().map(|(_, shape)| shape.name()).collect();

@@ -1,5 +1,6 @@
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
+use super::shared::MapKind;
 use super::{CompileError, Compiled, Refusal, Results};
 use crate::host::NoHost;
 use crate::vm::Script;
@@ -130,6 +131,73 @@ fn loops_end() {
 }
 
 #[test]
+fn the_packet_decides_when_loops_end() {
+    for (body, value) in [
+        ("local s = 0 for i = 1, p:get()[2] & 15 do s = s + i end return s", 6),
+        ("local s = 0 for i = p:get()[2] & 15, 1, -2 do s = s * 10 + i end return s", 31),
+        ("local s = 0 for i = 1, math.min(p:get()[3] * 1000, 5) do s = s + i end return s", 15),
+        ("local s, n = 0, p:get()[1] if n > 5 then n = 5 end while s < n do s = s + 1 end return s", 2),
+        ("local s = 0 for i = p:get()[2], p:get()[0] do s = s + i end return s", 0),
+    ] {
+        assert_eq!(verdict(body), value, "{body}");
+    }
+    let text = "function process_packet(p)
+        for i = 0, #p:get() do p:get() end
+        local n = p:get()[0] * 5 while n > 0 do n = n - 1 end
+        return 0
+    end";
+    let refusals = compile(text).unwrap_err();
+    let lines: Vec<_> = refusals.iter().map(|one| one.line).collect();
+    assert_eq!(lines, [2, 3]);
+    assert!(refusals.iter().all(|one| one.reason.contains("more than 256 turns")), "{refusals:?}");
+}
+
+/// The largest segment that a SYN asks for, found among its options.
+#[test]
+fn options_of_tcp_are_walked_through() {
+    let text = "function process_packet(p)
+        local ip = p:data(packet_eth):data(packet_ip6)
+        local tcp = ip and ip:data(packet_tcp)
+        if not tcp then return 0 end
+        local options = tcp:options():get()
+        local at = 0
+        while at < #options do
+            local kind = options[at]
+            if kind == 0 then break end
+            if kind == 1 then at = at + 1
+            else
+                local length = options[at + 1]
+                if length < 2 then return 0 end
+                if kind == 2 then return options[at + 2] << 8 | options[at + 3] end
+                at = at + length
+            end
+        end
+        return 1
+    end";
+    let packet = |options: &[u8]| {
+        let mut frame = vec![0; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20 + options.len() as u8, 6, 64]);
+        frame.extend([1; 32]);
+        frame.extend([0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50 + (options.len() as u8 / 4) * 16, 2, 0, 0]);
+        frame.extend([0; 4]);
+        frame.extend(options);
+        frame
+    };
+    for (options, value) in [
+        (&[2, 4, 5, 0xa0][..], 1440),
+        (&[1, 1, 4, 2, 2, 4, 5, 0xa0], 1440),
+        (&[1; 40], 1),
+        (&[3, 3, 7, 0, 2, 4, 5, 0xa0], 1),
+        (&[5, 1, 1, 1], 0),
+    ] {
+        assert_eq!(outcome(text, &mut packet(options)), Outcome::Verdict(value), "{options:?}");
+    }
+    let beyond = outcome(text, &mut packet(&[1, 1, 1, 5]));
+    assert_eq!(beyond, Outcome::Failed(Failure::OutsidePacket, 12));
+    println!("{} instructions", compile(text).unwrap().assemble(&[], None).unwrap().code.len());
+}
+
+#[test]
 fn what_is_refused_is_told_with_its_line() {
     let text = "function process_packet(p)
         local s = p:get()[0] / 2
@@ -171,6 +239,58 @@ fn parts_of_the_packet_are_read_and_written() {
     assert_eq!(outcome(outside, &mut [0; 5]), Outcome::Failed(Failure::OutsidePacket, 2));
 }
 
+#[test]
+fn flows_are_told_apart() {
+    let text = "function process_packet(p)
+        local flow = p:flow()
+        if not flow then return 99 end
+        flow.packets = flow.packets + 1
+        if flow.packets == 3 then flow:forget() end
+        return flow.packets * 10 + (flow:is_reply() and 1 or 0)
+    end";
+    let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
+    assert_eq!(program.maps()[0].measures(), (MapKind::LruHash, 40, 24, 65_536));
+    let packet = |from: (u8, u8), to: (u8, u8)| {
+        let mut frame = vec![0; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, from.0, 10, 0, 0, to.0]);
+        frame.extend([0, from.1, 0, to.1, 0, 8, 0, 0]);
+        frame
+    };
+    let mut maps = Maps::default();
+    let mut run = |mut frame: Vec<u8>| run(program.intermediate(), &mut maps, &mut frame, 0, || 0);
+    let [one, other] = [(1, 9), (2, 7)];
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(10));
+    assert_eq!(run(packet(one, other)), Outcome::Verdict(21));
+    assert_eq!(run(packet((1, 7), (2, 9))), Outcome::Verdict(10));
+    // The third is forgotten; then the other end is the first.
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(0));
+    assert_eq!(run(packet(one, other)), Outcome::Verdict(10));
+    assert_eq!(run(packet(other, one)), Outcome::Verdict(21));
+    assert_eq!(run(vec![0; 20]), Outcome::Verdict(99));
+}
+
+#[test]
+fn flows_with_many_names_leave_room_for_values() {
+    let names: Vec<_> = (0..16).map(|number| format!("flow.n{number}")).collect();
+    let sum = names.join(" + ");
+    let set: String = names.iter().map(|name| format!("{name} = p:get()[1]\n")).collect();
+    let locals: String = (0..40).map(|n| format!("local v{n} = p:get()[{n}]\n")).collect();
+    let all: Vec<_> = (0..40).map(|n| format!("v{n}")).collect();
+    let text = format!(
+        "function process_packet(p)\nlocal flow = p:flow()\nif not flow then return 0 end\n{set}{locals}
+         if p:get()[50] == 1 then return {} end\nreturn {sum} + {}\nend",
+        all.join(" - "),
+        all.join(" * ")
+    );
+    match compile(&text) {
+        Ok(compiled) if super::differential::may_load() => {
+            drop(super::differential::InKernel::load(&compiled).unwrap());
+        }
+        Ok(_) => {}
+        Err(refusals) => assert!(refusals[0].reason.contains("too many values"), "{refusals:?}"),
+    }
+}
+
 /// Refusals of a function of an example; none if it is compiled.
 fn example(file: &str, function: &str) -> Vec<Refusal> {
     let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -197,6 +317,7 @@ fn examples_are_compiled() {
         ("nat.lua", "snat"),
         ("nat.lua", "dnat"),
         ("portknock.lua", "process_packet"),
+        ("synflood.lua", "process_packet"),
     ] {
         assert_eq!(example(file, function), [], "{file} {function}");
     }

@@ -1,6 +1,6 @@
 //! From the parser's tree to ours: names are resolved, numbers and strings are values, precedence is where it belongs.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use full_moon::ast::{
@@ -20,7 +20,7 @@ use super::{Error, Result};
 pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
     let lines = (1, line_of(tree.eof()));
     let mut reader = Reader {
-        chunk: Chunk { functions: Vec::new(), locals: Vec::new() },
+        chunk: Chunk { functions: Vec::new(), locals: Vec::new(), fields: BTreeSet::new() },
         functions: Vec::new(),
         scopes: Vec::new(),
     };
@@ -91,7 +91,8 @@ impl Reader {
     fn declare(&mut self, name: &str, line: u32) -> LocalId {
         let id = LocalId(self.chunk.locals.len());
         let name: Arc<str> = name.into();
-        self.chunk.locals.push(Local { name: name.clone(), line, assigned: false });
+        let outermost = self.functions.len() == 1;
+        self.chunk.locals.push(Local { name: name.clone(), line, assigned: false, outermost });
         self.scopes.last_mut().expect("declarations are in scopes").insert(name, id);
         id
     }
@@ -104,6 +105,17 @@ impl Reader {
     fn assigned(&mut self, variable: &Variable) {
         if let Variable::Local(local) = variable {
             self.chunk.locals[local.0].assigned = true;
+        }
+    }
+
+    fn note_field(&mut self, object: &Expression, name: &TokenReference) {
+        let outer = match &*object.kind {
+            ExpressionKind::Variable(Variable::Local(local)) => self.chunk.locals[local.0].outermost,
+            ExpressionKind::Variable(Variable::Global(_)) => true,
+            _ => false,
+        };
+        if self.functions.len() > 1 && !outer {
+            self.chunk.fields.insert(text(name).into());
         }
     }
 
@@ -316,7 +328,10 @@ impl Reader {
         for suffix in suffixes {
             let line = suffix.start_position().map_or(object.line, |position| position.line() as u32);
             let kind = match suffix {
-                Suffix::Index(Index::Dot { name, .. }) => ExpressionKind::Index(object, string(name)),
+                Suffix::Index(Index::Dot { name, .. }) => {
+                    self.note_field(&object, name);
+                    ExpressionKind::Index(object, string(name))
+                }
                 Suffix::Index(Index::Brackets { expression, .. }) => {
                     ExpressionKind::Index(object, self.expression(expression)?)
                 }

@@ -1,5 +1,6 @@
 //! What a script says, with its names resolved.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Which of a chunk's functions; 0 is the chunk itself.
@@ -17,6 +18,8 @@ pub(crate) struct Chunk {
     pub(crate) functions: Vec<Function>,
     /// All local variables and parameters.
     pub(crate) locals: Vec<Local>,
+    /// Names behind a dot in functions, where it is no variable of the top level or library that they are of.
+    pub(crate) fields: BTreeSet<Arc<str>>,
 }
 
 /// A function.
@@ -43,6 +46,8 @@ pub(crate) struct Local {
     pub(crate) line: u32,
     /// Whether something is assigned to it after it was declared.
     pub(crate) assigned: bool,
+    /// Whether it is the top level's.
+    pub(crate) outermost: bool,
 }
 
 /// Statements with a scope of their own.

@@ -26,9 +26,13 @@ const MAX_LIMIT: usize = 1 << 24;
 /// Longest text in a key or value, in octets.
 const MAX_TEXT: usize = 256;
 /// Most names of fields in a table of flows.
-const MAX_FLOW_FIELDS: usize = 16;
+pub(crate) const MAX_FLOW_FIELDS: usize = 16;
 /// How long a flow is kept without a packet, if nothing else is said.
 const FLOW_EXPIRES_MS: u64 = 300_000;
+
+/// Of the flows of scripts that make no table of them.
+pub(crate) const DEFAULT_FLOWS: Shape =
+    Shape { limit: DEFAULT_LIMIT, expires_ms: Some(FLOW_EXPIRES_MS), when_full: WhenFull::Oldest };
 
 /// What scripts have made, by its name: for all machines that are given a copy, also in other threads. Each operation
 /// is done as a whole, whatever the others do.
@@ -80,7 +84,7 @@ struct TableHandle {
 struct CounterHandle(Arc<AtomicI64>, String);
 struct PrefixesHandle(Arc<Mutex<Prefixes>>, String);
 #[derive(Clone)]
-struct FlowsHandle(Arc<Mutex<Flows>>);
+struct FlowsHandle(Arc<Mutex<Flows>>, String);
 /// One flow, as a script holds it.
 struct FlowHandle {
     flows: Arc<Mutex<Flows>>,
@@ -144,12 +148,9 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
             Ok(store.packet().flow())
         })?;
         let Some(flow) = flow else { return Ok(None) };
-        let FlowsHandle(table) = match wanted {
+        let FlowsHandle(table, _) = match wanted {
             Some(wanted) => wanted.borrow::<FlowsHandle>()?.clone(),
-            None => {
-                let (limit, when_full) = (DEFAULT_LIMIT, WhenFull::Oldest);
-                flows(&shared, String::new(), Shape { limit, expires_ms: Some(FLOW_EXPIRES_MS), when_full })
-            }
+            None => flows(&shared, String::new(), DEFAULT_FLOWS),
         };
         let now = shared.shared.borrow_mut().host.now_ms();
         let key = flow_key(&flow);
@@ -181,6 +182,10 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
     if let Ok(counter) = handle.borrow::<CounterHandle>() {
         return found(&counter.1, shared::Form::Counter);
     }
+    if let Ok(flows) = handle.borrow::<FlowsHandle>() {
+        let shape = lock(&flows.0).entries.shape();
+        return found(&flows.1, shared::Form::Flows { shape, names: Vec::new() });
+    }
     let PrefixesHandle(set, name) = &*handle.borrow::<PrefixesHandle>().ok()?;
     let set = lock(set);
     found(name, shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() })
@@ -195,8 +200,8 @@ fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
         || Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
         Arc::clone,
     );
-    named.flows.insert(name, Arc::clone(&flows));
-    FlowsHandle(flows)
+    named.flows.insert(name.clone(), Arc::clone(&flows));
+    FlowsHandle(flows, name)
 }
 
 impl UserData for TableHandle {

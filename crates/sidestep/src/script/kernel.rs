@@ -40,12 +40,8 @@ impl Maps {
     fn of(&mut self, compiled: &Compiled) -> linux::Result<Vec<RawFd>> {
         let mut descriptors = Vec::new();
         for wanted in compiled.maps() {
-            let is_it = |(known, _): &&(shared::Map, Map)| {
-                known.shared.name == wanted.shared.name
-                    && known.is_ipv6 == wanted.is_ipv6
-                    && known.measures() == wanted.measures()
-            };
-            let found = self.0.iter().find(is_it).map(|(_, map)| map.as_raw_fd());
+            let found =
+                self.0.iter().find(|(known, _)| known.is_same(wanted)).map(|(_, map)| map.as_raw_fd());
             let descriptor = match found {
                 Some(descriptor) => descriptor,
                 None => {

@@ -7,6 +7,9 @@ use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::syntax::tree::{Binary, Expression, Unary};
 
+/// What an IPv4-mapped address has before the IPv4 address in its second half (RFC 4291 section 2.5.5.2).
+pub(super) const MAPPED: i64 = 0xffff << 32;
+
 impl Lower<'_> {
     pub(super) fn unary(&mut self, operator: Unary, operand: Slot) -> Slot {
         if operator == Unary::Length {
@@ -81,6 +84,10 @@ impl Lower<'_> {
         };
         match (text(left), text(right)) {
             (Some(left), Some(right)) => Slot::text(&[left, right].concat()),
+            (Some(prefix), None) if right.shape == Shape::Address(Kind::Ipv4) && prefix == b"::ffff:" => {
+                let low = self.calculate(Operation::Or, right.parts[0], MAPPED);
+                Slot::new(Shape::Address(Kind::Ipv6), [0.into(), low])
+            }
             _ => self.refuse("strings are made for each packet"),
         }
     }
@@ -111,6 +118,13 @@ impl Lower<'_> {
         {
             return self.calculate(Operation::And, left, power - 1);
         }
+        if self.range(left).0 >= 0 && self.range(right).0 > 0 {
+            return self.calculate(
+                if remainder { Operation::Modulo } else { Operation::Divide },
+                left,
+                right,
+            );
+        }
         // The kernel divides without signs.
         let [(left_sign, left_size), (right_sign, right_size)] = [left, right].map(|operand| {
             let sign = self.calculate(Operation::ShiftRight, operand, 63);
@@ -128,7 +142,11 @@ impl Lower<'_> {
             return quotient;
         }
         let product = self.calculate(Operation::Multiply, quotient, right);
-        self.calculate(Operation::Subtract, left, product)
+        let rest = self.calculate(Operation::Subtract, left, product);
+        if let Operand::Constant(right @ 1..) = right {
+            self.within_all(rest, &[(0, right - 1)]);
+        }
+        rest
     }
 
     /// The negative, where the sign is -1; the number itself, where it is 0.

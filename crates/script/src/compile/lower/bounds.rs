@@ -1,12 +1,20 @@
 //! What is known of the size of numbers, and access to a packet that has no link header, where that has to be known.
 
-use super::Lower;
-use crate::compile::ir::{Action, Operand, Operation, Value};
+use std::collections::BTreeMap;
+
+use super::{Lower, State};
+use crate::compile::ir::{Action, Condition, Operand, Operation, Value};
 
 /// Length of the Ethernet header, a true one or one that is made up.
 pub(super) const LINK: i64 = wire::ethernet::HEADER_LEN as i64;
-/// Larger numbers are not kept account of: sums and products of smaller ones fit into 64 bits.
-const LARGEST: i64 = 1 << 30;
+/// Of larger numbers nothing is known after they were added: sums of smaller ones fit into 64 bits.
+const LARGEST: i64 = 1 << 48;
+/// The least and the greatest that a number can be.
+pub(super) type Range = (i64, i64);
+/// Of what nothing is known.
+const ANY: Range = (i64::MIN, i64::MAX);
+/// Values of which a state knows more than what they are everywhere.
+const MOST_NARROWED: usize = 64;
 
 /// What comes before a packet without a link header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,49 +80,201 @@ impl Lower<'_> {
         [left, right].into_iter().all(|operand| self.bounds(operand).is_some_and(|(least, _)| least >= 0))
     }
 
-    /// The least and the greatest that a number can be.
-    fn bounds(&self, operand: Operand) -> Option<(i64, i64)> {
+    /// The least and the greatest that a number can be here.
+    pub(super) fn range(&self, operand: Operand) -> Range {
+        self.range_in(self.state.as_ref(), operand)
+    }
+
+    pub(super) fn range_in(&self, state: Option<&State>, operand: Operand) -> Range {
         match operand {
-            Operand::Constant(number) => (-LARGEST..=LARGEST).contains(&number).then_some((number, number)),
-            Operand::Value(value) => self.bounds.get(&value).copied(),
+            Operand::Constant(number) => (number, number),
+            Operand::Value(value) => {
+                let narrowed = state.and_then(|state| state.narrowed.get(&value));
+                narrowed.or_else(|| self.ranges.get(&value)).copied().unwrap_or(ANY)
+            }
         }
+    }
+
+    /// The same, if sums of such numbers are no larger than 64 bits.
+    pub(super) fn bounds(&self, operand: Operand) -> Option<Range> {
+        Some(self.range(operand)).filter(|(low, high)| *low >= -LARGEST && *high <= LARGEST)
+    }
+
+    /// What two numbers can be where a condition holds between them, or does not. None: that cannot be.
+    pub(super) fn ranges_if(
+        &self,
+        condition: Condition,
+        operands: [Operand; 2],
+        holds: bool,
+    ) -> Option<[Range; 2]> {
+        if let [left, right] = operands
+            && let Some(distance) = self.distance(left, right)
+            && !may_hold(condition, distance, holds, operands.map(|operand| self.range(operand).0 >= 0))
+        {
+            return None;
+        }
+        let [left, right] = operands.map(|operand| self.range(operand));
+        let ((low, high), (least, most)) = (left, right);
+        let below = |number: i64| number.saturating_sub(1);
+        let above = |number: i64| number.saturating_add(1);
+        let ranges = match (condition, holds) {
+            (Condition::Equal, true) | (Condition::NotEqual, false) => {
+                let both = (low.max(least), high.min(most));
+                [both, both]
+            }
+            (Condition::Equal, false) | (Condition::NotEqual, true) => {
+                [without(left, right), without(right, left)]
+            }
+            (Condition::Less, true) => [(low, high.min(below(most))), (least.max(above(low)), most)],
+            (Condition::Less, false) => [(low.max(least), high), (least, most.min(high))],
+            (Condition::LessOrEqual, true) => [(low, high.min(most)), (least.max(low), most)],
+            (Condition::LessOrEqual, false) => {
+                [(low.max(above(least)), high), (least, most.min(below(high)))]
+            }
+            // Of two numbers of which neither is negative, as without "unsigned"; what is below one is none either.
+            (Condition::Below, true) if least >= 0 => {
+                [(low.max(0), high.min(below(most))), (least.max(above(low)), most)]
+            }
+            (Condition::Below, false) if least >= 0 && low >= 0 => {
+                [(low.max(least), high), (least, most.min(high))]
+            }
+            (Condition::Below, _) => [left, right],
+        };
+        ranges.iter().all(|(low, high)| low <= high).then_some(ranges)
     }
 
     /// Notes what is known of the result of an instruction.
-    pub(super) fn note_bounds(&mut self, result: Value, action: &Action) {
-        let known = match *action {
-            Action::Load { bytes: bytes @ 1..=3, .. } => Some((0, (1 << (8 * bytes)) - 1)),
+    pub(super) fn note_range(&mut self, result: Value, action: &Action) {
+        let range = match *action {
+            Action::Load { bytes: bytes @ 1..=7, .. } => Some((0, (1 << (8 * bytes)) - 1)),
             Action::Length => Some((if self.link == Link::There { 0 } else { LINK }, 1 << 24)),
             Action::Compare(..) => Some((0, 1)),
-            Action::Calculate(Operation::And, _, Operand::Constant(mask @ 0..)) => Some((0, mask)),
-            Action::Calculate(Operation::ShiftRight, _, Operand::Constant(63)) => Some((0, 1)),
-            Action::Calculate(operation, left, right) => match (self.bounds(left), self.bounds(right)) {
-                (Some((low, high)), Some((least, most))) => match operation {
-                    Operation::Add => Some((low + least, high + most)),
-                    Operation::Subtract => Some((low - most, high - least)),
-                    Operation::Xor if low >= 0 && high <= 1 && least >= 0 && most <= 1 => Some((0, 1)),
-                    Operation::Multiply if low >= 0 && least >= 0 => Some((low * least, high * most)),
-                    _ => None,
-                },
-                _ => None,
-            },
+            Action::Random => Some((0, u32::MAX.into())),
+            Action::Calculate(operation, left, right) => self.range_of(operation, left, right),
             _ => None,
         };
-        self.bound(result, known);
-    }
-
-    /// Notes that a value is one of these.
-    pub(super) fn bounds_of_all(&mut self, value: Value, of: &[Operand]) {
-        let all: Option<Vec<_>> = of.iter().map(|operand| self.bounds(*operand)).collect();
-        let hull = all.and_then(|all| {
-            Some((all.iter().map(|(low, _)| *low).min()?, all.iter().map(|(_, high)| *high).max()?))
-        });
-        self.bound(value, hull);
-    }
-
-    fn bound(&mut self, value: Value, known: Option<(i64, i64)>) {
-        if let Some((low, high)) = known.filter(|(low, high)| *low >= -LARGEST && *high <= LARGEST) {
-            self.bounds.insert(value, (low, high));
+        if let Some(range) = range {
+            self.ranges.insert(result, range);
         }
     }
+
+    fn range_of(&self, operation: Operation, left: Operand, right: Operand) -> Option<Range> {
+        // Of what is not negative, whatever its size.
+        let positive = |operand| Some(self.range(operand)).filter(|(low, _)| *low >= 0);
+        let by = match right {
+            Operand::Constant(by) => Some(by),
+            Operand::Value(_) => None,
+        };
+        match (operation, by) {
+            (Operation::And, _) => {
+                let most = [left, right].into_iter().filter_map(positive).map(|(_, high)| high).min()?;
+                return Some((0, most));
+            }
+            (Operation::ShiftRight, Some(by @ 1..=63)) => {
+                let (low, high) = positive(left).unwrap_or((0, -1));
+                return Some(((low as u64 >> by) as i64, (high as u64 >> by) as i64));
+            }
+            (Operation::Divide, Some(by @ 1..)) => {
+                return positive(left).map(|(low, high)| (low / by, high / by));
+            }
+            (Operation::Modulo, Some(by @ 1..)) => return Some((0, by - 1)),
+            _ => {}
+        }
+        let ((low, high), (least, most)) = (self.bounds(left)?, self.bounds(right)?);
+        match operation {
+            Operation::Add => Some((low + least, high + most)),
+            Operation::Subtract => Some((low - most, high - least)),
+            Operation::Multiply => hull(
+                [low, high]
+                    .into_iter()
+                    .flat_map(|one| [least, most].map(|other| i128::from(one) * i128::from(other))),
+            ),
+            Operation::ShiftLeft if low >= 0 && by.is_some_and(|by| by < 32) => {
+                hull([low, high].into_iter().map(|one| i128::from(one) << least))
+            }
+            Operation::Or | Operation::Xor if low >= 0 && least >= 0 => {
+                // No bit is set above the highest one of both.
+                Some((0, i64::MAX >> (high | most).leading_zeros().saturating_sub(1)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that a number that was just made lies within one of these.
+    pub(super) fn within_all(&mut self, result: Operand, of: &[Range]) {
+        if let (Operand::Value(value), Some(range)) = (result, of.iter().copied().reduce(around)) {
+            self.ranges.insert(value, range);
+        }
+    }
+
+    /// Notes that a value is one of these, each as it is in its state.
+    pub(super) fn range_of_all<'s>(&mut self, value: Value, of: impl Iterator<Item = (&'s State, Operand)>) {
+        let range = of.map(|(state, operand)| self.range_in(Some(state), operand)).reduce(around);
+        if let Some(range) = range.filter(|range| *range != ANY) {
+            self.ranges.insert(value, range);
+        }
+    }
+}
+
+impl State {
+    /// Notes what a number is from here on.
+    pub(super) fn narrow(&mut self, operand: Operand, range: Range) {
+        let Operand::Value(value) = operand else { return };
+        if self.narrowed.len() == MOST_NARROWED {
+            self.forget_unreachable();
+        }
+        self.narrowed.insert(value, range);
+    }
+
+    /// Keeps what is known of values of variables only.
+    pub(super) fn forget_unreachable(&mut self) {
+        let parts = self.variables.values().flat_map(|slot| &slot.parts);
+        let reachable = parts.filter_map(|part| match part {
+            Operand::Value(value) => Some((*value, *self.narrowed.get(value)?)),
+            Operand::Constant(_) => None,
+        });
+        self.narrowed = reachable.collect();
+    }
+}
+
+/// What is known in all states where ways meet.
+pub(super) fn common(states: &[State]) -> BTreeMap<Value, Range> {
+    let Some((first, others)) = states.split_first() else { return BTreeMap::new() };
+    let everywhere = first.narrowed.iter().filter_map(|(value, range)| {
+        let range = others
+            .iter()
+            .try_fold(*range, |range, state| state.narrowed.get(value).map(|other| around(range, *other)));
+        Some((*value, range?))
+    });
+    everywhere.collect()
+}
+
+/// Whether a condition can hold, or not, between numbers of which the first is so much more than the other. Of both,
+/// whether they cannot be negative.
+fn may_hold(condition: Condition, (low, high): Range, holds: bool, positive: [bool; 2]) -> bool {
+    match (condition, holds) {
+        (Condition::Below, _) if (low, high) != (0, 0) && positive.contains(&false) => true,
+        (Condition::Less | Condition::Below, true) => low < 0,
+        (Condition::Less | Condition::Below, false) => high >= 0,
+        (Condition::LessOrEqual, true) => low <= 0,
+        (Condition::LessOrEqual, false) => high > 0,
+        (Condition::Equal, true) | (Condition::NotEqual, false) => low <= 0 && high >= 0,
+        (Condition::Equal, false) | (Condition::NotEqual, true) => (low, high) != (0, 0),
+    }
+}
+
+fn around(one: Range, other: Range) -> Range {
+    (one.0.min(other.0), one.1.max(other.1))
+}
+
+/// From the least to the greatest of these, if they are not too large.
+fn hull(numbers: impl Iterator<Item = i128> + Clone) -> Option<Range> {
+    let (low, high) = (numbers.clone().min()?, numbers.max()?);
+    Some((i64::try_from(low).ok()?, i64::try_from(high).ok()?))
+}
+
+/// Without a number that is known, if that is at the edge.
+fn without((low, high): Range, (least, most): Range) -> Range {
+    let is = |edge| least == most && least == edge;
+    (low.saturating_add(i64::from(is(low))), high.saturating_sub(i64::from(is(high))))
 }

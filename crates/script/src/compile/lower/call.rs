@@ -1,7 +1,7 @@
 //! Calls: functions of the script are inlined, those of the library are instructions.
 
 use super::{Inlined, Key, Lower, State};
-use crate::compile::ir::Action;
+use crate::compile::ir::{Action, Condition};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
 use crate::syntax::tree::{Expression, ExpressionKind, FunctionId};
@@ -88,6 +88,15 @@ impl Lower<'_> {
         match (name, arguments) {
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
             ("nf.log", values) => self.log(values),
+            ("math.min" | "math.max", [first, others @ ..]) => {
+                let mut best = self.integer(first.clone(), "an argument");
+                for other in others {
+                    let other = self.integer(other.clone(), "an argument");
+                    let [less, more] = if name == "math.min" { [other, best] } else { [best, other] };
+                    best = self.select(Condition::Less, less, more, [other, best]);
+                }
+                Slot::integer(best)
+            }
             ("nf.get_time", []) => Slot::integer(self.emit(Action::Time)),
             _ => self.refuse(format!("'{name}' is not there in the kernel")),
         }
@@ -101,6 +110,7 @@ impl Lower<'_> {
             }
             Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
+            Shape::Flow(shared) => self.flow_method(shared, object, name, arguments),
             Shape::Known(Known::Shared(shared)) => self.shared_method(shared, name, arguments),
             shape => {
                 let shape = shape.name();

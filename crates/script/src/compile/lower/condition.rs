@@ -166,6 +166,10 @@ impl Lower<'_> {
                 self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)
             }
+            (Shape::Flow(_), Shape::Flow(_)) => {
+                self.refuse("two flows are compared");
+                Operand::Constant(0)
+            }
             (one, other) => i64::from(one == other).into(),
         }
     }

@@ -179,6 +179,7 @@ impl Lower<'_> {
             (Shape::Known(Known::Library(library)), Shape::Text(name)) => {
                 Slot::known(self.top.field(library, &String::from_utf8_lossy(name)))
             }
+            (Shape::Flow(shared), Shape::Text(name)) => self.flow_field(&shared.clone(), &object, name),
             (Shape::Bytes, _) => {
                 let place = self.integer(key, "the index");
                 self.byte(&object, place)
@@ -241,6 +242,13 @@ impl Lower<'_> {
             && let Some(end) = known.checked_add(more)
         {
             self.fail_if(Condition::Below, available, end, Failure::OutsidePacket);
+            return self.calculate(Operation::Add, start, offset);
+        }
+        if length == Operand::Constant(1) {
+            let (inside, outside) = self.branch(Condition::Below, offset, available);
+            self.state = outside;
+            self.fail(Failure::OutsidePacket);
+            self.state = inside;
             return self.calculate(Operation::Add, start, offset);
         }
         self.fail_if(Condition::Below, available, offset, Failure::OutsidePacket);

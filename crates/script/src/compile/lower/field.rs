@@ -38,7 +38,7 @@ impl Lower<'_> {
                 let length = self.integer(length.clone(), "the length");
                 let Some([start, available]) = self.octets(object, None) else { return Slot::unclear() };
                 let at = self.within([start, available], offset, length);
-                let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: false };
+                let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: false, outermost: false };
                 Slot::new(Shape::View(header), [at, length])
             }
             ("data", [protocol]) => match &protocol.shape {
@@ -52,13 +52,16 @@ impl Lower<'_> {
             ("get", []) => self.get(object),
             ("set", [value]) => {
                 let value = self.unwrap(value.clone());
+                // Once, whatever the value is.
+                self.layout_for(object);
                 self.each(&value, |lower, value| {
                     lower.set_field(object, value);
                     Slot::nil()
                 });
                 Slot::nil()
             }
-            ("flow" | "grow" | "shrink", _) if is_view => {
+            ("flow", _) if is_view => self.flow(arguments),
+            ("grow" | "shrink", _) if is_view => {
                 self.refuse(format!("'{name}' is not there in the kernel yet"))
             }
             _ => {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Key, Lower, State};
-use crate::compile::ir::{Action, Condition, End, Operand, Target, holds};
+use super::{Key, Lower, State, bounds};
+use crate::compile::ir::{BlockId, Condition, End, Operand, Target, holds};
 use crate::compile::slot::Slot;
 
 impl Lower<'_> {
@@ -14,35 +14,37 @@ impl Lower<'_> {
         left: Operand,
         right: Operand,
     ) -> (Option<State>, Option<State>) {
+        // A number that says whether a condition holds.
+        if let (Operand::Value(value), Operand::Constant(0)) = (left, right)
+            && let Some((inner, left, right)) = self.comparisons.get(&value).copied()
+            && let Condition::Equal | Condition::NotEqual = condition
+        {
+            let (then, otherwise) = self.branch(inner, left, right);
+            return if condition == Condition::NotEqual { (then, otherwise) } else { (otherwise, then) };
+        }
+        let ranges = [true, false].map(|holds| self.ranges_if(condition, [left, right], holds));
         let Some(state) = self.state.take() else { return (None, None) };
         if let (Operand::Constant(left), Operand::Constant(right)) = (left, right) {
             return if holds(condition, left, right) { (Some(state), None) } else { (None, Some(state)) };
         }
-        let (condition, left, right) = self.compared(&state, condition, left, right);
-        let [then, otherwise] =
-            [(); 2].map(|()| State { block: self.program.block(), variables: state.variables.clone() });
+        let [if_so, if_not] = match ranges {
+            [Some(if_so), Some(if_not)] => [if_so, if_not],
+            [None, _] => return (None, Some(state)),
+            [_, None] => return (Some(state), None),
+        };
+        let [then, otherwise] = [if_so, if_not].map(|ranges| {
+            let mut there = State { block: self.program.block(), ..state.clone() };
+            for (operand, range) in [left, right].into_iter().zip(ranges) {
+                if range != self.range_in(Some(&state), operand) {
+                    there.narrow(operand, range);
+                }
+            }
+            there
+        });
         let target = |state: &State| Target { block: state.block, arguments: Vec::new() };
         let end = End::Branch { condition, left, right, then: target(&then), otherwise: target(&otherwise) };
         self.program.blocks[state.block.0].end = Some(end);
         (Some(then), Some(otherwise))
-    }
-
-    /// What is asked, if it is about what a comparison has just come to.
-    fn compared(
-        &self,
-        state: &State,
-        condition: Condition,
-        left: Operand,
-        right: Operand,
-    ) -> (Condition, Operand, Operand) {
-        if let (Condition::NotEqual, Operand::Constant(0)) = (condition, right)
-            && let Some(last) = self.program.blocks[state.block.0].code.last()
-            && left == Operand::Value(last.result)
-            && let Action::Compare(condition, left, right) = last.action
-        {
-            return (condition, left, right);
-        }
-        (condition, left, right)
     }
 
     /// Has ways meet, and goes on there. What not all of them know is forgotten.
@@ -55,7 +57,7 @@ impl Lower<'_> {
         let block = self.program.block();
         let mut arguments = vec![Vec::new(); states.len()];
         let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
-        let mut joined = State { block, variables: Default::default() };
+        let mut joined = State { block, variables: Default::default(), narrowed: bounds::common(&states) };
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };
@@ -74,7 +76,9 @@ impl Lower<'_> {
                     continue;
                 }
                 let parameter = self.program.parameter(block);
-                self.bounds_of_all(parameter, &given);
+                let given =
+                    states.iter().zip(&parts).filter_map(|(state, parts)| Some((state, parts[place]?)));
+                self.range_of_all(parameter, given);
                 common.push(parameter.into());
                 for (arguments, parts) in arguments.iter_mut().zip(&parts) {
                     arguments.push(parts[place].unwrap_or(Operand::Constant(0)));
@@ -82,10 +86,43 @@ impl Lower<'_> {
             }
             joined.variables.insert(key, Slot::new(shape, common));
         }
-        for (state, arguments) in states.iter().zip(arguments) {
-            self.program.blocks[state.block.0].end = Some(End::Jump(Target { block, arguments }));
-        }
+        joined.forget_unreachable();
+        joined.block = self.lead(&states, arguments, block);
         self.state = Some(joined);
+    }
+
+    /// Leads ways to the block where they meet, those that bring the same along by one way: what it is is moved once. The
+    /// block where they meet in the end, which is behind these.
+    fn lead(&mut self, states: &[State], arguments: Vec<Vec<Operand>>, block: BlockId) -> BlockId {
+        let mut ways: Vec<(Vec<Operand>, Vec<BlockId>)> = Vec::new();
+        for (state, arguments) in states.iter().zip(arguments) {
+            match ways.iter_mut().find(|(known, _)| *known == arguments) {
+                Some((_, from)) => from.push(state.block),
+                None => ways.push((arguments, vec![state.block])),
+            }
+        }
+        let mut last = block;
+        for (arguments, from) in &mut ways {
+            if from.len() > 1 && !arguments.is_empty() {
+                last = self.program.block();
+                for from in std::mem::replace(from, vec![last]) {
+                    let target = Target { block: last, arguments: Vec::new() };
+                    self.program.blocks[from.0].end = Some(End::Jump(target));
+                }
+            }
+        }
+        if last != block {
+            last = self.program.block();
+            self.program.blocks[last.0].parameters =
+                std::mem::take(&mut self.program.blocks[block.0].parameters);
+        }
+        for (arguments, from) in ways {
+            for from in from {
+                let target = Target { block: last, arguments: arguments.clone() };
+                self.program.blocks[from.0].end = Some(End::Jump(target));
+            }
+        }
+        last
     }
 
     /// A temporary in which the value goes with the state to where ways meet.

@@ -1,15 +1,17 @@
 //! Which checksums cover what, as [`crate::checksum::Layout`] has it for the user tier.
 //!
 //! The parts of the result: the IPv4 header from and to; the addresses of the pseudo-header from and to; the transport
-//! header and payload from and to; where the transport checksum is; whether it may be none (UDP). Zeros for what there is
-//! not.
+//! header and payload from and to; where the transport checksum is; whether it may be none (UDP); where the addresses are;
+//! which protocol a flow is of; where its ports are. Zeros for what there is not.
 
 use super::view::Absent;
 use super::{Key, Lower, State};
-use crate::compile::ir::{Action, Condition, Operand, Operation};
+use crate::compile::ir::{Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Shape, Slot};
 use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
 
+/// From which part on is what a flow is told by: where the addresses are, the protocol, where the ports are.
+pub(super) const FLOW: usize = 8;
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 const MAX_VLAN_TAGS: usize = 2;
 /// Headers of IPv6 that count their length in units of 8 bytes.
@@ -27,13 +29,34 @@ const TRANSPORTS: [i64; 3] = [protocol::UDP as i64, protocol::TCP as i64, protoc
 impl Lower<'_> {
     /// The layout of the packet as it is here.
     pub(super) fn layout(&mut self) -> Vec<Operand> {
+        self.layout_from(None)
+    }
+
+    /// Finds it out before a field is written: from the IP header on, if that is one of it.
+    pub(super) fn layout_for(&mut self, field: &Slot) {
+        let Shape::Field(header, _) = field.shape else { return };
+        let name = self.protocols.name(header.protocol);
+        if name == "packet_eth" {
+            return;
+        }
+        let intact = self.state.as_ref().is_some_and(|state| state.variables.contains_key(&Key::Intact));
+        let version = ["packet_ip", "packet_ip6"].iter().position(|known| *known == name);
+        let known = version.filter(|_| intact && header.outermost);
+        self.layout_from(known.map(|version| (field.parts[0], version == 0)));
+    }
+
+    fn layout_from(&mut self, network: Option<(Operand, bool)>) -> Vec<Operand> {
         if let Some(state) = &self.state
             && let Some(slot) = state.variables.get(&Key::Layout)
         {
             return slot.parts.clone();
         }
         let (mut ends, mut none) = (Vec::new(), Vec::new());
-        self.find_layout(&mut ends, &mut none);
+        match network {
+            Some((network, true)) => self.ipv4_layout(network, self.length, &mut ends, &mut none),
+            Some((network, false)) => self.ipv6_layout(network, self.length, &mut ends, &mut none),
+            None => self.find_layout(&mut ends, &mut none),
+        }
         none.extend(self.state.take());
         ends.extend(none.into_iter().map(|state| laid_out(state, vec![Operand::Constant(0); LAYOUT])));
         self.join(ends);
@@ -42,7 +65,7 @@ impl Lower<'_> {
     }
 
     fn find_layout(&mut self, ends: &mut Vec<State>, none: &mut Absent) {
-        let length = self.emit(Action::Length);
+        let length = self.length;
         let keys = [self.temporary(), self.temporary()];
         self.leave_if(Condition::Below, length, ethernet::HEADER_LEN as i64, none);
         let mut network = Operand::Constant(ethernet::HEADER_LEN as i64);
@@ -89,10 +112,10 @@ impl Lower<'_> {
         let number = self.load(number_at, 1);
         let [from, to] = [12, 20].map(|at| self.calculate(Operation::Add, network, at));
         let (first, later) = self.branch(Condition::Equal, offset, 0.into());
-        let headers = [network, start];
-        ends.extend(later.map(|state| laid_out(state, without_transport(headers))));
+        let without = without_transport([network, start], from, number);
+        ends.extend(later.map(|state| laid_out(state, without.clone())));
         self.state = first;
-        self.transport(headers, [from, to], number, [start, end], protocol::ICMPV4, ends);
+        self.transport(without, [from, to], number, [start, end], protocol::ICMPV4, ends);
     }
 
     fn ipv6_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
@@ -107,7 +130,11 @@ impl Lower<'_> {
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
         let next_at = self.calculate(Operation::Add, network, 6);
-        let mut next = self.load(next_at, 1);
+        let first = self.load(next_at, 1);
+        let from = self.calculate(Operation::Add, network, 8);
+        let without = without_transport([0.into(); 2], from, first);
+        let mut none = Vec::new();
+        let mut next = first;
         let mut at = self.calculate(Operation::Add, network, ipv6::HEADER_LEN as i64);
         // Not zero: a routing header has segments left.
         let mut segments = Operand::Constant(0);
@@ -132,19 +159,19 @@ impl Lower<'_> {
                 self.state = this;
                 let mut size = Operand::Constant(8);
                 if add > 0 {
-                    self.leave_if(Condition::Below, left, 2, none);
+                    self.leave_if(Condition::Below, left, 2, &mut none);
                     let units_at = self.calculate(Operation::Add, at, 1);
                     let units = self.load(units_at, 1);
                     let units = self.calculate(Operation::Add, units, add);
                     size = self.calculate(Operation::Multiply, units, unit);
                 }
-                self.leave_if(Condition::Below, left, size, none);
+                self.leave_if(Condition::Below, left, size, &mut none);
                 let mut more = segments;
                 if add == 0 {
                     // What follows a later fragment is the middle of something.
                     let field = self.word(at, 2);
                     let offset = self.calculate(Operation::And, field, !7);
-                    self.leave_if(Condition::NotEqual, offset, 0, none);
+                    self.leave_if(Condition::NotEqual, offset, 0, &mut none);
                 } else if add == 1 {
                     let place = self.calculate(Operation::Add, at, 3);
                     let here = self.load(place, 1);
@@ -171,22 +198,22 @@ impl Lower<'_> {
             [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
         }
         none.extend(self.state.take());
+        ends.extend(none.into_iter().map(|state| laid_out(state, without.clone())));
         self.join(found);
         if self.state.is_none() {
             return;
         }
         [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
-        let from = self.calculate(Operation::Add, network, 8);
         // With segments left the destination is not that of the pseudo-header (RFC 8200 section 8.1).
         let both = self.select(Condition::Equal, segments, 0, [40.into(), 24.into()]);
         let to = self.calculate(Operation::Add, network, both);
-        self.transport([0.into(); 2], [from, to], next, [at, end], protocol::ICMPV6, ends);
+        self.transport(without, [from, to], next, [at, end], protocol::ICMPV6, ends);
     }
 
-    /// The transport checksum, if there is one.
+    /// The transport checksum, if there is one; what there is `without` it.
     fn transport(
         &mut self,
-        headers: [Operand; 2],
+        without: Vec<Operand>,
         addresses: [Operand; 2],
         number: Operand,
         [start, end]: [Operand; 2],
@@ -205,12 +232,14 @@ impl Lower<'_> {
             // ICMP of IPv4 has no pseudo-header.
             let [from, to] = if wanted == protocol::ICMPV4 { [0.into(); 2] } else { addresses };
             let udp = Operand::Constant(i64::from(wanted == protocol::UDP));
-            let parts = vec![headers[0], headers[1], from, to, start, end, field, udp];
+            let ports = if wanted == icmp { 0.into() } else { start };
+            let own = [from, to, start, end, field, udp, without[8], i64::from(wanted).into(), ports];
+            let parts = without[..2].iter().copied().chain(own).collect();
             ends.extend(self.state.take().map(|state| laid_out(state, parts)));
-            ends.extend(short.into_iter().map(|state| laid_out(state, without_transport(headers))));
+            ends.extend(short.into_iter().map(|state| laid_out(state, without.clone())));
             self.state = others;
         }
-        ends.extend(self.state.take().map(|state| laid_out(state, without_transport(headers))));
+        ends.extend(self.state.take().map(|state| laid_out(state, without.clone())));
     }
 
     /// Two bytes in the packet, where it is known that they are there.
@@ -227,10 +256,26 @@ impl Lower<'_> {
         right: impl Into<Operand>,
         [then, otherwise]: [Operand; 2],
     ) -> Operand {
+        let right = right.into();
         let holds = self.compare(condition, left, right);
+        if let Operand::Constant(holds) = holds {
+            return if holds != 0 { then } else { otherwise };
+        }
         let difference = self.calculate(Operation::Subtract, then, otherwise);
         let difference = self.calculate(Operation::Multiply, difference, holds);
-        self.calculate(Operation::Add, otherwise, difference)
+        let chosen = self.calculate(Operation::Add, otherwise, difference);
+        let ranges = [(then, true), (otherwise, false)].map(|(chosen, holds)| {
+            let [is_left, is_right] = [left, right].map(|one| one == chosen);
+            match self.ranges_if(condition, [left, right], holds) {
+                Some([range, _]) if is_left => range,
+                Some([_, range]) if is_right => range,
+                _ => self.range(chosen),
+            }
+        });
+        if chosen != then && chosen != otherwise {
+            self.within_all(chosen, &ranges);
+        }
+        chosen
     }
 
     /// Parts ways by whether a number is one of these.
@@ -272,8 +317,7 @@ fn laid_out(mut state: State, parts: Vec<Operand>) -> State {
     state
 }
 
-fn without_transport([from, to]: [Operand; 2]) -> Vec<Operand> {
-    let mut parts = vec![from, to];
-    parts.resize(LAYOUT, Operand::Constant(0));
-    parts
+fn without_transport([from, to]: [Operand; 2], addresses: Operand, number: Operand) -> Vec<Operand> {
+    let none = Operand::Constant(0);
+    vec![from, to, none, none, none, none, none, none, addresses, number, none]
 }

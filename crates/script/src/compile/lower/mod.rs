@@ -9,7 +9,9 @@ mod condition;
 mod expression;
 mod field;
 mod flow;
+mod flow_table;
 mod layout;
+mod linear;
 mod log;
 mod repeat;
 mod statement;
@@ -29,7 +31,8 @@ use super::known::TopLevel;
 use super::slot::{Header, Shape, Slot};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
-use bounds::Link;
+use bounds::{Link, Range};
+use linear::Linear;
 use wire::ethernet;
 
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
@@ -47,7 +50,7 @@ pub(super) fn lower(
 ) -> Result<Program, Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
-    let state = State { block, variables: BTreeMap::new() };
+    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new() };
     let mut lower = Lower {
         chunk,
         top,
@@ -59,7 +62,10 @@ pub(super) fn lower(
         temporaries: 0,
         entering: false,
         link: Link::There,
-        bounds: HashMap::new(),
+        ranges: HashMap::new(),
+        sums: HashMap::new(),
+        comparisons: HashMap::new(),
+        length: Operand::Constant(0),
         tags: Vec::new(),
         refusals: Vec::new(),
     };
@@ -100,6 +106,8 @@ impl From<&Variable> for Key {
 struct State {
     block: BlockId,
     variables: BTreeMap<Key, Slot>,
+    /// What is known of numbers here.
+    narrowed: BTreeMap<Value, Range>,
 }
 
 /// A function that we are in.
@@ -125,8 +133,14 @@ struct Lower<'a> {
     /// A view is being made: whether its fields are all within it is not known yet.
     entering: bool,
     link: Link,
-    /// What is known of numbers.
-    bounds: HashMap<Value, (i64, i64)>,
+    /// Of the packet.
+    length: Operand,
+    /// What is known of numbers wherever they are.
+    ranges: HashMap<Value, Range>,
+    /// Numbers that are sums.
+    sums: HashMap<Value, Linear>,
+    /// Numbers that say whether a condition holds.
+    comparisons: HashMap<Value, (Condition, Operand, Operand)>,
     /// Shapes that have a number of their own.
     tags: Vec<Shape>,
     refusals: Vec<Refusal>,
@@ -135,9 +149,9 @@ struct Lower<'a> {
 impl Lower<'_> {
     /// Follows a function with a packet.
     fn packet(&mut self, function: FunctionId) {
-        let length = self.emit(Action::Length);
-        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true };
-        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
+        self.length = self.emit(Action::Length);
+        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true, outermost: false };
+        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), self.length]);
         self.set(Key::Intact, Slot::nil());
         let results = self.inline(function, vec![packet]);
         self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
@@ -194,12 +208,21 @@ impl Lower<'_> {
                 operand,
                 Operand::Constant(0),
             )
-            | Action::Calculate(Operation::Multiply, operand, Operand::Constant(1)) => return operand,
+            | Action::Calculate(Operation::Multiply, operand, Operand::Constant(1))
+            | Action::Calculate(Operation::And, operand, Operand::Constant(-1)) => return operand,
+            Action::Calculate(Operation::And | Operation::Multiply, _, Operand::Constant(0)) => {
+                return 0.into();
+            }
             Action::Compare(condition, Operand::Constant(left), Operand::Constant(right)) => {
                 return i64::from(holds(condition, left, right)).into();
             }
             _ => {}
         }
+        let (action, sum) = match self.shortest(&action) {
+            Some(Ok(operand)) => return operand,
+            Some(Err((action, sum))) => (action, Some(sum)),
+            None => (action, None),
+        };
         let Some(state) = &self.state else { return Operand::Constant(0) };
         let (block, line) = (state.block, self.line);
         if self.program.values() > LARGEST {
@@ -211,7 +234,10 @@ impl Lower<'_> {
         }
         let noted = action.clone();
         let result = self.program.push(block, line, action);
-        self.note_bounds(result, &noted);
+        self.note_range(result, &noted);
+        if let Some(sum) = sum {
+            self.sums.insert(result, sum);
+        }
         result.into()
     }
 
@@ -231,21 +257,29 @@ impl Lower<'_> {
         right: impl Into<Operand>,
     ) -> Operand {
         let (left, right) = (left.into(), right.into());
-        if self.are_small(left, right) {
-            // The sign of the difference says it.
-            let (less, more) =
-                if condition == Condition::LessOrEqual { (right, left) } else { (left, right) };
-            match condition {
-                Condition::Below | Condition::Less | Condition::LessOrEqual => {
-                    let difference = self.calculate(Operation::Subtract, less, more);
-                    let sign = self.calculate(Operation::ShiftRight, difference, 63);
-                    let is_not = condition == Condition::LessOrEqual;
-                    return if is_not { self.calculate(Operation::Xor, sign, 1) } else { sign };
-                }
-                Condition::Equal | Condition::NotEqual => {}
-            }
+        let possible = [true, false].map(|holds| self.ranges_if(condition, [left, right], holds).is_some());
+        if possible != [true, true] {
+            return i64::from(possible[0]).into();
         }
-        self.emit(Action::Compare(condition, left, right))
+        let result = match condition {
+            // The sign of the difference says it.
+            Condition::Below | Condition::Less if self.are_small(left, right) => self.sign(left, right),
+            Condition::LessOrEqual if self.are_small(left, right) => {
+                let sign = self.sign(right, left);
+                self.calculate(Operation::Xor, sign, 1)
+            }
+            _ => self.emit(Action::Compare(condition, left, right)),
+        };
+        if let Operand::Value(value) = result {
+            self.comparisons.insert(value, (condition, left, right));
+        }
+        result
+    }
+
+    /// 1 if one small number is less than another.
+    fn sign(&mut self, less: Operand, more: Operand) -> Operand {
+        let difference = self.calculate(Operation::Subtract, less, more);
+        self.calculate(Operation::ShiftRight, difference, 63)
     }
 
     /// Ends the block that we are in.

@@ -1,7 +1,8 @@
-//! Loops: turn after turn, as all kernels can follow that. How many there are has to be known.
+//! Loops: turn after turn, as all kernels can follow that. How many there are at most has to be known; the packet may
+//! decide when it is enough.
 
 use super::{Key, Lower, State};
-use crate::compile::ir::{Failure, Operand};
+use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::slot::Slot;
 use crate::syntax::tree::{Block, Expression, LocalId, Statement, StatementKind, Target, Variable};
 
@@ -20,32 +21,35 @@ impl Lower<'_> {
             }
         });
         self.line = line;
-        let (Operand::Constant(from), Operand::Constant(to), Operand::Constant(step)) = (from, to, step)
-        else {
-            self.refuse("how many turns the loop takes depends on the packet");
+        let Operand::Constant(step) = step else {
+            self.refuse("the step of the loop depends on the packet");
             return;
         };
         if step == 0 {
             return self.fail(Failure::StepIsZero);
         }
-        let [wide_from, wide_to, wide_step] = [from, to, step].map(i128::from);
-        let distance = (wide_to - wide_from) * wide_step.signum();
-        let turns = if distance < 0 { 0 } else { distance / wide_step.abs() + 1 };
+        let [(least, most), (low, high)] = [from, to].map(|limit| self.range(limit));
+        let distance =
+            if step > 0 { i128::from(high) - i128::from(least) } else { i128::from(most) - i128::from(low) };
+        let turns = if distance < 0 { 0 } else { distance / i128::from(step).abs() + 1 };
         if turns > MOST_TURNS {
-            self.refuse(format!("the loop takes {turns} turns, and {MOST_TURNS} are possible"));
-            return;
+            return self.too_many_turns();
         }
+        let mut left = Vec::new();
         self.functions.last_mut().expect("loops are in functions").breaks.push(Vec::new());
         for turn in 0..turns as i64 {
             if self.state.is_none() {
                 break;
             }
-            self.set(Key::Local(variable), Slot::integer(from.wrapping_add(turn.wrapping_mul(step))));
+            let number = self.calculate(Operation::Add, from, turn.wrapping_mul(step));
+            let [lesser, greater] = if step > 0 { [to, number] } else { [number, to] };
+            self.leave_if(Condition::Less, lesser, greater, &mut left);
+            self.set(Key::Local(variable), Slot::integer(number));
             self.block(body);
         }
         let breaks = self.functions.last_mut().and_then(|inlined| inlined.breaks.pop()).unwrap_or_default();
         let ended = self.state.take();
-        self.join(breaks.into_iter().chain(ended));
+        self.join(left.into_iter().chain(breaks).chain(ended));
     }
 
     /// `while condition do body end`
@@ -81,12 +85,16 @@ impl Lower<'_> {
         }
         self.line = line;
         if self.state.is_some() {
-            self.refuse(format!("the loop may take more than {MOST_TURNS} turns, as far as is known"));
+            self.too_many_turns();
             // As if it ended here, for what comes behind it.
             left.extend(self.state.take());
         }
         let breaks = self.functions.last_mut().and_then(|inlined| inlined.breaks.pop()).unwrap_or_default();
         self.join(breaks.into_iter().chain(left));
+    }
+
+    fn too_many_turns(&mut self) {
+        self.refuse(format!("the loop may take more than {MOST_TURNS} turns, as far as is known"));
     }
 
     /// Whether a function, and not only the top level, assigns to a variable.

@@ -91,6 +91,9 @@ impl Lower<'_> {
 
     fn assign_index(&mut self, object: Slot, key: Slot, value: Slot) {
         let object = self.unwrap(object);
+        if let (Shape::Flow(shared), Shape::Text(name)) = (&object.shape, &key.shape) {
+            return self.set_flow_field(shared, &object, name, value);
+        }
         if object.shape != Shape::Bytes {
             let name = object.shape.name();
             self.refuse(format!("a field of {name} is assigned to"));

@@ -120,7 +120,7 @@ impl Lower<'_> {
         let there = self.alive(table, &key);
         let (there, absent) = self.branch(Condition::NotEqual, there, 0.into());
         self.state = there;
-        let now = self.now(table);
+        let now = self.now(table.shape);
         self.emit(Action::Add { map: table.map, key: key.clone(), amount, now });
         let sum = self.emit(Action::Value { word: 1 });
         let shape = Shape::Optional(Box::new(Shape::Integer));
@@ -163,9 +163,18 @@ impl Lower<'_> {
 
     /// 1 if there is an entry that has not expired; its value can be read then.
     fn alive(&mut self, table: &Table<'_>, key: &[Operand]) -> Operand {
-        let there =
-            self.emit(Action::Lookup { map: table.map, key: key.to_vec(), words: words(table.value) as u8 });
-        let Some(expires) = table.shape.expires_ms else { return there };
+        let there = self.emit(Action::Lookup {
+            map: table.map,
+            key: key.to_vec(),
+            first: 1,
+            words: words(table.value) as u8,
+        });
+        self.unless_old(table.shape, there)
+    }
+
+    /// 1 if what was looked up is there and has not expired.
+    pub(super) fn unless_old(&mut self, shape: &tables::Shape, there: Operand) -> Operand {
+        let Some(expires) = shape.expires_ms else { return there };
         let written = self.emit(Action::Value { word: 0 });
         let now = self.emit(Action::Time);
         let age = self.calculate(Operation::Subtract, now, written);
@@ -174,20 +183,21 @@ impl Lower<'_> {
     }
 
     fn update(&mut self, table: &Table<'_>, key: Vec<Operand>, value: Vec<Operand>) -> Operand {
-        let now = self.now(table);
+        let now = self.now(table.shape);
         let value = [now].into_iter().chain(value).collect();
         self.emit(Action::Update { map: table.map, key, value })
     }
 
-    fn now(&mut self, table: &Table<'_>) -> Operand {
-        match table.shape.expires_ms {
+    /// The time as it is written into an entry.
+    pub(super) fn now(&mut self, shape: &tables::Shape) -> Operand {
+        match shape.expires_ms {
             Some(_) => self.emit(Action::Time),
             None => 0.into(),
         }
     }
 
     /// Values as numbers, by their kinds.
-    fn encoded(&mut self, kinds: &[Option<Kind>], values: &[Slot]) -> Option<Vec<Operand>> {
+    pub(super) fn encoded(&mut self, kinds: &[Option<Kind>], values: &[Slot]) -> Option<Vec<Operand>> {
         let mut words = Vec::new();
         for (kind, value) in kinds.iter().zip(values) {
             let value = self.unwrap(value.clone());
@@ -217,7 +227,7 @@ impl Lower<'_> {
     }
 
     /// The number of a map in the program.
-    fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
+    pub(super) fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
         let map = Map { shared: shared.clone(), is_ipv6 };
         let known = self.program.maps.iter().position(|known| *known == map);
         known.unwrap_or_else(|| {

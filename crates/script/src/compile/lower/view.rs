@@ -27,7 +27,7 @@ impl<'a> Lower<'a> {
     }
 
     /// What is made of this, or nil where that was left.
-    fn optional(&mut self, make: impl FnOnce(&mut Self, &mut Absent) -> Option<Slot>) -> Slot {
+    pub(super) fn optional(&mut self, make: impl FnOnce(&mut Self, &mut Absent) -> Option<Slot>) -> Slot {
         let (key, mut absent) = (self.temporary(), Vec::new());
         let made = make(self, &mut absent);
         let mut states = Vec::new();
@@ -90,7 +90,10 @@ impl<'a> Lower<'a> {
         for level in 0..=MAX_THROUGH {
             let (this, others) = self.one_of(value, &table.values(target));
             self.state = this;
-            if let Some(slot) = self.enter([start, length], target, header.certain, absent) {
+            if let Some(mut slot) = self.enter([start, length], target, header.certain, absent) {
+                if let Shape::View(entered) = &mut slot.shape {
+                    entered.outermost = header.certain && parent.name == "packet_eth";
+                }
                 self.set(found.clone(), slot);
                 entered.extend(self.state.take());
             }
@@ -202,7 +205,7 @@ impl<'a> Lower<'a> {
             }
         };
         let moves = growing(protocol).len();
-        let header = Header { protocol: id, moves, certain };
+        let header = Header { protocol: id, moves, certain, outermost: false };
         let mut parts = vec![start, length];
         parts.resize(2 + moves, Operand::Constant(0));
         let mut view = Slot::new(Shape::View(header), parts);
@@ -223,7 +226,12 @@ impl<'a> Lower<'a> {
                     let shorter = self.calculate(Operation::And, less, said);
                     let by = self.calculate(Operation::Subtract, view.parts[1], amount);
                     let by = self.calculate(Operation::Multiply, by, shorter);
-                    view.parts[1] = self.calculate(Operation::Subtract, view.parts[1], by);
+                    let length = self.calculate(Operation::Subtract, view.parts[1], by);
+                    if length != view.parts[1] {
+                        let ranges = [view.parts[1], amount].map(|operand| self.range(operand));
+                        self.within_all(length, &ranges);
+                    }
+                    view.parts[1] = length;
                     self.leave_if(Condition::Below, view.parts[1], bytes, absent);
                 }
             }

@@ -1,8 +1,9 @@
 //! Writing to the packet: checksums follow by difference (RFC 1624), as [`crate::checksum`] has it.
 
+use super::bounds::LINK;
 use super::{Key, Lower};
 use crate::compile::ir::{Action, Condition, Operand, Operation};
-use crate::compile::slot::Slot;
+use crate::compile::slot::{LAYOUT, Slot};
 
 /// Up to eight bytes that are written.
 #[derive(Clone, Copy)]
@@ -18,8 +19,8 @@ impl Lower<'_> {
         if self.state.is_none() || pieces.is_empty() {
             return;
         }
-        let layout = self.layout();
-        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp] = layout[..]
+        let layout = if self.ends_in_link(at, pieces) { vec![0.into(); LAYOUT] } else { self.layout() };
+        let [header_from, header_to, pseudo_from, pseudo_to, body_from, body_to, field, udp, ..] = layout[..]
         else {
             return;
         };
@@ -66,6 +67,13 @@ impl Lower<'_> {
         }
     }
 
+    /// Whether all of it is in the link header, which no checksum covers.
+    fn ends_in_link(&mut self, at: Operand, pieces: &[Piece]) -> bool {
+        let length: i64 = pieces.iter().map(|piece| i64::from(piece.bytes)).sum();
+        let (least, most) = self.range(at);
+        least >= 0 && most <= LINK - length
+    }
+
     /// Does something unless the checksum there is itself written, or there is none.
     fn unless_over(&mut self, field: Operand, [at, end]: [Operand; 2], act: impl FnOnce(&mut Self)) {
         // In the packet no checksum has an offset below that of the network header.
@@ -107,6 +115,7 @@ impl Lower<'_> {
                 continue;
             }
             let mut sums = [Operand::Constant(0); 2];
+            let mut before = 0;
             for (offset, old, piece) in places {
                 let range = masked.then_some([from, to]);
                 let mask = range.map(|range| self.mask(*offset, piece.bytes, range));
@@ -116,8 +125,12 @@ impl Lower<'_> {
                         None => number,
                     };
                     let words = self.words(number, piece.bytes);
+                    // Behind an odd number of bytes each stands for the other half of a word: 2^8 exchanges them, modulo
+                    // 0xffff.
+                    let words = self.calculate(Operation::ShiftLeft, words, before % 2 * 8);
                     *sum = self.calculate(Operation::Add, *sum, words);
                 }
+                before += i64::from(piece.bytes);
             }
             for (key, sum) in keys.iter().zip(sums) {
                 self.set(key.clone(), Slot::integer(sum));
