@@ -20,7 +20,7 @@ const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
 /// Registers that calls do not leave alone, and the emitter does: for values that no call outlives.
 const SCRATCH: [Register; 2] = [Register::R4, Register::R5];
 /// Values on the stack at most; what is left of its 512 bytes is the emitter's.
-const SLOTS: usize = 52;
+const SLOTS: usize = 48;
 
 /// Too many values are needed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
