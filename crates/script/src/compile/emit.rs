@@ -33,7 +33,7 @@ pub struct Results {
     pub unseen_mark: Option<u32>,
 }
 
-/// The eight bytes on the stack through which packets are read and written.
+/// The eight bytes on the stack through which packets are read and written, and differences of sums kept.
 const BUFFER: i16 = -8;
 /// A zero that the verifier does not know: see [`Emitter::hidden`].
 const ZERO: i16 = -16;
@@ -193,6 +193,7 @@ impl Emitter<'_> {
             }
             Action::TransportChecksum { offset, difference, pseudo, optional } => {
                 self.difference(difference);
+                self.code.store(Size::Double, R10, BUFFER, R4);
                 self.code.set(R5, 0);
                 for (operand, flag) in [(pseudo, PSEUDO_HEADER), (optional, NOT_ZERO)] {
                     let not = self.code.label();
@@ -206,8 +207,28 @@ impl Emitter<'_> {
                 self.code.set(R3, 0);
                 self.code.call(Helper::L4ChecksumReplace);
                 self.fail_if_error(*line);
+                self.complete_sum(pseudo);
             }
         }
+    }
+
+    /// Where hardware has summed up the packet (CHECKSUM_COMPLETE), the kernel takes a change of the pseudo-header for one of
+    /// IPv4, where the checksum of the header makes up for the address, and adjusts the sum by that of the transport. In
+    /// IPv6 this one makes up for the address, so the sum gets back what was taken. (Since Linux 6.16 a flag does it.)
+    fn complete_sum(&mut self, pseudo: Operand) {
+        if pseudo == Operand::Constant(0) {
+            return;
+        }
+        let done = self.code.label();
+        self.hidden(R1, pseudo);
+        self.code.jump_if(R1, bpf::Condition::Equal, 0, done);
+        self.code.load(Size::Word, R0, R6, context::PROTOCOL);
+        let ipv6 = i32::from(ethernet::ETHERTYPE_IPV6.to_be());
+        self.code.jump_if(R0, bpf::Condition::NotEqual, ipv6, done);
+        self.code.copy(R1, R6);
+        self.code.load(Size::Double, R2, R10, BUFFER);
+        self.code.call(Helper::ChecksumUpdate);
+        self.code.bind(done);
     }
 
     fn calculate(&mut self, result: Value, operation: Operation, left: Operand, right: Operand) {
