@@ -78,11 +78,15 @@ impl Program {
     /// Loads a program, with what the verifier says about the work that it was: `processed 804 insns …`.
     ///
     /// # Errors
-    /// As [`Program::load`].
+    /// As [`Program::load`]. `E2BIG`: the verifier gave up, after a million instructions on all ways.
     pub fn load_with_statistics(kind: ProgramKind, code: &Assembler) -> Result<(Self, String)> {
         let mut log = vec![0u8; LOG_SIZE];
         match load(kind, &assembled(code)?, STATISTICS, &mut log) {
             Ok(fd) => Ok((Self { fd }, text(&log))),
+            // That takes seconds, and has no other reason.
+            Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {
+                Err(Error::new("bpf PROG_LOAD", error))
+            }
             Err(_) => Self::load(kind, code).map(|program| (program, String::new())),
         }
     }

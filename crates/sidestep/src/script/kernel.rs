@@ -1,6 +1,7 @@
 //! Compiled scripts in the kernel: their maps, and the program.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use linux::bpf::{Map, MapKind, Program, ProgramKind};
@@ -80,6 +81,9 @@ pub(crate) fn load(
     match Program::load_with_statistics(kind, &assembled.code) {
         Ok((program, statistics)) => {
             Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
+        }
+        Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => {
+            Err(format!("the verifier of this kernel gives up on it, where newer ones may not: {error}"))
         }
         Err(error) => match Program::refusal(kind, &assembled.code) {
             Some(log) => Err(refused(&assembled, path, &log)),
