@@ -329,6 +329,13 @@ impl Assembler {
         self.push(CALL, 0, 0, 0, helper as i32);
     }
 
+    /// The same of a function that is no helper (kfunc), by its number among the kernel's types (BTF). The program's licence
+    /// must go with the GPL.
+    pub fn call_kernel(&mut self, function: u32) {
+        const PSEUDO_KFUNC_CALL: u8 = 2;
+        self.push(CALL, 0, PSEUDO_KFUNC_CALL, 0, function.cast_signed());
+    }
+
     /// Ends the program with the result in R0.
     pub fn exit(&mut self) {
         self.push(EXIT, 0, 0, 0, 0);

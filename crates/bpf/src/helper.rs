@@ -23,6 +23,8 @@ pub enum Helper {
     L3ChecksumReplace = 10,
     /// `l4_csum_replace(context, offset, from, to, flags and size)`
     L4ChecksumReplace = 11,
+    /// `tail_call(context, map, number)`: goes on with that program for good, or comes back if there is none.
+    TailCall = 12,
     /// `clone_redirect(context, interface, flags)`: a copy goes there, the packet goes on; pointers to it are lost.
     CloneRedirect = 13,
     /// `redirect(interface, flags)`: what it returns is the program's result.
@@ -70,4 +72,6 @@ pub enum Helper {
     RedirectNeighbor = 152,
     /// `ktime_get_coarse_ns()`, Linux 5.11: as [`Helper::KtimeGetNs`], some milliseconds old and for nothing.
     KtimeGetCoarseNs = 160,
+    /// `dynptr_read(to, length, dynptr, offset, flags)`, Linux 5.19: 0, or an error below zero.
+    DynptrRead = 201,
 }

@@ -7,6 +7,7 @@
 //! | `helper` | [`Helper`]: functions of the kernel |
 //! | `listing` | [`listing`]: instructions as text |
 //! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
+//! | [`netfilter`] | the same for programs at netfilter's hooks |
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ mod assembler;
 pub mod context;
 mod helper;
 mod listing;
+pub mod netfilter;
 
 pub use assembler::{
     Assembler, Condition, JumpTooLong, Label, Operand, Operation, PacketField, Register, Size,

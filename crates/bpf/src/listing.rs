@@ -45,6 +45,7 @@ fn instruction(code: [u8; 8], next: Option<[u8; 8]>, at: usize) -> String {
         0x20 | 0x28 | 0x30 => format!("r0 = packet {size} at {value}"),
         0x40 => format!("r0 = packet {size} at r{from}"),
         0x05 => format!("goto {target}"),
+        0x85 if from == 2 => format!("call kernel#{value}"),
         0x85 => format!("call {value}"),
         0x95 => "exit".to_owned(),
         0xdc => format!("r{to} = be{value} r{to}"),
@@ -109,6 +110,7 @@ mod tests {
         code.jump_if(Register::R2, Condition::SignedLess, 5, end);
         code.store(Size::Double, Register::R10, -8, Register::R2);
         code.call(Helper::KtimeGetNs);
+        code.call_kernel(77);
         code.bind(end);
         code.exit();
         let text = listing(&code.instructions().unwrap());
@@ -120,9 +122,10 @@ mod tests {
                 "",
                 "r2 += r3",
                 "r0 = -1",
-                "if r2 s< 5 goto 8",
+                "if r2 s< 5 goto 9",
                 "*(u64 *)(r10 -8) = r2",
                 "call 5",
+                "call kernel#77",
                 "exit"
             ]
         );

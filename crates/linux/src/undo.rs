@@ -159,6 +159,13 @@ impl Journal {
         self.take(Step::Filter(filter), || Attachment::clsact(program, filter))
     }
 
+    /// Detaches what was attached through this journal: it is struck out, as what is [dropped](Attachment) is not.
+    pub fn detach(&mut self, netlink: &mut Netlink, attachment: Attachment) -> Result<()> {
+        let step = attachment.filter().map(Step::Filter);
+        drop(attachment);
+        step.map_or(Ok(()), |step| self.undo(netlink, &step))
+    }
+
     /// Makes an interface quiet: see [`crate::quiet`].
     pub fn quieten(&mut self, interface: &str) -> Result<()> {
         let before = Quiet::before(interface)?;

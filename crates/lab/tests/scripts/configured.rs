@@ -10,7 +10,7 @@ use lab::process::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::scene::{SERVER, Scene, has_tcx};
+use crate::scene::{SERVER, Scene};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\nfunction never(p) return NF_DROP end\n";
 
@@ -112,7 +112,7 @@ fn up_again(scene: &Scene, scripts: &str) -> Process {
 /// With the gateway's privileges, after it has given up the others.
 #[test]
 fn scripts_of_a_configuration_run_in_the_kernel() {
-    let Some(scene) = Scene::new("config-k", false).filter(|_| has_tcx()) else { return };
+    let Some(scene) = Scene::new("config-k", false) else { return };
     scene.script("pass.lua", PASS);
     let script = "[[script]]\nfile = \"pass.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"kernel\"\n\
                   match = \"icmpv6 type 128\"\n";
@@ -133,7 +133,7 @@ fn scripts_of_a_configuration_run_in_the_kernel() {
 fn what_flushes_all_rules_is_mended_by_a_reload() {
     let Some(scene) = Scene::new("flush", false) else { return };
     let file = scene.script("pass.lua", PASS);
-    scene.sidestep(&["load", &file, "--hook", "forward", "--function", "never"]);
+    scene.sidestep(&["load", &file, "--hook", "forward", "--function", "never", "--tier", "user"]);
     let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]);
     assert!(ping().ends_with(" 100%"));
     scene.router.nft("flush ruleset\n").expect("nft");
@@ -162,7 +162,7 @@ fn scripts_of_a_state_share_tables_and_others_do_not() {
     let tell = scene
         .script("tell.lua", "function tell(p) nf.log('n is', nf.counter('n'):get()) return NF_ACCEPT end\n");
     for (file, function, more) in [
-        (&put, "put", &["--state", "7", "--priority", "1"][..]),
+        (&put, "put", &["--state", "7", "--priority", "1", "--tier", "user"][..]),
         (&tell, "tell", &["--state", "7", "--priority", "2"]),
         (&tell, "tell", &["--priority", "3"]),
     ] {

@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use crate::scene::{ROUTER, SERVER, SERVER_IPV4, Scene, example, has_tcx};
+use crate::scene::{ROUTER, SERVER, SERVER_IPV4, Scene, example, verifies_long_scripts};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
@@ -53,7 +53,7 @@ fn addresses_are_translated_in_the_user_tier() {
 
 #[test]
 fn addresses_are_translated_in_the_kernel() {
-    if let Some(scene) = Scene::new("nat-k", true).filter(|_| has_tcx()) {
+    if let Some(scene) = Scene::new("nat-k", true).filter(|_| verifies_long_scripts()) {
         translate(&scene, "kernel");
     }
 }
@@ -97,8 +97,7 @@ fn translate(scene: &Scene, tier: &str) {
         let status = scene.status(id);
         assert_eq!((&status["errors"], &status["tier"]), (&0.into(), &tier.into()), "{status}");
         assert!(status["packets"].as_u64().is_some_and(|packets| packets > 20), "{status}");
-        let measured = status["ns_per_packet"].as_u64().is_some_and(|ns| ns > 0);
-        assert_eq!(measured, tier == "user", "{status}");
+        assert!(status["ns_per_packet"].as_u64().is_some_and(|ns| ns > 0), "{status}");
     }
 }
 

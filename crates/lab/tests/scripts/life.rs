@@ -16,7 +16,7 @@ end
 fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
     let Some(scene) = Scene::new("reload", false) else { return };
     let file = scene.script("count.lua", COUNT);
-    scene.sidestep(&["load", &file, "--hook", "forward"]);
+    scene.sidestep(&["load", &file, "--hook", "forward", "--tier", "user"]);
     let count: u64 = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
     scene.reload_under_a_flood("count.lua", COUNT, count);
 
@@ -56,7 +56,7 @@ fn a_script_that_cannot_be_loaded_changes_nothing() {
     assert!(missing.contains("there is no function nothing"), "{missing}");
     assert!(scene.refusal(&["load", &file, "--hook", "ingress"]).contains("name it with dev"));
     assert!(scene.refusal(&["load", &file, "--hook", "input", "--match", "tcp dport"]).contains("column 10"));
-    scene.sidestep(&["load", &file, "--hook", "forward"]);
+    scene.sidestep(&["load", &file, "--hook", "forward", "--tier", "user"]);
     scene.script("count.lua", "function process_packet(p)\n  return NF_DROP\nend\nerror('no')\n");
     let refused = scene.refusal(&["reload", &file]);
     assert!(refused.contains("count.lua:4: no") && refused.contains("stays as it was"), "{refused}");
@@ -91,7 +91,7 @@ fn a_host_that_is_killed_leaves_what_was_asked_for() {
     let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.05"]);
     for (options, loss) in [(&["--fail-open"][..], " 0%"), (&[], " 100%")] {
         let host = scene.serve();
-        scene.sidestep(&[&["load", &file, "--hook", "forward"], options].concat());
+        scene.sidestep(&[&["load", &file, "--hook", "forward", "--tier", "user"], options].concat());
         assert!(
             scene
                 .refusal(&["serve", "--socket", "/run/sidestep/another.sock"])
@@ -100,7 +100,6 @@ fn a_host_that_is_killed_leaves_what_was_asked_for() {
         assert!(reaches().ends_with(" 0%"));
         host.kill();
         assert!(reaches().ends_with(loss), "{options:?}: {}", reaches());
-        let _ = std::fs::remove_file(scene.folder.path().join("host.log"));
     }
     // The next one begins anew.
     let host = scene.serve();

@@ -151,9 +151,15 @@ impl Scene {
 
     /// Runs the script host in the foreground, to be killed.
     pub(crate) fn serve(&self) -> Process {
+        self.serve_with(&[])
+    }
+
+    /// The same, with further options. The log of one before is gone.
+    pub(crate) fn serve_with(&self, words: &[&str]) -> Process {
         let mut command = self.router.command(&self.program).expect("the namespace");
         let log = self.folder.path().join("host.log");
-        let process = Process::start(command.args(["script", "serve"]), &log).expect("the host");
+        let _ = std::fs::remove_file(&log);
+        let process = Process::start(command.args(["script", "serve"]).args(words), &log).expect("the host");
         let deadline = Instant::now() + Duration::from_secs(10);
         while !std::fs::read_to_string(&log).unwrap_or_default().contains("listening") {
             assert!(Instant::now() < deadline, "the host does not start");
@@ -214,8 +220,13 @@ pub(crate) fn example(name: &str) -> String {
     std::fs::read_to_string(path).expect("an example")
 }
 
-/// Whether this kernel can attach compiled scripts: Linux 6.6. Before that the user tier has them all.
-pub(crate) fn has_tcx() -> bool {
+/// Whether netfilter of this kernel gives packets to programs: Linux 6.4. Before that the user tier has those scripts.
+pub(crate) fn has_netfilter_links() -> bool {
+    linux::bpf::netfilter::layout().inspect_err(|why| eprintln!("not in the kernel: {why}")).is_ok()
+}
+
+/// Whether the verifier of this kernel gets to the end of scripts as long as `nat.lua`: that of Linux 6.1 gives up.
+pub(crate) fn verifies_long_scripts() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) >= (Some(6), Some(6))

@@ -34,6 +34,8 @@ fn super_packets_stay_whole() {
             &file,
             "--hook",
             "forward",
+            "--tier",
+            "user",
             "--match",
             "ip6 daddr 2001:db8:f::9",
             "--function",

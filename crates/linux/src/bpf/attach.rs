@@ -7,7 +7,6 @@
 //! the discipline itself stays, as others may have come to use it.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use serde::{Deserialize, Serialize};
@@ -118,14 +117,13 @@ impl Attachment {
     pub fn clsact(program: &Program, filter: Filter) -> Result<Self> {
         let mut netlink = Netlink::open()?;
         netlink.add_clsact(filter.index)?;
-        netlink.add_filter(&filter, program.fd.as_raw_fd())?;
+        netlink.put_filter(&filter, program.fd.as_raw_fd())?;
         Ok(Self(Attached::Filter { filter, netlink }))
     }
 
-    /// Puts another program in the place of the one that runs, between two packets.
-    ///
-    /// `EOPNOTSUPP`: it is attached by a filter.
-    pub fn replace(&self, program: &Program) -> Result<()> {
+    /// Puts another program in the place of the one that runs, between two packets. A filter that somebody has removed is
+    /// there again.
+    pub fn replace(&mut self, program: &Program) -> Result<()> {
         #[repr(C)]
         struct Attributes {
             link: u32,
@@ -133,14 +131,25 @@ impl Attachment {
             flags: u32,
             old_program: u32,
         }
-        let what = || "bpf LINK_UPDATE".to_owned();
-        let Attached::Link { fd } = &self.0 else {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)).context(what);
+        let fd = match &mut self.0 {
+            Attached::Link { fd } => fd,
+            Attached::Filter { filter, netlink } => {
+                netlink.add_clsact(filter.index)?;
+                return netlink.put_filter(filter, program.fd.as_raw_fd());
+            }
         };
         let (link, program) = (fd.as_raw_fd() as u32, program.fd.as_raw_fd() as u32);
         let attributes = Attributes { link, program, flags: 0, old_program: 0 };
         // SAFETY: LINK_UPDATE reads the structure, which holds no pointer. The link keeps the program.
-        unsafe { call(LINK_UPDATE, &attributes) }.map(drop).context(what)
+        unsafe { call(LINK_UPDATE, &attributes) }.map(drop).context(|| "bpf LINK_UPDATE")
+    }
+
+    /// The filter, if it is attached by one.
+    pub(crate) fn filter(&self) -> Option<Filter> {
+        match &self.0 {
+            Attached::Link { .. } => None,
+            Attached::Filter { filter, .. } => Some(*filter),
+        }
     }
 
     /// How it is attached.

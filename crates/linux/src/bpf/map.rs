@@ -27,6 +27,8 @@ pub enum MapKind {
     Array,
     /// Values by number, each processor its own: for counters.
     PerCpuArray,
+    /// Programs by number, for a tail call; values are descriptors of four bytes.
+    Programs,
     /// Any keys and values, of which the least used go first when it is full.
     LruHash,
     /// Values by the longest prefix that matches. A key is the prefix's length in bits (four bytes in the order of this
@@ -68,6 +70,7 @@ impl Map {
         let (number, flags) = match kind {
             MapKind::Hash => (1, NO_PREALLOCATION),
             MapKind::Array => (2, 0),
+            MapKind::Programs => (3, 0),
             MapKind::PerCpuArray => (6, 0),
             MapKind::LruHash => (9, 0),
             MapKind::LongestPrefix => (11, NO_PREALLOCATION),

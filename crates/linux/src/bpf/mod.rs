@@ -1,7 +1,7 @@
 //! Small programs that run in the kernel: bpf(2), without a compiler.
 //!
 //! A program is written with an [`Assembler`], shares [`Map`]s with us, is loaded as a [`Program`] and attached: to an
-//! interface ([`attach`]), or where a module of this crate wants it. What it does belongs to the module that needs it
+//! interface ([`attach`]), at a hook of netfilter ([`netfilter`]), or where a module of this crate wants it. What it does belongs to the module that needs it
 //! ([`crate::udp::SharedSocket`], the queues of [`crate::tun`], and whoever attaches one to an interface); here is only
 //! what they all stand on.
 //!
@@ -10,7 +10,9 @@
 //! CAP_SYS_ADMIN); changing a map does not, from Linux 5.19 on.
 
 pub mod attach;
+mod btf;
 mod map;
+pub mod netfilter;
 mod program;
 mod ring;
 mod syscall;

@@ -1,5 +1,6 @@
 //! Programs in the kernel: loaded, and run for a test.
 
+use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Assembler;
@@ -22,6 +23,8 @@ pub enum ProgramKind {
     SchedCls,
     /// Context `bpf_sk_lookup`; result: pass or drop.
     SkLookup,
+    /// Context and results: [`bpf::netfilter`]; Linux 6.4.
+    Netfilter,
 }
 
 impl ProgramKind {
@@ -31,6 +34,16 @@ impl ProgramKind {
             ProgramKind::SocketFilter => (1, 0),
             ProgramKind::SchedCls => (3, 0),
             ProgramKind::SkLookup => (30, super::attach::SK_LOOKUP),
+            ProgramKind::Netfilter => (32, super::netfilter::ATTACH_TYPE),
+        }
+    }
+
+    /// Netfilter's packets are read by functions, and in structures, that the kernel opens to licences that go with the
+    /// GPL alone, of which it knows this name for ours: what is under the MIT licence may be used under the GPL.
+    fn license(self) -> &'static CStr {
+        match self {
+            ProgramKind::Netfilter => c"Dual MIT/GPL",
+            ProgramKind::SocketFilter | ProgramKind::SchedCls | ProgramKind::SkLookup => c"Apache-2.0 OR MIT",
         }
     }
 }
@@ -65,11 +78,15 @@ impl Program {
     /// Loads a program, with what the verifier says about the work that it was: `processed 804 insns …`.
     ///
     /// # Errors
-    /// As [`Program::load`].
+    /// As [`Program::load`]. `E2BIG`: the verifier gave up, after a million instructions on all ways.
     pub fn load_with_statistics(kind: ProgramKind, code: &Assembler) -> Result<(Self, String)> {
         let mut log = vec![0u8; LOG_SIZE];
         match load(kind, &assembled(code)?, STATISTICS, &mut log) {
             Ok(fd) => Ok((Self { fd }, text(&log))),
+            // That takes seconds, and has no other reason.
+            Err(error) if error.raw_os_error() == Some(libc::E2BIG) => {
+                Err(Error::new("bpf PROG_LOAD", error))
+            }
             Err(_) => Self::load(kind, code).map(|program| (program, String::new())),
         }
     }
@@ -83,8 +100,9 @@ impl Program {
     }
 
     /// Runs a `sched_cls` program on a frame, which begins with an Ethernet header and whose first interface is the
-    /// loopback device of this thread's network namespace. Tells the result, and what the packet is then. For tests:
-    /// nothing is sent.
+    /// loopback device of this thread's network namespace. Tells the result, and what the packet is then. One for
+    /// netfilter gets a packet that begins with an IP header, as one of this host's own; what it is then is not told. For
+    /// tests: nothing is sent.
     pub fn test_run(&self, frame: &[u8]) -> Result<(i32, Vec<u8>)> {
         #[repr(C)]
         struct Attributes {
@@ -160,12 +178,13 @@ fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> 
         device: u32,
         attach_type: u32,
     }
+    let license = kind.license();
     let (kind, attach_type) = kind.numbers();
     let attributes = Attributes {
         kind,
         count: code.len() as u32,
         instructions: code.as_ptr() as u64,
-        license: c"Apache-2.0 OR MIT".as_ptr() as u64,
+        license: license.as_ptr() as u64,
         log_level,
         log_size: log.len() as u32,
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },

@@ -33,15 +33,16 @@ impl Netlink {
         }
     }
 
-    /// Adds a filter whose program says what becomes of packets.
-    pub(crate) fn add_filter(&mut self, filter: &Filter, program: RawFd) -> Result<()> {
+    /// Adds a filter whose program says what becomes of packets. If it is there it gets this program, between two packets,
+    /// and keeps its place.
+    pub(crate) fn put_filter(&mut self, filter: &Filter, program: RawFd) -> Result<()> {
         let mut message = message(filter);
         message.attributes.push(TcAttribute::Options(vec![
             TcOption::Bpf(TcFilterBpfOption::ProgFd(program as u32)),
             TcOption::Bpf(TcFilterBpfOption::ProgName("sidestep".into())),
             TcOption::Bpf(TcFilterBpfOption::Flags(TcBpfFlags::DirectAction)),
         ]));
-        self.change(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE | NLM_F_EXCL, || {
+        self.change(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE, || {
             format!("add a BPF filter to interface {} (needs CONFIG_NET_CLS_BPF)", filter.index)
         })
     }

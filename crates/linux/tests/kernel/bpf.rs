@@ -157,7 +157,10 @@ fn a_program_sees_packets_until_it_is_dropped() {
                 }
             };
             let (passing, dropping) = (counter(), counter());
-            let Some(passes) = attach(&counting(&passing, verdict::NEXT)) else { continue };
+            let Some(mut passes) = attach(&counting(&passing, verdict::DROP)) else { continue };
+            assert!(!ping(&pair), "{direction:?} {way:?}");
+            // Another program in its place, with what it has counted.
+            passes.replace(&counting(&passing, verdict::NEXT)).unwrap();
             assert_eq!(passes.way(), way);
             assert!(ping(&pair));
             let sums = passing.sum(&FIRST).unwrap();

@@ -5,6 +5,7 @@
 mod bpf;
 mod dark_prefix;
 mod neighbor;
+mod netfilter;
 mod netlink;
 mod netns;
 mod network;

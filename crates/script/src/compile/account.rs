@@ -1,11 +1,11 @@
-//! What a program counts where it is attached, and how it ends its way with a packet.
+//! What a program counts where it is attached, how long it takes, and how it ends its way with a packet.
 
 use std::os::fd::RawFd;
 
-use bpf::Register::{R0, R1, R2, R7, R8, R9, R10};
+use bpf::Register::{R0, R1, R2, R3, R7, R8, R9, R10};
 use bpf::{Condition, Helper, Label, Operation, Size};
 
-use super::emit::{Emitter, FOUND};
+use super::emit::{BEGUN, COUNTERS, Emitter, FOUND};
 use super::ir::Failure;
 use crate::vm::Verdict;
 
@@ -13,7 +13,7 @@ use crate::vm::Verdict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounts {
     /// Values for each processor: 64-bit integers, packets by verdict in the order of [`Verdict::ALL`], then
-    /// [errors](ERRORS).
+    /// [errors](ERRORS), then packets that began, and [times](SAMPLES).
     pub counters: RawFd,
     /// The last error: [`fault`] reads it.
     pub fault: RawFd,
@@ -32,8 +32,15 @@ pub struct Log {
 
 /// Place of the errors among the counters.
 pub const ERRORS: usize = Verdict::ALL.len();
+/// Place of the packets whose time was taken, and behind it of these times in nanoseconds.
+pub const SAMPLES: usize = ERRORS + 2;
 /// Bytes of the counters, and of the last error.
-pub const SIZES: (usize, usize) = (8 * (ERRORS + 2), 8);
+pub const SIZES: (usize, usize) = (8 * (SAMPLES + 2), 8);
+
+/// Place of the packets that began: it says whose time is taken.
+const SEEN: usize = ERRORS + 1;
+/// The time of one of so many packets is taken, a power of two: asking for it takes as long as a short script.
+const EVERY: i32 = 64;
 
 /// The line and the reason of the last error; none as long as there was none.
 #[must_use]
@@ -51,6 +58,30 @@ pub(super) struct Tails {
 }
 
 impl Emitter<'_> {
+    /// Finds the counters for the whole way, and says whether the time is taken.
+    pub(super) fn start_counting(&mut self) {
+        let Some(accounts) = self.accounts else { return };
+        let [there, untimed] = [self.code.label(), self.code.label()];
+        self.entry(accounts.counters);
+        self.code.jump_if(R0, Condition::NotEqual, 0, there);
+        // An array has all its entries: only the verifier has to be told.
+        self.code.exit_with(self.results.pass);
+        self.code.bind(there);
+        self.code.store(Size::Double, R10, COUNTERS, R0);
+        self.code.load(Size::Double, R7, R0, 8 * SEEN as i16);
+        self.code.copy(R1, R7);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R0, 8 * SEEN as i16, R1);
+        self.code.and(R7, EVERY - 1);
+        // The verifier follows the way that does not jump first, with a time that may be anything: that stands for the
+        // other, too.
+        self.code.set(R0, 0);
+        self.code.jump_if(R7, Condition::NotEqual, 0, untimed);
+        self.code.call(Helper::KtimeGetNs);
+        self.code.bind(untimed);
+        self.code.store(Size::Double, R10, BEGUN, R0);
+    }
+
     /// Ends with this result, and counts it at a place of the counters.
     pub(super) fn leave(&mut self, place: usize, result: i32) {
         let Some(tails) = self.tails() else { return self.code.exit_with(result) };
@@ -86,7 +117,7 @@ impl Emitter<'_> {
     /// What all ways end in. No value is needed any more, so the registers are free.
     pub(super) fn write_tails(&mut self) {
         let (Some(accounts), Some(tails)) = (self.accounts, self.tails) else { return };
-        let uncounted = self.code.label();
+        let untimed = self.code.label();
         if let Some(fail) = tails.fail {
             self.code.bind(fail);
             self.entry(accounts.fault);
@@ -94,15 +125,25 @@ impl Emitter<'_> {
             self.code.store(Size::Double, R0, 0, R9);
         }
         self.code.bind(tails.leave);
-        self.entry(accounts.counters);
-        self.code.jump_if(R0, Condition::Equal, 0, uncounted);
+        self.code.load(Size::Double, R0, R10, COUNTERS);
         // Within the value, whatever the verifier knows of it.
         self.code.and(R7, 0x38);
         self.code.calculate(Operation::Add, R0, R7);
         self.code.load(Size::Double, R1, R0, 0);
         self.code.add(R1, 1);
         self.code.store(Size::Double, R0, 0, R1);
-        self.code.bind(uncounted);
+        self.code.load(Size::Double, R7, R10, BEGUN);
+        self.code.jump_if(R7, Condition::Equal, 0, untimed);
+        self.code.call(Helper::KtimeGetNs);
+        self.code.calculate(Operation::Subtract, R0, R7);
+        self.code.load(Size::Double, R3, R10, COUNTERS);
+        self.code.load(Size::Double, R1, R3, 8 * SAMPLES as i16);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R3, 8 * SAMPLES as i16, R1);
+        self.code.load(Size::Double, R1, R3, 8 * (SAMPLES as i16 + 1));
+        self.code.add(R1, R0);
+        self.code.store(Size::Double, R3, 8 * (SAMPLES as i16 + 1), R1);
+        self.code.bind(untimed);
         self.code.copy(R0, R8);
         self.code.exit();
     }

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
+use bpf::netfilter::verdict;
 use wire::checksum::TransportChecksum;
 
 use super::account::{self, Accounts};
@@ -15,8 +16,8 @@ use super::interpret::{Maps, Outcome, run};
 use super::logging::{Line, record};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
-use super::{Compiled, Refusal};
-use crate::host::{Host, Module};
+use super::{Compiled, Place, Refusal, Results};
+use crate::host::{Host, Module, NoHost};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
@@ -158,6 +159,56 @@ impl InKernel {
         });
         logged
     }
+}
+
+/// What scripts that only look say at a hook of netfilter, where packets are read in another way.
+#[test]
+fn netfilter_has_the_verdicts_of_the_vm() {
+    if !may_load() {
+        return;
+    }
+    let layout = match linux::bpf::netfilter::layout() {
+        Ok(layout) => layout,
+        Err(error) => return eprintln!("not at netfilter: {error}"),
+    };
+    let results = Results { pass: verdict::ACCEPT, drop: verdict::DROP, error: verdict::DROP, ..RESULTS };
+    let programs = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(600);
+    let mut random = Random::new(0x51de_57e9);
+    let (mut scripts, mut cases) = (0, 0);
+    for number in 0..programs {
+        let text = generate::script(&mut random);
+        let place = Place::Netfilter { layout, interfaces: Vec::new() };
+        let Ok(compiled) = super::compile(&Script::new("test.lua", &text), NoHost, results, place) else {
+            continue;
+        };
+        scripts += 1;
+        let maps: Vec<_> = compiled.maps().iter().map(create).collect();
+        let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();
+        let code = compiled.assemble(&maps, None).unwrap().code;
+        let loaded = linux::bpf::Program::load(linux::bpf::ProgramKind::Netfilter, &code)
+            .unwrap_or_else(|error| panic!("{number}: {error}\n{text}"));
+        let mut machine = Machine::new(NoHost, Limits::default());
+        let rule = machine.load(Script::new("test.lua", &text)).unwrap();
+        for _ in 0..256 {
+            let frame = generate::packet(&mut random);
+            let mut packet = Packet::of_ip(&frame[14..], TransportChecksum::Complete);
+            // BPF_PROG_TEST_RUN takes whole IPv4 headers.
+            if packet.real().len() < 20 {
+                continue;
+            }
+            let real = packet.real().to_vec();
+            let expected = match machine.run(rule, &mut packet) {
+                (_, Some(_)) | (Verdict::Drop | Verdict::Stolen, None) => verdict::DROP,
+                _ => verdict::ACCEPT,
+            };
+            let told = || format!("{number}: {}\n{text}", hex::encode(&real));
+            let got = loaded.test_run(&real).unwrap_or_else(|error| panic!("{error}: {}", told()));
+            assert_eq!(got.0, expected, "{}", told());
+            cases += 1;
+        }
+    }
+    println!("{scripts} scripts, {cases} cases");
+    assert!(cases > 0);
 }
 
 /// A map as a program wants it.

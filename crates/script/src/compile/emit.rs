@@ -15,6 +15,7 @@ use super::account::{Accounts, Tails};
 use super::allocate::{Place, TooManyValues, places, used};
 use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
 use super::matching::UNMATCHED;
+use super::place::Place as Attached;
 use crate::vm::Verdict;
 
 /// What a program's results mean where it is attached.
@@ -28,21 +29,25 @@ pub struct Results {
     pub error: i32,
     /// Mark of a packet with NF_QUEUE, which passes, for a rule that gives it to a queue. None: its mark stays.
     pub queue_mark: Option<u32>,
-    /// Packets with this mark, and all that is not IP, pass unseen: where it is attached to an interface. None: all packets
-    /// are the script's.
+    /// Packets with this mark, and at an interface all that is not IP, pass unseen. None: all packets are the script's.
     pub unseen_mark: Option<u32>,
 }
 
-/// The eight bytes on the stack through which packets are read and written.
+/// The eight bytes on the stack through which packets are read and written, and differences of sums kept.
 const BUFFER: i16 = -8;
 /// A zero that the verifier does not know: see [`Emitter::hidden`].
 const ZERO: i16 = -16;
 /// Odd and large: what is multiplied by it may be anything, as far as the verifier knows.
 const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// This processor's counters, and when a packet came whose time is taken: see [`super::account`].
+pub(super) const COUNTERS: i16 = -24;
+pub(super) const BEGUN: i16 = -32;
+/// What the packet is read through at hooks of netfilter, 16 bytes.
+pub(super) const DYNPTR: i16 = -48;
 /// The key of an entry, 48 bytes.
-pub(super) const KEY: i16 = -64;
+pub(super) const KEY: i16 = -96;
 /// What was found, 24 bytes; what is to be written ends there, too.
-pub(super) const FOUND: i16 = -88;
+pub(super) const FOUND: i16 = -120;
 /// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
 /// telling what was too far then (ENOMEM).
 const LONGEST: usize = 26_000;
@@ -73,11 +78,11 @@ impl From<TooManyValues> for EmitError {
     }
 }
 
-/// The eBPF program (`sched_cls`, for packets with a link header).
+/// The eBPF program for a place.
 pub(super) fn emit(
     program: &Program,
     results: Results,
-    has_link: bool,
+    place: &Attached,
     maps: &[RawFd],
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
@@ -93,7 +98,8 @@ pub(super) fn emit(
         blocks: Vec::new(),
         failures: HashMap::new(),
         results,
-        before: if has_link { 0 } else { ethernet::HEADER_LEN as i32 },
+        before: if place.has_link() { 0 } else { ethernet::HEADER_LEN as i32 },
+        place,
         maps,
         lines: Vec::new(),
         accounts,
@@ -101,11 +107,11 @@ pub(super) fn emit(
     };
     emitter.reached[0] = true;
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
-    emitter.code.copy(R6, R1);
-    emitter.pass_unseen();
-    emitter.code.load(Size::Word, R0, R6, context::LEN);
+    emitter.begin(place);
+    emitter.start_counting();
+    emitter.length(R0);
     emitter.code.set_wide(R2, SCATTER);
-    emitter.code.load(Size::Word, R1, R6, context::LEN);
+    emitter.length(R1);
     emitter.code.calculate(bpf::Operation::Multiply, R0, R2);
     emitter.code.calculate(bpf::Operation::Multiply, R1, R2);
     emitter.code.calculate(bpf::Operation::Subtract, R0, R1);
@@ -143,6 +149,7 @@ pub(super) struct Emitter<'a> {
     before: i32,
     /// Where what is to be written into a map begins. The values follow.
     pub(super) written: i16,
+    pub(super) place: &'a Attached,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
@@ -151,21 +158,6 @@ pub(super) struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    fn pass_unseen(&mut self) {
-        let Some(mark) = self.results.unseen_mark else { return };
-        let [seen, unseen] = [self.code.label(), self.code.label()];
-        self.code.load(Size::Word, R0, R6, context::MARK);
-        self.code.set_wide(R1, mark.into());
-        self.code.jump_if(R0, bpf::Condition::Equal, R1, unseen);
-        self.code.load(Size::Word, R0, R6, context::PROTOCOL);
-        for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
-            self.code.jump_if(R0, bpf::Condition::Equal, i32::from(kind.to_be()), seen);
-        }
-        self.code.bind(unseen);
-        self.code.exit_with(self.results.pass);
-        self.code.bind(seen);
-    }
-
     fn instruction(&mut self, instruction: &Instruction) {
         let Instruction { line, result, action } = instruction;
         if action.is_pure() && !self.used[result.0 as usize] {
@@ -178,7 +170,7 @@ impl Emitter<'_> {
             Action::Calculate(operation, left, right) => self.calculate(*result, operation, left, right),
             Action::Compare(condition, left, right) => self.compare(*result, condition, left, right),
             Action::Length => {
-                self.code.load(Size::Word, R0, R6, context::LEN);
+                self.length(R0);
                 self.code.add(R0, self.before);
                 self.write(*result, R0);
             }
@@ -213,6 +205,7 @@ impl Emitter<'_> {
             }
             Action::TransportChecksum { offset, difference, pseudo, optional } => {
                 self.difference(difference);
+                self.code.store(Size::Double, R10, BUFFER, R4);
                 self.code.set(R5, 0);
                 for (operand, flag) in [(pseudo, PSEUDO_HEADER), (optional, NOT_ZERO)] {
                     let not = self.code.label();
@@ -226,8 +219,28 @@ impl Emitter<'_> {
                 self.code.set(R3, 0);
                 self.code.call(Helper::L4ChecksumReplace);
                 self.fail_if_error(*line);
+                self.complete_sum(pseudo);
             }
         }
+    }
+
+    /// Where hardware has summed up the packet (CHECKSUM_COMPLETE), the kernel takes a change of the pseudo-header for one of
+    /// IPv4, where the checksum of the header makes up for the address, and adjusts the sum by that of the transport. In
+    /// IPv6 this one makes up for the address, so the sum gets back what was taken. (Since Linux 6.16 a flag does it.)
+    fn complete_sum(&mut self, pseudo: Operand) {
+        if pseudo == Operand::Constant(0) {
+            return;
+        }
+        let done = self.code.label();
+        self.hidden(R1, pseudo);
+        self.code.jump_if(R1, bpf::Condition::Equal, 0, done);
+        self.code.load(Size::Word, R0, R6, context::PROTOCOL);
+        let ipv6 = i32::from(ethernet::ETHERTYPE_IPV6.to_be());
+        self.code.jump_if(R0, bpf::Condition::NotEqual, ipv6, done);
+        self.code.copy(R1, R6);
+        self.code.load(Size::Double, R2, R10, BUFFER);
+        self.code.call(Helper::ChecksumUpdate);
+        self.code.bind(done);
     }
 
     fn calculate(&mut self, result: Value, operation: Operation, left: Operand, right: Operand) {
@@ -307,12 +320,7 @@ impl Emitter<'_> {
         }
         // What has an odd size stands at the end of eight bytes of which the others are zero.
         let at = if size.is_some() { BUFFER } else { BUFFER + 8 - i16::from(bytes) };
-        self.offset(R2, offset);
-        self.code.copy(R1, R6);
-        self.code.copy(R3, R10);
-        self.code.add(R3, i32::from(at));
-        self.code.set(R4, bytes.into());
-        self.code.call(Helper::SkbLoadBytes);
+        self.copy_from_packet(offset, at, bytes);
         self.fail_if_error(line);
         if !self.used[result.0 as usize] {
             return;
@@ -580,7 +588,7 @@ impl Emitter<'_> {
     }
 
     /// An offset as the kernel has it.
-    fn offset(&mut self, to: Register, offset: Operand) {
+    pub(super) fn offset(&mut self, to: Register, offset: Operand) {
         self.move_to(to, offset);
         if self.before > 0 {
             self.code.add(to, -self.before);

@@ -76,7 +76,7 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Results, compile};
+    use super::super::{Place, Results, compile};
     use super::*;
     use crate::host::NoHost;
 
@@ -93,7 +93,7 @@ mod tests {
         ] {
             let rule = Rule::parse(rule).unwrap();
             let script = matched(&script, &rule).unwrap();
-            if let Err(error) = compile(&script, NoHost, results, true) {
+            if let Err(error) = compile(&script, NoHost, results, Place::Interface { has_link: true }) {
                 panic!("{rule:?}: {error}\n{}", script.source);
             }
         }

@@ -21,6 +21,7 @@ mod lower;
 mod matching;
 #[cfg(test)]
 mod mutated;
+mod place;
 pub mod shared;
 mod slot;
 #[cfg(test)]
@@ -35,6 +36,7 @@ use crate::vm::{Script, ScriptError};
 use account::Accounts;
 pub use emit::Results;
 pub use matching::matched;
+pub use place::{Place, Side};
 
 /// Something that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,20 +63,20 @@ pub enum CompileError {
 pub struct Compiled {
     program: ir::Program,
     results: Results,
-    has_link: bool,
+    place: Place,
     line: u32,
 }
 
 /// An eBPF program, and where in the script its instructions come from.
 #[derive(Debug)]
 pub struct Assembled {
-    /// Of type `sched_cls`.
+    /// Of the type that the place asks for.
     pub code: bpf::Assembler,
     /// From which instruction on, which line.
     pub lines: Vec<(usize, u32)>,
 }
 
-/// Compiles the packet function of a script, for devices whose packets have a link header, or those that have none.
+/// Compiles the packet function of a script for a place.
 ///
 /// # Errors
 /// If it does not load, or cannot be compiled.
@@ -82,7 +84,7 @@ pub fn compile(
     script: &Script,
     host: impl Host + 'static,
     results: Results,
-    has_link: bool,
+    place: Place,
 ) -> Result<Compiled, CompileError> {
     let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
     let chunk = syntax::parse(&script.source);
@@ -95,9 +97,14 @@ pub fn compile(
             format!("{} is no function of this file, but {}", script.function, known.name()),
         ));
     };
-    let program = lower::lower(&chunk, function, &top, has_link).map_err(CompileError::Refused)?;
+    let program = lower::lower(&chunk, function, &top, place.has_link());
+    let program = program.map_err(CompileError::Refused)?;
+    let refusals = place.refusals(&program);
+    if !refusals.is_empty() {
+        return Err(CompileError::Refused(refusals));
+    }
     let line = chunk.functions[function.0].lines.0;
-    let compiled = Compiled { program, results, has_link, line };
+    let compiled = Compiled { program, results, place, line };
     // Whether it fits is known without its maps.
     let nowhere = Accounts { counters: 0, fault: 0, log: Some(account::Log { ring: 0, program: 0 }) };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
@@ -125,9 +132,15 @@ impl Compiled {
     /// # Errors
     /// If it is larger than eBPF can say.
     pub fn assemble(&self, maps: &[RawFd], accounts: Option<Accounts>) -> Result<Assembled, CompileError> {
-        emit::emit(&self.program, self.results, self.has_link, maps, accounts).map_err(|error| {
+        emit::emit(&self.program, self.results, &self.place, maps, accounts).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
+    }
+
+    /// Where it can be attached.
+    #[must_use]
+    pub const fn place(&self) -> &Place {
+        &self.place
     }
 
     /// The intermediate form.

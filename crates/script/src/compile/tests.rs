@@ -1,7 +1,7 @@
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
-use super::{CompileError, Compiled, Refusal, Results};
+use super::{CompileError, Compiled, Place, Refusal, Results};
 use crate::host::NoHost;
 use crate::vm::Script;
 
@@ -15,7 +15,12 @@ pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
 
 /// The same, for packets with a link header or without.
 pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Refusal>> {
-    super::compile(&Script::new("test.lua", text), NoHost, RESULTS, has_link).map_err(|error| match error {
+    compile_at(text, Place::Interface { has_link })
+}
+
+/// The same, for a place.
+pub(super) fn compile_at(text: &str, place: Place) -> Result<Compiled, Vec<Refusal>> {
+    super::compile(&Script::new("test.lua", text), NoHost, RESULTS, place).map_err(|error| match error {
         CompileError::Refused(refusals) => refusals,
         CompileError::Script(error) => panic!("{error}"),
     })
@@ -296,7 +301,7 @@ fn example(file: &str, function: &str) -> Vec<Refusal> {
     let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut script = Script::new(file, &std::fs::read_to_string(path).unwrap());
     script.function = function.to_owned();
-    match super::compile(&script, NoHost, RESULTS, true) {
+    match super::compile(&script, NoHost, RESULTS, Place::Interface { has_link: true }) {
         Ok(compiled) => {
             println!(
                 "{file} {function}: {} instructions",

@@ -4,14 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::path::Path;
 
-use script::compile::{CompileError, Compiled, Refusal, Results, compile};
+use script::compile::{CompileError, Compiled, Refusal};
 use script::vm::Script;
 
-use super::folder::Folder;
-use super::kernel::{self, Maps, TopLevel};
+use super::attachment::{Attachment, Failure, Hook, Tier};
+use super::kernel::{self, Maps};
+use super::place::{Spot, compile_for};
 
-/// Explains a function of a script; whether it can run in the kernel.
-pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn Write) -> io::Result<bool> {
+/// Explains a function of a script, at a hook or at any interface; whether it can run in the kernel.
+pub(super) fn explain(
+    file: &Path,
+    function: &str,
+    no_link: bool,
+    hook: Option<Hook>,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
     let path = file.display().to_string();
     let source = match std::fs::read_to_string(file) {
         Ok(source) => source,
@@ -23,20 +30,33 @@ pub(super) fn explain(file: &Path, function: &str, no_link: bool, out: &mut dyn 
     let source = source.as_str();
     let mut script = Script::new(&path, source);
     function.clone_into(&mut script.function);
-    let results = Results {
-        pass: bpf::verdict::NEXT,
-        drop: bpf::verdict::DROP,
-        error: bpf::verdict::DROP,
-        queue_mark: None,
-        unseen_mark: None,
+    let attachment = Attachment {
+        file: file.to_owned(),
+        hook: hook.unwrap_or(Hook::Ingress),
+        // Which one is nothing to the program.
+        dev: matches!(hook, None | Some(Hook::Ingress | Hook::Egress)).then(|| "any".to_owned()),
+        rule: None,
+        function: function.to_owned(),
+        state: None,
+        tier: Tier::Kernel,
+        priority: None,
+        failure: Failure::Drop,
+        fail_open: false,
     };
-    match compile(&script, TopLevel(Folder::of(file)), results, !no_link) {
+    let place = match Spot::of(&attachment).place(!no_link) {
+        Ok(place) => place,
+        Err(why) => {
+            writeln!(out, "{path}: {function} runs in the user tier: {why}")?;
+            return Ok(false);
+        }
+    };
+    match compile_for(&attachment, &script, place) {
         Ok(compiled) => {
-            writeln!(out, "{path}: {} runs in the kernel\n", script.function)?;
+            writeln!(out, "{path}: {function} runs in the kernel\n")?;
             accepted(out, &path, source, &compiled)
         }
         Err(CompileError::Refused(refusals)) => {
-            writeln!(out, "{path}: {} runs in the user tier\n", script.function)?;
+            writeln!(out, "{path}: {function} runs in the user tier\n")?;
             lines(out, source, &BTreeSet::new(), &refusals)?;
             Ok(false)
         }
@@ -118,12 +138,12 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
-    use super::explain;
+    use super::{Hook, explain};
     use std::path::Path;
 
-    fn explained(file: &Path, function: &str) -> (bool, String) {
+    fn explained(file: &Path, function: &str, hook: Option<Hook>) -> (bool, String) {
         let mut out = Vec::new();
-        let good = explain(file, function, false, &mut out).expect("writing to memory");
+        let good = explain(file, function, false, hook, &mut out).expect("writing to memory");
         (good, String::from_utf8(out).expect("text"))
     }
 
@@ -133,7 +153,7 @@ mod tests {
         let file = folder.path().join("a.lua");
         let text = "function process_packet(p)\n  local half = #p / 2\n  return NF_ACCEPT\nend\n";
         std::fs::write(&file, text).expect("a file");
-        let (good, text) = explained(&file, "process_packet");
+        let (good, text) = explained(&file, "process_packet", None);
         assert!(!good && text.contains("runs in the user tier"), "{text}");
         assert!(text.contains("    2 user   |   local half = #p / 2\n             ^ '/'"), "{text}");
     }
@@ -141,11 +161,22 @@ mod tests {
     #[test]
     fn what_can_be_is_shown_as_it_is_made() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/nat.lua");
-        let (_, text) = explained(&file, "snat");
+        let (_, text) = explained(&file, "snat", None);
         assert!(
             text.contains("snat runs in the kernel") && text.contains("kernel |   ip:saddr():set("),
             "{text}"
         );
         assert!(text.contains("; line 16: ip:saddr():set(") && text.contains("  exit\n"), "{text}");
+    }
+
+    #[test]
+    fn what_changes_packets_is_told_where_netfilter_has_it() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/nat.lua");
+        let (good, text) = explained(&file, "snat", Some(Hook::Forward));
+        assert!(!good && text.contains("runs in the user tier"), "{text}");
+        if linux::bpf::netfilter::layout().is_ok() {
+            assert!(text.contains("   16 user   |"), "{text}");
+            assert!(text.contains("^ it changes the packet: in the kernel at an interface only"), "{text}");
+        }
     }
 }

@@ -1,13 +1,14 @@
 //! Compiled scripts in the kernel: their maps, and the program.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, RawFd};
 
 use linux::bpf::{Map, MapKind, Program, ProgramKind};
 use script::compile::account::Accounts;
 use script::compile::logging::Line;
 use script::compile::shared::{self, MapKind as Kind};
-use script::compile::{Assembled, Compiled};
+use script::compile::{Assembled, Compiled, Place};
 use script::host::{Host, Module};
 use script::packet::Packet;
 use script::testing::Files as _;
@@ -69,11 +70,18 @@ pub(crate) fn load(
 ) -> Result<Loaded, String> {
     let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
     let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
-    match Program::load_with_statistics(ProgramKind::SchedCls, &assembled.code) {
+    let kind = match compiled.place() {
+        Place::Interface { .. } => ProgramKind::SchedCls,
+        Place::Netfilter { .. } => ProgramKind::Netfilter,
+    };
+    match Program::load_with_statistics(kind, &assembled.code) {
         Ok((program, statistics)) => {
             Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
         }
-        Err(error) => match Program::refusal(ProgramKind::SchedCls, &assembled.code) {
+        Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => {
+            Err(format!("the verifier of this kernel gives up on it, where newer ones may not: {error}"))
+        }
+        Err(error) => match Program::refusal(kind, &assembled.code) {
             Some(log) => Err(refused(&assembled, path, &log)),
             None => Err(error.to_string()),
         },

@@ -5,7 +5,7 @@
 //! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
 //! | [`attachment`] | where a script is put, and how it is run there: options, configuration and request |
 //! | [`bench`] | what a packet costs in a script |
-//! | [`explain`], [`kernel`] | what can run in the kernel, and loading it |
+//! | [`explain`], [`kernel`], [`place`] | what can run in the kernel, loading it, and where that is |
 //! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
 //! | [`list`] | the list as text |
 //! | [`folder`] | modules and captures beside a script |
@@ -19,6 +19,7 @@ pub(crate) mod folder;
 pub(crate) mod host;
 mod kernel;
 mod list;
+mod place;
 mod test;
 
 use std::io;
@@ -27,9 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, Feature, output};
 use crate::control;
-use attachment::Attachment;
+use attachment::{Attachment, Hook};
 pub(crate) use client::wait_for as wait_for_host;
 
 /// Packet scripts: Lua programs that look at packets and change them
@@ -66,7 +67,8 @@ pub(crate) enum ScriptCommand {
     ///
     /// What cannot be compiled runs in the user tier, with the same result. With CAP_BPF and CAP_NET_ADMIN the program is
     /// loaded, so that the kernel verifies it, and not attached.
-    #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n\n\
+    #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n  \
+                            sidestep script explain filter.lua --hook forward\n\n\
                             Exit status: 0 if it can run in the kernel, 1 if not.")]
     Explain {
         /// The script
@@ -75,8 +77,11 @@ pub(crate) enum ScriptCommand {
         #[arg(long, value_name = "NAME", default_value = "process_packet")]
         function: String,
         /// For devices whose packets have no link header, as TUN devices
-        #[arg(long)]
+        #[arg(long, conflicts_with = "hook")]
         no_link: bool,
+        /// For this hook: at an interface, or at netfilter, where packets are read in another way and not changed
+        #[arg(long)]
+        hook: Option<Hook>,
     },
     /// Measure what a packet costs in a script
     ///
@@ -175,6 +180,9 @@ pub(crate) enum ScriptCommand {
         /// End when standard input ends
         #[arg(long, conflicts_with = "background")]
         with_parent: bool,
+        /// Do without these features of the kernel (for tests)
+        #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
+        test_without: Vec<Feature>,
     },
 }
 
@@ -199,8 +207,8 @@ impl ScriptCommand {
         let good = match self {
             Self::Test { files } => test::test_all(&files, &mut out),
             Self::Check { file } => test::check(&file, &mut out),
-            Self::Explain { file, function, no_link } => {
-                explain::explain(&file, &function, no_link, &mut out)
+            Self::Explain { file, function, no_link, hook } => {
+                explain::explain(&file, &function, no_link, hook, &mut out)
             }
             Self::Bench { file, function, pcap } => {
                 output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;
@@ -230,9 +238,9 @@ impl ScriptCommand {
                 output(client::trace(&host.path()?, id, rule, timeout, &mut out)?)?;
                 Ok(true)
             }
-            Self::Serve { host, background, with_parent } => {
+            Self::Serve { host, background, with_parent, test_without } => {
                 drop(out);
-                host::serve(&host.path()?, host::Life { background, with_parent })?;
+                host::serve(&host.path()?, host::Life { background, with_parent }, test_without)?;
                 Ok(true)
             }
         };

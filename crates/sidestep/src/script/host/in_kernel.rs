@@ -1,24 +1,23 @@
-//! Scripts that run in the kernel: compiled, attached to an interface, and what they have counted.
+//! Scripts that run in the kernel: compiled, attached, and what they have counted.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
-use linux::bpf::attach::{Attachment as Attached, Direction};
-use linux::bpf::{Map, MapKind, verdict};
+use linux::bpf::{Map, MapKind};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
 use script::compile::logging::Line;
-use script::compile::{CompileError, Results, compile, matched};
+use script::compile::{CompileError, Place};
 use script::vm::{Script, Verdict};
 
 use super::log::unix_ms;
+use super::place::{Attached, Places};
 use super::protocol::{Fault, Verdicts};
-use super::rules::MARK;
 use super::statistics::Counts;
-use crate::script::attachment::{Attachment, Failure, Hook};
-use crate::script::folder::Folder;
-use crate::script::kernel::{self, Maps, TopLevel};
+use crate::script::attachment::Attachment;
+use crate::script::kernel::{self, Maps};
+use crate::script::place::{Spot, compile_for};
 
 /// A script, attached. It is detached when this is dropped.
 #[derive(Debug)]
@@ -26,9 +25,9 @@ pub(super) struct InKernel {
     attached: Attached,
     counters: Map,
     fault: Map,
-    has_link: bool,
+    place: Place,
     /// The programs that may still log, by their numbers: this one and the one before it.
-    lines: RefCell<Vec<(u32, Vec<Line>)>>,
+    lines: Vec<(u32, Vec<Line>)>,
     /// What the last error was, and when that was seen.
     seen: Cell<(u64, u64)>,
 }
@@ -50,22 +49,28 @@ impl InKernel {
         script: &Script,
         maps: &mut Maps,
         log: account::Log,
+        places: &mut Places,
     ) -> Result<Self, String> {
-        let (device, direction) = place(attachment)?;
-        let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
-        let link = link.map_err(|error| error.to_string())?;
-        let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
+        let spot = Spot::of(attachment);
+        let (index, has_link) = match &spot {
+            Spot::Interface { device, .. } => {
+                let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
+                let link = link.map_err(|error| error.to_string())?;
+                let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
+                (link.index, link.mac.is_some())
+            }
+            Spot::Netfilter { .. } => (0, false),
+        };
+        let place = spot.place(has_link).map_err(|error| error.to_string())?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
         let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
         let (counters, fault) = (counters?, fault?);
-        let has_link = link.mac.is_some();
         let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
-        let loaded = load(attachment, script, maps, has_link, accounts)?;
-        let attached =
-            Attached::tcx(&loaded.program, link.index, direction).map_err(|error| error.to_string())?;
-        let lines = RefCell::new(vec![(log.program, loaded.lines)]);
-        Ok(Self { attached, counters, fault, has_link, lines, seen: Cell::default() })
+        let loaded = load(attachment, script, maps, place.clone(), accounts)?;
+        let attached = places.attach(&loaded.program, &spot, index).map_err(|error| error.to_string())?;
+        let lines = vec![(log.program, loaded.lines)];
+        Ok(Self { attached, counters, fault, place, lines, seen: Cell::default() })
     }
 
     /// Prepares another text of the script, to be [put](Self::replace) in its place.
@@ -77,23 +82,26 @@ impl InKernel {
         log: account::Log,
     ) -> Result<Prepared, String> {
         let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
-        let loaded =
-            load(attachment, script, maps, self.has_link, Accounts { counters, fault, log: Some(log) })?;
+        let accounts = Accounts { counters, fault, log: Some(log) };
+        let loaded = load(attachment, script, maps, self.place.clone(), accounts)?;
         Ok(Prepared { number: log.program, loaded })
     }
 
     /// Puts another program in its place, between two packets.
-    pub(super) fn replace(&self, Prepared { number, loaded }: Prepared) -> linux::Result<()> {
-        let mut lines = self.lines.borrow_mut();
-        lines.insert(0, (number, loaded.lines));
-        lines.truncate(2);
+    pub(super) fn replace(&mut self, Prepared { number, loaded }: Prepared) -> linux::Result<()> {
+        self.lines.insert(0, (number, loaded.lines));
+        self.lines.truncate(2);
         self.attached.replace(&loaded.program)
+    }
+
+    /// Detaches it.
+    pub(super) fn detach(self, places: &mut Places) -> linux::Result<()> {
+        places.detach(self.attached)
     }
 
     /// What a program of this number says with a line of its text and these numbers; nothing if it is another's.
     pub(super) fn said(&self, number: u32, line: usize, numbers: &[i64]) -> Option<String> {
-        let lines = self.lines.borrow();
-        let (_, lines) = lines.iter().find(|(known, _)| *known == number)?;
+        let (_, lines) = self.lines.iter().find(|(known, _)| *known == number)?;
         Some(lines.get(line)?.text(numbers))
     }
 
@@ -124,59 +132,20 @@ impl InKernel {
             },
             errors: count(account::ERRORS),
             last_error,
-            ns_per_packet: None,
+            ns_per_packet: count(account::SAMPLES + 1).checked_div(count(account::SAMPLES)),
             sent: 0,
         }
     }
-}
-
-/// Where packets of the hook are seen at an interface.
-fn place(attachment: &Attachment) -> Result<(&str, Direction), String> {
-    let hook = attachment.hook;
-    let direction = match hook {
-        Hook::Prerouting | Hook::Ingress | Hook::TunnelIn => Direction::Ingress,
-        Hook::Postrouting | Hook::Egress | Hook::TunnelOut => Direction::Egress,
-        Hook::Input | Hook::Forward | Hook::Output => {
-            return Err(format!("{} is no place at an interface", hook.name()));
-        }
-    };
-    let Some(device) = attachment.device() else {
-        return Err(format!("at {} it takes an interface: name it with dev", hook.name()));
-    };
-    if attachment.priority.is_some() {
-        return Err("a priority is netfilter's".to_owned());
-    }
-    let rule = attachment.matching();
-    let (own, other) = match direction {
-        Direction::Ingress => (rule.iif, rule.oif),
-        Direction::Egress => (rule.oif, rule.iif),
-    };
-    if other.is_some() || own.is_some_and(|own| own != device) {
-        return Err("another interface than its own is matched in the user tier only".to_owned());
-    }
-    Ok((device, direction))
 }
 
 fn load(
     attachment: &Attachment,
     script: &Script,
     maps: &mut Maps,
-    has_link: bool,
+    place: Place,
     accounts: Accounts,
 ) -> Result<kernel::Loaded, String> {
-    let results = Results {
-        pass: verdict::NEXT,
-        drop: verdict::DROP,
-        error: match attachment.failure {
-            Failure::Drop => verdict::DROP,
-            Failure::Accept => verdict::NEXT,
-        },
-        queue_mark: None,
-        unseen_mark: Some(MARK),
-    };
-    let script = matched(script, &attachment.matching())?;
-    let folder = TopLevel(Folder::of(&attachment.file));
-    let compiled = compile(&script, folder, results, has_link).map_err(|error| match error {
+    let compiled = compile_for(attachment, script, place).map_err(|error| match error {
         CompileError::Script(error) => error.message,
         refused => refused.to_string(),
     })?;

@@ -12,6 +12,7 @@
 mod group;
 mod in_kernel;
 mod log;
+mod place;
 pub(super) mod protocol;
 mod rules;
 mod slots;
@@ -40,6 +41,7 @@ use tracing::{info, warn};
 use self::group::{Group, Key};
 use self::in_kernel::{InKernel, Prepared};
 use self::log::Log;
+use self::place::Places;
 pub(crate) use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Status};
 use self::slots::Slots;
@@ -49,6 +51,8 @@ use super::attachment::Attachment;
 use super::attachment::Tier;
 use super::folder::Folder;
 use super::kernel::Maps;
+use super::place::MARK;
+use crate::cli::Feature;
 use crate::control::{Call, Reply, Server};
 use crate::daemon;
 
@@ -117,7 +121,9 @@ struct Host {
     threads: usize,
     slots: Slots,
     groups: Vec<Group>,
-    /// Maps of those in the kernel.
+    /// What attaches those in the kernel.
+    places: Places,
+    /// Their maps.
     maps: Vec<(Key, Maps)>,
     /// What those in the kernel log: there from the first of them on.
     ring: Option<Ring>,
@@ -134,8 +140,8 @@ enum News {
     End,
 }
 
-/// Runs the host until it is told to end.
-pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
+/// Runs the host until it is told to end, without some features of the kernel (for tests).
+pub(super) fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Error> {
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
@@ -153,9 +159,9 @@ pub(super) fn serve(socket: &Path, life: Life) -> Result<(), Error> {
     let signals = Signals::new()?;
     let _lock = lock()?;
     process::raise_open_files()?;
-    let sender = Arc::new(Sender::open(rules::MARK)?);
+    let sender = Arc::new(Sender::open(MARK)?);
     rules::begin()?;
-    let result = run(socket, life, &signals, sender);
+    let result = Places::open(without).and_then(|places| run(socket, life, &signals, sender, places));
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
@@ -178,7 +184,13 @@ fn lock() -> Result<UnixListener, Error> {
     }
 }
 
-fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Result<(), Error> {
+fn run(
+    socket: &Path,
+    life: Life,
+    signals: &Signals,
+    sender: Arc<Sender>,
+    places: Places,
+) -> Result<(), Error> {
     let (told, news) = mpsc::channel();
     let waker = Waker::new()?;
     let (calls, woken) = (told.clone(), waker.clone());
@@ -198,10 +210,18 @@ fn run(socket: &Path, life: Life, signals: &Signals, sender: Arc<Sender>) -> Res
     info!("packet scripts: listening on {}", server.path().display());
     let common = Common { start: Instant::now(), log: Log::default(), sender };
     let threads = process::processors().len().clamp(1, MAX_THREADS);
-    let (groups, scripts) = (Vec::new(), Vec::new());
-    let slots = Slots::new(threads);
-    let (maps, ring) = (Vec::new(), None);
-    let mut host = Host { common, threads, slots, groups, maps, ring, last_program: 0, scripts, last_id: 0 };
+    let mut host = Host {
+        common,
+        threads,
+        slots: Slots::new(threads),
+        groups: Vec::new(),
+        places,
+        maps: Vec::new(),
+        ring: None,
+        last_program: 0,
+        scripts: Vec::new(),
+        last_id: 0,
+    };
     let poller = Poller::new()?;
     poller.add(&waker, 0, Interest::Readable)?;
     poller.add(signals, 1, Interest::Readable)?;
@@ -339,7 +359,11 @@ impl Host {
             return Err(format!("it shares its state with script {}, which runs there", other.id));
         }
         let log = self.next_log()?;
-        InKernel::attach(attachment, script, self.maps_of(key), log).map(Runs::Kernel)
+        let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+            self.maps.push((key.clone(), Maps::default()));
+            self.maps.len() - 1
+        });
+        InKernel::attach(attachment, script, &mut self.maps[at].1, log, &mut self.places).map(Runs::Kernel)
     }
 
     /// Where the next program in the kernel logs.
@@ -367,14 +391,6 @@ impl Host {
                 self.common.log.add(id, &text);
             }
         });
-    }
-
-    fn maps_of(&mut self, key: &Key) -> &mut Maps {
-        let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
-            self.maps.push((key.clone(), Maps::default()));
-            self.maps.len() - 1
-        });
-        &mut self.maps[at].1
     }
 
     fn attach_to_queues(
@@ -435,14 +451,18 @@ impl Host {
         }
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let script = self.scripts.remove(at);
-        if let Runs::User { slot, .. } = script.runs
-            && self.group(&script.key).is_none_or(|group| group.remove(id))
-        {
-            self.slots.free(slot);
-        }
+        let detached = match script.runs {
+            Runs::User { slot, .. } => {
+                if self.group(&script.key).is_none_or(|group| group.remove(id)) {
+                    self.slots.free(slot);
+                }
+                Ok(())
+            }
+            Runs::Kernel(in_kernel) => in_kernel.detach(&mut self.places),
+        };
         self.end_unused();
         info!("{}: script {id} unloaded", script.attachment.file.display());
-        Ok(())
+        detached.map_err(|error| error.to_string())
     }
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
@@ -463,7 +483,8 @@ impl Host {
             }
         }
         for (id, prepared) in prepared {
-            if let Runs::Kernel(script) = &self.script(id)?.runs {
+            let found = self.scripts.iter_mut().find(|script| script.id == id);
+            if let Some(Runs::Kernel(script)) = found.map(|script| &mut script.runs) {
                 script.replace(prepared).map_err(|error| error.to_string())?;
                 self.common.log.add(id, "loaded anew");
             }

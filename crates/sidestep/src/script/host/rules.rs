@@ -8,14 +8,10 @@ use linux::queue::rule;
 use script::matching::Rule;
 
 use crate::script::attachment::Attachment;
+use crate::script::place::{MARK, PRIORITY};
 
 /// Whatever is in it is ours.
 const TABLE: &str = "sidestep-scripts";
-/// On all packets that scripts make: none of them comes to a script of this host again, so none goes round for ever.
-pub(super) const MARK: u32 = 0x51de_57e9;
-/// As of the table mangle, which is before filters.
-const PRIORITY: i32 = -150;
-
 /// Queues of one script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Queues {

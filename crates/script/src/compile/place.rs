@@ -1,0 +1,173 @@
+//! Where a program is attached, which decides how it comes by packets: how it begins, and how it reads.
+
+use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
+use bpf::netfilter::{self, Layout};
+use bpf::{Condition, Helper, Label, Operation, Size, context};
+use wire::ethernet;
+
+use super::Refusal;
+use super::emit::{DYNPTR, Emitter};
+use super::ir::{Action, Operand, Program};
+
+/// Where a program is attached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At an interface (`sched_cls`): it may change packets.
+    Interface {
+        /// Whether they have a link header there.
+        has_link: bool,
+    },
+    /// At a hook of netfilter: it reads and judges.
+    Netfilter {
+        /// What the kernel has where.
+        layout: Layout,
+        /// Packets of other interfaces than these pass unseen.
+        interfaces: Vec<(Side, String)>,
+    },
+}
+
+/// Which interface of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The one that it came in by.
+    Incoming,
+    /// The one that it goes out by.
+    Outgoing,
+}
+
+impl Place {
+    pub(super) const fn has_link(&self) -> bool {
+        matches!(self, Self::Interface { has_link: true })
+    }
+
+    /// What a program does that cannot be done there.
+    pub(super) fn refusals(&self, program: &Program) -> Vec<Refusal> {
+        if matches!(self, Self::Interface { .. }) {
+            return Vec::new();
+        }
+        let reached = program.blocks.iter().filter(|block| block.end.is_some());
+        let changes = reached.flat_map(|block| &block.code).filter(|instruction| {
+            matches!(
+                instruction.action,
+                Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+            )
+        });
+        let reason = "it changes the packet: in the kernel at an interface only";
+        let refusal = |line| Refusal { line, reason: reason.to_owned() };
+        let mut refusals: Vec<_> = changes.map(|instruction| refusal(instruction.line)).collect();
+        refusals.sort();
+        refusals.dedup();
+        refusals
+    }
+}
+
+impl<'a> Emitter<'a> {
+    /// R6 = what packets are read from; packets that are none of the script's pass.
+    pub(super) fn begin(&mut self, place: &'a Place) {
+        match place {
+            Place::Interface { .. } => {
+                self.code.copy(R6, R1);
+                let Some(mark) = self.results.unseen_mark else { return };
+                let unseen = self.code.label();
+                self.pass_marked(context::MARK, mark, unseen);
+                let seen = self.code.label();
+                self.code.load(Size::Word, R0, R6, context::PROTOCOL);
+                for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
+                    self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), seen);
+                }
+                self.pass(unseen);
+                self.code.bind(seen);
+            }
+            Place::Netfilter { layout, interfaces } => {
+                self.code.load(Size::Double, R7, R1, netfilter::STATE);
+                self.code.load(Size::Double, R6, R1, netfilter::PACKET);
+                let [seen, unseen] = [self.code.label(), self.code.label()];
+                if let Some(mark) = self.results.unseen_mark {
+                    self.pass_marked(layout.mark, mark, unseen);
+                }
+                for (side, name) in interfaces {
+                    self.pass_others(layout, *side, name, unseen);
+                }
+                // The kernel refuses what nothing leads to.
+                if self.results.unseen_mark.is_some() || !interfaces.is_empty() {
+                    self.code.jump(seen);
+                    self.pass(unseen);
+                    self.code.bind(seen);
+                }
+                // It fails for flags alone, of which there are none.
+                self.code.copy(R1, R6);
+                self.code.set(R2, 0);
+                self.code.copy(R3, R10);
+                self.code.add(R3, i32::from(DYNPTR));
+                self.code.call_kernel(layout.dynptr_from_skb);
+            }
+        }
+    }
+
+    fn pass_marked(&mut self, at: i16, mark: u32, unseen: Label) {
+        self.code.load(Size::Word, R0, R6, at);
+        self.code.set_wide(R1, mark.into());
+        self.code.jump_if(R0, Condition::Equal, R1, unseen);
+    }
+
+    /// Packets of an interface of another name, or of none. The state is in R7.
+    fn pass_others(&mut self, layout: &Layout, side: Side, name: &str, unseen: Label) {
+        let device = match side {
+            Side::Incoming => layout.incoming,
+            Side::Outgoing => layout.outgoing,
+        };
+        self.code.load(Size::Double, R1, R7, device);
+        self.code.jump_if(R1, Condition::Equal, 0, unseen);
+        // With the zero at its end. What is behind it in the kernel is not the name's.
+        let mut wanted = name.as_bytes().to_vec();
+        wanted.push(0);
+        for (number, part) in wanted.chunks(8).enumerate() {
+            let [mut value, mut mask] = [[0; 8]; 2];
+            value[..part.len()].copy_from_slice(part);
+            mask[..part.len()].fill(0xff);
+            self.code.load(Size::Double, R0, R1, layout.name + 8 * number as i16);
+            self.code.set_wide(R2, u64::from_ne_bytes(mask));
+            self.code.calculate(Operation::And, R0, R2);
+            self.code.set_wide(R2, u64::from_ne_bytes(value));
+            self.code.jump_if(R0, Condition::NotEqual, R2, unseen);
+        }
+    }
+
+    fn pass(&mut self, unseen: Label) {
+        self.code.bind(unseen);
+        self.code.exit_with(self.results.pass);
+    }
+
+    /// `to` = the packet's length, without a link header that is made up.
+    pub(super) fn length(&mut self, to: bpf::Register) {
+        let at = match self.place {
+            Place::Interface { .. } => context::LEN,
+            Place::Netfilter { layout, .. } => layout.length,
+        };
+        self.code.load(Size::Word, to, R6, at);
+    }
+
+    /// Copies so many bytes of the packet to a place on the stack; R0 is 0 unless they are not all there.
+    pub(super) fn copy_from_packet(&mut self, offset: Operand, at: i16, bytes: u8) {
+        match self.place {
+            Place::Interface { .. } => {
+                self.offset(R2, offset);
+                self.code.copy(R1, R6);
+                self.code.copy(R3, R10);
+                self.code.add(R3, i32::from(at));
+                self.code.set(R4, bytes.into());
+                self.code.call(Helper::SkbLoadBytes);
+            }
+            Place::Netfilter { .. } => {
+                self.offset(R4, offset);
+                self.code.copy(R1, R10);
+                self.code.add(R1, i32::from(at));
+                self.code.set(R2, bytes.into());
+                self.code.copy(R3, R10);
+                self.code.add(R3, i32::from(DYNPTR));
+                self.code.set(R5, 0);
+                self.code.call(Helper::DynptrRead);
+            }
+        }
+    }
+}
