@@ -1,6 +1,8 @@
 //! Packet scripts at the hooks of a router, with a host on either side of it and real traffic between them.
 
 mod configured;
+mod examples;
+mod flood;
 mod hooks;
 mod in_kernel;
 mod life;
