@@ -33,7 +33,7 @@
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`experiment`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `many` and `nat` do |
+//! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
@@ -46,6 +46,7 @@
 
 mod accounting;
 pub mod bench;
+pub mod caches;
 pub mod capture;
 mod chart;
 pub mod classic;
