@@ -10,8 +10,7 @@
 --
 -- Not cached: other statuses than 200; answers without Content-Length, with Vary, Set-Cookie or Cache-Control no-store,
 -- private, no-cache or max-age=0; what was asked for with Authorization, Cookie, Range, conditions, or Cache-Control; heads
--- that do not fit into a packet; and answers whose segments came in another order. SYNs lose their timestamps (RFC 7323):
--- segments made here have none.
+-- that do not fit into a packet. SYNs lose their timestamps (RFC 7323): segments made here have none.
 
 LARGEST = 33 << 20  -- octets of an answer
 TOTAL = 64 << 20    -- octets of all
@@ -20,11 +19,12 @@ CONNECTIONS = 1024  -- at a time, in each thread
 PORT = 80
 RETRANSMIT = 1000   -- milliseconds, twice as many each time
 WINDOW = 1 << 20    -- octets that are under way at most
+HELD = 4 << 20      -- octets of answers that wait for others, which were lost, in each thread
 
 local answer, blocks, lru = require "lib.answer", require "lib.blocks", require "lib.lru"
 
 local FIN, RST, PSH, ACK = 1, 4, 8, 16
-local objects, learning, serving
+local objects, learning, held, serving
 local answered = nf.counter "http_cache answered"
 -- What a connection of MSS and window scale, from its handshake.
 local flows = nf.flows { name = "http_cache" }
@@ -35,6 +35,7 @@ local arrived = nf.table {
 
 local function reset()
   objects, learning, serving = blocks.new("http_cache", TOTAL), lru.new(CONNECTIONS), lru.new(CONNECTIONS)
+  held = lru.new(HELD)
 end
 reset()
 
@@ -189,10 +190,14 @@ local function response(tcp, text, client)
   local answer_of = learning:get(client)
   if not answer_of or #text == 0 then return end
   local at = distance(answer_of.first, tcp:seq():get())
-  if at ~= answer_of.size then
-    if at > answer_of.size then learning:delete(client) end -- one is missing; one that came again is left out
+  local from = distance(at, answer_of.size)
+  if from >= 0x80000000 then
+    -- One is missing. It comes again, those that follow it do not.
+    held:put(client .. " " .. answer_of.first .. " " .. at, text, #text)
     return
   end
+  if from >= #text then return end -- it came again
+  text = text:sub(from + 1)
   answer_of.size = answer_of.size + #text
   if not answer_of.file then
     local http = tcp:data(packet_http)
@@ -207,6 +212,14 @@ local function response(tcp, text, client)
     text = text:sub(stop + 1)
   end
   objects:write(answer_of.file, text)
+  while true do
+    local place = client .. " " .. answer_of.first .. " " .. answer_of.size
+    local next = held:get(place)
+    if not next then break end
+    objects:write(answer_of.file, next)
+    answer_of.size = answer_of.size + #next
+    held:delete(place)
+  end
   if answer_of.size < answer_of.length then return end
   learning:delete(client)
   if answer_of.size > answer_of.length then return end
@@ -357,6 +370,16 @@ function test_answers_are_learned_and_sent()
     learn(text)
     test.equal(fetch(), closing(text))
   end
+end
+
+function test_segments_may_come_in_any_order_and_again()
+  local text = head(6000) .. ("0123456789abcdef"):rep(375)
+  test.verdict(XT_CONTINUE, from_client("ack psh", GET))
+  for _, part in ipairs { { 0, 1000 }, { 3000, 1000 }, { 4000, 1000 }, { 0, 500 }, { 500, 2500 }, { 5000, 9999 } } do
+    local at, length = table.unpack(part)
+    test.verdict(XT_CONTINUE, from_server(text:sub(at + 1, at + length), at))
+  end
+  test.equal(fetch(), closing(text))
 end
 
 function test_what_is_lost_comes_again()
