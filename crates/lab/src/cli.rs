@@ -14,6 +14,7 @@ use wire::ethernet::MacAddress;
 
 use crate::Error;
 use crate::gateway::{Gateways, Profile};
+use crate::impair_script::Impairer;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
@@ -241,6 +242,9 @@ pub struct Options {
     /// Impair the direction from B to A in another way
     #[arg(long, value_name = "NAME=VALUE,…")]
     impair_back: Option<Impairment>,
+    /// What impairs the middle link
+    #[arg(long, value_enum, default_value_t)]
+    impair_with: Impairer,
     /// A stateful firewall before each site
     #[arg(long)]
     firewall: bool,
@@ -271,6 +275,7 @@ impl Options {
             .padding(&self.padding)
             .cover(&self.cover)
             .tunnel(!self.no_tunnel)
+            .impairer(self.impair_with)
             .firewall(self.firewall)
             .filter_too_big(self.filter_too_big)
             .whole_packets(self.whole_packets)

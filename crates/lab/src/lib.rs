@@ -29,6 +29,7 @@
 //! | [`transparent`] | what is otherwise in them where the gateways are transparent |
 //! | [`namespaces`], [`process`] | what they are made of |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
+//! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
@@ -56,6 +57,7 @@ pub mod demo;
 mod error;
 pub mod experiment;
 pub mod gateway;
+pub mod impair_script;
 pub mod impairment;
 mod lab;
 mod live;
