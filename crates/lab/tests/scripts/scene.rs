@@ -29,16 +29,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` where there is no program to test or no root; in continuous integration that is a failure. Where
-    /// `translated` is false, the server knows the way to the client.
+    /// `None` where [`program`] is none. Where `translated` is false, the server knows the way to the client.
     pub(crate) fn new(name: &str, translated: bool) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
-            let needs = "needs root, and the program, in SIDESTEP_BIN";
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-            eprintln!("skipped: {needs}");
-            return None;
-        };
+        let program = program()?;
         let id = std::process::id();
         let [client, router, server] =
             ["c", "r", "s"].map(|letter| Namespace::named(format!("scripts-{name}-{id}-{letter}")));
@@ -271,6 +264,18 @@ impl Drop for Scene {
             let _ = namespace.delete();
         }
     }
+}
+
+/// The program under test. `None` where there is none or no root; in continuous integration that is a failure.
+pub(crate) fn program() -> Option<PathBuf> {
+    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
+    let program = program.filter(|_| nix::unistd::geteuid().is_root());
+    if program.is_none() {
+        let needs = "needs root, and the program, in SIDESTEP_BIN";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
+        eprintln!("skipped: {needs}");
+    }
+    program
 }
 
 /// A script of the examples.
