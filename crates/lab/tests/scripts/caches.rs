@@ -3,8 +3,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use crate::scene::{SERVER, SERVER_IPV4, Scene, example_path};
+use crate::scene::{SERVER, SERVER_IPV4, Scene, example_path, program};
 
 /// As the thesis has them; fewer where the machine is emulated.
 fn sizes() -> impl Iterator<Item = usize> {
@@ -109,4 +110,19 @@ fn http_is_answered_by_the_cache() {
     assert_eq!(scene.said("http").matches(&hears(1024)).count(), 2);
     assert_eq!(answered(&scene, "http_cache answered"), sizes().count() as u64);
     scene.has_served("user");
+}
+
+#[test]
+fn the_lab_measures_them() {
+    let Some(program) = program() else { return };
+    let words = ["lab", "caches", "--prefix", "sc-ca", "--runs", "1", "--largest", "1", "--delay", "10ms"];
+    let output = Command::new(program).args(words).stdin(Stdio::null()).output().expect("the program");
+    let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}");
+    for table in
+        ["TFTP, the server next", "TFTP, the server 10 ms", "HTTP, the server next", "HTTP, the server 10 ms"]
+    {
+        let rows = page.split_once(table).map(|(_, rest)| rest.lines().skip(4).take(2));
+        assert!(rows.is_some_and(|mut rows| rows.all(|row| row.contains(" | 1 | "))), "{table}: {page}");
+    }
 }
