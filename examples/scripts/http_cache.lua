@@ -5,24 +5,27 @@
 -- chosen, as fast as the client acknowledges (slow start, RFC 5681), again after three equal acknowledgments or a second
 -- without one (RFC 6298), and with FIN behind it. Any other request goes on, and the answer to a GET is kept.
 --
--- Not cached: answers larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 2 MB and more), and
--- beyond TOTAL, of which those go first that were asked for longest ago; other statuses than 200; answers without
--- Content-Length, with Vary, Set-Cookie or Cache-Control no-store, private, no-cache or max-age=0; what was asked for with
--- Authorization, Cookie, Range, conditions, or Cache-Control; heads that do not fit into a packet; and answers whose
--- segments came in another order. SYNs lose their timestamps (RFC 7323): segments made here have none. Each thread that
--- runs the script has answers of its own; all packets between two hosts come to the same one.
+-- Answers of up to LARGEST octets are kept, the 32 MB of the thesis among them; beyond TOTAL those go first that were
+-- fetched longest ago.
+--
+-- Not cached: other statuses than 200; answers without Content-Length, with Vary, Set-Cookie or Cache-Control no-store,
+-- private, no-cache or max-age=0; what was asked for with Authorization, Cookie, Range, conditions, or Cache-Control; heads
+-- that do not fit into a packet. SYNs lose their timestamps (RFC 7323): segments made here have none.
 
-LARGEST = 2 << 20   -- octets of an answer
-TOTAL = 4 << 20     -- octets of all; a Lua state has 16 MB
+LARGEST = 33 << 20  -- octets of an answer
+TOTAL = 64 << 20    -- octets of all
 LIFETIME = 60000    -- milliseconds, where max-age says nothing else
-CONNECTIONS = 1024  -- at a time
+CONNECTIONS = 1024  -- at a time, in each thread
 PORT = 80
 RETRANSMIT = 1000   -- milliseconds, twice as many each time
+WINDOW = 1 << 20    -- octets that are under way at most
+HELD = 4 << 20      -- octets of answers that wait for others, which were lost, in each thread
 
-local answer, lru = require "lib.answer", require "lib.lru"
+local answer, blocks, lru = require "lib.answer", require "lib.blocks", require "lib.lru"
 
 local FIN, RST, PSH, ACK = 1, 4, 8, 16
-local objects, learning, serving
+local objects, learning, held, serving
+local answered = nf.counter "http_cache answered"
 -- What a connection of MSS and window scale, from its handshake.
 local flows = nf.flows { name = "http_cache" }
 -- Octets that have arrived, by client, port and first sequence number: deferred work sees no other state.
@@ -31,7 +34,8 @@ local arrived = nf.table {
 }
 
 local function reset()
-  objects, learning, serving = lru.new(TOTAL), lru.new(2 * LARGEST), lru.new(CONNECTIONS)
+  objects, learning, serving = blocks.new("http_cache", TOTAL), lru.new(CONNECTIONS), lru.new(CONNECTIONS)
+  held = lru.new(HELD)
 end
 reset()
 
@@ -41,51 +45,76 @@ local function distance(from, to) return to - from & 0xffffffff end
 
 -- The sender -----------------------------------------------------------------------------------------------------------
 
--- One segment, from `at` octets on; it comes again until it is acknowledged.
-local function send_segment(p, ip, transfer, at)
-  local text = transfer.text
-  local payload = text:sub(at + 1, at + transfer.mss)
-  local flags = at + #payload == #text and FIN | PSH | ACK or ACK
-  local packet = answer.tcp(ip, PORT, transfer.port, transfer.first + at, transfer.expects, flags, 65535, payload)
-  nf.create_packet(p, packet)
-  pcall(nf.schedule, nil, "again", at, RETRANSMIT, packet, ip:version():get() == 6 and packet_ip6 or packet_ip)
+-- One segment of the answer `id` of `size` octets, from `at` on; where it ends. `send` is given flags and payload.
+local function segment(id, size, at, mss, send)
+  local payload = objects:read(id, at, mss)
+  if not payload then
+    send(RST, "") -- it was forgotten meanwhile
+    return size
+  end
+  send(at + #payload == size and FIN | PSH | ACK or ACK, payload)
   return at + #payload
 end
 
--- Called in a state of its own: the packet once more, if nothing of it has arrived. `id` is its place, and how often.
-function again(id, packet)
-  local at, times = id & 0xffffffff, id >> 32
-  local tcp = packet:data(packet_tcp)
-  local first = tcp:seq():get() - at & 0xffffffff
-  local known = arrived:get(mapped(packet:daddr():get()), tcp:dport():get(), first)
-  if not known or known > at or times == 6 then return end
-  nf.create_packet(nil, bytes.to_bytes(packet))
-  pcall(nf.schedule, nil, "again", at | times + 1 << 32, RETRANSMIT << times + 1, packet,
-    packet:version():get() == 6 and packet_ip6 or packet_ip)
+local function send_segment(p, ip, transfer, at)
+  return segment(transfer.id, transfer.size, at, transfer.mss, function(flags, payload)
+    nf.create_packet(p, answer.tcp(ip, PORT, transfer.port, transfer.first + at, transfer.expects, flags, 65535, payload))
+  end)
+end
+
+-- What again() has to know: the answer's number and octets, octets that had arrived, octets of a segment, how often one
+-- was sent again; and a segment's headers.
+local STATE = ">I8I8I8I2I2s2"
+
+local function look_later(delay, ...)
+  pcall(nf.schedule, nil, "again", 0, delay, bytes.copy(STATE:pack(...)), packet_raw)
+end
+
+-- Called in a state of its own: sends the first segment that has not arrived again, if none has since the last look.
+function again(_, state)
+  local id, size, before, mss, times, headers = STATE:unpack(tostring(state:get()))
+  local ip = bytes.to_packet(bytes.copy(headers), headers:byte() >> 4 == 6 and packet_ip6 or packet_ip)
+  local tcp = ip:data(packet_tcp)
+  local port, first = tcp:dport():get(), tcp:seq():get()
+  local at = arrived:get(mapped(ip:daddr():get()), port, first)
+  if not at or at > size or times == 6 then return end
+  times = at == before and times + 1 or 0
+  if times > 0 then
+    segment(id, size, at, mss, function(flags, payload)
+      nf.create_packet(nil, answer.onward(ip, PORT, port, first + at, tcp:ack_seq():get(), flags, 65535, payload))
+    end)
+  end
+  look_later(RETRANSMIT << times, id, size, at, mss, times, headers)
 end
 
 local function send_more(p, ip, transfer)
   local limit = math.min(transfer.window, transfer.congestion)
-  while transfer.sent < #transfer.text and transfer.sent - transfer.arrived < limit do
+  while transfer.sent < transfer.size and transfer.sent - transfer.arrived < limit do
     transfer.sent = send_segment(p, ip, transfer, transfer.sent)
   end
 end
 
 -- An acknowledgment of the client's.
 local function acknowledged(p, ip, tcp, transfer, client)
-  local all = #transfer.text + 1 -- FIN counts
+  local all = transfer.size + 1 -- FIN counts
   local at = distance(transfer.first, tcp:ack_seq():get())
-  if tcp:rst():get() then return serving:delete(client) end
+  if tcp:rst():get() then
+    arrived:delete(mapped(ip:saddr():get()), transfer.port, transfer.first)
+    return serving:delete(client)
+  end
   if at > all then return end -- from before the request
   transfer.window = tcp:window():get() << transfer.scale
   if at > transfer.arrived then
-    transfer.congestion = transfer.congestion + at - transfer.arrived
+    transfer.congestion = math.min(transfer.congestion + at - transfer.arrived, WINDOW)
     transfer.arrived, transfer.equal = at, 0
     arrived:set(mapped(ip:saddr():get()), transfer.port, transfer.first, at)
+    -- Of several segments that were lost the next one (RFC 6582).
+    if at < transfer.recover then send_segment(p, ip, transfer, at) end
   elseif at < transfer.sent and not tcp:fin():get() then
     transfer.equal = transfer.equal + 1
     if transfer.equal == 3 then
       transfer.congestion = math.max(transfer.congestion // 2, 2 * transfer.mss)
+      transfer.recover = transfer.sent
       send_segment(p, ip, transfer, at)
     end
   end
@@ -116,27 +145,27 @@ local function request(p, ip, tcp, text, client)
     return XT_CONTINUE
   end
   local key = ip:daddr():get() .. " " .. http:host():get():lower() .. " " .. http:uri():get()
-  local object = objects:get(key)
-  if object and nf.get_time() >= object.good_until then
-    objects:delete(key)
-    object = nil
-  end
+  local id, size = objects:find(key)
   local first = tcp:ack_seq():get()
-  if not object then
-    learning:put(client, { key = key, first = first, parts = {}, size = 0 }, 1024)
+  if not id then
+    learning:put(client, { key = key, first = first, size = 0 }, 1)
     return XT_CONTINUE
   end
   local flow = p:flow(flows)
   local mss = flow and flow.mss > 0 and flow.mss or 536
   local scale = flow and math.max(flow.scale - 1, 0) or 0
   local transfer = {
-    text = object.text, first = first, expects = tcp:seq():get() + #text, port = tcp:sport():get(), mss = mss,
+    id = id, size = size, first = first, expects = tcp:seq():get() + #text, port = tcp:sport():get(), mss = mss,
     scale = scale, window = tcp:window():get() << scale, congestion = 10 * mss, sent = 0, arrived = 0, equal = 0,
+    recover = 0,
   }
   serving:put(client, transfer, 1)
   arrived:set(mapped(ip:saddr():get()), transfer.port, first, 0)
+  answered:add()
   nf.create_packet(p, answer.onward(ip, transfer.port, PORT, tcp:seq():get(), 0, RST, 0))
   send_more(p, ip, transfer)
+  local headers = answer.tcp(ip, PORT, transfer.port, first, transfer.expects, ACK, 65535)
+  look_later(RETRANSMIT, id, size, 0, mss, 0, tostring(headers))
   return NF_DROP
 end
 
@@ -160,29 +189,41 @@ end
 local function response(tcp, text, client)
   local answer_of = learning:get(client)
   if not answer_of or #text == 0 then return end
-  if answer_of.size == 0 then
-    local http = tcp:data(packet_http)
-    local stop = http and select(2, text:find("\r\n\r\n", 1, true))
-    answer_of.head = stop and text:sub(1, stop)
-    answer_of.length, answer_of.good_for = nil, nil
-    if stop then answer_of.length, answer_of.good_for = worth_keeping(answer_of.head, http) end
-    if not answer_of.length then return learning:delete(client) end
-  end
   local at = distance(answer_of.first, tcp:seq():get())
-  if at ~= answer_of.size then
-    if at > answer_of.size then learning:delete(client) end -- one is missing; one that came again is left out
+  local from = distance(at, answer_of.size)
+  if from >= 0x80000000 then
+    -- One is missing. It comes again, those that follow it do not.
+    held:put(client .. " " .. answer_of.first .. " " .. at, text, #text)
     return
   end
-  answer_of.parts[#answer_of.parts + 1] = text
+  if from >= #text then return end -- it came again
+  text = text:sub(from + 1)
   answer_of.size = answer_of.size + #text
-  if answer_of.size < answer_of.length then return learning:put(client, answer_of, answer_of.size + 1024) end
+  if not answer_of.file then
+    local http = tcp:data(packet_http)
+    local stop = http and select(2, text:find("\r\n\r\n", 1, true))
+    local head = stop and text:sub(1, stop)
+    if stop then answer_of.length, answer_of.good_for = worth_keeping(head, http) end
+    if not answer_of.length then return learning:delete(client) end
+    answer_of.file = objects:begin()
+    -- The connection ends behind it.
+    head = head:gsub("\r\n[Cc]onnection:[^\r]*", ""):sub(1, -3) .. "Connection: close\r\n\r\n"
+    objects:write(answer_of.file, head)
+    text = text:sub(stop + 1)
+  end
+  objects:write(answer_of.file, text)
+  while true do
+    local place = client .. " " .. answer_of.first .. " " .. answer_of.size
+    local next = held:get(place)
+    if not next then break end
+    objects:write(answer_of.file, next)
+    answer_of.size = answer_of.size + #next
+    held:delete(place)
+  end
+  if answer_of.size < answer_of.length then return end
   learning:delete(client)
   if answer_of.size > answer_of.length then return end
-  -- The connection ends behind it.
-  local head = answer_of.head:gsub("\r\n[Cc]onnection:[^\r]*", ""):sub(1, -3) .. "Connection: close\r\n\r\n"
-  answer_of.parts[1] = head .. answer_of.parts[1]:sub(#answer_of.head + 1)
-  local whole = table.concat(answer_of.parts)
-  objects:put(answer_of.key, { text = whole, good_until = nf.get_time() + answer_of.good_for }, #whole)
+  objects:finish(answer_of.file, answer_of.key, nf.get_time() + answer_of.good_for)
 end
 
 -- Notes what a SYN says, and takes its timestamps out.
@@ -324,10 +365,21 @@ local function closing(text) return (text:gsub("\r\n\r\n", "\r\nConnection: clos
 function test_answers_are_learned_and_sent()
   for _, size in ipairs { 1, 536, 10000, 300000 } do
     reset()
+    objects:forget(server .. " example.org /file")
     local text = head(size) .. ("0123456789abcdef"):rep(size // 16 + 1):sub(1, size)
     learn(text)
     test.equal(fetch(), closing(text))
   end
+end
+
+function test_segments_may_come_in_any_order_and_again()
+  local text = head(6000) .. ("0123456789abcdef"):rep(375)
+  test.verdict(XT_CONTINUE, from_client("ack psh", GET))
+  for _, part in ipairs { { 0, 1000 }, { 3000, 1000 }, { 4000, 1000 }, { 0, 500 }, { 500, 2500 }, { 5000, 9999 } } do
+    local at, length = table.unpack(part)
+    test.verdict(XT_CONTINUE, from_server(text:sub(at + 1, at + length), at))
+  end
+  test.equal(fetch(), closing(text))
 end
 
 function test_what_is_lost_comes_again()

@@ -4,31 +4,34 @@
 -- the answer are kept; the next request for it ends here, and each block follows the acknowledgment of the one before.
 -- The client cannot tell: the answers come from the server's address and a port of their own, as a server's do.
 --
--- Not cached: files larger than LARGEST (of the 1 octet to 32 MB that the thesis measured, those of 4 MB and more), files
--- beyond TOTAL, of which those go first that were asked for longest ago; and requests with options (RFC 2347), whose
--- answers differ. A file is good for LIFETIME, or until somebody writes it. Each thread that runs the script has files of
--- its own; all packets between two hosts come to the same one.
+-- Files of up to LARGEST octets are kept, the 32 MB of the thesis among them: numbers of blocks begin again at 0 behind
+-- 65535, as those of most servers and clients do. Beyond TOTAL those go first that were fetched longest ago. Requests with
+-- options (RFC 2347), whose answers differ, are left to the server. A file is good for LIFETIME, or until somebody writes
+-- it.
 
-LARGEST = 2 << 20   -- octets of a file
-TOTAL = 4 << 20     -- octets of all files; a Lua state has 16 MB
+LARGEST = 32 << 20  -- octets of a file
+TOTAL = 64 << 20    -- octets of all files
 LIFETIME = 60000    -- milliseconds
-TRANSFERS = 256     -- at a time
+TRANSFERS = 1024    -- at a time, in each thread
 
-local answer, lru = require "lib.answer", require "lib.lru"
+local answer, blocks, lru = require "lib.answer", require "lib.blocks", require "lib.lru"
 
 local BLOCK = 512
-local DATA, ACK = 3, 4
+local DATA, ACK, ERROR = 3, 4, 5
 local files, learning, serving
+local answered = nf.counter "tftp_cache answered"
 
 local function reset()
-  files, learning, serving = lru.new(TOTAL), lru.new(LARGEST + BLOCK), lru.new(TRANSFERS)
+  files, learning, serving = blocks.new("tftp_cache", TOTAL), lru.new(TRANSFERS), lru.new(TRANSFERS)
 end
 reset()
 
+-- Block `number` of a file, from 1 on.
 local function send_block(p, ip, udp, transfer, number)
-  local block = transfer.blocks[number]
-  if not block then return end
-  local payload = string.pack(">I2I2", DATA, number) .. block
+  local block = files:read(transfer.id, (number - 1) * BLOCK, BLOCK)
+  local payload = block and string.pack(">I2I2", DATA, number & 0xffff) .. block
+    or string.pack(">I2I2z", ERROR, 0, "the cache has lost the file")
+  transfer.sent = number
   nf.create_packet(p, answer.udp(ip, transfer.port, udp:sport():get(), payload))
 end
 
@@ -38,21 +41,18 @@ local function from_client(p, ip, udp, opcode, payload, client)
     local name, mode, options = payload:match("^..([^\0]+)\0(%a+)\0(.*)$")
     if not name then return XT_CONTINUE end
     local key = ip:daddr():get() .. " " .. mode:lower() .. " " .. name
-    if opcode == 2 then files:delete(key) end
+    if opcode == 2 then files:forget(key) end
     learning:delete(client)
     serving:delete(client)
     if opcode ~= 1 or options ~= "" then return XT_CONTINUE end
-    local file = files:get(key)
-    if file and nf.get_time() - file.time >= LIFETIME then
-      files:delete(key)
-      file = nil
-    end
-    if not file then
-      learning:put(client, { key = key, server = ip:daddr():get(), blocks = {}, size = 0 }, BLOCK)
+    local id, size = files:find(key)
+    if not id then
+      learning:put(client, { key = key, server = ip:daddr():get(), file = files:begin(), blocks = 0 }, 1)
       return XT_CONTINUE
     end
-    local transfer = { blocks = file.blocks, port = 0x8000 | nf.get_random() & 0x7fff }
+    local transfer = { id = id, last = size // BLOCK + 1, sent = 0, port = 0x8000 | nf.get_random() & 0x7fff }
     serving:put(client, transfer, 1)
+    answered:add()
     send_block(p, ip, udp, transfer, 1)
     return NF_DROP
   end
@@ -60,10 +60,12 @@ local function from_client(p, ip, udp, opcode, payload, client)
   local transfer = serving:get(client)
   if not transfer or udp:dport():get() ~= transfer.port then return XT_CONTINUE end
   local number = #payload >= 4 and string.unpack(">I2", payload, 3)
-  if opcode ~= ACK or number == #transfer.blocks then
+  -- How many blocks an acknowledgment is behind; one, if the last block or its own first copy was lost.
+  local behind = number and transfer.sent - number & 0xffff
+  if opcode ~= ACK or behind == 0 and transfer.sent == transfer.last then
     serving:delete(client) -- the last block has arrived, or the client gives up
-  elseif number then
-    send_block(p, ip, udp, transfer, number + 1)
+  elseif behind == 0 or behind == 1 then
+    send_block(p, ip, udp, transfer, transfer.sent + 1 - behind)
   end
   return NF_DROP
 end
@@ -73,16 +75,14 @@ local function from_server(ip, payload, client)
   local transfer = learning:get(client)
   if not transfer or transfer.server ~= ip:saddr():get() then return end
   local number, block = string.unpack(">I2", payload, 3), payload:sub(5)
-  if number ~= #transfer.blocks + 1 then return end
-  transfer.blocks[number] = block
-  transfer.size = transfer.size + #block
-  if transfer.size > LARGEST or #block > BLOCK then
+  if number ~= transfer.blocks + 1 & 0xffff then return end
+  transfer.blocks = transfer.blocks + 1
+  files:write(transfer.file, block)
+  if (transfer.blocks - 1) * BLOCK + #block > LARGEST or #block > BLOCK then
     learning:delete(client)
   elseif #block < BLOCK then
-    files:put(transfer.key, { blocks = transfer.blocks, time = nf.get_time() }, transfer.size)
+    files:finish(transfer.file, transfer.key, nf.get_time() + LIFETIME)
     learning:delete(client)
-  else
-    learning:put(client, transfer, transfer.size + BLOCK)
   end
 end
 
@@ -181,11 +181,23 @@ function test_what_is_too_large_or_old_or_has_options_goes_to_the_server()
 end
 
 function test_the_oldest_files_go_first()
-  TOTAL = 1000
+  TOTAL = 2048
   reset()
   for _, name in ipairs { "a", "b", "c" } do learn(name, name:rep(400)) end
   test.verdict(XT_CONTINUE, request "a")
   test.equal(fetch "c", ("c"):rep(400))
+end
+
+function test_a_file_that_goes_meanwhile_ends_with_an_error()
+  TOTAL = 8192
+  reset()
+  learn("file", ("x"):rep(5000))
+  test.verdict(NF_DROP, request "file")
+  local port = test.ip(test.sent()[1]):data(packet_eth):data(packet_ip6):data(packet_udp):sport():get()
+  files:write(files:begin(), ("y"):rep(8192))
+  test.verdict(NF_DROP, test.udp(client, 2000, server, port, string.pack(">I2I2", ACK, 1)))
+  local udp = test.ip(test.sent()[1]):data(packet_eth):data(packet_ip6):data(packet_udp)
+  test.equal(udp:data(packet_tftp):opcode():get(), ERROR)
 end
 
 function test_a_file_that_is_written_is_forgotten()

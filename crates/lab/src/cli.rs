@@ -14,10 +14,11 @@ use wire::ethernet::MacAddress;
 
 use crate::Error;
 use crate::gateway::{Gateways, Profile};
+use crate::impair_script::Impairer;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{bench, capture, demo, experiment, many, nat, relay, sixin4, status, udp_stream};
+use crate::{bench, caches, capture, demo, experiment, many, nat, relay, sixin4, status, udp_stream};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Subcommand)]
@@ -119,6 +120,10 @@ pub enum LabCommand {
         #[arg(long)]
         json: Option<PathBuf>,
     },
+    /// The example scripts that cache TFTP and HTTP: 26 files from 1 octet to 32 MB, from the server and from the cache
+    #[command(after_help = "Examples:\n  sidestep lab caches\n  \
+                            sidestep lab caches --only tftp --delay 100ms --json caches.json")]
+    Caches(caches::Options),
     /// A packet script in both tiers beside plain forwarding and the kernel's NAT: throughput, small packets, latency
     #[command(
         after_help = "Examples:\n  sidestep lab nat\n  sidestep lab nat --family ipv4 --only tcp,ping\n  \
@@ -237,6 +242,9 @@ pub struct Options {
     /// Impair the direction from B to A in another way
     #[arg(long, value_name = "NAME=VALUE,…")]
     impair_back: Option<Impairment>,
+    /// What impairs the middle link
+    #[arg(long, value_enum, default_value_t)]
+    impair_with: Impairer,
     /// A stateful firewall before each site
     #[arg(long)]
     firewall: bool,
@@ -267,6 +275,7 @@ impl Options {
             .padding(&self.padding)
             .cover(&self.cover)
             .tunnel(!self.no_tunnel)
+            .impairer(self.impair_with)
             .firewall(self.firewall)
             .filter_too_big(self.filter_too_big)
             .whole_packets(self.whole_packets)
@@ -327,6 +336,7 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
         }
         LabCommand::Bench(options) => bench::run(&options, program, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, program, &stop_flag()?),
+        LabCommand::Caches(options) => caches::run(&options, program, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
             let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
             many::run(&options, program, &stop_flag()?)

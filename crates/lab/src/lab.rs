@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::command::run;
 use crate::gateway::{Gateway, Gateways, Keys, Profile};
+use crate::impair_script::{self, Impairer};
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
@@ -41,6 +42,8 @@ pub struct Builder {
     pub(crate) tunnel_mtu: Option<u16>,
     pub(crate) impairment: Impairment,
     pub(crate) impairment_back: Option<Impairment>,
+    #[serde(default)]
+    pub(crate) impairer: Impairer,
     pub(crate) firewall: bool,
     pub(crate) middle_mtu: Option<u16>,
     pub(crate) filter_too_big: bool,
@@ -145,6 +148,12 @@ impl Builder {
         self
     }
 
+    /// What impairs the middle link. Default: the relay.
+    pub fn impairer(mut self, impairer: Impairer) -> Self {
+        self.impairer = impairer;
+        self
+    }
+
     /// A stateful firewall before each site that lets in only what was opened from inside. Default none.
     pub fn firewall(mut self, firewall: bool) -> Self {
         self.firewall = firewall;
@@ -217,7 +226,7 @@ impl Builder {
         Ok(lab)
     }
 
-    /// Whether a relay is needed.
+    /// Whether anything impairs the middle link.
     pub(crate) fn impaired(&self) -> bool {
         let plain = Impairment { seed: self.impairment.seed, ..Impairment::default() };
         self.impairment != plain || self.impairment_back.is_some()
@@ -266,6 +275,7 @@ impl Lab {
             tunnel_mtu: None,
             impairment: Impairment::default(),
             impairment_back: None,
+            impairer: Impairer::default(),
             firewall: false,
             middle_mtu: None,
             filter_too_big: false,
@@ -446,6 +456,11 @@ impl Lab {
 
     /// Starts the relay, the ends of the 6in4 tunnel and what advertises the routers, where there are.
     fn start_helpers(&mut self, shape: &Shape) -> Result<(), Error> {
+        if shape.script {
+            let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);
+            let (_, middle) = shape.middle_of_router();
+            impair_script::load(self, [("a", &self.options.impairment), (middle, back)])?;
+        }
         if shape.relay {
             let forth = self.options.impairment.to_string();
             let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);

@@ -29,11 +29,12 @@
 //! | [`transparent`] | what is otherwise in them where the gateways are transparent |
 //! | [`namespaces`], [`process`] | what they are made of |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
+//! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`experiment`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `many` and `nat` do |
+//! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
@@ -46,6 +47,7 @@
 
 mod accounting;
 pub mod bench;
+pub mod caches;
 pub mod capture;
 mod chart;
 pub mod classic;
@@ -55,6 +57,7 @@ pub mod demo;
 mod error;
 pub mod experiment;
 pub mod gateway;
+pub mod impair_script;
 pub mod impairment;
 mod lab;
 mod live;

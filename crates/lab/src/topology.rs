@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::command::check_with_input;
 use crate::gateway::{Gateways, Profile};
+use crate::impair_script::Impairer;
 use crate::lab::Builder;
 use crate::namespaces::Namespace;
 use crate::transparent;
@@ -257,6 +258,8 @@ pub(crate) struct Shape {
     pub(crate) topology: Topology,
     pub(crate) second_router: bool,
     pub(crate) relay: bool,
+    /// A packet script on the router in its place.
+    pub(crate) script: bool,
     /// A 6in4 tunnel whose ends are our own processes.
     pub(crate) user_space_tunnel: bool,
     /// The gateways are.
@@ -293,10 +296,17 @@ impl Shape {
             transparent::radvd_is_there()?;
         }
         let tunneled = options.topology == Topology::Tunneled;
+        let script = options.impaired() && options.impairer == Impairer::Script;
+        if script && (transparent || options.topology != Topology::Routed) {
+            return Err(Error::Usage(
+                "a script impairs what a router forwards: in the routed lab, with routing gateways".into(),
+            ));
+        }
         Ok(Self {
             topology: options.topology,
             second_router: tunneled || routed && (options.middle_mtu.is_some() || options.firewall),
-            relay: options.impaired(),
+            relay: options.impaired() && !script,
+            script,
             user_space_tunnel: tunneled && !options.sit,
             transparent,
         })
@@ -313,6 +323,11 @@ impl Shape {
             }
             _ => true,
         })
+    }
+
+    /// The router's end of the middle link.
+    pub(crate) fn middle_of_router(&self) -> (Node, &'static str) {
+        (Node::Router, if self.second_router { "mid" } else { "b" })
     }
 
     /// The end of the middle link on the side of site A, where there is one router.

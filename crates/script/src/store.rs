@@ -102,6 +102,11 @@ impl Store {
         Ok(())
     }
 
+    /// Completes a partial transport checksum, for octets that leave the packet: nobody would do it for them later.
+    pub fn complete_transport(&mut self) {
+        self.octets.complete_transport();
+    }
+
     fn write(&mut self, at: usize, octets: &[u8]) {
         if self.is_packet {
             self.octets.write(at, octets);

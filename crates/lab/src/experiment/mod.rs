@@ -20,7 +20,7 @@ mod emodel;
 mod host;
 mod http;
 mod loss;
-mod nginx;
+pub(crate) mod nginx;
 mod page;
 mod papers;
 mod ping;

@@ -88,7 +88,7 @@ impl Drop for Server {
 }
 
 /// One worker in the foreground; everything that it writes lies in its folder.
-fn configuration(folder: &Path) -> String {
+pub(crate) fn configuration(folder: &Path) -> String {
     let folder = folder.display();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
         .map(|what| format!("{what}_temp_path {folder}/{what};\n"))

@@ -1,9 +1,14 @@
 //! Packet scripts at the hooks of a router, with a host on either side of it and real traffic between them.
 
+mod caches;
 mod configured;
+mod examples;
+mod flood;
 mod hooks;
+mod impair;
 mod in_kernel;
 mod life;
 mod scene;
 mod speed;
 mod trouble;
+mod tunnel;

@@ -29,16 +29,9 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` where there is no program to test or no root; in continuous integration that is a failure. Where
-    /// `translated` is false, the server knows the way to the client.
+    /// `None` where [`program`] is none. Where `translated` is false, the server knows the way to the client.
     pub(crate) fn new(name: &str, translated: bool) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
-            let needs = "needs root, and the program, in SIDESTEP_BIN";
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-            eprintln!("skipped: {needs}");
-            return None;
-        };
+        let program = program()?;
         let id = std::process::id();
         let [client, router, server] =
             ["c", "r", "s"].map(|letter| Namespace::named(format!("scripts-{name}-{id}-{letter}")));
@@ -149,6 +142,71 @@ impl Scene {
         assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
     }
 
+    /// Runs a program on a machine to its end: whether it succeeded, and all that it wrote.
+    pub(crate) fn run(&self, on: &Namespace, words: &[&str]) -> (bool, String) {
+        let mut command = on.command(words[0]).expect("the namespace");
+        let output = command.args(&words[1..]).stdin(Stdio::null()).output();
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+        (
+            output.status.success(),
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned(),
+        )
+    }
+
+    /// Starts a server on a machine, and waits until `is_there` holds; what it says goes to a file of this name.
+    pub(crate) fn start(
+        &self,
+        on: &Namespace,
+        words: &[&str],
+        log: &str,
+        is_there: impl Fn() -> bool,
+    ) -> Process {
+        let mut command = on.command(words[0]).expect("the namespace");
+        let log = self.folder.path().join(log);
+        let mut process = Process::start(command.args(&words[1..]), &log)
+            .unwrap_or_else(|error| panic!("{}: {error}", words[0]));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_there() {
+            let said = || std::fs::read_to_string(&log).unwrap_or_default();
+            assert!(process.ended().is_none() && Instant::now() < deadline, "{words:?}: {}", said());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        process
+    }
+
+    /// What a server has said.
+    pub(crate) fn said(&self, log: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(log)).expect("a log")
+    }
+
+    /// Whether somebody listens at this port of the server, of `tcp` or `udp`.
+    pub(crate) fn listens(&self, protocol: &str, port: u16) -> bool {
+        let (_, sockets) =
+            self.run(&self.server, &["ss", "-Hln", "-A", protocol, "sport", "=", &port.to_string()]);
+        !sockets.is_empty()
+    }
+
+    /// The tiers in which this function of an example can run.
+    pub(crate) fn tiers(&self, example: &str, function: &str) -> Vec<&'static str> {
+        let compiles = self.try_sidestep(&["explain", example, "--function", function]).status.success();
+        if compiles && has_tcx() { vec!["user", "kernel"] } else { vec!["user"] }
+    }
+
+    /// Loads a script with these options, separated by spaces, and more of them.
+    pub(crate) fn load(&self, file: &str, options: &str, more: &[&str]) {
+        let words: Vec<&str> = ["load", file].into_iter().chain(options.split(' ')).collect();
+        self.sidestep(&[&words[..], more].concat());
+    }
+
+    /// Every script that is loaded has seen packets, in this tier, and has not failed.
+    pub(crate) fn has_served(&self, tier: &str) {
+        let list: Value = serde_json::from_str(&self.sidestep(&["list", "--json"])).expect("JSON");
+        for script in list["scripts"].as_array().expect("scripts") {
+            assert_eq!((&script["errors"], &script["tier"]), (&0.into(), &tier.into()), "{script}");
+            assert!(script["packets"].as_u64() > Some(0), "{script}");
+        }
+    }
+
     /// Runs the script host in the foreground, to be killed.
     pub(crate) fn serve(&self) -> Process {
         self.serve_with(&[])
@@ -214,10 +272,26 @@ impl Drop for Scene {
     }
 }
 
+/// The program under test. `None` where there is none or no root; in continuous integration that is a failure.
+pub(crate) fn program() -> Option<PathBuf> {
+    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
+    let program = program.filter(|_| nix::unistd::geteuid().is_root());
+    if program.is_none() {
+        let needs = "needs root, and the program, in SIDESTEP_BIN";
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
+        eprintln!("skipped: {needs}");
+    }
+    program
+}
+
 /// A script of the examples.
 pub(crate) fn example(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts").join(name);
-    std::fs::read_to_string(path).expect("an example")
+    std::fs::read_to_string(example_path(name)).expect("an example")
+}
+
+/// Where it is: some have modules beside them.
+pub(crate) fn example_path(name: &str) -> String {
+    format!("{}/../../examples/scripts/{name}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Whether netfilter of this kernel gives packets to programs: Linux 6.4. Before that the user tier has those scripts.

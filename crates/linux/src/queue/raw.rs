@@ -1,7 +1,10 @@
 //! Whole IP packets, sent as this host's own.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use wire::segment::Segmenter;
+use wire::virtio_net;
 
 use crate::error::{Error, Result};
 use crate::sockopt;
@@ -29,12 +32,43 @@ impl Sender {
     }
 
     /// Sends a packet that begins with an IP header. A link-local destination is looked for on the link of `interface`
-    /// (an index; 0: none).
+    /// (an index; 0: none). One of TCP that is too long for the path is a super-packet, and is cut so that its segments
+    /// fit.
     ///
     /// # Errors
     /// The kernel's: no route, too long for the path, a full queue.
     pub fn send(&self, packet: &[u8], interface: u32) -> Result<()> {
-        let sent = match packet {
+        match self.send_whole(packet, interface)? {
+            Err(nix::Error::EMSGSIZE) => match self.cut(packet, interface)? {
+                true => Ok(()),
+                false => Err(Error::new("send a packet on a raw socket", nix::Error::EMSGSIZE)),
+            },
+            sent => sent.map_err(|error| Error::new("send a packet on a raw socket", error)),
+        }
+    }
+
+    /// Sends the segments of a super-packet; false if it is none.
+    fn cut(&self, packet: &[u8], interface: u32) -> Result<bool> {
+        let (gso_type, mtu) = (gso_type(packet), path_mtu(packet)?);
+        let header = |gso_size| virtio_net::Header { gso_type, gso_size, ..virtio_net::Header::NONE };
+        let mut packet = packet.to_vec();
+        let headers = Segmenter::new(&header(1), &mut packet).map_or(mtu, |segmenter| segmenter.head_len());
+        let Ok(size @ 1..) = u16::try_from(mtu.saturating_sub(headers)) else { return Ok(false) };
+        let Ok(mut segments) = Segmenter::new(&header(size), &mut packet) else { return Ok(false) };
+        let mut whole = Vec::with_capacity(mtu);
+        while let Some(segment) = segments.next() {
+            whole.clear();
+            whole.extend_from_slice(segment.head);
+            whole.extend_from_slice(segment.payload);
+            let sent = self.send_whole(&whole, interface)?;
+            sent.map_err(|error| Error::new("send a segment on a raw socket", error))?;
+        }
+        Ok(true)
+    }
+
+    /// What the kernel says; an error of ours if the packet is none.
+    fn send_whole(&self, packet: &[u8], interface: u32) -> Result<nix::Result<()>> {
+        Ok(match packet {
             [first, ..] if first >> 4 == 4 && packet.len() >= 20 => {
                 let octets: [u8; 4] = packet[16..20].try_into().unwrap_or_default();
                 send_to(
@@ -52,9 +86,30 @@ impl Sender {
                 send_to(&self.ipv6, packet, &nix::sys::socket::SockaddrIn6::from(address))
             }
             _ => return Err(Error::other("send a packet", "it begins with no IP header")),
-        };
-        sent.map_err(|error| Error::new("send a packet on a raw socket", error))
+        })
     }
+}
+
+/// The segmentation of TCP over the packet's IP version.
+fn gso_type(packet: &[u8]) -> u8 {
+    if packet[0] >> 4 == 4 { virtio_net::GSO_TCPV4 } else { virtio_net::GSO_TCPV6 }
+}
+
+/// Octets that the way to the packet's destination carries, by the routing table. The packet has a whole IP header.
+fn path_mtu(packet: &[u8]) -> Result<usize> {
+    let (level, option, any, to): (_, _, IpAddr, IpAddr) = if packet[0] >> 4 == 4 {
+        let octets: [u8; 4] = packet[16..20].try_into().unwrap_or_default();
+        (libc::IPPROTO_IP, libc::IP_MTU, [0u8; 4].into(), octets.into())
+    } else {
+        let octets: [u8; 16] = packet[24..40].try_into().unwrap_or_default();
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU, Ipv6Addr::UNSPECIFIED.into(), octets.into())
+    };
+    let failed = |error| Error::new("look for the way to a packet's destination", error);
+    let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+    // Nothing is sent: the kernel looks the route up.
+    socket.connect((to, 9)).map_err(failed)?;
+    let mtu = sockopt::get_int(socket.as_fd(), level, option, "getsockopt IP_MTU")?;
+    Ok(usize::try_from(mtu).unwrap_or(0))
 }
 
 fn send_to(fd: &OwnedFd, packet: &[u8], to: &impl nix::sys::socket::SockaddrLike) -> nix::Result<()> {

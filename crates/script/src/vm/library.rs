@@ -46,6 +46,7 @@ fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
     type Arguments = (Value, mlua::LuaString, i64, u64, Value, Value);
     let core = Rc::clone(core);
     lua.create_function(move |lua, (origin, function, id, delay_ms, handed, protocol): Arguments| {
+        core.store.borrow_mut().complete_transport();
         let optional = |value: &Value| match value {
             Value::Nil => Ok(None),
             value => core.octets(lua, value).map(Some),
@@ -78,6 +79,7 @@ fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
 fn create_packet(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
     let core = Rc::clone(core);
     lua.create_function(move |lua, (like, packet): (Value, Value)| {
+        core.store.borrow_mut().complete_transport();
         let packet = core.octets(lua, &packet)?;
         if Layout::of_ipv4(&packet, 0).or_else(|| Layout::of_ipv6(&packet, 0)).is_none() {
             return Err(fail(lua, "create_packet: the octets must begin with an IP header"));

@@ -24,7 +24,7 @@ use crate::tables::{Prefixes, Shape, Table, WhenFull};
 const DEFAULT_LIMIT: usize = 65_536;
 const MAX_LIMIT: usize = 1 << 24;
 /// Longest text in a key or value, in octets.
-const MAX_TEXT: usize = 256;
+const MAX_TEXT: usize = 1024;
 /// Most names of fields in a table of flows.
 pub(crate) const MAX_FLOW_FIELDS: usize = 16;
 /// How long a flow is kept without a packet, if nothing else is said.
@@ -476,7 +476,7 @@ fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: When
 
 fn forms(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Form>, Form)> {
     let form = |name: &str| {
-        let takes = "int, bool, mac, ipv4, ipv6 or text:N (N up to 256)";
+        let takes = "int, bool, mac, ipv4, ipv6 or text:N (N up to 1024)";
         Form::from_name(name).ok_or_else(|| fail(lua, format_args!("{name:?} is none of {takes}")))
     };
     let key = match options.get::<Value>("key")? {

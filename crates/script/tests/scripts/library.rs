@@ -2,6 +2,7 @@
 
 use script::packet::Packet;
 use script::vm::{Limits, Machine, Script, Verdict};
+use wire::checksum::TransportChecksum;
 
 use crate::host::{Bench, TestHost, frame, ipv4, ipv6, tcp, udp};
 
@@ -38,6 +39,28 @@ fn deferred_work_runs_when_it_is_due_in_a_state_of_its_own() {
     assert_eq!(bench.log(), ["true 4", "1 nil 0 192.0.2.1 48 1600", "2 nil 0 nil nil 1600"]);
     assert_eq!(bench.world.borrow().sent[0][16..20], [192, 0, 2, 1]);
     assert_eq!(bench.machine.next_due(), None);
+}
+
+/// The kernel and network cards complete what they know to be partial; nobody knows that of a copy.
+#[test]
+fn a_copy_of_a_packet_with_a_partial_checksum_has_a_whole_one() {
+    let whole = ipv6(6, &tcp(1000, 80, 0x10, &[], b"payload"));
+    let parsed = wire::ipv6::Packet::parse(&whole).unwrap();
+    let pseudo_header = parsed.pseudo_header(parsed.payload().len() as u32, 6).value();
+    let mut ip = whole.clone();
+    ip[56..58].copy_from_slice(&pseudo_header.to_be_bytes());
+    let source = "
+        function later(_, handed, origin) nf.create_packet(origin, handed:get()) end
+        function process_packet(p)
+            nf.schedule(p, 'later', 0, 10, p:data(packet_eth):data(), packet_raw)
+            nf.create_packet(p, p:data(packet_eth):data():get())
+            return NF_DROP
+        end";
+    let mut bench = Bench::new(source);
+    bench.pass(&mut Packet::of_ip(&ip, TransportChecksum::Partial));
+    bench.world.borrow_mut().now_ms = 10;
+    bench.machine.run_due().unwrap().unwrap();
+    assert_eq!(bench.world.borrow().sent, [whole.clone(), whole]);
 }
 
 #[test]

@@ -503,7 +503,9 @@ impl Host {
     fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, String> {
         let mut prepared = Vec::new();
         let mut logs = Vec::new();
-        for _ in ids {
+        // A host without CAP_BPF has none of these, and no ring.
+        let is_meant = |script: &&Script| ids.contains(&script.id) && matches!(script.runs, Runs::Kernel(_));
+        for _ in 0..self.scripts.iter().filter(is_meant).count() {
             logs.push(self.next_log()?);
         }
         for script in &self.scripts {
