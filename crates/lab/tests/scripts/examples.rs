@@ -4,7 +4,7 @@
 
 use lab::process::Process;
 
-use crate::scene::{SERVER, SERVER_IPV4, Scene, example_path, has_tcx};
+use crate::scene::{SERVER, SERVER_IPV4, Scene, example_path, verifies_long_scripts};
 
 #[test]
 fn ssh_opens_for_who_has_knocked() {
@@ -22,7 +22,7 @@ fn ssh_opens_for_who_has_knocked() {
     };
     assert!(enters());
     let tiers = scene.tiers(&file, "process_packet");
-    assert_eq!(tiers.contains(&"kernel"), has_tcx());
+    assert_eq!(tiers.contains(&"kernel"), verifies_long_scripts());
     for tier in tiers {
         scene.load(&file, "--hook prerouting --dev lan --tier", &[tier]);
         assert!(!enters(), "before");

@@ -189,7 +189,7 @@ impl Scene {
     /// The tiers in which this function of an example can run.
     pub(crate) fn tiers(&self, example: &str, function: &str) -> Vec<&'static str> {
         let compiles = self.try_sidestep(&["explain", example, "--function", function]).status.success();
-        if compiles && has_tcx() { vec!["user", "kernel"] } else { vec!["user"] }
+        if compiles { vec!["user", "kernel"] } else { vec!["user"] }
     }
 
     /// Loads a script with these options, separated by spaces, and more of them.

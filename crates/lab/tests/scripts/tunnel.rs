@@ -10,7 +10,7 @@ use lab::traffic::{UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
 
-use crate::scene::{has_tcx, program};
+use crate::scene::program;
 
 /// Hop limits tell which scripts a packet has met, in which order; long pings go nowhere. Datagrams may come together, as
 /// a super-packet.
@@ -43,7 +43,7 @@ fn scripts_at_a_tunnels_ends_in_the_user_tier() {
 
 #[test]
 fn scripts_at_a_tunnels_ends_in_the_kernel() {
-    if let Some(program) = program().filter(|_| has_tcx()) {
+    if let Some(program) = program() {
         story(Lab::builder(program).prefix("sc-tu-k"), "kernel");
     }
 }
