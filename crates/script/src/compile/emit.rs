@@ -3,6 +3,8 @@
 //! R6 has the context throughout, R7 to R9 the values that are read most, R4 and R5 those that no call outlives, the stack
 //! the others ([`super::allocate`]); R0 to R3, and all that calls take, are for the instruction at hand.
 
+mod ways;
+
 use std::collections::HashMap;
 use std::os::fd::RawFd;
 
@@ -13,10 +15,8 @@ use wire::ethernet;
 use super::Assembled;
 use super::account::{Accounts, Tails};
 use super::allocate::{Place, TooManyValues, places, used};
-use super::ir::{Action, Condition, End, Failure, Instruction, Operand, Operation, Program, Target, Value};
-use super::matching::UNMATCHED;
+use super::ir::{Action, Condition, Failure, Instruction, Operand, Operation, Program, Value};
 use super::place::Place as Attached;
-use crate::vm::Verdict;
 
 /// What a program's results mean where it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -362,203 +362,6 @@ impl Emitter<'_> {
         self.code.network_order(R4, 16);
     }
 
-    // Where it goes on
-
-    fn end(&mut self, end: &End, number: usize) {
-        match end {
-            End::Jump(target) => self.go_on(target, number),
-            End::Branch { condition, left, right, then, otherwise } => {
-                self.hidden(R1, *left);
-                let right = self.second(*right, R2);
-                let [then, otherwise] = [then, otherwise].map(|target| self.destination(target));
-                let (condition, inverted) = jumps(*condition);
-                let (first, jump, last) = match (self.is_bare(then), self.is_bare(otherwise)) {
-                    (true, true) if self.is_next(number, then) => (otherwise, inverted, then),
-                    (false, true) => (otherwise, inverted, then),
-                    _ => (then, condition, otherwise),
-                };
-                if self.is_bare(first) {
-                    self.reached[first.block.0] = true;
-                    self.code.jump_if(R1, jump, right, self.blocks[first.block.0]);
-                    self.go_on(last, number);
-                } else {
-                    let holds = self.code.label();
-                    self.code.jump_if(R1, jump, right, holds);
-                    self.go_on(last, self.program.blocks.len());
-                    self.code.bind(holds);
-                    self.go_on(first, number);
-                }
-            }
-            End::Return(verdict) => self.verdict(*verdict),
-            End::Fail(failure, line) => {
-                let label = self.failure(*failure, *line);
-                self.code.jump(label);
-            }
-        }
-    }
-
-    /// Goes on at a block: without a jump if that is the next one.
-    fn go_on(&mut self, target: &Target, number: usize) {
-        let target = self.destination(target);
-        let block = &self.program.blocks[target.block.0];
-        // A verdict that is known here needs no choice.
-        if let (true, Some(End::Return(Operand::Value(verdict)))) = (block.code.is_empty(), &block.end)
-            && let Some(place) = block.parameters.iter().position(|parameter| parameter == verdict)
-            && let Some(Operand::Constant(verdict)) = target.arguments.get(place)
-            && self.known_verdict(*verdict)
-        {
-            return;
-        }
-        self.arguments(target);
-        if !self.is_next(number, target) {
-            self.code.jump(self.blocks[target.block.0]);
-        }
-        self.reached[target.block.0] = true;
-    }
-
-    /// Whether a block is the next one behind this: all that lead to a block come before it.
-    fn is_next(&self, number: usize, target: &Target) -> bool {
-        let target = target.block.0;
-        number < target && !self.reached[number + 1..target].contains(&true)
-    }
-
-    /// Where a way to a target leads: past blocks that only lead on. Where one moves something, others may come by there.
-    fn destination<'b>(&self, mut target: &'b Target) -> &'b Target
-    where
-        Self: 'b,
-    {
-        loop {
-            let block = &self.program.blocks[target.block.0];
-            match &block.end {
-                Some(End::Jump(next))
-                    if block.code.is_empty() && block.parameters.is_empty() && self.is_bare(next) =>
-                {
-                    target = next;
-                }
-                _ => return target,
-            }
-        }
-    }
-
-    /// Whether it takes nothing but a jump to go there.
-    fn is_bare(&self, target: &Target) -> bool {
-        let parameters = &self.program.blocks[target.block.0].parameters;
-        parameters.iter().zip(&target.arguments).all(|(parameter, argument)| {
-            let place = self.places[parameter.0 as usize];
-            place.is_none() || self.place(*argument) == place
-        })
-    }
-
-    /// NF_DROP and NF_STOLEN end a packet's way; what else is a verdict lets it pass; the rest is an error.
-    fn verdict(&mut self, verdict: Operand) {
-        let labels = Verdict::ALL.map(|_| self.code.label());
-        self.hidden(R1, verdict);
-        for (verdict, label) in Verdict::ALL.iter().zip(labels) {
-            self.code.set_wide(R0, verdict.value() as u64);
-            self.code.jump_if(R1, bpf::Condition::Equal, R0, label);
-        }
-        if self.results.unseen_mark.is_some() {
-            let matched = self.code.label();
-            self.code.set_wide(R0, UNMATCHED);
-            self.code.jump_if(R1, bpf::Condition::NotEqual, R0, matched);
-            self.code.exit_with(self.results.pass);
-            self.code.bind(matched);
-        }
-        let line = self.lines.last().map_or(0, |(_, line)| *line);
-        self.give_up(Failure::NoVerdict, line);
-        for (place, label) in labels.into_iter().enumerate() {
-            self.code.bind(label);
-            self.leave_with(place);
-        }
-    }
-
-    /// Leaves with a verdict; not if it is none.
-    fn known_verdict(&mut self, number: i64) -> bool {
-        if self.results.unseen_mark.is_some() && number as u64 == UNMATCHED {
-            self.code.exit_with(self.results.pass);
-            return true;
-        }
-        let place = Verdict::ALL.iter().position(|verdict| verdict.value() == number);
-        place.inspect(|place| self.leave_with(*place)).is_some()
-    }
-
-    /// Leaves with the verdict of this place among all.
-    fn leave_with(&mut self, place: usize) {
-        let verdict = Verdict::ALL[place];
-        if let (Verdict::Queue, Some(mark)) = (verdict, self.results.queue_mark) {
-            self.code.set(R1, mark.cast_signed());
-            self.code.store(Size::Word, R6, context::MARK, R1);
-        }
-        let drops = matches!(verdict, Verdict::Drop | Verdict::Stolen);
-        self.leave(place, if drops { self.results.drop } else { self.results.pass });
-    }
-
-    fn fail_if_error(&mut self, line: u32) {
-        let label = self.failure(Failure::OutsidePacket, line);
-        self.code.jump_if(R0, bpf::Condition::NotEqual, 0, label);
-    }
-
-    fn failure(&mut self, failure: Failure, line: u32) -> Label {
-        let code = &mut self.code;
-        self.failures.entry((line, failure as u32)).or_insert_with(|| (failure, code.label())).1
-    }
-
-    /// The ends of packets that are given up.
-    fn failed(&mut self) {
-        let mut failures: Vec<_> = std::mem::take(&mut self.failures).into_iter().collect();
-        // The same script is always the same program.
-        failures.sort_unstable_by_key(|(place, _)| *place);
-        for ((line, _), (failure, label)) in failures {
-            self.code.bind(label);
-            self.give_up(failure, line);
-        }
-    }
-
-    /// Gives the parameters of a block their values, all at once.
-    fn arguments(&mut self, target: &Target) {
-        let parameters = &self.program.blocks[target.block.0].parameters;
-        let mut moves: Vec<(Place, Operand)> = parameters
-            .iter()
-            .zip(&target.arguments)
-            .filter_map(|(parameter, argument)| Some((self.places[parameter.0 as usize]?, *argument)))
-            .filter(|(to, argument)| self.place(*argument) != Some(*to))
-            .collect();
-        while !moves.is_empty() {
-            // One whose place no other still reads.
-            let free = (0..moves.len()).find(|number| {
-                moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
-            });
-            if let Some(number) = free {
-                let (to, argument) = moves.swap_remove(number);
-                self.move_place(to, argument);
-                continue;
-            }
-            // They go round in a circle: what is in one place goes by way of R3, which nothing here uses.
-            let (to, _) = moves[0];
-            self.load_place(R3, to);
-            let mut held = Vec::new();
-            moves.retain(|(place, argument)| {
-                let holds = self.place(*argument) == Some(to);
-                if holds {
-                    held.push(*place);
-                }
-                !holds
-            });
-            // Nobody reads it any more, so those that wait for it can go.
-            while !moves.is_empty() {
-                let free = (0..moves.len()).find(|number| {
-                    moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
-                });
-                let Some(number) = free else { break };
-                let (to, argument) = moves.swap_remove(number);
-                self.move_place(to, argument);
-            }
-            for place in held {
-                self.store_place(place, R3);
-            }
-        }
-    }
-
     // Values
 
     fn place(&self, operand: Operand) -> Option<Place> {
@@ -682,17 +485,5 @@ fn size_of(bytes: u8) -> Option<Size> {
         4 => Some(Size::Word),
         8 => Some(Size::Double),
         _ => None,
-    }
-}
-
-/// The condition, and that it does not hold.
-fn jumps(condition: Condition) -> (bpf::Condition, bpf::Condition) {
-    use bpf::Condition as Jump;
-    match condition {
-        Condition::Equal => (Jump::Equal, Jump::NotEqual),
-        Condition::NotEqual => (Jump::NotEqual, Jump::Equal),
-        Condition::Less => (Jump::SignedLess, Jump::SignedGreaterOrEqual),
-        Condition::LessOrEqual => (Jump::SignedLessOrEqual, Jump::SignedGreater),
-        Condition::Below => (Jump::Less, Jump::GreaterOrEqual),
     }
 }
