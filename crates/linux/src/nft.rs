@@ -34,15 +34,22 @@ pub fn table_name(tunnel: &str) -> String {
 }
 
 /// Makes the prefix dark, but for `own`: the addresses in it that the host really has and answers for.
-/// A table of that name is replaced, in one step.
+/// A table of that name gets other contents in one step. Its chains stay, if they can: with each one that goes the kernel
+/// drops all packets of the namespace that wait in a queue for a program's verdict.
 ///
 /// Where the kernel has no connection tracking there is nothing to be exempt from, and the exemption is left out.
 pub fn darken(tunnel: &str, prefix: Ipv6Net, reach: Reach<'_>, own: &[Ipv6Addr]) -> Result<()> {
-    match run_script(&render(tunnel, prefix, reach, own, true)) {
-        Ok(()) => Ok(()),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Err(error),
-        Err(_) => run_script(&render(tunnel, prefix, reach, own, false)),
+    let rendered = |exempt| render(tunnel, prefix, reach, own, exempt);
+    let result = run_script(&rendered(true));
+    if !result.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOENT)) {
+        return result;
     }
+    if run_script(&rendered(false)).is_ok() {
+        return Ok(());
+    }
+    // A table that somebody else made, with chains that are not like ours.
+    remove(tunnel)?;
+    run_script(&rendered(true)).or_else(|_| run_script(&rendered(false)))
 }
 
 /// Changes which addresses of the prefix are not dark, in one step.
@@ -124,11 +131,13 @@ pub fn render(
     } else {
         String::new()
     };
-    // Adding before deleting makes the deletion succeed whether or not the table is there.
+    // Adding before flushing makes that succeed whether or not the table is there.
     // An ICMPv6 error for an address that is no longer local must not be forwarded back to the link.
     format!(
         "add table ip6 {table}\n\
-         delete table ip6 {table}\n\
+         flush table ip6 {table}\n\
+         add set ip6 {table} own {{ type ipv6_addr; }}\n\
+         flush set ip6 {table} own\n\
          table ip6 {table} {{\n\
          \tset own {{\n\t\ttype ipv6_addr{elements}\n\t}}\n\
          \tchain dark {{\n\

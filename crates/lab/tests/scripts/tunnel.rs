@@ -97,7 +97,7 @@ fn story(builder: Builder, tier: &str) {
     }
     for stream in streams {
         let report = stream.finish(Duration::from_secs(2)).expect("a report");
-        assert_eq!((report.lost, report.received.duplicated), (0, 0), "{:?}", report.received.gaps);
+        assert_eq!((report.lost, report.received.duplicated), (0, 0), "{report:?}");
     }
     assert!(rotations(&lab) - first >= 3, "it was to rotate meanwhile");
 
