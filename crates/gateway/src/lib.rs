@@ -1,0 +1,8 @@
+//! An IPv6 gateway: what to ask of the kernel, which forwards and filters.
+//!
+//! Here is decided, from the configuration and from what happens on the links, which rules the firewall has, which
+//! prefixes the inner links get, and what routers advertise there. Nothing here asks the kernel itself: time and
+//! packets come in as arguments, and scripts of nft, addresses, routes, packets and deadlines go out. The program
+//! applies them, as one transaction.
+
+#![forbid(unsafe_code)]
