@@ -4,5 +4,15 @@
 //! prefixes the inner links get, and what routers advertise there. Nothing here asks the kernel itself: time and
 //! packets come in as arguments, and scripts of nft, addresses, routes, packets and deadlines go out. The program
 //! applies them, as one transaction.
+//!
+//! # Modules
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`advertise`] | what a router advertises on a link, and when |
+//! | [`rogue`] | routers on the inside that should not be there |
 
 #![forbid(unsafe_code)]
+
+pub mod advertise;
+pub mod rogue;

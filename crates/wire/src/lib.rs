@@ -34,6 +34,7 @@
 //! | [`icmpv6`], [`icmpv4`] | message headers and types |
 //! | [`icmp_error`] | complete error packets about a packet that cannot be delivered |
 //! | [`ndisc`] | neighbor discovery messages |
+//! | [`router_advertisement`] | router advertisements to send, and their options |
 //! | [`router_discovery`] | a router solicitation that tells nothing, an advertisement with another MTU |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
@@ -57,6 +58,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod mss;
 pub mod ndisc;
+pub mod router_advertisement;
 pub mod router_discovery;
 pub mod segment;
 pub mod tcp;

@@ -92,6 +92,8 @@ pub struct RouterAdvertisement<'a> {
     pub source_link_layer: Option<MacAddress>,
     /// MTU option.
     pub mtu: Option<u32>,
+    /// The octet with `managed`, `other_configuration` and the preference (RFC 4191 section 2.2).
+    pub(crate) flags: u8,
     options: &'a [u8],
 }
 
@@ -115,16 +117,28 @@ pub struct PrefixInformation {
 impl<'a> RouterAdvertisement<'a> {
     /// The prefixes advertised.
     pub fn prefixes(&self) -> impl Iterator<Item = PrefixInformation> + use<'a> {
-        Options(self.options)
+        self.options()
             .filter(|(kind, option)| *kind == OPTION_PREFIX_INFORMATION && option.len() == 32)
-            .map(|(_, option)| PrefixInformation {
-                prefix_length: option[2],
-                on_link: option[3] & 0x80 != 0,
-                autonomous: option[3] & 0x40 != 0,
-                valid_lifetime: u32_at(option, 4),
-                preferred_lifetime: u32_at(option, 8),
-                prefix: ipv6_at(option, 16),
-            })
+            .map(|(_, option)| PrefixInformation::read(option))
+    }
+
+    /// All options: type, and the whole option.
+    pub(crate) fn options(&self) -> impl Iterator<Item = (u8, &'a [u8])> + use<'a> {
+        Options(self.options)
+    }
+}
+
+impl PrefixInformation {
+    /// From a whole option of 32 octets.
+    pub(crate) fn read(option: &[u8]) -> Self {
+        PrefixInformation {
+            prefix_length: option[2],
+            on_link: option[3] & 0x80 != 0,
+            autonomous: option[3] & 0x40 != 0,
+            valid_lifetime: u32_at(option, 4),
+            preferred_lifetime: u32_at(option, 8),
+            prefix: ipv6_at(option, 16),
+        }
     }
 }
 
@@ -183,6 +197,7 @@ fn router_advertisement<'a>(packet: &ipv6::Packet<'a>, bytes: &'a [u8]) -> Resul
         retransmission_timer: u32_at(fixed, 12),
         source_link_layer: link_layer(options, OPTION_SOURCE_LINK_LAYER),
         mtu: mtu.map(|(_, option)| u32_at(option, 4)),
+        flags: fixed[5],
         options,
     }))
 }

@@ -1,0 +1,410 @@
+//! Router advertisements as a router sends them (RFC 4861 section 4.2), and their options: prefixes, the MTU, routes
+//! (RFC 4191), DNS servers and search domains (RFC 8106), the prefix of NAT64 (RFC 8781).
+//!
+//! [`crate::ndisc::parse`] reads what others send; [`Content::read`] then has it in the form of this module.
+
+use std::net::Ipv6Addr;
+
+use crate::bytes::{ipv6_at, put_u16, u16_at, u32_at};
+use crate::checksum::Sum;
+use crate::ethernet::MacAddress;
+use crate::ndisc::{PrefixInformation, RouterAdvertisement};
+use crate::{icmpv6, ipv6, protocol};
+
+const HOP_LIMIT: u8 = 255;
+const FIXED_LEN: usize = 16;
+const FLAG_MANAGED: u8 = 0x80;
+const FLAG_OTHER: u8 = 0x40;
+
+const SOURCE_LINK_LAYER: u8 = 1;
+const PREFIX_INFORMATION: u8 = 3;
+const MTU: u8 = 5;
+const ROUTE_INFORMATION: u8 = 24;
+const DNS_SERVERS: u8 = 25;
+const SEARCH_DOMAINS: u8 = 31;
+const NAT64_PREFIX: u8 = 38;
+
+/// The unit of the lifetime of a NAT64 prefix, in seconds (RFC 8781 section 4).
+const NAT64_UNIT: u16 = 8;
+/// Prefix lengths of NAT64 in the order of their codes (RFC 8781 section 4).
+const NAT64_LENGTHS: [u8; 6] = [96, 64, 56, 48, 40, 32];
+
+/// What a router advertises.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// Hop limit for hosts to use; 0 says nothing.
+    pub hop_limit: u8,
+    /// Addresses are given by DHCPv6.
+    pub managed: bool,
+    /// Other configuration is given by DHCPv6.
+    pub other_configuration: bool,
+    /// Which default router to take, of several.
+    pub preference: Preference,
+    /// How long the router is a default router, in seconds; 0: it is none.
+    pub router_lifetime: u16,
+    /// How long a neighbor counts as reachable, in milliseconds; 0 says nothing.
+    pub reachable_time: u32,
+    /// Between two solicitations, in milliseconds; 0 says nothing.
+    pub retransmission_timer: u32,
+    /// The options, in their order.
+    pub options: Vec<AdvertisedOption>,
+}
+
+/// Preference of a router or route (RFC 4191 section 2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Preference {
+    /// Taken when there is no other.
+    Low,
+    /// As all that say nothing.
+    #[default]
+    Medium,
+    /// Taken before others.
+    High,
+}
+
+/// An option of a router advertisement. Lifetimes are in seconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AdvertisedOption {
+    /// The router's link-layer address.
+    SourceLinkLayer(MacAddress),
+    /// The link's MTU.
+    Mtu(u32),
+    /// A prefix of the link.
+    Prefix(PrefixInformation),
+    /// A network that the router leads to.
+    Route {
+        /// The network.
+        prefix: Ipv6Addr,
+        /// Its length in bits, 128 at most.
+        prefix_length: u8,
+        /// Which router to take, of several.
+        preference: Preference,
+        /// How long; all ones: for ever; 0: not any more.
+        lifetime: u32,
+    },
+    /// Recursive DNS servers.
+    DnsServers {
+        /// How long; 0: not any more.
+        lifetime: u32,
+        /// Their addresses.
+        servers: Vec<Ipv6Addr>,
+    },
+    /// Domains in which names are looked up.
+    SearchDomains {
+        /// How long; 0: not any more.
+        lifetime: u32,
+        /// The domains, without the dot at the end.
+        domains: Vec<String>,
+    },
+    /// The prefix behind which IPv4 is reached by translation.
+    Nat64Prefix {
+        /// The prefix.
+        prefix: Ipv6Addr,
+        /// Its length: 96, 64, 56, 48, 40 or 32.
+        prefix_length: u8,
+        /// How long; rounded up to a multiple of 8, 65,528 at most.
+        lifetime: u16,
+    },
+}
+
+impl Preference {
+    fn bits(self) -> u8 {
+        match self {
+            Preference::Low => 0b11,
+            Preference::Medium => 0b00,
+            Preference::High => 0b01,
+        }
+    }
+
+    /// The reserved value counts as medium (RFC 4191 section 2.2).
+    fn from_bits(bits: u8) -> Self {
+        match bits & 0b11 {
+            0b01 => Preference::High,
+            0b11 => Preference::Low,
+            _ => Preference::Medium,
+        }
+    }
+}
+
+impl Content {
+    /// What somebody advertises, as far as this module knows its options: others, and those that are not well formed,
+    /// are left out.
+    pub fn read(advertisement: &RouterAdvertisement<'_>) -> Self {
+        Content {
+            hop_limit: advertisement.hop_limit,
+            managed: advertisement.managed,
+            other_configuration: advertisement.other_configuration,
+            preference: Preference::from_bits(advertisement.flags >> 3),
+            router_lifetime: advertisement.router_lifetime,
+            reachable_time: advertisement.reachable_time,
+            retransmission_timer: advertisement.retransmission_timer,
+            options: advertisement.options().filter_map(|(kind, option)| read_option(kind, option)).collect(),
+        }
+    }
+
+    /// The IPv6 packet from a router's link-local address, to one host or to all.
+    pub fn to_packet(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
+        let mut packet = vec![0; ipv6::HEADER_LEN + FIXED_LEN];
+        for option in &self.options {
+            write_option(&mut packet, option);
+        }
+        let length = packet.len() - ipv6::HEADER_LEN;
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            payload_length: length as u16,
+            next_header: protocol::ICMPV6,
+            hop_limit: HOP_LIMIT,
+            source,
+            destination,
+        };
+        let (ip, message) = packet.split_at_mut(ipv6::HEADER_LEN);
+        ip.copy_from_slice(&header.to_bytes());
+        message[0] = icmpv6::ROUTER_ADVERTISEMENT;
+        message[4] = self.hop_limit;
+        message[5] = if self.managed { FLAG_MANAGED } else { 0 }
+            | if self.other_configuration { FLAG_OTHER } else { 0 }
+            | self.preference.bits() << 3;
+        put_u16(message, 6, self.router_lifetime);
+        message[8..12].copy_from_slice(&self.reachable_time.to_be_bytes());
+        message[12..16].copy_from_slice(&self.retransmission_timer.to_be_bytes());
+        let sum = Sum::pseudo_ipv6(source, destination, length as u32, protocol::ICMPV6) + Sum::of(message);
+        put_u16(message, icmpv6::CHECKSUM_OFFSET, sum.checksum());
+        packet
+    }
+}
+
+/// Appends an option, padded to a multiple of 8 octets. What does not fit into an option is left away: servers after
+/// the 127th, domains behind the 2,032nd octet.
+fn write_option(out: &mut Vec<u8>, option: &AdvertisedOption) {
+    let start = out.len();
+    out.extend([0, 0]);
+    let kind = match option {
+        AdvertisedOption::SourceLinkLayer(mac) => {
+            out.extend(mac.0);
+            SOURCE_LINK_LAYER
+        }
+        AdvertisedOption::Mtu(mtu) => {
+            out.extend([0, 0]);
+            out.extend(mtu.to_be_bytes());
+            MTU
+        }
+        AdvertisedOption::Prefix(information) => {
+            let flags = u8::from(information.on_link) << 7 | u8::from(information.autonomous) << 6;
+            out.extend([information.prefix_length, flags]);
+            out.extend(information.valid_lifetime.to_be_bytes());
+            out.extend(information.preferred_lifetime.to_be_bytes());
+            out.extend([0; 4]);
+            out.extend(information.prefix.octets());
+            PREFIX_INFORMATION
+        }
+        AdvertisedOption::Route { prefix, prefix_length, preference, lifetime } => {
+            out.extend([*prefix_length, preference.bits() << 3]);
+            out.extend(lifetime.to_be_bytes());
+            let octets = match prefix_length {
+                0 => 0,
+                1..=64 => 8,
+                _ => 16,
+            };
+            out.extend(&prefix.octets()[..octets]);
+            ROUTE_INFORMATION
+        }
+        AdvertisedOption::DnsServers { lifetime, servers } => {
+            out.extend([0, 0]);
+            out.extend(lifetime.to_be_bytes());
+            out.extend(servers.iter().take(127).flat_map(Ipv6Addr::octets));
+            DNS_SERVERS
+        }
+        AdvertisedOption::SearchDomains { lifetime, domains } => {
+            out.extend([0, 0]);
+            out.extend(lifetime.to_be_bytes());
+            for domain in domains {
+                let whole = out.len();
+                for label in domain.split('.') {
+                    out.push(label.len() as u8);
+                    out.extend(label.as_bytes());
+                }
+                out.push(0);
+                if out.len() - start > 255 * 8 {
+                    out.truncate(whole);
+                    break;
+                }
+            }
+            SEARCH_DOMAINS
+        }
+        AdvertisedOption::Nat64Prefix { prefix, prefix_length, lifetime } => {
+            let code = NAT64_LENGTHS.iter().position(|length| length == prefix_length).unwrap_or(0);
+            let units = lifetime.div_ceil(NAT64_UNIT).min(0x1fff);
+            out.extend((units << 3 | code as u16).to_be_bytes());
+            out.extend(&prefix.octets()[..12]);
+            NAT64_PREFIX
+        }
+    };
+    out.resize(start + (out.len() - start).next_multiple_of(8), 0);
+    out[start] = kind;
+    out[start + 1] = ((out.len() - start) / 8) as u8;
+}
+
+fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
+    match (kind, option.len()) {
+        (SOURCE_LINK_LAYER, 8) => {
+            option[2..].first_chunk().map(|mac| AdvertisedOption::SourceLinkLayer(MacAddress(*mac)))
+        }
+        (MTU, 8) => Some(AdvertisedOption::Mtu(u32_at(option, 4))),
+        (PREFIX_INFORMATION, 32) => Some(AdvertisedOption::Prefix(PrefixInformation::read(option))),
+        (ROUTE_INFORMATION, 8 | 16 | 24) => {
+            let prefix_length = option[2];
+            let mut octets = [0; 16];
+            octets[..option.len() - 8].copy_from_slice(&option[8..]);
+            let fits =
+                prefix_length <= 128 && usize::from(prefix_length.div_ceil(64)) * 8 <= option.len() - 8;
+            fits.then(|| AdvertisedOption::Route {
+                prefix: octets.into(),
+                prefix_length,
+                preference: Preference::from_bits(option[3] >> 3),
+                lifetime: u32_at(option, 4),
+            })
+        }
+        (DNS_SERVERS, 24..) => Some(AdvertisedOption::DnsServers {
+            lifetime: u32_at(option, 4),
+            servers: (8..option.len())
+                .step_by(16)
+                .filter(|at| at + 16 <= option.len())
+                .map(|at| ipv6_at(option, at))
+                .collect(),
+        }),
+        (SEARCH_DOMAINS, 16..) => Some(AdvertisedOption::SearchDomains {
+            lifetime: u32_at(option, 4),
+            domains: read_domains(&option[8..])?,
+        }),
+        (NAT64_PREFIX, 16) => {
+            let scaled = u16_at(option, 2);
+            let mut octets = [0; 16];
+            octets[..12].copy_from_slice(&option[4..]);
+            Some(AdvertisedOption::Nat64Prefix {
+                prefix: octets.into(),
+                prefix_length: *NAT64_LENGTHS.get(usize::from(scaled & 7))?,
+                lifetime: (scaled >> 3) * NAT64_UNIT,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Names in the form of RFC 1035 section 3.1, without compression, padded with zeros.
+fn read_domains(mut bytes: &[u8]) -> Option<Vec<String>> {
+    let mut domains = Vec::new();
+    while let [first, ..] = bytes
+        && *first != 0
+    {
+        let mut labels = Vec::new();
+        loop {
+            let (length, rest) = bytes.split_first()?;
+            let (label, rest) = rest.split_at_checked(usize::from(*length))?;
+            bytes = rest;
+            if label.is_empty() {
+                break;
+            }
+            let plain = label.iter().all(|octet| octet.is_ascii_graphic() && *octet != b'.');
+            labels.push(plain.then(|| std::str::from_utf8(label)).and_then(Result::ok)?);
+        }
+        domains.push(labels.join("."));
+    }
+    Some(domains)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ndisc::{self, ALL_NODES, Message};
+    use proptest::prelude::*;
+
+    const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+    fn read(packet: &[u8]) -> Content {
+        let packet = ipv6::Packet::parse(packet).unwrap();
+        match ndisc::parse(&packet).unwrap() {
+            Message::RouterAdvertisement(advertisement) => Content::read(&advertisement),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn option() -> impl Strategy<Value = AdvertisedOption> {
+        let address = || any::<[u8; 16]>().prop_map(Ipv6Addr::from);
+        let domain =
+            proptest::collection::vec("[a-z][a-z0-9-]{0,20}", 1..5).prop_map(|labels| labels.join("."));
+        let preference = prop_oneof![Just(Preference::Low), Just(Preference::Medium), Just(Preference::High)];
+        prop_oneof![
+            any::<[u8; 6]>().prop_map(|mac| AdvertisedOption::SourceLinkLayer(MacAddress(mac))),
+            any::<u32>().prop_map(AdvertisedOption::Mtu),
+            (address(), 0..=128u8, any::<(bool, bool, u32, u32)>()).prop_map(
+                |(prefix, prefix_length, (on_link, autonomous, valid_lifetime, preferred_lifetime))| {
+                    AdvertisedOption::Prefix(PrefixInformation {
+                        prefix,
+                        prefix_length,
+                        on_link,
+                        autonomous,
+                        valid_lifetime,
+                        preferred_lifetime,
+                    })
+                }
+            ),
+            (address(), 0..=128u8, preference, any::<u32>()).prop_map(
+                |(prefix, prefix_length, preference, lifetime)| {
+                    let kept = u32::from(prefix_length).div_ceil(64) * 64;
+                    let mask = u128::MAX.checked_shl(128 - kept).unwrap_or(0);
+                    let prefix = Ipv6Addr::from_bits(prefix.to_bits() & mask);
+                    AdvertisedOption::Route { prefix, prefix_length, preference, lifetime }
+                }
+            ),
+            (any::<u32>(), proptest::collection::vec(address(), 1..10))
+                .prop_map(|(lifetime, servers)| AdvertisedOption::DnsServers { lifetime, servers }),
+            (any::<u32>(), proptest::collection::vec(domain, 1..6))
+                .prop_map(|(lifetime, domains)| AdvertisedOption::SearchDomains { lifetime, domains }),
+            (address(), proptest::sample::select(&NAT64_LENGTHS[..]), 0..=0x1fffu16).prop_map(
+                |(prefix, prefix_length, units)| AdvertisedOption::Nat64Prefix {
+                    prefix: Ipv6Addr::from_bits(prefix.to_bits() >> 32 << 32),
+                    prefix_length,
+                    lifetime: units * 8,
+                }
+            ),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            flags: (bool, bool),
+            numbers: (u8, u16, u32, u32),
+            preference in prop_oneof![Just(Preference::Low), Just(Preference::Medium), Just(Preference::High)],
+            options in proptest::collection::vec(option(), 0..8),
+        ) {
+            let content = Content {
+                hop_limit: numbers.0,
+                managed: flags.0,
+                other_configuration: flags.1,
+                preference,
+                router_lifetime: numbers.1,
+                reachable_time: numbers.2,
+                retransmission_timer: numbers.3,
+                options,
+            };
+            prop_assert_eq!(read(&content.to_packet(ROUTER, ALL_NODES)), content);
+        }
+
+        #[test]
+        fn options_of_any_octets_are_read_or_left_out(kind: u8, mut bytes in proptest::collection::vec(any::<u8>(), 8..64)) {
+            bytes.truncate(bytes.len() / 8 * 8);
+            let _ = read_option(kind, &bytes);
+        }
+    }
+
+    #[test]
+    fn many_domains_end_with_the_last_whole_one() {
+        let domains = vec!["a-rather-long-name.example.net".to_owned(); 100];
+        let mut out = Vec::new();
+        write_option(&mut out, &AdvertisedOption::SearchDomains { lifetime: 1, domains });
+        assert!(out.len() <= 255 * 8 && out.len() == usize::from(out[1]) * 8);
+        assert!(read_option(SEARCH_DOMAINS, &out).is_some());
+    }
+}
