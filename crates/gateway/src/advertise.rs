@@ -13,6 +13,8 @@ use wire::ethernet::MacAddress;
 use wire::ndisc::PrefixInformation;
 use wire::router_advertisement::{AdvertisedOption, Content, Preference};
 
+use crate::until::Until;
+
 /// Longest preferred lifetime of a prefix (RFC 9096 section 3.4, ND_PREFERRED_LIMIT).
 pub const PREFERRED_LIMIT: Duration = Duration::from_secs(2_700);
 /// Longest valid lifetime of a prefix, and how long one that has gone is told of (ND_VALID_LIMIT).
@@ -73,15 +75,6 @@ pub struct Offer {
     pub nat64: Option<Ipv6Net>,
     /// MTU of the link, where hosts have to be told.
     pub mtu: Option<u32>,
-}
-
-/// How long something lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Until {
-    /// Up to that moment.
-    Time(Instant),
-    /// No end is known.
-    Always,
 }
 
 /// A prefix of a link.
@@ -319,11 +312,7 @@ fn gone(item: &Withdrawn) -> AdvertisedOption {
 
 /// Whole seconds that are left, `limit` at most.
 fn seconds(until: Until, limit: Duration, now: Instant) -> u32 {
-    let left = match until {
-        Until::Time(end) => end.saturating_duration_since(now).min(limit),
-        Until::Always => limit,
-    };
-    left.as_secs() as u32
+    until.left(now).unwrap_or(limit).min(limit).as_secs() as u32
 }
 
 /// A part of `whole`, evenly distributed as `random` is.

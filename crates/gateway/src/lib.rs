@@ -10,9 +10,13 @@
 //! | module | subject |
 //! |---|---|
 //! | [`advertise`] | what a router advertises on a link, and when |
+//! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`rogue`] | routers on the inside that should not be there |
+//! | [`until`] | how long something lasts |
 
 #![forbid(unsafe_code)]
 
 pub mod advertise;
+pub mod delegation;
 pub mod rogue;
+pub mod until;

@@ -36,6 +36,7 @@
 //! | [`ndisc`] | neighbor discovery messages |
 //! | [`router_advertisement`] | router advertisements to send, and their options |
 //! | [`router_discovery`] | a router solicitation that tells nothing, an advertisement with another MTU |
+//! | [`dhcpv6`] | messages and options of prefix delegation |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
 //! | [`flow`] | addresses and flow hash of a packet |
@@ -48,6 +49,7 @@
 mod bytes;
 pub mod checksum;
 pub mod coalesce;
+pub mod dhcpv6;
 pub mod ecn;
 pub mod ethernet;
 pub mod flow;

@@ -1,0 +1,122 @@
+//! What a server has given, and how long it lasts.
+
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use ipnet::Ipv6Net;
+use wire::dhcpv6::{DelegatedPrefix, Delegation};
+
+use super::Offer;
+use crate::until::Until;
+
+/// For ever, as a lifetime.
+const INFINITE: u32 = u32::MAX;
+/// A server is not asked again sooner, whatever it says: one that gives leases of a second is not flooded.
+const LEAST_T1: Duration = Duration::from_secs(5);
+
+/// Prefixes from one server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The server's DUID.
+    pub server: Vec<u8>,
+    /// The prefixes, in the order that the server has them.
+    pub prefixes: Vec<LeasedPrefix>,
+    /// When the server is asked to extend it (T1).
+    pub renew: Until,
+    /// When any server is asked (T2).
+    pub rebind: Until,
+    /// DNS servers that came with it.
+    pub dns_servers: Vec<Ipv6Addr>,
+}
+
+/// A prefix that is this router's for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeasedPrefix {
+    /// The prefix.
+    pub prefix: Ipv6Net,
+    /// For new connections, until then.
+    pub preferred: Until,
+    /// Routed here, until then.
+    pub valid: Until,
+}
+
+impl Lease {
+    /// What a server has given now. Prefixes of `before` that it does not mention stay (RFC 8415 section 18.2.10.1),
+    /// those that it gives a lifetime of zero go.
+    pub(super) fn new(
+        server: &[u8],
+        delegation: &Delegation,
+        dns_servers: Vec<Ipv6Addr>,
+        before: Option<&Lease>,
+        now: Instant,
+    ) -> Self {
+        let net =
+            |given: &DelegatedPrefix| Ipv6Net::new(given.prefix, given.prefix_length).map(|net| net.trunc());
+        let given = delegation.prefixes.iter().filter_map(|given| {
+            let prefix = net(given).ok()?;
+            let (preferred, valid) =
+                (Until::seconds(given.preferred_lifetime, now), Until::seconds(given.valid_lifetime, now));
+            Some(LeasedPrefix { prefix, preferred, valid })
+        });
+        let mut prefixes: Vec<LeasedPrefix> = given.collect();
+        if let Some(before) = before {
+            let unmentioned = |old: &&LeasedPrefix| !prefixes.iter().any(|new| new.prefix == old.prefix);
+            let kept: Vec<_> = before.prefixes.iter().filter(unmentioned).copied().collect();
+            prefixes.extend(kept);
+        }
+        // Of what is mentioned and not given up; times of zero are for the client to choose (section 14.2).
+        let lifetimes = delegation.prefixes.iter().filter(|given| given.valid_lifetime > 0);
+        let shortest = lifetimes.map(|given| given.preferred_lifetime.max(1)).min().unwrap_or(INFINITE);
+        let part = |tenths: u64| match shortest {
+            INFINITE => INFINITE,
+            seconds => (u64::from(seconds) * tenths / 10) as u32,
+        };
+        let t1 = if delegation.t1 == 0 { part(5) } else { delegation.t1 };
+        let t2 = if delegation.t2 == 0 { part(8).max(t1) } else { delegation.t2 };
+        let renew = Until::seconds(t1, now).max(Until::Time(now + LEAST_T1));
+        Lease {
+            server: server.to_vec(),
+            prefixes,
+            renew,
+            rebind: Until::seconds(t2, now).max(renew),
+            dns_servers,
+        }
+    }
+
+    /// The moment when all of it is over.
+    pub fn expires(&self) -> Until {
+        self.prefixes.iter().map(|prefix| prefix.valid).max().unwrap_or(self.renew)
+    }
+
+    pub(super) fn renew_at(&self) -> Option<Instant> {
+        self.renew.time()
+    }
+
+    pub(super) fn rebind_at(&self) -> Option<Instant> {
+        self.rebind.time()
+    }
+
+    /// When the next prefix ends.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.prefixes.iter().filter_map(|prefix| prefix.valid.time()).min()
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.prefixes.retain(|prefix| !prefix.valid.is_over(now));
+    }
+
+    /// As it is asked for again: with the lifetimes that are left.
+    pub(super) fn as_offer(&self, now: Instant) -> Offer {
+        let prefixes = self.prefixes.iter().map(|leased| DelegatedPrefix {
+            prefix: leased.prefix.network(),
+            prefix_length: leased.prefix.prefix_len(),
+            preferred_lifetime: left(leased.preferred, now),
+            valid_lifetime: left(leased.valid, now),
+        });
+        Offer { server: self.server.clone(), preference: 0, prefixes: prefixes.collect() }
+    }
+}
+
+fn left(until: Until, now: Instant) -> u32 {
+    until.left(now).map_or(INFINITE, |left| left.as_secs() as u32)
+}

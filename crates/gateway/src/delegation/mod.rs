@@ -1,0 +1,312 @@
+//! Prefixes from an uplink: a requesting router (DHCPv6 prefix delegation, RFC 8415 and RFC 7084 section 4.2).
+//!
+//! [`Client`] is given datagrams and time, and returns datagrams and when it wants to be called; what it has is its
+//! [`Lease`]. A lease is never released on purpose: after a restart the same prefixes come back, and hosts behind keep
+//! their addresses (RFC 9096 section 3.1).
+
+mod lease;
+mod retransmission;
+#[cfg(test)]
+mod simulation;
+
+use std::time::{Duration, Instant};
+
+use wire::dhcpv6::{Builder, DelegatedPrefix, Delegation, Message, MessageType, StatusCode};
+
+pub use lease::{Lease, LeasedPrefix};
+use retransmission::{Limits, Retransmission};
+
+/// The first Solicit is up to this late, so that routers which come up together do not ask together.
+const SOLICIT_DELAY: Duration = Duration::from_secs(1);
+/// How long a lease from before a restart, or from before the link went down, is asked about before it is simply used
+/// (RFC 8415 section 18.2.12, CNF_MAX_RD).
+const CONFIRM_FOR: Duration = Duration::from_secs(10);
+/// An advertisement of this preference is taken at once.
+const TAKE_AT_ONCE: u8 = 255;
+
+/// Who asks, and for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The DUID of this router (RFC 8415 section 11).
+    pub duid: Vec<u8>,
+    /// The name of the identity association: one for each uplink.
+    pub iaid: u32,
+    /// Length of the prefix to wish for, 128 at most. The server may give another one.
+    pub wished_length: Option<u8>,
+}
+
+/// A requesting router on one uplink.
+#[derive(Debug)]
+pub struct Client {
+    settings: Settings,
+    lease: Option<Lease>,
+    state: State,
+    /// What a server has set as the longest interval of Solicits.
+    solicit_interval: Duration,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Solicits begin then.
+    Waiting(Instant),
+    /// A message is repeated until it is answered.
+    Asking(Exchange),
+    /// There is a lease, and nothing to do before T1.
+    Bound,
+}
+
+#[derive(Debug)]
+struct Exchange {
+    message: MessageType,
+    transaction: [u8; 3],
+    started: Instant,
+    retransmission: Retransmission,
+    /// The best offer so far, while Solicits are answered.
+    best: Option<Offer>,
+    /// The server and the prefixes that are asked for; of no meaning in a Solicit.
+    target: Offer,
+}
+
+/// What a server has to offer.
+#[derive(Clone, Debug, Default)]
+struct Offer {
+    server: Vec<u8>,
+    preference: u8,
+    prefixes: Vec<DelegatedPrefix>,
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is not for this client, or not of a server: nothing has changed.
+    Ignored,
+    /// It was an answer that leaves the lease as it is.
+    Unchanged,
+    /// The lease is another one now.
+    LeaseChanged,
+}
+
+impl Client {
+    /// Begins to ask. `random` is evenly distributed, here and everywhere else.
+    pub fn new(settings: Settings, now: Instant, random: u64) -> Self {
+        let state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random));
+        Client { settings, lease: None, state, solicit_interval: retransmission::SOLICIT.longest }
+    }
+
+    /// Goes on with a lease from before a restart, if it is still valid.
+    pub fn resume(settings: Settings, lease: Lease, now: Instant, random: u64) -> Self {
+        let mut client = Client::new(settings, now, random);
+        client.lease = Some(lease).filter(|lease| !lease.expires().is_over(now));
+        client.link_up(now, random);
+        client
+    }
+
+    /// The link came up, possibly to somewhere else: the lease is to be confirmed.
+    pub fn link_up(&mut self, now: Instant, random: u64) {
+        match &self.lease {
+            Some(lease) => {
+                let target = lease.as_offer(now);
+                self.ask(MessageType::Rebind, target, Some(now + CONFIRM_FOR), now, random);
+            }
+            None => self.state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random)),
+        }
+    }
+
+    /// What there is, valid or not: see [`LeasedPrefix::valid`].
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+
+    /// When [`Client::poll`] wants to be called; never, where a lease has no end.
+    pub fn deadline(&self) -> Option<Instant> {
+        let state = match &self.state {
+            State::Waiting(at) => Some(*at),
+            State::Asking(exchange) => Some(exchange.retransmission.deadline()),
+            State::Bound => self.lease.as_ref().and_then(Lease::renew_at),
+        };
+        let expiry = self.lease.as_ref().and_then(Lease::next_expiry);
+        state.into_iter().chain(expiry).min()
+    }
+
+    /// Does what is due, and returns a datagram for the servers of the link. To be called until there is none.
+    pub fn poll(&mut self, now: Instant, random: u64) -> Option<Vec<u8>> {
+        if self.expire(now) {
+            self.state = State::Waiting(now);
+        }
+        loop {
+            match &mut self.state {
+                State::Waiting(at) if now < *at => return None,
+                State::Waiting(_) => self.ask(MessageType::Solicit, Offer::default(), None, now, random),
+                State::Bound => {
+                    let lease = self.lease.as_ref()?;
+                    let (message, end) = match (lease.renew_at(), lease.rebind_at()) {
+                        (_, Some(t2)) if now >= t2 => (MessageType::Rebind, None),
+                        (Some(t1), t2) if now >= t1 => (MessageType::Renew, t2),
+                        _ => return None,
+                    };
+                    let target = lease.as_offer(now);
+                    self.ask(message, target, end, now, random);
+                }
+                State::Asking(exchange) => {
+                    if now < exchange.retransmission.deadline() {
+                        return None;
+                    }
+                    // The first Solicit was answered for as long as it may be: the best offer is taken.
+                    if let Some(best) = exchange.best.take() {
+                        self.ask(MessageType::Request, best, None, now, random);
+                        continue;
+                    }
+                    if exchange.retransmission.next(now, random) {
+                        let elapsed = now.saturating_duration_since(exchange.started);
+                        return Some(self.settings.message(exchange, elapsed));
+                    }
+                    // Nobody answered. A lease lasts for as long as it was promised; without one it begins anew.
+                    let next = match exchange.message {
+                        MessageType::Request => State::Waiting(now),
+                        _ => State::Bound,
+                    };
+                    self.state = next;
+                }
+            }
+        }
+    }
+
+    /// A datagram from a server, received at [`wire::dhcpv6::CLIENT_PORT`].
+    pub fn receive(&mut self, bytes: &[u8], now: Instant, random: u64) -> Received {
+        let State::Asking(exchange) = &mut self.state else { return Received::Ignored };
+        let Ok(message) = Message::parse(bytes) else { return Received::Ignored };
+        let (Some(client), Some(server)) = (message.client_id(), message.server_id()) else {
+            return Received::Ignored;
+        };
+        if client != self.settings.duid || message.transaction() != exchange.transaction {
+            return Received::Ignored;
+        }
+        if let Some(seconds) = message.longest_solicit_interval() {
+            self.solicit_interval = Duration::from_secs(seconds.into());
+        }
+        let delegation = message.delegation(self.settings.iaid);
+        match (message.message_type(), exchange.message) {
+            (MessageType::Advertise, MessageType::Solicit) => {
+                let Some(delegation) = delegation.filter(|found| usable(&message, found)) else {
+                    return Received::Unchanged;
+                };
+                let preference = message.preference();
+                let offer = Offer { server: server.to_vec(), preference, prefixes: delegation.prefixes };
+                if preference == TAKE_AT_ONCE || exchange.retransmission.sent() > 1 {
+                    self.ask(MessageType::Request, offer, None, now, random);
+                } else if exchange.best.as_ref().is_none_or(|best| best.preference < preference) {
+                    exchange.best = Some(offer);
+                }
+                Received::Unchanged
+            }
+            (MessageType::Reply, MessageType::Solicit) if !message.rapid_commit() => Received::Ignored,
+            (MessageType::Reply, asked) => {
+                let Some(delegation) = delegation else { return Received::Unchanged };
+                match delegation.status {
+                    // The server has forgotten it: the same prefixes are asked for as if they were new.
+                    StatusCode::NoBinding if asked != MessageType::Request => {
+                        let target = Offer { server: server.to_vec(), ..exchange.target.clone() };
+                        self.ask(MessageType::Request, target, None, now, random);
+                        Received::Unchanged
+                    }
+                    _ if usable(&message, &delegation) || withdraws(&message, &delegation) => {
+                        self.take(server, &delegation, &message, now)
+                    }
+                    // Solicits go on at their own slow pace.
+                    StatusCode::NoPrefixAvail | StatusCode::NoBinding if asked == MessageType::Request => {
+                        self.ask(MessageType::Solicit, Offer::default(), None, now, random);
+                        Received::Unchanged
+                    }
+                    _ => Received::Unchanged,
+                }
+            }
+            _ => Received::Ignored,
+        }
+    }
+
+    fn take(
+        &mut self,
+        server: &[u8],
+        delegation: &Delegation,
+        message: &Message<'_>,
+        now: Instant,
+    ) -> Received {
+        let before = self.lease.take();
+        let lease = Lease::new(server, delegation, message.dns_servers().collect(), before.as_ref(), now);
+        let changed = before.as_ref() != Some(&lease);
+        self.lease = Some(lease);
+        self.state = State::Bound;
+        if self.expire(now) {
+            self.state = State::Waiting(now + SOLICIT_DELAY);
+        }
+        if changed { Received::LeaseChanged } else { Received::Unchanged }
+    }
+
+    /// Takes away what is not valid any more. Returns whether that was the last of it.
+    fn expire(&mut self, now: Instant) -> bool {
+        let Some(lease) = &mut self.lease else { return false };
+        lease.expire(now);
+        let gone = lease.prefixes.is_empty();
+        if gone {
+            self.lease = None;
+        }
+        gone
+    }
+
+    fn ask(&mut self, message: MessageType, target: Offer, end: Option<Instant>, now: Instant, random: u64) {
+        let limits = match message {
+            MessageType::Solicit => Limits { longest: self.solicit_interval, ..retransmission::SOLICIT },
+            MessageType::Request => retransmission::REQUEST,
+            _ => retransmission::EXTEND,
+        };
+        let [a, b, c, ..] = random.to_be_bytes();
+        self.state = State::Asking(Exchange {
+            message,
+            transaction: [a, b, c],
+            started: now,
+            retransmission: Retransmission::new(limits, end, now),
+            best: None,
+            target,
+        });
+    }
+}
+
+impl Settings {
+    fn message(&self, exchange: &Exchange, elapsed: Duration) -> Vec<u8> {
+        let hundredths = u16::try_from(elapsed.as_millis() / 10).unwrap_or(u16::MAX);
+        let mut builder = Builder::new(exchange.message, exchange.transaction)
+            .client_id(&self.duid)
+            .elapsed_time(hundredths)
+            .option_request();
+        if matches!(exchange.message, MessageType::Request | MessageType::Renew) {
+            builder = builder.server_id(&exchange.target.server);
+        }
+        let mut prefixes = exchange.target.prefixes.clone();
+        if exchange.message == MessageType::Solicit {
+            builder = builder.rapid_commit();
+            prefixes.extend(self.wished_length.map(|prefix_length| DelegatedPrefix {
+                prefix: std::net::Ipv6Addr::UNSPECIFIED,
+                prefix_length,
+                preferred_lifetime: 0,
+                valid_lifetime: 0,
+            }));
+        }
+        let status = StatusCode::Success;
+        builder.delegation(&Delegation { iaid: self.iaid, t1: 0, t2: 0, prefixes, status }).finish()
+    }
+}
+
+/// Whether there is something to be had (RFC 8415 section 18.2.9, and section 21.21 for T1 and T2).
+fn usable(message: &Message<'_>, delegation: &Delegation) -> bool {
+    answers(message, delegation) && delegation.prefixes.iter().any(|prefix| prefix.valid_lifetime > 0)
+}
+
+/// Whether all that it has is to be given up.
+fn withdraws(message: &Message<'_>, delegation: &Delegation) -> bool {
+    answers(message, delegation) && !delegation.prefixes.is_empty()
+}
+
+fn answers(message: &Message<'_>, delegation: &Delegation) -> bool {
+    let times = delegation.t1 <= delegation.t2 || delegation.t2 == 0;
+    message.status() == StatusCode::Success && delegation.status == StatusCode::Success && times
+}
