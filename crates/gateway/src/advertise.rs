@@ -140,10 +140,25 @@ impl Advertiser {
         }
     }
 
-    /// Something else is on offer from now on. What is new, changed or gone is told at once.
+    /// Something else is on offer from now on, which is told at once, and if it is more than how long things last,
+    /// several times.
     pub fn set_offer(&mut self, offer: Offer, now: Instant) {
         if offer == self.offer {
             return;
+        }
+        let deprecated = |offer: &Offer| {
+            offer
+                .prefixes
+                .iter()
+                .map(|offered| (offered.prefix, offered.preferred.is_over(now)))
+                .collect::<Vec<_>>()
+        };
+        if items(&offer) != items(&self.offer)
+            || deprecated(&offer) != deprecated(&self.offer)
+            || offer.leads_out.is_some() != self.offer.leads_out.is_some()
+            || offer.mtu != self.offer.mtu
+        {
+            self.initial = INITIAL_ADVERTISEMENTS;
         }
         let until = now + VALID_LIMIT;
         let (old, new) = (items(&self.offer), items(&offer));
@@ -152,7 +167,6 @@ impl Advertiser {
         let excess = self.withdrawn.len().saturating_sub(MOST_WITHDRAWN);
         self.withdrawn.drain(..excess);
         self.offer = offer;
-        self.initial = INITIAL_ADVERTISEMENTS;
         self.next = self.next.min(self.not_before(now));
     }
 

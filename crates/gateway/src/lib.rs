@@ -11,12 +11,18 @@
 //! |---|---|
 //! | [`advertise`] | what a router advertises on a link, and when |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
+//! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
+//! | [`site`] | uplinks and networks, as they are configured |
 //! | [`until`] | how long something lasts |
+//! | [`uplink`] | what is known of an uplink: link, routers, prefixes, whether it works |
 
 #![forbid(unsafe_code)]
 
 pub mod advertise;
 pub mod delegation;
+pub mod plan;
 pub mod rogue;
+pub mod site;
 pub mod until;
+pub mod uplink;

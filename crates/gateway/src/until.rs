@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 /// How long something lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
+    /// It is over.
+    Over,
     /// Up to that moment.
     Time(Instant),
     /// No end is known.
@@ -24,17 +26,21 @@ impl Until {
     pub fn time(self) -> Option<Instant> {
         match self {
             Until::Time(at) => Some(at),
+            Until::Over | Until::Always => None,
+        }
+    }
+
+    /// What is left of it; none if there is no end.
+    pub fn left(self, now: Instant) -> Option<Duration> {
+        match self {
+            Until::Over => Some(Duration::ZERO),
+            Until::Time(end) => Some(end.saturating_duration_since(now)),
             Until::Always => None,
         }
     }
 
-    /// What is left of it.
-    pub fn left(self, now: Instant) -> Option<Duration> {
-        self.time().map(|end| end.saturating_duration_since(now))
-    }
-
     /// Whether it has ended.
     pub fn is_over(self, now: Instant) -> bool {
-        self.time().is_some_and(|end| end <= now)
+        self.left(now).is_some_and(|left| left.is_zero())
     }
 }

@@ -1,0 +1,406 @@
+//! What the kernel should have: the addresses and routes of a site, and what is advertised on its networks, from what is
+//! known of its uplinks.
+//!
+//! It is computed anew whenever something changes, and compared with what is there; so a prefix that goes away takes its
+//! addresses, its routes and its advertisements along, whatever made it go.
+//!
+//! - Each network has one /64 of each prefix of each uplink. A prefix leads to its own uplink only, because no other
+//!   provider takes packets from it (RFC 2827): default routes are by source, and where the uplink has gone hosts are
+//!   told that there is no way.
+//! - Of several uplinks that work the first one's prefix is preferred by hosts; the others' are there and deprecated.
+//!   When the first one fails, the next one's becomes preferred.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
+
+use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
+use crate::delegation::LeasedPrefix;
+use crate::site::{Advertise, DnsServers, Network, Site};
+use crate::until::Until;
+use crate::uplink::State;
+use wire::router_advertisement::Preference;
+
+/// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
+const METRIC: u32 = 512;
+const METRIC_STEP: u32 = 16;
+/// An uplink that does not answer comes behind all that do, and behind what others have set up.
+const METRIC_SILENT: u32 = 100_000;
+/// What is delegated and not used is unreachable (RFC 7084 WPD-5); every other route goes before.
+const METRIC_UNUSED: u32 = u32::MAX - 1;
+
+/// What there should be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Addresses of interfaces.
+    pub addresses: Vec<Address>,
+    /// Routes.
+    pub routes: Vec<Route>,
+    /// What is advertised, by the place of the network.
+    pub offers: Vec<Option<Offer>>,
+    /// What cannot be had, in words for who runs the gateway.
+    pub problems: Vec<String>,
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The interface.
+    pub interface: String,
+    /// The address, with the length of its network.
+    pub address: IpNet,
+    /// The gateway itself begins no connection from it later.
+    pub preferred: Until,
+    /// It is gone later.
+    pub valid: Until,
+}
+
+/// A route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Route {
+    /// Where it leads.
+    pub to: IpNet,
+    /// Only for packets from there.
+    pub from: Option<Ipv6Net>,
+    /// How; without, senders are told that there is no way.
+    pub via: Option<Via>,
+    /// Of several the lowest is taken.
+    pub metric: u32,
+}
+
+/// How a route leads to its destination.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Via {
+    /// The interface.
+    pub interface: String,
+    /// The next router.
+    pub router: Option<IpAddr>,
+}
+
+/// What there should be now.
+pub fn plan(site: &Site, uplinks: &[State]) -> Plan {
+    let mut plan = Plan::default();
+    uplink_routes(site, uplinks, &mut plan);
+    plan.routes.extend(site.routes.iter().map(|route| Route {
+        to: route.to,
+        from: None,
+        via: Some(Via { interface: route.interface.clone(), router: route.via }),
+        metric: METRIC,
+    }));
+    for uplink in &site.uplinks {
+        plan.addresses.extend(uplink.addresses.iter().map(|address| always(&uplink.interface, *address)));
+    }
+    for network in &site.networks {
+        let prefixes = prefixes_of(network, site, uplinks, &mut plan.problems);
+        plan.addresses.extend(prefixes.iter().map(|leased| Address {
+            interface: network.interface.clone(),
+            address: IpNet::V6(gateway_address(network, leased.prefix)),
+            preferred: leased.preferred,
+            valid: leased.valid,
+        }));
+        plan.addresses.extend(network.ipv4.map(|address| always(&network.interface, address.into())));
+        let offer = network.advertise.as_ref().map(|advertise| offer(network, advertise, &prefixes, uplinks));
+        plan.offers.push(offer);
+    }
+    plan
+}
+
+/// The /64 with that number in a prefix, if it has so many.
+pub fn subnet(prefix: Ipv6Net, number: u64) -> Option<Ipv6Net> {
+    let spare = 64u32.checked_sub(prefix.prefix_len().into())?;
+    let fits = number.checked_shr(spare).unwrap_or(0) == 0;
+    let bits = prefix.network().to_bits() | u128::from(number) << 64;
+    fits.then(|| Ipv6Net::new(Ipv6Addr::from_bits(bits), 64).ok()).flatten()
+}
+
+fn always(interface: &str, address: IpNet) -> Address {
+    Address { interface: interface.to_owned(), address, preferred: Until::Always, valid: Until::Always }
+}
+
+fn gateway_address(network: &Network, prefix: Ipv6Net) -> Ipv6Net {
+    let host = u128::from(network.host) & prefix.hostmask().to_bits();
+    let address = Ipv6Addr::from_bits(prefix.network().to_bits() | host);
+    Ipv6Net::new(address, prefix.prefix_len()).unwrap_or(prefix)
+}
+
+fn uplink_routes(site: &Site, uplinks: &[State], plan: &mut Plan) {
+    let everywhere = IpNet::V6(Ipv6Net::default());
+    for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
+        let silent = if state.answers() { 0 } else { METRIC_SILENT };
+        let metric = METRIC + METRIC_STEP * place as u32 + silent;
+        let via = |router: Option<IpAddr>| Some(Via { interface: uplink.interface.clone(), router });
+        let router = state.router().map(|router| router.address.map(IpAddr::V6));
+        plan.routes.extend(router.map(|router| Route {
+            to: everywhere,
+            from: None,
+            via: via(router),
+            metric,
+        }));
+        for leased in state.prefixes() {
+            let unused = Route { to: leased.prefix.into(), from: None, via: None, metric: METRIC_UNUSED };
+            let way = Route { to: everywhere, from: Some(leased.prefix), via: router.and_then(via), metric };
+            plan.routes.extend([unused, way]);
+        }
+        if let Some(ipv4_router) = uplink.ipv4_router.filter(|_| state.link_up()) {
+            let everywhere = IpNet::V4(ipnet::Ipv4Net::default());
+            plan.routes.push(Route {
+                to: everywhere,
+                from: None,
+                via: via(Some(IpAddr::V4(ipv4_router))),
+                metric,
+            });
+        }
+    }
+}
+
+/// The prefixes of a network: its own, and a /64 of each of an uplink's.
+fn prefixes_of(
+    network: &Network,
+    site: &Site,
+    uplinks: &[State],
+    problems: &mut Vec<String>,
+) -> Vec<LeasedPrefix> {
+    let own = network.prefixes.iter().map(|prefix| LeasedPrefix {
+        prefix: prefix.trunc(),
+        preferred: Until::Always,
+        valid: Until::Always,
+    });
+    let mut prefixes: Vec<LeasedPrefix> = own.collect();
+    let Some(number) = network.subnet else { return prefixes };
+    let taken = uplinks.iter().position(State::works);
+    for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
+        for leased in state.prefixes() {
+            let Some(prefix) = subnet(leased.prefix, number) else {
+                problems.push(format!(
+                    "network {}: {} of uplink {} has no subnet {number}: take a smaller `subnet`, or ask the provider \
+                     for a shorter prefix",
+                    network.name, leased.prefix, uplink.name
+                ));
+                continue;
+            };
+            // Where no uplink works all is as it was: hosts need not change before there is something better.
+            let preferred = match taken {
+                Some(taken) if taken != place => Until::Over,
+                _ => leased.preferred,
+            };
+            prefixes.push(LeasedPrefix { prefix, preferred, valid: leased.valid });
+        }
+    }
+    prefixes
+}
+
+fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[State]) -> Offer {
+    let working = || uplinks.iter().filter(|state| state.works());
+    let leads_out = working().filter_map(|state| state.router().map(|router| router.until)).max();
+    let dns_servers = match &advertise.dns_servers {
+        DnsServers::These(servers) => servers.clone(),
+        DnsServers::Gateway => {
+            let usable = prefixes.iter().rev().max_by_key(|leased| (leased.preferred, leased.valid));
+            usable.map(|leased| gateway_address(network, leased.prefix).addr()).into_iter().collect()
+        }
+        DnsServers::FromUplinks => {
+            let mut servers: Vec<_> = working().flat_map(State::dns_servers).collect();
+            let mut seen = Vec::new();
+            servers.retain(|server| {
+                !seen.contains(server) && {
+                    seen.push(*server);
+                    true
+                }
+            });
+            servers
+        }
+    };
+    Offer {
+        leads_out,
+        prefixes: prefixes
+            .iter()
+            .map(|leased| OfferedPrefix {
+                prefix: leased.prefix,
+                preferred: leased.preferred,
+                valid: leased.valid,
+                on_link: true,
+                autonomous: leased.prefix.prefix_len() == 64,
+            })
+            .collect(),
+        routes: advertise
+            .routes
+            .iter()
+            .map(|prefix| OfferedRoute { prefix: *prefix, preference: Preference::Medium })
+            .collect(),
+        dns_servers,
+        search_domains: advertise.search_domains.clone(),
+        nat64: advertise.nat64,
+        mtu: advertise.mtu,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::site::{Probing, RouterFrom, Uplink};
+    use proptest::prelude::*;
+    use wire::router_advertisement::Content;
+
+    fn net(text: &str) -> Ipv6Net {
+        text.parse().unwrap()
+    }
+
+    fn uplink(name: &str, prefix: &str) -> Uplink {
+        Uplink {
+            name: name.into(),
+            interface: name.into(),
+            router: RouterFrom::Advertisements,
+            addresses: Vec::new(),
+            prefixes: vec![net(prefix)],
+            delegation: None,
+            probes: vec!["2001:db8:ffff::1".parse().unwrap()],
+            ipv4_router: None,
+            masquerade: false,
+        }
+    }
+
+    fn site() -> Site {
+        let network = Network {
+            name: "lan".into(),
+            interface: "lan0".into(),
+            subnet: Some(2),
+            host: 1,
+            prefixes: vec![net("fd00:1::/64")],
+            ipv4: Some("192.168.1.1/24".parse().unwrap()),
+            advertise: Some(Advertise { dns_servers: DnsServers::Gateway, ..Advertise::default() }),
+        };
+        let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];
+        Site { uplinks, networks: vec![network], routes: Vec::new() }
+    }
+
+    fn states(site: &Site) -> Vec<State> {
+        site.uplinks.iter().map(|uplink| State::new(uplink, Probing::default())).collect()
+    }
+
+    fn advertisement(router_lifetime: u16) -> Content {
+        Content {
+            hop_limit: 64,
+            managed: false,
+            other_configuration: false,
+            preference: Preference::Medium,
+            router_lifetime,
+            reachable_time: 0,
+            retransmission_timer: 0,
+            options: Vec::new(),
+        }
+    }
+
+    fn comes_up(state: &mut State, now: Instant) {
+        state.set_link(true);
+        assert!(state.heard("fe80::1".parse().unwrap(), &advertisement(1_800), now));
+    }
+
+    /// The prefixes on offer, and whether each is preferred.
+    fn offered(plan: &Plan, now: Instant) -> Vec<(String, bool)> {
+        let offer = plan.offers[0].as_ref().unwrap();
+        let shown = |offered: &OfferedPrefix| (offered.prefix.to_string(), !offered.preferred.is_over(now));
+        offer.prefixes.iter().map(shown).collect()
+    }
+
+    fn route<'a>(plan: &'a Plan, from: Option<&str>) -> Option<&'a Route> {
+        let everywhere = |route: &&Route| route.to == IpNet::V6(Ipv6Net::default());
+        let found = plan.routes.iter().filter(everywhere).filter(|route| route.from == from.map(net));
+        found.min_by_key(|route| route.metric)
+    }
+
+    #[test]
+    fn without_an_uplink_prefixes_stay_and_nobody_is_led_out() {
+        let site = site();
+        let plan = plan(&site, &states(&site));
+        let now = Instant::now();
+        let expected = [("fd00:1::/64", true), ("2001:db8:a00:2::/64", true), ("2001:db8:b00:2::/64", true)];
+        assert_eq!(offered(&plan, now), expected.map(|(prefix, preferred)| (prefix.to_owned(), preferred)));
+        assert_eq!(plan.offers[0].as_ref().unwrap().leads_out, None);
+        assert_eq!(route(&plan, None), None);
+        assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
+        let addresses: Vec<_> = plan.addresses.iter().map(|address| address.address.to_string()).collect();
+        let expected = ["fd00:1::1/64", "2001:db8:a00:2::1/64", "2001:db8:b00:2::1/64", "192.168.1.1/24"];
+        assert_eq!(addresses, expected);
+    }
+
+    #[test]
+    fn hosts_change_to_the_second_uplink_when_the_first_fails_and_back() {
+        let (site, now) = (site(), Instant::now());
+        let mut states = states(&site);
+        comes_up(&mut states[0], now);
+        comes_up(&mut states[1], now);
+        let preferred = |states: &[State]| {
+            offered(&plan(&site, states), now).iter().map(|(_, preferred)| *preferred).collect::<Vec<_>>()
+        };
+        assert_eq!(preferred(&states), [true, true, false]);
+        assert_eq!(route(&plan(&site, &states), None).unwrap().via.as_ref().unwrap().interface, "fibre");
+        for _ in 0..2 {
+            assert!(!states[0].probed(false));
+        }
+        assert!(states[0].probed(false), "the third lost probe decides");
+        assert_eq!(preferred(&states), [true, false, true]);
+        let after = plan(&site, &states);
+        assert_eq!(route(&after, None).unwrap().via.as_ref().unwrap().interface, "cable");
+        assert_eq!(
+            route(&after, Some("2001:db8:a00::/56")).unwrap().via.as_ref().unwrap().interface,
+            "fibre"
+        );
+        for _ in 0..3 {
+            states[0].probed(true);
+        }
+        assert_eq!(preferred(&states), [true, true, false]);
+        states[0].set_link(false);
+        assert_eq!(preferred(&states), [true, false, true]);
+        assert_eq!(route(&plan(&site, &states), Some("2001:db8:a00::/56")).unwrap().via, None);
+    }
+
+    #[test]
+    fn a_router_that_is_silent_too_long_is_none() {
+        let (site, now) = (site(), Instant::now());
+        let mut states = states(&site);
+        comes_up(&mut states[0], now);
+        let end = now + Duration::from_secs(1_800);
+        assert_eq!(states[0].deadline(), Some(end));
+        assert!(!states[0].expire(end - Duration::from_secs(1)));
+        assert!(states[0].expire(end) && !states[0].works());
+    }
+
+    #[test]
+    fn a_router_keeps_its_place_until_a_preferred_one_comes() {
+        let (site, now) = (site(), Instant::now());
+        let mut state = State::new(&site.uplinks[0], Probing::default());
+        comes_up(&mut state, now);
+        let second = "fe80::2".parse().unwrap();
+        assert!(state.heard(second, &advertisement(1_800), now));
+        assert!(!state.heard("fe80::1".parse().unwrap(), &advertisement(1_800), now));
+        assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
+        state.heard(second, &Content { preference: Preference::High, ..advertisement(1_800) }, now);
+        assert_eq!(state.router().unwrap().address, Some(second));
+        state.heard(second, &advertisement(0), now);
+        assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_prefix_without_that_subnet_is_a_problem_in_words() {
+        let mut site = site();
+        site.networks[0].subnet = Some(256);
+        let plan = plan(&site, &states(&site));
+        assert_eq!(plan.problems.len(), 2);
+        assert!(plan.problems[0].contains("2001:db8:a00::/56 of uplink fibre has no subnet 256"));
+    }
+
+    proptest! {
+        #[test]
+        fn subnets_are_distinct_and_within(bits: u128, length in 0..=128u8, a: u64, b: u64) {
+            let prefix = Ipv6Net::new(Ipv6Addr::from_bits(bits), length).unwrap().trunc();
+            let (first, second) = (subnet(prefix, a), subnet(prefix, b));
+            for found in [first, second].into_iter().flatten() {
+                prop_assert!(prefix.contains(&found) && found.prefix_len() == 64);
+            }
+            prop_assert!(first.is_none() || first != second || a == b);
+            prop_assert_eq!(subnet(prefix, 0).is_some(), length <= 64);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a gateway stands between: uplinks to the Internet, and networks behind it. As the configuration has it; all values
+//! are checked.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use crate::advertise::Settings as Advertising;
+
+/// A site: all of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Site {
+    /// Ways to the Internet; the first usable one is taken.
+    pub uplinks: Vec<Uplink>,
+    /// Links with hosts.
+    pub networks: Vec<Network>,
+    /// Routes that somebody has written down.
+    pub routes: Vec<StaticRoute>,
+}
+
+/// A way to the Internet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uplink {
+    /// Its name, unique among uplinks.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// Where the router and the gateway's own address come from.
+    pub router: RouterFrom,
+    /// Addresses of the gateway on this link, beside those of router advertisements.
+    pub addresses: Vec<IpNet>,
+    /// Prefixes that are routed here, for the networks behind.
+    pub prefixes: Vec<Ipv6Net>,
+    /// Whether prefixes are asked for by DHCPv6, and which length is wished for.
+    pub delegation: Option<Delegation>,
+    /// Hosts that answer echo requests as long as the uplink works; without any, a router is enough.
+    pub probes: Vec<Ipv6Addr>,
+    /// The router for IPv4.
+    pub ipv4_router: Option<Ipv4Addr>,
+    /// Whether IPv4 of the networks behind leaves with the address of the interface.
+    pub masquerade: bool,
+}
+
+/// What to ask a delegating router for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delegation {
+    /// Length of the prefix; the server's choice without one.
+    pub length: Option<u8>,
+}
+
+/// Where the default router of an uplink comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouterFrom {
+    /// Router advertisements of the link.
+    Advertisements,
+    /// This one, always.
+    Address(Ipv6Addr),
+    /// The other end of a link between two: packets just go out.
+    PointToPoint,
+}
+
+/// A link with hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Network {
+    /// Its name, unique among networks.
+    pub name: String,
+    /// The interface.
+    pub interface: String,
+    /// Which /64 of each prefix of an uplink is that of this link; none for a link without.
+    pub subnet: Option<u64>,
+    /// The low 64 bits of the gateway's own address in each prefix.
+    pub host: u64,
+    /// Prefixes of its own, /64 as a rule: unique local ones, say.
+    pub prefixes: Vec<Ipv6Net>,
+    /// The gateway's IPv4 address on it, with the network's length.
+    pub ipv4: Option<Ipv4Net>,
+    /// What is advertised on it; nothing without.
+    pub advertise: Option<Advertise>,
+}
+
+/// What hosts of a network are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Advertise {
+    /// How.
+    pub settings: Advertising,
+    /// DNS servers.
+    pub dns_servers: DnsServers,
+    /// Domains in which names are looked up.
+    pub search_domains: Vec<String>,
+    /// Prefix of NAT64.
+    pub nat64: Option<Ipv6Net>,
+    /// MTU of the link.
+    pub mtu: Option<u32>,
+    /// Networks that the gateway leads to even when no uplink works (RFC 4191).
+    pub routes: Vec<Ipv6Net>,
+    /// Routers that may be on the link beside this one, by their link-local addresses.
+    pub other_routers: Vec<Ipv6Addr>,
+}
+
+/// Which DNS servers hosts are told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum DnsServers {
+    /// Those of the uplinks.
+    #[default]
+    FromUplinks,
+    /// The gateway itself.
+    Gateway,
+    /// These, or none.
+    These(Vec<Ipv6Addr>),
+}
+
+/// A route that somebody has written down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticRoute {
+    /// Where it leads.
+    pub to: IpNet,
+    /// The next router; without one the destination is on the link.
+    pub via: Option<std::net::IpAddr>,
+    /// The interface.
+    pub interface: String,
+}
+
+/// How uplinks are probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probing {
+    /// Between two requests to the same host.
+    pub interval: Duration,
+    /// So many unanswered ones, of all hosts, and the uplink does not work.
+    pub lost: u32,
+    /// So many answered ones, and it works again.
+    pub answered: u32,
+}
+
+impl Default for Probing {
+    fn default() -> Self {
+        Probing { interval: Duration::from_secs(5), lost: 3, answered: 3 }
+    }
+}
