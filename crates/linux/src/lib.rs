@@ -15,7 +15,8 @@
 //! | [`queue`] | packets of netfilter, given to this process and handed back with a verdict |
 //! | [`quiet`] | an interface at which the kernel says nothing of its own |
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
-//! | [`sysctl`] | parameters of interfaces |
+//! | [`echo`] | echo requests out of one interface |
+//! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`process`] | open files, capabilities, private files |
@@ -31,6 +32,7 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod echo;
 mod error;
 pub mod event;
 pub mod neighbor;

@@ -64,8 +64,12 @@ pub fn set_own_addresses(tunnel: &str, own: &[Ipv6Addr]) -> Result<()> {
 
 /// Removes the table. Returns whether it was there.
 pub fn remove(tunnel: &str) -> Result<bool> {
-    let table = table_name(tunnel);
-    let output = nft(&["delete", "table", "ip6", &table], "")?;
+    remove_table("ip6", &table_name(tunnel))
+}
+
+/// Removes a table. Returns whether it was there.
+pub(crate) fn remove_table(family: &str, table: &str) -> Result<bool> {
+    let output = nft(&["delete", "table", family, table], "")?;
     if output.status.success() {
         return Ok(true);
     }
@@ -73,7 +77,7 @@ pub fn remove(tunnel: &str) -> Result<bool> {
     if message.contains("No such file or directory") {
         return Ok(false);
     }
-    Err(Error::other(format!("nft delete table ip6 {table}"), first_line(&message)))
+    Err(Error::other(format!("nft delete table {family} {table}"), first_line(&message)))
 }
 
 /// Runs a script of nft, all of it or nothing.

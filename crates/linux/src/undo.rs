@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use wire::ethernet::MacAddress;
 
@@ -45,6 +46,20 @@ pub enum Step {
         /// The tunnel's name.
         tunnel: String,
     },
+    /// An address of an interface that nobody else had given it.
+    Address {
+        /// The interface.
+        index: u32,
+        /// The address, with the length of its network.
+        address: IpNet,
+    },
+    /// A table of nftables.
+    Table {
+        /// Its family: `inet`, `ip6`, `ip`.
+        family: String,
+        /// Its name.
+        name: String,
+    },
     /// A filter of ours at an interface.
     Filter(Filter),
     /// An interface that was made quiet, and how it was before.
@@ -54,6 +69,15 @@ pub enum Step {
         /// The interface.
         interface: String,
         /// Which one, for IPv6.
+        name: String,
+        /// What it was.
+        before: String,
+        /// What it is now.
+        now: String,
+    },
+    /// A parameter of the network that was something else before.
+    Global {
+        /// Its path below `/proc/sys/net`.
         name: String,
         /// What it was.
         before: String,
@@ -143,6 +167,33 @@ impl Journal {
         self.take(step, || nft::darken(tunnel, prefix, reach, own))
     }
 
+    /// Gives an interface an address. If it has it already, it stays, and the error
+    /// [already exists](crate::Error::already_exists).
+    pub fn add_address(&mut self, netlink: &mut Netlink, index: u32, address: IpNet) -> Result<()> {
+        // Asked first: a crash between the journal and the kernel's answer must not make somebody else's address ours.
+        if netlink.addresses(index)?.iter().any(|found| found.address.addr() == address.addr()) {
+            let exists = std::io::Error::from_raw_os_error(libc::EEXIST);
+            return Err(Error::new(format!("add address {address} to link {index}"), exists));
+        }
+        self.take(Step::Address { index, address }, || netlink.add_address(index, address, true))
+    }
+
+    /// Removes an address that was added through this journal.
+    pub fn delete_address(&mut self, netlink: &mut Netlink, index: u32, address: IpNet) -> Result<()> {
+        self.undo(netlink, &Step::Address { index, address })
+    }
+
+    /// Runs a script of nft that makes, or changes, a table of ours, and nothing else.
+    pub fn set_table(&mut self, family: &str, name: &str, script: &str) -> Result<()> {
+        let step = Step::Table { family: family.to_owned(), name: name.to_owned() };
+        self.take(step, || nft::apply(script))
+    }
+
+    /// Removes a table that was made through this journal.
+    pub fn delete_table(&mut self, netlink: &mut Netlink, family: &str, name: &str) -> Result<()> {
+        self.undo(netlink, &Step::Table { family: family.to_owned(), name: name.to_owned() })
+    }
+
     /// Attaches a BPF program of type `sched_cls` to an interface, as well as the kernel can; only what would outlive a
     /// crash is written down. It is detached when what is returned is dropped.
     pub fn attach(&mut self, program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
@@ -181,6 +232,17 @@ impl Journal {
         let (interface, name, now) = (interface.to_owned(), name.to_owned(), value.to_owned());
         let step = Step::Parameter { interface: interface.clone(), name: name.clone(), before, now };
         self.take(step, || sysctl::write(&interface, &name, value))
+    }
+
+    /// Gives a parameter of the network, by its path below `/proc/sys/net`, another value, as long as this journal is
+    /// open.
+    pub fn set_global(&mut self, name: &str, value: &str) -> Result<()> {
+        let before = sysctl::read_global(name)?;
+        if before == value {
+            return Ok(());
+        }
+        let step = Step::Global { name: name.to_owned(), before, now: value.to_owned() };
+        self.take(step, || sysctl::write_global(name, value))
     }
 
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
@@ -241,6 +303,8 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::Route(route) => netlink.delete_route(route).map(drop),
         Step::Neighbor { index, address } => netlink.delete_neighbor(*index, *address).map(drop),
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
+        Step::Address { index, address } => netlink.delete_address(*index, *address).map(drop),
+        Step::Table { family, name } => nft::remove_table(family, name).map(drop),
         Step::Quiet(before) => before.wake(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
         Step::Parameter { interface, name, before, now } => match sysctl::read(interface, name) {
@@ -248,6 +312,10 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
             Ok(found) if found != *now => Ok(()),
             Err(_) => Ok(()),
             Ok(_) => sysctl::write(interface, name, before),
+        },
+        Step::Global { name, before, now } => match sysctl::read_global(name) {
+            Ok(found) if found == *now => sysctl::write_global(name, before),
+            Ok(_) | Err(_) => Ok(()),
         },
     }
 }

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{
-    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope,
+    AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope, CacheInfo,
 };
 
 use super::{Netlink, family};
@@ -49,6 +49,18 @@ impl Netlink {
         let flags = NLM_F_CREATE | NLM_F_EXCL;
         self.change(RouteNetlinkMessage::NewAddress(message), flags, || {
             format!("add address {address} to link {index}")
+        })
+    }
+
+    /// Gives an address of an interface, added by [`Netlink::add_address`], other lifetimes in seconds; all ones: for
+    /// ever. An address that is not preferred is no source of new flows; one that is not valid any more is gone.
+    pub fn set_lifetimes(&mut self, index: u32, address: IpNet, preferred: u32, valid: u32) -> Result<()> {
+        let mut message = address_message(index, address);
+        let mut lifetimes = CacheInfo::default();
+        (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (preferred.min(valid), valid);
+        message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
+        self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_REPLACE, || {
+            format!("set the lifetimes of address {address} of link {index}")
         })
     }
 

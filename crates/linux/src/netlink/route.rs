@@ -45,6 +45,13 @@ pub enum Via {
         #[serde(default)]
         source: Option<Ipv6Net>,
     },
+    /// Not at all: senders are told that there is no way (IPv6).
+    Unreachable {
+        /// As above.
+        metric: u32,
+        /// As above.
+        source: Option<Ipv6Net>,
+    },
 }
 
 /// What the kernel does with a packet to some address.
@@ -90,6 +97,10 @@ impl std::fmt::Display for Route {
         let destination = self.destination;
         match &self.via {
             Via::Local => write!(f, "local {destination} dev lo"),
+            Via::Unreachable { metric, source } => {
+                let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
+                write!(f, "unreachable {destination}{source} metric {metric}")
+            }
             Via::Link { index, gateway, mtu, metric, source } => {
                 write!(f, "{destination} dev {index}")?;
                 let gateway = gateway.map(|gateway| format!(" via {gateway}"));
@@ -128,7 +139,7 @@ impl Netlink {
     /// Changes the MTU of a route of ours that is there; `None` lets it follow the interface's again.
     pub fn set_route_mtu(&mut self, route: &mut Route, new_mtu: Option<u32>) -> Result<()> {
         let Via::Link { mtu, .. } = &mut route.via else {
-            return Err(Error::other(format!("set mtu of route {route}"), "a local route has none"));
+            return Err(Error::other(format!("set mtu of route {route}"), "it leads to no link"));
         };
         *mtu = new_mtu;
         let message = route_message(route);
@@ -209,11 +220,16 @@ fn route_message(route: &Route) -> RouteMessage {
             header.scope = RouteScope::Host;
             attributes.push(RouteAttribute::Oif(LOOPBACK));
         }
+        Via::Unreachable { metric, source } => {
+            header.kind = RouteType::Unreachable;
+            header.table = RouteHeader::RT_TABLE_MAIN;
+            header.scope = RouteScope::Universe;
+            only_from(header, attributes, source.as_ref());
+            attributes.push(RouteAttribute::Oif(LOOPBACK));
+            attributes.push(RouteAttribute::Priority(*metric));
+        }
         Via::Link { index, gateway, mtu, metric, source } => {
-            if let Some(source) = source {
-                header.source_prefix_length = source.prefix_len();
-                attributes.push(RouteAttribute::Source(source.network().into()));
-            }
+            only_from(header, attributes, source.as_ref());
             header.kind = RouteType::Unicast;
             header.table = RouteHeader::RT_TABLE_MAIN;
             header.scope = match gateway {
@@ -227,6 +243,13 @@ fn route_message(route: &Route) -> RouteMessage {
         }
     }
     message
+}
+
+fn only_from(header: &mut RouteHeader, attributes: &mut Vec<RouteAttribute>, source: Option<&Ipv6Net>) {
+    if let Some(source) = source {
+        header.source_prefix_length = source.prefix_len();
+        attributes.push(RouteAttribute::Source(source.network().into()));
+    }
 }
 
 /// The loopback interface is the first of every network namespace.
@@ -260,6 +283,7 @@ fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
     let via = match message.header.kind {
         RouteType::Local => Via::Local,
         RouteType::Unicast => Via::Link { index, gateway, mtu, metric, source },
+        RouteType::Unreachable => Via::Unreachable { metric: metric.unwrap_or(0), source },
         _ => return None,
     };
     Some(Route { destination, via })

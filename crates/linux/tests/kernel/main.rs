@@ -4,6 +4,7 @@
 
 mod bpf;
 mod dark_prefix;
+mod echo;
 mod neighbor;
 mod netfilter;
 mod netlink;

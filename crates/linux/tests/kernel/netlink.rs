@@ -35,6 +35,17 @@ fn links_and_addresses_of_both_families() {
             assert!(netlink.delete_address(link.index, address).unwrap());
             assert!(!netlink.delete_address(link.index, address).unwrap());
         }
+        let address = "2001:db8:2::1/64".parse().unwrap();
+        netlink.add_address(link.index, address, false).unwrap();
+        let mut lifetimes = |preferred, valid| {
+            netlink.set_lifetimes(link.index, address, preferred, valid).unwrap();
+            let all = netlink.addresses(link.index).unwrap();
+            let found = all.iter().find(|found| found.address == address).unwrap();
+            (found.deprecated, found.permanent)
+        };
+        assert_eq!(lifetimes(100, 200), (false, false));
+        assert_eq!(lifetimes(0, 200), (true, false));
+        assert_eq!(lifetimes(u32::MAX, u32::MAX), (false, true));
         netlink.set_link_up(link.index, false).unwrap();
         assert!(!netlink.link_by_index(link.index).unwrap().unwrap().up);
     });
@@ -54,6 +65,13 @@ fn routes_are_made_found_and_removed() {
             destination: destination.parse().unwrap(),
             via: Via::Link { index, gateway, mtu, metric: None, source: None },
         };
+        let unreachable = |destination: &str, source: Option<&str>| {
+            let source = source.map(|source| source.parse().unwrap());
+            Route {
+                destination: destination.parse().unwrap(),
+                via: Via::Unreachable { metric: 4_000, source },
+            }
+        };
         let routes = [
             through("2001:db8:b::/48", None, Some(1400)),
             through("2001:db8:c::/48", Some(B.into()), None),
@@ -61,6 +79,8 @@ fn routes_are_made_found_and_removed() {
             through("203.0.113.0/24", Some(ip("192.0.2.2")), Some(1300)),
             Route::local("2001:db8:a1::/64".parse().unwrap()),
             Route::local("2001:db8:1::77/128".parse().unwrap()),
+            unreachable("2001:db8:d::/56", None),
+            unreachable("::/0", Some("2001:db8:d::/56")),
         ];
         for route in &routes {
             netlink.add_route(route).unwrap();

@@ -15,7 +15,7 @@ const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 
 /// All that the program would find or leave in the kernel.
 fn state(node: &Node) -> String {
-    node.must("ip -6 route show table all; ip -4 route show table all; ip neighbor; nft list ruleset")
+    node.must("ip -6 route show table all; ip -4 route show table all; ip neighbor; ip -6 -o address; nft list ruleset; cat /proc/sys/net/ipv6/conf/all/forwarding")
 }
 
 fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
@@ -27,6 +27,9 @@ fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
     journal.add_route(netlink, Route::device("198.51.100.0/24".parse().unwrap(), index)).unwrap();
     journal.add_neighbor(netlink, index, COMING, MAC, NeighborState::Permanent).unwrap();
     journal.darken(TUNNEL, prefix.parse().unwrap(), Reach::Routed, &[]).unwrap();
+    journal.add_address(netlink, index, "2001:db8:e::1/64".parse().unwrap()).unwrap();
+    journal.set_table("ip", "sidestep-test", "table ip sidestep-test { }").unwrap();
+    journal.set_global("ipv6/conf/all/forwarding", "1").unwrap();
     journal
 }
 
@@ -42,10 +45,10 @@ fn a_clean_end_leaves_the_kernel_as_it_was_and_no_file() {
     pair.a.run(|| {
         let mut netlink = Netlink::open().unwrap();
         let mut journal = set_up(&mut netlink, &path);
-        assert_eq!(journal.done().len(), 5);
+        assert_eq!(journal.done().len(), 8);
         assert_ne!(state(&pair.a), before);
         journal.delete_route(&mut netlink, &Route::local("2001:db8:a1::/64".parse().unwrap())).unwrap();
-        assert_eq!(journal.done().len(), 4);
+        assert_eq!(journal.done().len(), 7);
         journal.undo_all(&mut netlink).unwrap();
     });
     assert_eq!(state(&pair.a), before);
@@ -67,7 +70,7 @@ fn what_a_crash_leaves_is_taken_back_at_the_next_start() {
         // Somebody cleaned up a part by hand meanwhile.
         pair.a.must("ip route delete local 2001:db8:a1::/64 dev lo");
         let (journal, left) = Journal::open(&path, &mut netlink).unwrap();
-        assert_eq!((left.len(), journal.done().len()), (5, 0));
+        assert_eq!((left.len(), journal.done().len()), (8, 0));
         assert_eq!(state(&pair.a), before);
         assert_eq!(Journal::open(&path, &mut netlink).unwrap().1, []);
     });
@@ -163,5 +166,24 @@ fn a_long_life_does_not_make_a_long_file() {
         drop(journal);
         let (_, left) = Journal::open(&path, &mut netlink).unwrap();
         assert_eq!(left.len(), 1);
+    });
+}
+
+#[test]
+fn an_address_that_is_there_is_left_alone() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
+        let (mut journal, _) = Journal::open(&directory.path().join("journal"), &mut netlink).unwrap();
+        let address = "2001:db8:e::1/64".parse().unwrap();
+        netlink.add_address(index, address, false).unwrap();
+        assert!(journal.add_address(&mut netlink, index, address).unwrap_err().already_exists());
+        journal.undo_all(&mut netlink).unwrap();
+        assert!(netlink.addresses(index).unwrap().iter().any(|found| found.address == address));
     });
 }
