@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config};
 use crate::control::{self, Request};
-use crate::{daemon, import_classic, keys, manual, plan, rendezvous, script, show};
+use crate::{daemon, gateway, import_classic, keys, manual, plan, rendezvous, script, show};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -275,13 +275,21 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Pubkey => keys::public_of_stdin()?,
         Command::Genpsk => keys::generate_preshared()?,
         Command::Check { file } => {
-            let config = load(&file)?;
-            let system = plan::System::of_this_machine(&config);
-            print(plan::describe(&file, &config, &system))?;
+            let whole = load(&file)?;
+            if let Some(config) = &whole.tunnel {
+                let system = plan::System::of_this_machine(config);
+                print(plan::describe(&file, config, &system))?;
+            }
+            if let Some(gateway) = &whole.gateway {
+                print(gateway::describe(&file, gateway))?;
+            }
         }
         Command::Up(options) => {
-            let config = load(&options.file)?;
-            daemon::run(&options, config)?;
+            let whole = load(&options.file)?;
+            match whole.tunnel {
+                Some(config) => daemon::run(&options, config)?,
+                None => return Err(config::Error::NoTunnel { path: options.file }.into()),
+            }
         }
         Command::Reload(daemon) => {
             let path = daemon.path()?;
@@ -290,7 +298,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
-            rendezvous::print_endpoints(&load(&file)?, &peer, at, count, json)?;
+            rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;
         }
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
@@ -307,12 +315,18 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Loads a configuration that describes a tunnel, too.
+pub fn load_tunnel(file: &std::path::Path) -> Result<Config, Failure> {
+    let no_tunnel = config::Error::NoTunnel { path: file.to_owned() };
+    load(file)?.tunnel.ok_or_else(|| no_tunnel.into())
+}
+
 /// Loads a configuration; warnings go to standard error.
-pub fn load(file: &std::path::Path) -> Result<Config, Failure> {
+pub fn load(file: &std::path::Path) -> Result<config::Whole, Failure> {
     match config::load(file) {
-        Ok(config) => {
-            complain(&config.warnings);
-            Ok(config)
+        Ok(whole) => {
+            complain(&whole.warnings);
+            Ok(whole)
         }
         Err(config::Error::Invalid(report)) => {
             let count = report.errors();

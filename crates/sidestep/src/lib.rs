@@ -12,6 +12,7 @@
 //! | [`daemon`] | `up`: the protocol over the kernel |
 //! | [`control`] | the control socket: requests to the running daemon, and its answers |
 //! | [`status`] | what the daemon says about itself; the field names are a contract |
+//! | `gateway` | `up` as a router between networks |
 //! | `script` | packet scripts: their tests, and the process that they run in |
 //! | [`show`] | the status as text, JSON, and a screen that follows it |
 //!
@@ -25,6 +26,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod gateway;
 mod import_classic;
 mod keys;
 mod manual;

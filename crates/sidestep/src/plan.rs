@@ -312,7 +312,7 @@ mod tests {
              allowed_ips = [\"2001:db8:b::/64\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\n"
         );
         let no_file = |_: &Path| Err(crate::config::KeyFileError::Missing);
-        crate::config::parse(&text, Path::new("a.toml"), &no_file).unwrap()
+        crate::config::parse(&text, Path::new("a.toml"), &no_file).unwrap().tunnel.unwrap()
     }
 
     /// Counted by brute force over schedules as the protocol draws them, with every jitter at its extremes.

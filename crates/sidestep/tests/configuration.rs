@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 const EXAMPLE: &str = include_str!("../../../examples/site-a.toml");
 const KEY: &[u8] = b"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
 
-fn parse(text: &str) -> Result<config::Config, config::Report> {
+fn parse(text: &str) -> Result<config::Whole, config::Report> {
     let key = |path: &Path| {
         if path.ends_with("site-a.key") {
             Ok(Zeroizing::new(KEY.to_vec()))
@@ -23,7 +23,7 @@ fn parse(text: &str) -> Result<config::Config, config::Report> {
 /// Parses, and shows what there is to show.
 fn survives(text: &str) {
     let report = match parse(text) {
-        Ok(config) => *config.warnings,
+        Ok(whole) => whole.warnings,
         Err(report) => {
             assert!(report.errors() > 0);
             report
@@ -36,8 +36,9 @@ fn survives(text: &str) {
 
 #[test]
 fn the_example_is_what_it_says() {
-    let config = parse(EXAMPLE).unwrap();
-    assert!(config.warnings.is_empty(), "{}", config.warnings);
+    let whole = parse(EXAMPLE).unwrap();
+    assert!(whole.warnings.is_empty(), "{}", whole.warnings);
+    let config = whole.tunnel.unwrap();
     assert_eq!(config.tunnel.name, "mt6d0");
     assert_eq!(config.tunnel.mtu, None);
     assert_eq!(config.node.external, "eth0");
@@ -60,7 +61,7 @@ fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
     let hosts =
         "protect = [{ address = \"2001:db8:c::10\", mac = \"02:00:00:00:00:10\" }]\nothers = \"pass\"";
     let v6_only = transparent(hosts).replace(", \"10.0.2.0/24\"", "");
-    let config = parse(&v6_only).unwrap();
+    let config = parse(&v6_only).unwrap().tunnel.unwrap();
     let mode = config.node.transparent.as_ref().unwrap();
     assert_eq!((mode.internal.as_str(), mode.pass_others, mode.protect.len()), ("eth1", true, 1));
     assert!(config.node.on_link);

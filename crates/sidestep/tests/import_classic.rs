@@ -27,8 +27,9 @@ fn the_files_of_the_thesis_are_imported() {
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let text = String::from_utf8(run.stdout).unwrap();
     let none = |_: &Path| Err(config::KeyFileError::Missing);
-    let config = config::parse(&text, Path::new("mt6d0.toml"), &none).unwrap();
-    assert!(config.warnings.is_empty() && config.is_classic());
+    let whole = config::parse(&text, Path::new("mt6d0.toml"), &none).unwrap();
+    let config = whole.tunnel.unwrap();
+    assert!(whole.warnings.is_empty() && config.is_classic());
     assert_eq!(config.node.external, "eth0");
     let [peer] = &config.classic[..] else { panic!("{} peers", config.classic.len()) };
     assert_eq!(peer.name, "mt6d-host-a-mt6d-host-b");

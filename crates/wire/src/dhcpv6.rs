@@ -197,9 +197,7 @@ impl<'a> Message<'a> {
 impl MessageType {
     fn of(octet: u8) -> Option<Self> {
         use MessageType::{Advertise, Rebind, Renew, Reply, Request, Solicit};
-        [Solicit, Advertise, Request, Renew, Rebind, Reply]
-            .into_iter()
-            .find(|kind| *kind as u8 == octet)
+        [Solicit, Advertise, Request, Renew, Rebind, Reply].into_iter().find(|kind| *kind as u8 == octet)
     }
 }
 

@@ -16,7 +16,7 @@ use super::cross::STAND_IN;
 use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
-use super::{Configured, KeyFileError, Mode, Node, ReadKey, Tunnel};
+use super::{Configured, Gateway, KeyFileError, Mode, Node, ReadKey, Tunnel};
 
 const TUNNEL_NAME: &str = "mt6d0";
 const ROTATION: Duration = Duration::from_secs(10);
@@ -32,6 +32,8 @@ pub(super) struct Converted {
     pub(super) classic: Vec<(usize, ClassicPeer)>,
     /// Scripts; none of them if one cannot be.
     pub(super) scripts: Option<Vec<Configured>>,
+    /// The gateway, if there is one and it can be.
+    pub(super) gateway: Option<Gateway>,
 }
 
 /// Converts every value of the document; `read_key` reads key files, whose names are relative to the folder of
@@ -48,6 +50,7 @@ pub(super) fn convert(
         !document.peer.is_empty() && document.peer.iter().all(|peer| peer.get_ref().is_classic());
     let node = match &document.node {
         Some(node) => converter.node(node, all_classic),
+        None if document.is_without_tunnel() => None,
         None => {
             converter.report.add(Finding::error(
                 0..0,
@@ -72,7 +75,8 @@ pub(super) fn convert(
     }
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts: Vec<_> = document.script.iter().map(|table| converter.script(table, name)).collect();
-    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect() }
+    let gateway = converter.gateway(document);
+    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect(), gateway }
 }
 
 pub(super) struct Converter<'a> {

@@ -14,15 +14,20 @@ use toml::Spanned;
 use super::convert::Converted;
 use super::document::{Document, Peer};
 use super::report::{Finding, Report};
-use super::{Config, Mode, Node, Tunnel};
+use super::{Config, Gateway, Mode, Node, Tunnel, Whole};
 
 /// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
 pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
 
 /// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
 /// could be.
-pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Config> {
-    let Converted { node, tunnel, peers, classic, scripts } = converted;
+pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Whole> {
+    let Converted { node, tunnel, peers, classic, scripts, gateway } = converted;
+    let scripts = scripts?;
+    if document.is_without_tunnel() {
+        let gateway = gateway.map(|gateway| Gateway { scripts, ..gateway });
+        return Some(Whole { tunnel: None, gateway, warnings: Report::default() });
+    }
     if let Some(node) = &node {
         check_node(document, node, tunnel.as_ref(), report);
     }
@@ -42,14 +47,8 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     }
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    Some(Config {
-        node: node?,
-        tunnel: tunnel?,
-        peers,
-        classic,
-        scripts: scripts?,
-        warnings: Report::new(Path::new(""), "").into(),
-    })
+    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts };
+    Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
 }
 
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {

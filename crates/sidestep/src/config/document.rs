@@ -22,6 +22,20 @@ pub(super) struct Document {
     pub peer: Vec<Spanned<Peer>>,
     #[serde(default)]
     pub script: Vec<Spanned<super::script::Table>>,
+    #[serde(default)]
+    pub uplink: Vec<Spanned<super::gateway::UplinkTable>>,
+    #[serde(default)]
+    pub network: Vec<Spanned<super::gateway::NetworkTable>>,
+    #[serde(default)]
+    pub route: Vec<Spanned<super::gateway::RouteTable>>,
+}
+
+impl Document {
+    /// Whether it describes a gateway and says nothing of a tunnel.
+    pub(super) fn is_without_tunnel(&self) -> bool {
+        let gateway = !(self.uplink.is_empty() && self.network.is_empty() && self.route.is_empty());
+        gateway && self.node.is_none() && self.peer.is_empty()
+    }
 }
 
 #[derive(Debug, Deserialize)]

@@ -9,6 +9,7 @@ mod classic;
 mod convert;
 mod cross;
 mod document;
+mod gateway;
 mod report;
 mod script;
 mod transparent;
@@ -27,6 +28,7 @@ use mt6d::keys::PrivateKey;
 use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
+pub use gateway::Gateway;
 pub use report::Report;
 pub(crate) use script::Configured;
 pub use transparent::{ProtectedHost, Transparent};
@@ -35,7 +37,18 @@ pub use value::parse_duration;
 /// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
 pub const INNER_OVERHEAD: u16 = 39;
 
-/// A gateway as its configuration file describes it.
+/// All that a configuration file describes: a tunnel, a router between networks, or one machine that is both.
+#[derive(Debug, Clone)]
+pub struct Whole {
+    /// Moving-target defense: tables `[node]`, `[tunnel]`, `[[peer]]`.
+    pub tunnel: Option<Config>,
+    /// A router: tables `[[uplink]]`, `[[network]]`, `[[route]]`.
+    pub gateway: Option<Gateway>,
+    /// What works, but deserves a second look.
+    pub warnings: Report,
+}
+
+/// A tunnel as its configuration file describes it.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Table `[node]`.
@@ -48,8 +61,6 @@ pub struct Config {
     pub classic: Vec<ClassicPeer>,
     /// Tables `[[script]]`, in the order of the file.
     pub(crate) scripts: Vec<Configured>,
-    /// What works, but deserves a second look. Boxed: configurations travel between threads.
-    pub warnings: Box<Report>,
 }
 
 /// What kind of node this is.
@@ -113,6 +124,12 @@ impl Tunnel {
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The file describes no tunnel, and one is asked for.
+    #[error("{}: there is no tunnel in it: tables [node] and [[peer]] describe one", path.display())]
+    NoTunnel {
+        /// The file.
+        path: PathBuf,
+    },
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
@@ -174,34 +191,36 @@ impl Config {
 }
 
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
-pub fn load(path: &Path) -> Result<Config, Error> {
+pub fn load(path: &Path) -> Result<Whole, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
-    script::check_files(&mut config.scripts, &mut config.warnings);
-    if config.warnings.has_errors() {
-        return Err(Error::Invalid(*config.warnings));
+    let mut whole = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
+    let scripts = match (&mut whole.tunnel, &mut whole.gateway) {
+        (Some(tunnel), _) => &mut tunnel.scripts[..],
+        (None, Some(gateway)) => &mut gateway.scripts[..],
+        (None, None) => &mut [],
+    };
+    script::check_files(scripts, &mut whole.warnings);
+    if whole.warnings.has_errors() {
+        return Err(Error::Invalid(whole.warnings));
     }
     if mode & 0o044 != 0 {
-        cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
+        cross::warn_of_readable_secrets(&text, path, &mut whole.warnings);
     }
-    Ok(config)
+    Ok(whole)
 }
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
 /// are had from `read_key`. Never panics, whatever `text` is.
-pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Config, Report> {
+pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Whole, Report> {
     let mut report = Report::new(path, text);
-    let config = document::read(text, &mut report).and_then(|document| {
+    let whole = document::read(text, &mut report).and_then(|document| {
         let converted = convert::convert(&document, path, read_key, &mut report);
         cross::check(&document, converted, &mut report)
     });
-    match config {
-        Some(mut config) if !report.has_errors() => {
-            *config.warnings = report;
-            Ok(config)
-        }
+    match whole {
+        Some(whole) if !report.has_errors() => Ok(Whole { warnings: report, ..whole }),
         _ => Err(report),
     }
 }

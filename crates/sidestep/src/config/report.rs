@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 /// Errors and warnings about one configuration file, with its text to show them in. Secrets are blanked out of the
 /// text before it is kept.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Report {
     path: PathBuf,
     /// The file with its secrets blanked out; as long, in bytes, as the file.

@@ -20,7 +20,11 @@ impl Daemon {
         self.reloading = true;
         let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
         std::thread::spawn(move || {
-            let config = config::load(&file).map(Box::new).map_err(|error| error.to_string());
+            let config = config::load(&file).and_then(|whole| match whole.tunnel {
+                Some(config) => Ok(Box::new(config)),
+                None => Err(config::Error::NoTunnel { path: file }),
+            });
+            let config = config.map_err(|error| error.to_string());
             let _ = news.send(News::Loaded(config, asked));
             waker.wake();
         });

@@ -1,0 +1,5 @@
+//! `sidestep up` as a router between networks.
+
+mod describe;
+
+pub(crate) use describe::describe;
