@@ -23,8 +23,8 @@ pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0,
 /// could be.
 pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Whole> {
     let Converted { node, tunnel, peers, classic, scripts, gateway } = converted;
-    let scripts = scripts?;
     if document.is_without_tunnel() {
+        let scripts = scripts?;
         let gateway = gateway.map(|gateway| Gateway { scripts, ..gateway });
         return Some(Whole { tunnel: None, gateway, warnings: Report::default() });
     }
@@ -47,7 +47,7 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     }
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts };
+    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
     Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
 }
 
