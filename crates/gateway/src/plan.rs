@@ -78,7 +78,7 @@ pub struct Via {
 }
 
 /// What there should be now.
-pub fn plan(site: &Site, uplinks: &[State]) -> Plan {
+pub fn plan(site: &Site, uplinks: &[&State]) -> Plan {
     let mut plan = Plan::default();
     uplink_routes(site, uplinks, &mut plan);
     plan.routes.extend(site.routes.iter().map(|route| Route {
@@ -123,7 +123,7 @@ fn gateway_address(network: &Network, prefix: Ipv6Net) -> Ipv6Net {
     Ipv6Net::new(address, prefix.prefix_len()).unwrap_or(prefix)
 }
 
-fn uplink_routes(site: &Site, uplinks: &[State], plan: &mut Plan) {
+fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
     let everywhere = IpNet::V6(Ipv6Net::default());
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
         let silent = if state.answers() { 0 } else { METRIC_SILENT };
@@ -157,7 +157,7 @@ fn uplink_routes(site: &Site, uplinks: &[State], plan: &mut Plan) {
 fn prefixes_of(
     network: &Network,
     site: &Site,
-    uplinks: &[State],
+    uplinks: &[&State],
     problems: &mut Vec<String>,
 ) -> Vec<LeasedPrefix> {
     let own = network.prefixes.iter().map(|prefix| LeasedPrefix {
@@ -167,7 +167,7 @@ fn prefixes_of(
     });
     let mut prefixes: Vec<LeasedPrefix> = own.collect();
     let Some(number) = network.subnet else { return prefixes };
-    let taken = uplinks.iter().position(State::works);
+    let taken = uplinks.iter().position(|state| state.works());
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
         for leased in state.prefixes() {
             let Some(prefix) = subnet(leased.prefix, number) else {
@@ -189,7 +189,7 @@ fn prefixes_of(
     prefixes
 }
 
-fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[State]) -> Offer {
+fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[&State]) -> Offer {
     let working = || uplinks.iter().filter(|state| state.works());
     let leads_out = working().filter_map(|state| state.router().map(|router| router.until)).max();
     let dns_servers = match &advertise.dns_servers {
@@ -199,7 +199,7 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
             usable.map(|leased| gateway_address(network, leased.prefix).addr()).into_iter().collect()
         }
         DnsServers::FromUplinks => {
-            let mut servers: Vec<_> = working().flat_map(State::dns_servers).collect();
+            let mut servers: Vec<_> = working().flat_map(|state| state.dns_servers()).collect();
             let mut seen = Vec::new();
             servers.retain(|server| {
                 !seen.contains(server) && {
@@ -238,7 +238,7 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::*;
+    use super::{plan as plan_of, *};
     use crate::site::{Probing, RouterFrom, Uplink};
     use proptest::prelude::*;
     use wire::router_advertisement::Content;
@@ -273,6 +273,10 @@ mod tests {
         };
         let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];
         Site { uplinks, networks: vec![network], routes: Vec::new() }
+    }
+
+    fn plan(site: &Site, uplinks: &[State]) -> Plan {
+        plan_of(site, &uplinks.iter().collect::<Vec<_>>())
     }
 
     fn states(site: &Site) -> Vec<State> {

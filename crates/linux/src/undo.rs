@@ -20,7 +20,7 @@ use wire::ethernet::MacAddress;
 use crate::bpf::Program;
 use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
-use crate::netlink::{NeighborState, Netlink, Route};
+use crate::netlink::{Lifetimes, NeighborState, Netlink, Route};
 use crate::nft;
 use crate::quiet::Quiet;
 use crate::sysctl;
@@ -167,15 +167,24 @@ impl Journal {
         self.take(step, || nft::darken(tunnel, prefix, reach, own))
     }
 
-    /// Gives an interface an address. If it has it already, it stays, and the error
+    /// Gives an interface an address, for good if there are no lifetimes. If it has it already, it stays, and the error
     /// [already exists](crate::Error::already_exists).
-    pub fn add_address(&mut self, netlink: &mut Netlink, index: u32, address: IpNet) -> Result<()> {
+    pub fn add_address(
+        &mut self,
+        netlink: &mut Netlink,
+        index: u32,
+        address: IpNet,
+        lifetimes: Option<Lifetimes>,
+    ) -> Result<()> {
         // Asked first: a crash between the journal and the kernel's answer must not make somebody else's address ours.
         if netlink.addresses(index)?.iter().any(|found| found.address.addr() == address.addr()) {
             let exists = std::io::Error::from_raw_os_error(libc::EEXIST);
             return Err(Error::new(format!("add address {address} to link {index}"), exists));
         }
-        self.take(Step::Address { index, address }, || netlink.add_address(index, address, true))
+        self.take(Step::Address { index, address }, || match lifetimes {
+            Some(lifetimes) => netlink.add_temporary_address(index, address, lifetimes),
+            None => netlink.add_address(index, address, true),
+        })
     }
 
     /// Removes an address that was added through this journal.

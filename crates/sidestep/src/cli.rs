@@ -286,9 +286,15 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Up(options) => {
             let whole = load(&options.file)?;
-            match whole.tunnel {
-                Some(config) => daemon::run(&options, config)?,
-                None => return Err(config::Error::NoTunnel { path: options.file }.into()),
+            daemon::start_log();
+            match (whole.tunnel, whole.gateway) {
+                (Some(config), None) => daemon::run(&options, config)?,
+                (Some(config), Some(gateway)) => {
+                    let _gateway = gateway::Running::start(&options, gateway)?;
+                    daemon::run(&options, config)?;
+                }
+                (None, Some(gateway)) => gateway::run(&options, gateway)?,
+                (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }
         }
         Command::Reload(daemon) => {

@@ -1,4 +1,4 @@
-//! The control socket of a running daemon, `/run/sidestep/<tunnel name>.sock`, and of a script host.
+//! The control socket of a running daemon, `/run/sidestep/<tunnel name>.sock`, of a script host, and of a gateway.
 //!
 //! A client sends one line of JSON, [`Request`], and gets one JSON document, [`Reply`], to the end of the stream.
 //! The socket has mode 0600; its folder is the operator's to protect further. One client is served at a time, each
@@ -21,6 +21,8 @@ pub use server::{Call, Server};
 pub const FOLDER: &str = "/run/sidestep";
 /// What names of script hosts' sockets begin with; the number of a network namespace follows.
 const SCRIPTS: &str = "scripts-";
+/// Likewise of gateways'.
+const GATEWAY: &str = "gateway-";
 
 /// What is answered by one that ends.
 pub const ENDING: &str = "the daemon is ending";
@@ -59,9 +61,19 @@ pub fn socket_of_scripts() -> io::Result<PathBuf> {
     Ok(Path::new(FOLDER).join(format!("{SCRIPTS}{namespace}.sock")))
 }
 
-/// Whether a socket is a script host's, by its name.
-fn is_of_scripts(path: &Path) -> bool {
-    let number = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.strip_prefix(SCRIPTS));
+/// The socket of the gateway of this thread's network namespace.
+///
+/// # Errors
+/// Where /proc does not tell which namespace that is.
+pub fn socket_of_gateway() -> io::Result<PathBuf> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(FOLDER).join(format!("{GATEWAY}{namespace}.sock")))
+}
+
+/// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
+fn is_of_no_tunnel(path: &Path) -> bool {
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.strip_prefix(SCRIPTS).or_else(|| name.strip_prefix(GATEWAY)));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 

@@ -31,6 +31,15 @@ pub struct Address {
     pub permanent: bool,
 }
 
+/// How long an address lasts, in seconds; all ones: for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// As a source of new flows.
+    pub preferred: u32,
+    /// At all.
+    pub valid: u32,
+}
+
 impl Netlink {
     /// All addresses of an interface, of both families.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>> {
@@ -52,13 +61,19 @@ impl Netlink {
         })
     }
 
-    /// Gives an address of an interface, added by [`Netlink::add_address`], other lifetimes in seconds; all ones: for
-    /// ever. An address that is not preferred is no source of new flows; one that is not valid any more is gone.
-    pub fn set_lifetimes(&mut self, index: u32, address: IpNet, preferred: u32, valid: u32) -> Result<()> {
-        let mut message = address_message(index, address);
-        let mut lifetimes = CacheInfo::default();
-        (lifetimes.ifa_preferred, lifetimes.ifa_valid) = (preferred.min(valid), valid);
-        message.attributes.push(AddressAttribute::CacheInfo(lifetimes));
+    /// Adds an address of IPv6 that ends by itself: after so many seconds it is no source of new flows, and later gone.
+    pub fn add_temporary_address(&mut self, index: u32, address: IpNet, lifetimes: Lifetimes) -> Result<()> {
+        let message = with_lifetimes(address_message(index, address), lifetimes);
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.change(RouteNetlinkMessage::NewAddress(message), flags, || {
+            format!("add address {address} to link {index}")
+        })
+    }
+
+    /// Gives an address of [`Netlink::add_temporary_address`] other lifetimes. Not one that was added for good: the
+    /// kernel would take the route to its network away (seen with 6.18).
+    pub fn set_lifetimes(&mut self, index: u32, address: IpNet, lifetimes: Lifetimes) -> Result<()> {
+        let message = with_lifetimes(address_message(index, address), lifetimes);
         self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_REPLACE, || {
             format!("set the lifetimes of address {address} of link {index}")
         })
@@ -108,6 +123,14 @@ impl Address {
             permanent: flags.contains(AddressFlags::Permanent),
         })
     }
+}
+
+fn with_lifetimes(mut message: AddressMessage, lifetimes: Lifetimes) -> AddressMessage {
+    let mut information = CacheInfo::default();
+    information.ifa_preferred = lifetimes.preferred.min(lifetimes.valid);
+    information.ifa_valid = lifetimes.valid;
+    message.attributes.push(AddressAttribute::CacheInfo(information));
+    message
 }
 
 fn address_message(index: u32, address: IpNet) -> AddressMessage {

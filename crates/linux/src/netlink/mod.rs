@@ -17,7 +17,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkMessage, 
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-pub use address::Address;
+pub use address::{Address, Lifetimes};
 pub use link::Link;
 pub use monitor::{Change, Monitor};
 pub use neighbor::{Neighbor, NeighborState};

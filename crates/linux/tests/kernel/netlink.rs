@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use linux::netlink::{Change, Monitor, NeighborState, Netlink, Route, Via};
+use linux::netlink::{Change, Lifetimes, Monitor, NeighborState, Netlink, Route, Via};
 use linux::netns;
 use wire::ethernet::MacAddress;
 
@@ -36,16 +36,17 @@ fn links_and_addresses_of_both_families() {
             assert!(!netlink.delete_address(link.index, address).unwrap());
         }
         let address = "2001:db8:2::1/64".parse().unwrap();
-        netlink.add_address(link.index, address, false).unwrap();
-        let mut lifetimes = |preferred, valid| {
-            netlink.set_lifetimes(link.index, address, preferred, valid).unwrap();
+        let lifetimes = |preferred, valid| Lifetimes { preferred, valid };
+        netlink.add_temporary_address(link.index, address, lifetimes(100, 200)).unwrap();
+        let mut of_address = |netlink: &mut Netlink| {
             let all = netlink.addresses(link.index).unwrap();
             let found = all.iter().find(|found| found.address == address).unwrap();
             (found.deprecated, found.permanent)
         };
-        assert_eq!(lifetimes(100, 200), (false, false));
-        assert_eq!(lifetimes(0, 200), (true, false));
-        assert_eq!(lifetimes(u32::MAX, u32::MAX), (false, true));
+        assert_eq!(of_address(&mut netlink), (false, false));
+        netlink.set_lifetimes(link.index, address, lifetimes(0, 300)).unwrap();
+        assert_eq!(of_address(&mut netlink), (true, false));
+        assert_eq!(netlink.route_to(ip("2001:db8:2::9")).unwrap().unwrap().index, link.index);
         netlink.set_link_up(link.index, false).unwrap();
         assert!(!netlink.link_by_index(link.index).unwrap().unwrap().up);
     });

@@ -27,7 +27,7 @@ fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
     journal.add_route(netlink, Route::device("198.51.100.0/24".parse().unwrap(), index)).unwrap();
     journal.add_neighbor(netlink, index, COMING, MAC, NeighborState::Permanent).unwrap();
     journal.darken(TUNNEL, prefix.parse().unwrap(), Reach::Routed, &[]).unwrap();
-    journal.add_address(netlink, index, "2001:db8:e::1/64".parse().unwrap()).unwrap();
+    journal.add_address(netlink, index, "2001:db8:e::1/64".parse().unwrap(), None).unwrap();
     journal.set_table("ip", "sidestep-test", "table ip sidestep-test { }").unwrap();
     journal.set_global("ipv6/conf/all/forwarding", "1").unwrap();
     journal
@@ -182,7 +182,7 @@ fn an_address_that_is_there_is_left_alone() {
         let (mut journal, _) = Journal::open(&directory.path().join("journal"), &mut netlink).unwrap();
         let address = "2001:db8:e::1/64".parse().unwrap();
         netlink.add_address(index, address, false).unwrap();
-        assert!(journal.add_address(&mut netlink, index, address).unwrap_err().already_exists());
+        assert!(journal.add_address(&mut netlink, index, address, None).unwrap_err().already_exists());
         journal.undo_all(&mut netlink).unwrap();
         assert!(netlink.addresses(index).unwrap().iter().any(|found| found.address == address));
     });

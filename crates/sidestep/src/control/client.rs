@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Reply, is_of_scripts};
+use super::{Reply, is_of_no_tunnel};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -109,7 +109,9 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "sock") && !is_of_scripts(path))
+        .filter(|path| {
+            path.extension().is_some_and(|extension| extension == "sock") && !is_of_no_tunnel(path)
+        })
         .collect();
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.

@@ -1,5 +1,452 @@
-//! `sidestep up` as a router between networks.
+//! `sidestep up` as a router between networks: what `gateway` decides, over the kernel.
+//!
+//! A thread of its own hears what happens on the links, has the plan computed anew when something has changed, and the
+//! kernel made as planned ([`kernel`]). Uplinks and networks have their sockets in [`uplink`] and [`network`].
+//!
+//! Invariants:
+//! - What is set up in the kernel is in a journal before it is there, and taken back at the end, or at the next start.
+//! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
+//! - Nothing is touched that somebody else has set up.
 
 mod describe;
+mod kernel;
+mod memory;
+mod network;
+mod status;
+mod uplink;
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use gateway::plan::{Plan, plan};
+use gateway::site::Site;
+use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::netlink::{Change, Link, Monitor};
+use linux::process::{self, Capability};
+use tracing::{info, warn};
+
+use crate::cli::UpOptions;
+use crate::config::{self, Gateway};
+use crate::control::{self, Call, Reply, Request, Server};
+use kernel::Kernel;
+use memory::{Clock, Contents, Memory};
 
 pub(crate) use describe::describe;
+
+/// Longer than any advertisement or DHCPv6 message on an Ethernet link.
+const FRAME: usize = 1_600;
+/// Frames of one socket in a turn.
+const BATCH: usize = 64;
+/// How often it is looked whether all is there, and what could not be done is tried again.
+const LOOK: Duration = Duration::from_secs(10);
+
+const MONITOR: u64 = 0;
+const WAKER: u64 = 1;
+const FIRST_PORT: u64 = 16;
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// Only who may change the network can.
+    #[error("`up` needs root (or CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE): try again with sudo")]
+    Privilege,
+    /// An interface is not there.
+    #[error("{owner} {name:?}: there is no interface {interface} (`ip link` lists them)")]
+    NoInterface {
+        /// Uplink, network or route.
+        owner: &'static str,
+        /// Which one.
+        name: String,
+        /// What it says.
+        interface: String,
+    },
+    /// The kernel refused something; all is as it was.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// The same, several times.
+    #[error("{}", .0.join("\n"))]
+    Refused(Vec<String>),
+    /// The control socket, or a thread.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The thread has ended.
+    #[error("the gateway has ended (the reason is above)")]
+    Ended,
+}
+
+/// A gateway that runs.
+pub(crate) struct Running {
+    commands: Sender<Command>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+    _server: Server,
+}
+
+enum Command {
+    /// Another configuration, and who wants to know what became of it.
+    Reload(Box<Gateway>, Sender<Result<(), String>>),
+    Call(Call),
+    Stop,
+}
+
+impl Running {
+    /// Sets the gateway up, all of it or nothing, and keeps it.
+    pub(crate) fn start(options: &UpOptions, gateway: Gateway) -> Result<Self, Error> {
+        let (commands, received) = channel();
+        let waker = Waker::new()?;
+        let socket = control::socket_of_gateway()?;
+        let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
+        let state = options.state_dir.join(format!("{name}-gateway.json"));
+        let server = {
+            let (commands, waker) = (commands.clone(), waker.clone());
+            Server::start(&socket, move |call| {
+                let _ = commands.send(Command::Call(call));
+                waker.wake();
+            })?
+        };
+        let (ready, is_ready) = channel();
+        let (own_waker, journal) = (waker.clone(), socket.with_extension("journal"));
+        let run = move || {
+            match Router::set_up(gateway, &journal, state, &own_waker) {
+                Ok(mut router) => {
+                    let _ = ready.send(Ok(()));
+                    router.run(&own_waker, &received);
+                    router.end();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            };
+        };
+        let thread = std::thread::Builder::new().name("gateway".into()).spawn(run)?;
+        is_ready.recv().map_err(|_| Error::Ended)??;
+        Ok(Running { commands, waker, thread: Some(thread), _server: server })
+    }
+
+    /// Another configuration in the place of the one that is in force; that stays where the other cannot be.
+    pub(crate) fn reload(&self, gateway: Gateway) -> Result<(), String> {
+        let (answer, result) = channel();
+        let _ = self.commands.send(Command::Reload(Box::new(gateway), answer));
+        self.waker.wake();
+        result.recv().unwrap_or_else(|_| Err(Error::Ended.to_string()))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.commands.send(Command::Stop);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs a gateway without a tunnel, until it is told to end.
+pub(crate) fn run(options: &UpOptions, gateway: Gateway) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    let signals = Signals::new()?;
+    let running = Running::start(options, gateway)?;
+    process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
+    let poller = Poller::new()?;
+    poller.add(&signals, 0, Interest::Readable)?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    info!("the gateway is up");
+    let mut events = Events::with_capacity(1);
+    loop {
+        poller.wait(&mut events, None)?;
+        match signals.read()? {
+            Some(Signal::Stop) => break,
+            Some(Signal::Reload) => {
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
+                match load(options).and_then(|gateway| running.reload(gateway)) {
+                    Ok(()) => info!("configuration read again"),
+                    Err(why) => warn!("the configuration stays as it was: {why}"),
+                }
+                let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            }
+            None => {}
+        }
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    Ok(())
+}
+
+fn load(options: &UpOptions) -> Result<Gateway, String> {
+    let whole = config::load(&options.file).map_err(|error| error.to_string())?;
+    whole.gateway.ok_or_else(|| format!("{}: there is no gateway in it any more", options.file.display()))
+}
+
+/// Evenly distributed.
+fn random() -> u64 {
+    getrandom::u64().unwrap_or_else(|_| linux::clock::boottime_us().wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The gateway's own thread.
+struct Router {
+    site: Site,
+    kernel: Kernel,
+    poller: Poller,
+    monitor: Monitor,
+    links: Vec<Link>,
+    uplinks: Vec<uplink::Port>,
+    networks: Vec<network::Port>,
+    plan: Plan,
+    /// What could not be done, or not be had; each is told once.
+    problems: Vec<String>,
+    memory: Memory,
+    /// Whether the plan may be another now.
+    changed: bool,
+    next_look: Instant,
+}
+
+impl Router {
+    fn set_up(
+        config: Gateway,
+        journal: &std::path::Path,
+        state: PathBuf,
+        waker: &Waker,
+    ) -> Result<Self, Error> {
+        let monitor = Monitor::open()?;
+        let mut kernel = Kernel::open(journal)?;
+        let links = kernel.netlink.links()?;
+        check(&config.site, &links)?;
+        let poller = Poller::new()?;
+        poller.add(&monitor, MONITOR, Interest::Readable)?;
+        poller.add(waker, WAKER, Interest::Readable)?;
+        let mut router = Router {
+            site: Site::default(),
+            kernel,
+            poller,
+            monitor,
+            links,
+            uplinks: Vec::new(),
+            networks: Vec::new(),
+            plan: Plan::default(),
+            problems: Vec::new(),
+            memory: Memory::load(state),
+            changed: false,
+            next_look: Instant::now(),
+        };
+        match router.take(config) {
+            Ok(()) => {
+                let keep =
+                    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+                process::keep_capabilities(&keep)?;
+                Ok(router)
+            }
+            Err(error) => {
+                router.kernel.close()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Has this configuration in force: ports, settings, and what is planned for what is known now.
+    fn take(&mut self, config: Gateway) -> Result<(), Error> {
+        let (clock, contents) = (Clock::read(), self.memory.contents().clone());
+        self.kernel.prepare(&config.site)?;
+        let Gateway { site, probing, .. } = config;
+        self.close_ports();
+        let per_uplink = uplink::Port::tokens();
+        let uplinks = site.uplinks.iter().zip(probing).zip((FIRST_PORT..).step_by(per_uplink as usize));
+        self.uplinks = uplinks
+            .map(|((uplink, probing), token)| {
+                uplink::Port::new(uplink.clone(), probing, contents.lease(&uplink.name, clock), token)
+            })
+            .collect();
+        let first = FIRST_PORT + per_uplink * self.uplinks.len() as u64;
+        let networks = site.networks.iter().zip(first..);
+        self.networks = networks
+            .map(|(network, token)| {
+                let formerly = contents.prefixes.get(&network.name).cloned().unwrap_or_default();
+                network::Port::new(network.clone(), formerly, token)
+            })
+            .collect();
+        self.site = site;
+        self.hand_out_links(clock.now);
+        let problems = self.renew_plan(clock.now);
+        if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
+    }
+
+    fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let now = Instant::now();
+            let ports = self.uplinks.iter().filter_map(uplink::Port::deadline);
+            let ports = ports.chain(self.networks.iter().filter_map(network::Port::deadline));
+            let deadline = ports.chain([self.next_look]).min().unwrap_or(now + LOOK);
+            if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
+                warn!("{error}");
+                return;
+            }
+            let now = Instant::now();
+            for event in events.iter() {
+                match event.token {
+                    MONITOR => self.hear_kernel(now),
+                    WAKER => waker.drain(),
+                    token => self.port_is_readable(token, now),
+                }
+            }
+            for command in commands.try_iter() {
+                match command {
+                    Command::Stop => return,
+                    Command::Reload(config, answer) => drop(answer.send(self.reload(*config))),
+                    Command::Call(call) => self.answer(call, now),
+                }
+            }
+            for port in &mut self.uplinks {
+                self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
+            }
+            if self.changed || now >= self.next_look {
+                self.changed = false;
+                self.next_look = now + LOOK;
+                let problems = self.renew_plan(now);
+                self.tell(problems);
+            }
+            for port in &mut self.networks {
+                port.handle_timeout(&mut self.kernel.netlink, now);
+            }
+        }
+    }
+
+    /// The kernel as it should be now. What could not be done is returned.
+    fn renew_plan(&mut self, now: Instant) -> Vec<String> {
+        let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
+        self.plan = plan(&self.site, &states);
+        let problems = self.kernel.apply(&self.plan, &self.links, now);
+        for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
+            port.set_offer(offer.clone(), now);
+        }
+        self.remember();
+        problems
+    }
+
+    fn tell(&mut self, problems: Vec<String>) {
+        let problems: Vec<_> = problems.into_iter().chain(self.plan.problems.iter().cloned()).collect();
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            warn!("{problem}");
+        }
+        self.problems = problems;
+    }
+
+    fn remember(&mut self) {
+        let clock = Clock::read();
+        let mut contents = Contents::default();
+        for port in &self.uplinks {
+            if let Some(lease) = port.lease() {
+                contents.set_lease(&port.uplink.name, lease, clock);
+            }
+        }
+        for port in &self.networks {
+            contents.prefixes.insert(port.network.name.clone(), port.known_prefixes());
+        }
+        self.memory.save(contents);
+    }
+
+    fn hear_kernel(&mut self, now: Instant) {
+        match self.monitor.read() {
+            Ok(changes) => {
+                // Addresses come and go with links, and by hand: what is ours is looked for in any case.
+                self.changed |= !changes.is_empty();
+                if changes.iter().all(|change| matches!(change, Change::Address(_))) {
+                    return;
+                }
+            }
+            Err(error) => warn!("{error}"),
+        }
+        match self.kernel.netlink.links() {
+            Ok(links) => self.links = links,
+            Err(error) => warn!("{error}"),
+        }
+        self.hand_out_links(now);
+    }
+
+    fn hand_out_links(&mut self, now: Instant) {
+        let link = |name: &str| self.links.iter().find(|link| link.name == name);
+        for port in &mut self.uplinks {
+            self.changed |= port.link_is(link(&port.uplink.interface.clone()), &self.poller, now);
+        }
+        for port in &mut self.networks {
+            port.link_is(link(&port.network.interface.clone()), &self.poller, now);
+        }
+    }
+
+    fn port_is_readable(&mut self, token: u64, now: Instant) {
+        let place = token.saturating_sub(FIRST_PORT);
+        let uplink = (place / uplink::Port::tokens()) as usize;
+        match self.uplinks.get_mut(uplink) {
+            Some(port) => self.changed |= port.readable(token, now),
+            None => {
+                let place = place - uplink::Port::tokens() * self.uplinks.len() as u64;
+                if let Some(port) = self.networks.get_mut(place as usize) {
+                    port.readable(now);
+                }
+            }
+        }
+    }
+
+    /// Another configuration, all of it, or the one from before.
+    fn reload(&mut self, config: Gateway) -> Result<(), String> {
+        check(&config.site, &self.links).map_err(|error| error.to_string())?;
+        let before = Gateway {
+            site: self.site.clone(),
+            probing: self.uplinks.iter().map(uplink::Port::probing).collect(),
+            scripts: Vec::new(),
+        };
+        self.remember();
+        let result = self.take(config).map_err(|error| error.to_string());
+        if result.is_err()
+            && let Err(error) = self.take(before)
+        {
+            warn!("the configuration from before is not in force as a whole: {error}");
+        }
+        result
+    }
+
+    fn answer(&mut self, call: Call, now: Instant) {
+        let reply = match call.request {
+            Request::Show => Reply::Ok(status::status(self, now)),
+            Request::Reload | Request::TestClockOffset { .. } => {
+                Reply::Error("the gateway does not do that: send SIGHUP to it".to_owned())
+            }
+        };
+        call.answer(reply);
+    }
+
+    fn close_ports(&mut self) {
+        for port in &mut self.uplinks {
+            port.close(&self.poller);
+        }
+        for port in &mut self.networks {
+            port.close(&self.poller);
+        }
+    }
+
+    /// Hosts are told that this is no router any more, and all is taken back.
+    fn end(mut self) {
+        let now = Instant::now();
+        self.remember();
+        for port in &mut self.networks {
+            port.farewell(&mut self.kernel.netlink, now);
+        }
+        if let Err(error) = self.kernel.close() {
+            warn!("not all is as it was before: {error}");
+        }
+    }
+}
+
+/// Every interface that is named is there.
+fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
+    let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
+    let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
+    let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));
+    for (owner, name, interface) in uplinks.chain(networks).chain(routes) {
+        if kernel::index_of(links, interface).is_none() {
+            return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
+        }
+    }
+    Ok(())
+}

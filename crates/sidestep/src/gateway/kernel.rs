@@ -1,0 +1,220 @@
+//! What the kernel has of a gateway: addresses, routes, settings, the table that masquerades. All of it is in the
+//! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+use gateway::plan::{Plan, Route as PlannedRoute};
+use gateway::site::{RouterFrom, Site};
+use gateway::until::Until;
+use ipnet::IpNet;
+use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
+use linux::undo::{Journal, Step};
+use tracing::info;
+
+/// The table that gives IPv4 packets the address of an uplink.
+const NAT_TABLE: &str = "sidestep-nat";
+
+/// The kernel, as far as it is this gateway's.
+pub(super) struct Kernel {
+    pub(super) netlink: Netlink,
+    journal: Journal,
+    /// Addresses that were given, with their lifetimes, by interface.
+    addresses: BTreeMap<(u32, IpNet), (Until, Until)>,
+    routes: Vec<Route>,
+    /// The script of nft that is in force, if any.
+    nat: Option<String>,
+}
+
+impl Kernel {
+    /// Takes back what an earlier run has left, and begins anew.
+    pub(super) fn open(journal: &Path) -> linux::Result<Self> {
+        let mut netlink = Netlink::open()?;
+        let (journal, left) = Journal::open(journal, &mut netlink)?;
+        if !left.is_empty() {
+            info!("an earlier run had left {} things in the kernel: taken back", left.len());
+        }
+        Ok(Kernel { netlink, journal, addresses: BTreeMap::new(), routes: Vec::new(), nat: None })
+    }
+
+    /// Makes a router of the machine: forwarding, and who listens to router advertisements.
+    pub(super) fn prepare(&mut self, site: &Site) -> linux::Result<()> {
+        for uplink in &site.uplinks {
+            let listens = uplink.router == RouterFrom::Advertisements;
+            // A router listens only where it is told to. The default route is ours to choose.
+            let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_ra_defrtr", "0")];
+            for (name, value) in settings.into_iter().chain([("accept_redirects", "0")]) {
+                self.journal.set_parameter(&uplink.interface, name, value)?;
+            }
+        }
+        for network in &site.networks {
+            for name in ["accept_ra", "accept_redirects"] {
+                self.journal.set_parameter(&network.interface, name, "0")?;
+            }
+        }
+        self.journal.set_global("ipv6/conf/all/forwarding", "1")?;
+        if site.networks.iter().any(|network| network.ipv4.is_some()) {
+            self.journal.set_global("ipv4/ip_forward", "1")?;
+        }
+        self.masquerade(site)
+    }
+
+    fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
+        let uplinks: Vec<_> = site
+            .uplinks
+            .iter()
+            .filter(|uplink| uplink.masquerade)
+            .map(|uplink| format!("\"{}\"", uplink.interface))
+            .collect();
+        let wanted = (!uplinks.is_empty()).then(|| {
+            format!(
+                "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
+                 flush table ip {NAT_TABLE}\n\
+                 add rule ip {NAT_TABLE} postrouting oifname {{ {} }} masquerade\n",
+                uplinks.join(", ")
+            )
+        });
+        if wanted == self.nat {
+            return Ok(());
+        }
+        match &wanted {
+            Some(script) => self.journal.set_table("ip", NAT_TABLE, script)?,
+            None => self.journal.delete_table(&mut self.netlink, "ip", NAT_TABLE)?,
+        }
+        self.nat = wanted;
+        Ok(())
+    }
+
+    /// Has the kernel's addresses and routes as planned, as far as that can be. What cannot be is returned in words.
+    pub(super) fn apply(&mut self, plan: &Plan, links: &[Link], now: Instant) -> Vec<String> {
+        let mut problems = Vec::new();
+        self.apply_routes(plan, links, &mut problems, Phase::Remove);
+        self.apply_addresses(plan, links, now, &mut problems);
+        self.apply_routes(plan, links, &mut problems, Phase::Add);
+        problems
+    }
+
+    /// Takes everything back.
+    pub(super) fn close(mut self) -> linux::Result<()> {
+        self.journal.undo_all(&mut self.netlink)
+    }
+
+    fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<String>) {
+        let mut wanted = BTreeMap::new();
+        for address in &plan.addresses {
+            if let Some(index) = index_of(links, &address.interface)
+                && !address.valid.is_over(now)
+            {
+                wanted.insert((index, address.address), (address.preferred, address.valid));
+            }
+        }
+        let mut there = BTreeSet::new();
+        for (index, _) in self.addresses.keys().chain(wanted.keys()) {
+            let found = self.netlink.addresses(*index).unwrap_or_default();
+            there.extend(found.into_iter().map(|found| (found.index, found.address)));
+        }
+        for ((index, address), known) in self.addresses.clone() {
+            let goes_on = wanted
+                .get(&(index, address))
+                .is_some_and(|wanted| is_for_good(*wanted) == is_for_good(known));
+            if goes_on && there.contains(&(index, address)) {
+                continue;
+            }
+            match self.journal.delete_address(&mut self.netlink, index, address) {
+                Ok(()) => {
+                    self.addresses.remove(&(index, address));
+                    there.remove(&(index, address));
+                }
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        for ((index, address), lifetimes) in wanted {
+            let given = (!is_for_good(lifetimes)).then(|| Lifetimes {
+                preferred: seconds(lifetimes.0, now),
+                valid: seconds(lifetimes.1, now),
+            });
+            let result = match (self.addresses.get(&(index, address)), given) {
+                (Some(known), Some(given)) if *known != lifetimes => {
+                    self.netlink.set_lifetimes(index, address, given)
+                }
+                (Some(_), _) => Ok(()),
+                // Somebody else has given it: it is there, and stays when we go.
+                (None, _) if there.contains(&(index, address)) => continue,
+                (None, given) => self.journal.add_address(&mut self.netlink, index, address, given),
+            };
+            match result {
+                Ok(()) => drop(self.addresses.insert((index, address), lifetimes)),
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+    }
+
+    fn apply_routes(&mut self, plan: &Plan, links: &[Link], problems: &mut Vec<String>, phase: Phase) {
+        let wanted: Vec<Route> = plan.routes.iter().filter_map(|route| kernel_route(route, links)).collect();
+        match phase {
+            Phase::Remove => {
+                let there = self.netlink.own_routes().unwrap_or_default();
+                for route in std::mem::take(&mut self.routes) {
+                    if wanted.contains(&route) && there.contains(&route) {
+                        self.routes.push(route);
+                    } else if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
+                        problems.push(error.to_string());
+                        self.routes.push(route);
+                    }
+                }
+            }
+            Phase::Add => {
+                for route in wanted {
+                    if self.routes.contains(&route) {
+                        continue;
+                    }
+                    match self.journal.add_route(&mut self.netlink, route.clone()) {
+                        Ok(()) => self.routes.push(route),
+                        Err(error) => problems.push(error.to_string()),
+                    }
+                }
+            }
+        }
+    }
+
+    /// How many things are in the journal, for the status.
+    pub(super) fn steps(&self) -> &[Step] {
+        self.journal.done()
+    }
+}
+
+/// Routes that are not wanted go before addresses change, those that are new come after them.
+#[derive(Clone, Copy)]
+enum Phase {
+    Remove,
+    Add,
+}
+
+/// Addresses with a lifetime and those without are not of one kind for the kernel.
+fn is_for_good(lifetimes: (Until, Until)) -> bool {
+    lifetimes == (Until::Always, Until::Always)
+}
+
+pub(super) fn index_of(links: &[Link], name: &str) -> Option<u32> {
+    links.iter().find(|link| link.name == name).map(|link| link.index)
+}
+
+/// None where its interface is not there.
+fn kernel_route(route: &PlannedRoute, links: &[Link]) -> Option<Route> {
+    let via = match &route.via {
+        None => Via::Unreachable { metric: route.metric, source: route.from },
+        Some(via) => Via::Link {
+            index: links.iter().find(|link| link.name == via.interface && link.up).map(|link| link.index)?,
+            gateway: via.router,
+            mtu: None,
+            metric: Some(route.metric),
+            source: route.from,
+        },
+    };
+    Some(Route { destination: route.to, via })
+}
+
+fn seconds(until: Until, now: Instant) -> u32 {
+    until.left(now).map_or(u32::MAX, |left| left.as_secs() as u32)
+}

@@ -1,0 +1,128 @@
+//! What a gateway remembers from one run to the next, `<state dir>/<configuration>-gateway.json`: leases, so that hosts keep
+//! their addresses, and prefixes that hosts may still have, so that they are told to drop them (RFC 9096 section 3.3).
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gateway::delegation::{Lease, LeasedPrefix};
+use gateway::until::Until;
+use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+/// The file, and what was last written.
+pub(super) struct Memory {
+    path: PathBuf,
+    written: Contents,
+}
+
+/// Leases by the name of the uplink, prefixes by that of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Contents {
+    leases: BTreeMap<String, Remembered>,
+    pub(super) prefixes: BTreeMap<String, Vec<Ipv6Net>>,
+}
+
+/// A lease; times are Unix seconds, none is for ever.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Remembered {
+    server: Vec<u8>,
+    prefixes: Vec<(Ipv6Net, Option<u64>, Option<u64>)>,
+    renew: Option<u64>,
+    rebind: Option<u64>,
+    dns_servers: Vec<Ipv6Addr>,
+}
+
+impl Memory {
+    /// Reads the file, if there is one. Without it, leases are asked for anew.
+    pub(super) fn load(path: PathBuf) -> Self {
+        let written = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+                warn!("{}: {error}: starting without it", path.display());
+                Contents::default()
+            }),
+            Err(_) => Contents::default(),
+        };
+        Memory { path, written }
+    }
+
+    pub(super) fn contents(&self) -> &Contents {
+        &self.written
+    }
+
+    /// Writes it, if it is another than before: never less than the old or the new one.
+    pub(super) fn save(&mut self, contents: Contents) {
+        if contents == self.written {
+            return;
+        }
+        if let Err(error) = write(&self.path, &contents) {
+            warn!("{}: {error}: after a restart leases are asked for anew", self.path.display());
+        }
+        self.written = contents;
+    }
+}
+
+impl Contents {
+    pub(super) fn set_lease(&mut self, uplink: &str, lease: &Lease, clock: Clock) {
+        let remembered = Remembered {
+            server: lease.server.clone(),
+            prefixes: lease
+                .prefixes
+                .iter()
+                .map(|leased| (leased.prefix, clock.unix(leased.preferred), clock.unix(leased.valid)))
+                .collect(),
+            renew: clock.unix(lease.renew),
+            rebind: clock.unix(lease.rebind),
+            dns_servers: lease.dns_servers.clone(),
+        };
+        self.leases.insert(uplink.to_owned(), remembered);
+    }
+
+    pub(super) fn lease(&self, uplink: &str, clock: Clock) -> Option<Lease> {
+        let Remembered { server, prefixes, renew, rebind, dns_servers } = self.leases.get(uplink)?.clone();
+        let prefixes = prefixes.into_iter().map(|(prefix, preferred, valid)| LeasedPrefix {
+            prefix,
+            preferred: clock.until(preferred),
+            valid: clock.until(valid),
+        });
+        let (renew, rebind) = (clock.until(renew), clock.until(rebind));
+        Some(Lease { server, prefixes: prefixes.collect(), renew, rebind, dns_servers })
+    }
+}
+
+/// One moment by both clocks.
+#[derive(Clone, Copy)]
+pub(super) struct Clock {
+    pub(super) now: Instant,
+    pub(super) unix: u64,
+}
+
+impl Clock {
+    pub(super) fn read() -> Self {
+        Clock { now: Instant::now(), unix: linux::clock::unix_ms() / 1_000 }
+    }
+
+    fn unix(self, until: Until) -> Option<u64> {
+        until.left(self.now).map(|left| self.unix + left.as_secs())
+    }
+
+    fn until(self, unix: Option<u64>) -> Until {
+        match unix {
+            None => Until::Always,
+            Some(end) => Until::Time(
+                self.now + Duration::from_secs(end.saturating_sub(self.unix).min(u32::MAX.into())),
+            ),
+        }
+    }
+}
+
+fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let new = path.with_extension("new");
+    std::fs::write(&new, serde_json::to_vec(contents)?)?;
+    std::fs::rename(&new, path)
+}

@@ -1,0 +1,193 @@
+//! A network at its interface: what is advertised there, solicitations, and who else advertises himself.
+
+use std::time::{Duration, Instant};
+
+use gateway::advertise::{Advertiser, Offer};
+use gateway::rogue::Watch;
+use gateway::site::Network;
+use ipnet::Ipv6Net;
+use linux::event::{Interest, Poller};
+use linux::netlink::{Link, Netlink};
+use linux::packet::{Options, PacketSocket, SOLICITATIONS_AND_ROUTERS};
+use tracing::warn;
+use wire::ethernet::{self, MacAddress};
+use wire::ndisc::{self, ALL_NODES, Message};
+use wire::router_advertisement::Content;
+
+use super::uplink::{advertisement, link_local};
+use super::{BATCH, FRAME, random};
+
+/// How soon it is tried again, while the interface has no address to advertise from.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A network and what is open for it.
+pub(super) struct Port {
+    pub(super) network: Network,
+    pub(super) rogues: Watch,
+    pub(super) link_up: bool,
+    /// Advertisements that were sent, and solicitations that came.
+    pub(super) sent: u64,
+    pub(super) solicited: u64,
+    token: u64,
+    /// Prefixes that hosts may have from here.
+    formerly: Vec<Ipv6Net>,
+    offer: Option<Offer>,
+    open: Option<Open>,
+}
+
+struct Open {
+    index: u32,
+    mac: MacAddress,
+    socket: PacketSocket,
+    advertiser: Advertiser,
+    not_before: Instant,
+}
+
+impl Port {
+    pub(super) fn new(network: Network, formerly: Vec<Ipv6Net>, token: u64) -> Self {
+        let expected = network.advertise.as_ref().map(|advertise| advertise.other_routers.clone());
+        let rogues = Watch::new(expected.unwrap_or_default());
+        Port {
+            network,
+            rogues,
+            link_up: false,
+            sent: 0,
+            solicited: 0,
+            token,
+            formerly,
+            offer: None,
+            open: None,
+        }
+    }
+
+    /// The interface is so now.
+    pub(super) fn link_is(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) {
+        self.link_up = link.is_some_and(|link| link.running);
+        let same = match (&self.open, link) {
+            (Some(open), Some(link)) => {
+                link.running && open.index == link.index && Some(open.mac) == link.mac
+            }
+            (Some(_), None) => false,
+            (None, link) => !link.is_some_and(|link| link.running),
+        };
+        if same {
+            return;
+        }
+        self.close(poller);
+        let Some(link) = link.filter(|link| link.running) else { return };
+        if let (Some(advertise), Some(mac)) = (&self.network.advertise, link.mac) {
+            let options = Options { filter: Some(SOLICITATIONS_AND_ROUTERS), ..Options::default() };
+            let socket = PacketSocket::open(link.index, &options)
+                .and_then(|socket| poller.add(&socket, self.token, Interest::Readable).map(|()| socket));
+            match socket {
+                Ok(socket) => {
+                    let settings = advertise.settings.clone();
+                    let mut advertiser = Advertiser::new(settings, mac, &self.formerly, now);
+                    if let Some(offer) = &self.offer {
+                        advertiser.set_offer(offer.clone(), now);
+                    }
+                    self.open = Some(Open { index: link.index, mac, socket, advertiser, not_before: now });
+                }
+                Err(error) => warn!("network {}: nothing is advertised: {error}", self.network.name),
+            }
+        }
+    }
+
+    /// This is on offer from now on.
+    pub(super) fn set_offer(&mut self, offer: Option<Offer>, now: Instant) {
+        if let (Some(open), Some(offer)) = (&mut self.open, &offer) {
+            open.advertiser.set_offer(offer.clone(), now);
+        }
+        self.offer = offer;
+    }
+
+    pub(super) fn offer(&self) -> Option<&Offer> {
+        self.offer.as_ref()
+    }
+
+    /// When [`Port::handle_timeout`] wants to be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.open.as_ref().map(|open| open.advertiser.deadline().max(open.not_before))
+    }
+
+    /// Advertises, if it is time.
+    pub(super) fn handle_timeout(&mut self, netlink: &mut Netlink, now: Instant) {
+        let Some(open) = &mut self.open else { return };
+        if now < open.advertiser.deadline() || now < open.not_before {
+            return;
+        }
+        let Some(source) = link_local(netlink, open.index) else {
+            open.not_before = now + AGAIN;
+            return;
+        };
+        if let Some(content) = open.advertiser.poll(now, random() as u32) {
+            open.send(source, &content);
+            self.sent += 1;
+        }
+    }
+
+    /// There is something to read.
+    pub(super) fn readable(&mut self, now: Instant) {
+        let Some(open) = &mut self.open else { return };
+        let mut buffer = [0; FRAME];
+        for _ in 0..BATCH {
+            let Ok(Some(length)) = open.socket.recv(&mut buffer) else { break };
+            let frame = &buffer[..length];
+            if is_solicitation(frame) {
+                self.solicited += 1;
+                open.advertiser.solicited(now, random() as u32);
+            } else if let Some((source, content)) = advertisement(frame)
+                && let Some(mac) = frame.get(6..12).and_then(|mac| mac.first_chunk())
+                && let Some(rogue) = self.rogues.heard(source, MacAddress(*mac), &content, now)
+            {
+                warn!(
+                    "network {}: {} ({}) advertises itself as a router, with prefixes: {}",
+                    self.network.name,
+                    rogue.address,
+                    rogue.mac,
+                    rogue.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+                );
+            }
+        }
+    }
+
+    /// Prefixes that hosts may have from here, for the next run.
+    pub(super) fn known_prefixes(&self) -> Vec<Ipv6Net> {
+        self.open.as_ref().map_or_else(|| self.formerly.clone(), |open| open.advertiser.known_prefixes())
+    }
+
+    /// The last words on the link: hosts look for another router.
+    pub(super) fn farewell(&mut self, netlink: &mut Netlink, now: Instant) {
+        if let Some(open) = &self.open
+            && let Some(source) = link_local(netlink, open.index)
+        {
+            open.send(source, &open.advertiser.farewell(now));
+        }
+    }
+
+    pub(super) fn close(&mut self, poller: &Poller) {
+        if let Some(open) = self.open.take() {
+            self.formerly = open.advertiser.known_prefixes();
+            let _ = poller.remove(&open.socket);
+        }
+    }
+}
+
+impl Open {
+    fn send(&self, source: std::net::Ipv6Addr, content: &Content) {
+        let link = ethernet::Header {
+            destination: ndisc::multicast_mac(ALL_NODES),
+            source: self.mac,
+            ethertype: ethernet::ETHERTYPE_IPV6,
+        };
+        let frame = [&link.to_bytes()[..], &content.to_packet(source, ALL_NODES)].concat();
+        if let Err(error) = self.socket.send(&frame) {
+            warn!("an advertisement was not sent: {error}");
+        }
+    }
+}
+
+fn is_solicitation(frame: &[u8]) -> bool {
+    let packet = frame.get(ethernet::HEADER_LEN..).and_then(|packet| wire::ipv6::Packet::parse(packet).ok());
+    packet.is_some_and(|packet| matches!(ndisc::parse(&packet), Ok(Message::RouterSolicitation { .. })))
+}

@@ -1,0 +1,343 @@
+//! An uplink at its interface: the sockets through which routers are heard, prefixes asked for, and hosts probed.
+
+use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::time::{Duration, Instant};
+
+use gateway::delegation::{self, Client, Lease, Received};
+use gateway::site::{Probing, RouterFrom, Uplink};
+use gateway::uplink::State;
+use linux::echo::EchoSocket;
+use linux::event::{Interest, Poller};
+use linux::netlink::{Link, Netlink};
+use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
+use tracing::{info, warn};
+use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT};
+use wire::ethernet::{self, MacAddress};
+use wire::ndisc::{self, Message, RouterSolicitation};
+use wire::router_advertisement::Content;
+
+use super::{BATCH, FRAME, random};
+
+/// Solicitations to a link that came up, and the time between two (RFC 4861 section 10).
+const SOLICITATIONS: u32 = 3;
+const BETWEEN_SOLICITATIONS: Duration = Duration::from_secs(4);
+/// How soon a socket is tried again that needs an address which is not there yet.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Of the descriptors of an uplink, what is added to its number.
+const TOKENS: u64 = 4;
+
+/// An uplink and what is open for it.
+pub(super) struct Port {
+    pub(super) uplink: Uplink,
+    pub(super) state: State,
+    probing: Probing,
+    token: u64,
+    /// The lease of an earlier run.
+    remembered: Option<Lease>,
+    open: Option<Open>,
+}
+
+struct Open {
+    index: u32,
+    mac: Option<MacAddress>,
+    routers: Option<PacketSocket>,
+    solicitations: u32,
+    next_solicitation: Instant,
+    client: Option<Client>,
+    dhcp: Option<UdpSocket>,
+    next_try: Instant,
+    echo: Option<EchoSocket>,
+    next_probe: Instant,
+    sequence: u16,
+    /// Whether a request of the last round is unanswered.
+    waiting: bool,
+}
+
+impl Port {
+    /// `first` is the number of its first descriptor, of [`Port::tokens`].
+    pub(super) fn new(uplink: Uplink, probing: Probing, remembered: Option<Lease>, first: u64) -> Self {
+        let state = State::new(&uplink, probing);
+        Port { uplink, state, probing, token: first, remembered, open: None }
+    }
+
+    pub(super) fn probing(&self) -> Probing {
+        self.probing
+    }
+
+    /// How many numbers a port takes.
+    pub(super) const fn tokens() -> u64 {
+        TOKENS
+    }
+
+    /// The interface is so now. Whether that changes anything.
+    pub(super) fn link_is(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) -> bool {
+        let running = link.is_some_and(|link| link.running);
+        let other = match (&self.open, link) {
+            (Some(open), Some(link)) => open.index != link.index || open.mac != link.mac,
+            (Some(_), None) => true,
+            (None, _) => true,
+        };
+        if running == self.state.link_up() && !(running && other) {
+            return false;
+        }
+        if other {
+            if let Some(open) = self.open.take() {
+                open.close(poller);
+                self.remembered = open.client.and_then(|client| client.lease().cloned());
+            }
+            self.open = match link.filter(|link| link.running) {
+                Some(link) => self.open(link, poller, now),
+                None => None,
+            };
+        } else if running && let Some(open) = &mut self.open {
+            open.solicitations = SOLICITATIONS;
+            open.next_solicitation = now;
+            if let Some(client) = &mut open.client {
+                client.link_up(now, random());
+            }
+        }
+        info!("uplink {}: the link is {}", self.uplink.name, if running { "up" } else { "down" });
+        self.state.set_link(running);
+        true
+    }
+
+    fn open(&mut self, link: &Link, poller: &Poller, now: Instant) -> Option<Open> {
+        let options = Options { filter: Some(ROUTER_ADVERTISEMENTS), ..Options::default() };
+        let listens = self.uplink.router == RouterFrom::Advertisements && link.mac.is_some();
+        let complain = |error: &linux::Error| warn!("uplink {}: {error}", self.uplink.name);
+        let routers =
+            if listens { PacketSocket::open(link.index, &options).inspect_err(complain).ok() } else { None };
+        if let Some(socket) = &routers {
+            poller.add(socket, self.token, Interest::Readable).inspect_err(complain).ok()?;
+        }
+        let echo = if self.uplink.probes.is_empty() {
+            None
+        } else {
+            let identifier = random() as u16;
+            EchoSocket::open(&link.name, identifier).inspect_err(complain).ok()
+        };
+        if let Some(socket) = &echo {
+            poller.add(socket, self.token + 2, Interest::Readable).inspect_err(complain).ok()?;
+        }
+        let client = self.uplink.delegation.map(|wanted| {
+            let mac = link.mac.map_or([0; 6], |mac| mac.0);
+            // A DUID by link-layer address (RFC 8415 section 11.4): the same after every restart.
+            let duid = [&[0, 3, 0, 1][..], &mac].concat();
+            let settings = delegation::Settings { duid, iaid: 1, wished_length: wanted.length };
+            match self.remembered.take() {
+                Some(lease) => Client::resume(settings, lease, now, random()),
+                None => Client::new(settings, now, random()),
+            }
+        });
+        self.state.set_lease(client.as_ref().and_then(|client| client.lease().cloned()));
+        Some(Open {
+            index: link.index,
+            mac: link.mac,
+            routers,
+            solicitations: SOLICITATIONS,
+            next_solicitation: now,
+            client,
+            dhcp: None,
+            next_try: now,
+            echo,
+            next_probe: now,
+            sequence: 0,
+            waiting: false,
+        })
+    }
+
+    /// When [`Port::handle_timeout`] wants to be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let open = self.open.as_ref().filter(|_| self.state.link_up());
+        let of_open = open.into_iter().flat_map(|open| {
+            let solicitation =
+                open.routers.as_ref().and((open.solicitations > 0).then_some(open.next_solicitation));
+            let client = open.client.as_ref().and_then(Client::deadline);
+            let client = client.map(|at| if open.dhcp.is_none() { at.max(open.next_try) } else { at });
+            let probe = open.echo.as_ref().map(|_| open.next_probe);
+            [solicitation, client, probe]
+        });
+        of_open.chain([self.state.deadline()]).flatten().min()
+    }
+
+    /// Does what is due. Whether what is known of the uplink is another now.
+    pub(super) fn handle_timeout(&mut self, netlink: &mut Netlink, poller: &Poller, now: Instant) -> bool {
+        let mut changed = self.state.expire(now);
+        let Some(open) = self.open.as_mut().filter(|_| self.state.link_up()) else { return changed };
+        if let (Some(socket), Some(mac)) = (&open.routers, open.mac)
+            && open.solicitations > 0
+            && now >= open.next_solicitation
+        {
+            let _ = socket.send(&RouterSolicitation.to_frame(mac));
+            open.solicitations -= 1;
+            open.next_solicitation = now + BETWEEN_SOLICITATIONS;
+        }
+        if open.client.is_some() && open.dhcp.is_none() && now >= open.next_try {
+            open.dhcp = dhcp_socket(netlink, open.index);
+            open.next_try = now + AGAIN;
+            if let Some(socket) = &open.dhcp
+                && let Err(error) = poller.add(socket.as_fd(), self.token + 1, Interest::Readable)
+            {
+                warn!("uplink {}: {error}", self.uplink.name);
+                open.dhcp = None;
+            }
+        }
+        if let (Some(client), Some(socket)) = (&mut open.client, &open.dhcp) {
+            let before = client.lease().cloned();
+            while let Some(datagram) = client.poll(now, random()) {
+                // What does not leave is sent again, as if it were lost.
+                let _ = socket.send_to(&datagram, SocketAddrV6::new(ALL_SERVERS, SERVER_PORT, 0, open.index));
+            }
+            if client.lease() != before.as_ref() {
+                warn!("uplink {}: the lease has ended", self.uplink.name);
+                self.state.set_lease(client.lease().cloned());
+                changed = true;
+            }
+        }
+        if let Some(echo) = &open.echo
+            && now >= open.next_probe
+        {
+            if open.waiting {
+                changed |= self.state.probed(false);
+            }
+            open.sequence = open.sequence.wrapping_add(1);
+            for host in &self.uplink.probes {
+                if let Err(error) = echo.send(*host, open.sequence) {
+                    warn!("uplink {}: {error}", self.uplink.name);
+                }
+            }
+            open.waiting = true;
+            open.next_probe = now + self.probing.interval;
+        }
+        if changed {
+            self.tell();
+        }
+        changed
+    }
+
+    /// The descriptor of this number, of the port's own, can be read. Whether what is known of the uplink is another
+    /// now.
+    pub(super) fn readable(&mut self, token: u64, now: Instant) -> bool {
+        let changed = match token - self.token {
+            0 => self.hear_routers(now),
+            1 => self.hear_servers(now),
+            _ => self.hear_replies(),
+        };
+        if changed {
+            self.tell();
+        }
+        changed
+    }
+
+    fn hear_routers(&mut self, now: Instant) -> bool {
+        let Some(Open { routers: Some(socket), solicitations, .. }) = &mut self.open else { return false };
+        let mut buffer = [0; FRAME];
+        let mut changed = false;
+        for _ in 0..BATCH {
+            let Ok(Some(length)) = socket.recv(&mut buffer) else { break };
+            if let Some((source, content)) = advertisement(&buffer[..length]) {
+                *solicitations = 0;
+                changed |= self.state.heard(source, &content, now);
+            }
+        }
+        changed
+    }
+
+    fn hear_servers(&mut self, now: Instant) -> bool {
+        let Some(Open { client: Some(client), dhcp: Some(socket), .. }) = &mut self.open else {
+            return false;
+        };
+        let mut buffer = [0; FRAME];
+        let mut changed = false;
+        for _ in 0..BATCH {
+            let Ok((length, _)) = socket.recv_from(&mut buffer) else { break };
+            changed |= client.receive(&buffer[..length], now, random()) == Received::LeaseChanged;
+        }
+        if changed {
+            self.state.set_lease(client.lease().cloned());
+        }
+        changed
+    }
+
+    fn hear_replies(&mut self) -> bool {
+        let Some(Open { echo: Some(socket), sequence, waiting, .. }) = &mut self.open else { return false };
+        let mut changed = false;
+        for _ in 0..BATCH {
+            let Ok(Some((source, answered))) = socket.recv() else { break };
+            // One of them is enough.
+            if answered == *sequence && *waiting && self.uplink.probes.contains(&source) {
+                *waiting = false;
+                changed |= self.state.probed(true);
+            }
+        }
+        changed
+    }
+
+    /// What there is of a lease, for the next run.
+    pub(super) fn lease(&self) -> Option<&Lease> {
+        match &self.open {
+            Some(open) => open.client.as_ref().and_then(Client::lease),
+            None => self.remembered.as_ref(),
+        }
+    }
+
+    pub(super) fn close(&mut self, poller: &Poller) {
+        if let Some(open) = self.open.take() {
+            open.close(poller);
+        }
+    }
+
+    fn tell(&self) {
+        let prefixes: Vec<_> = self.state.prefixes().map(|leased| leased.prefix.to_string()).collect();
+        let router = match self.state.router() {
+            None => "no router".to_owned(),
+            Some(router) => router.address.map_or("up".to_owned(), |address| format!("router {address}")),
+        };
+        let answers = if self.state.answers() { "" } else { ", and no probe is answered" };
+        info!("uplink {}: {router}, prefixes: {}{answers}", self.uplink.name, prefixes.join(", "));
+    }
+}
+
+impl Open {
+    fn close(&self, poller: &Poller) {
+        // What is closed leaves the set by itself; errors here are of no use to anybody.
+        if let Some(socket) = &self.routers {
+            let _ = poller.remove(socket);
+        }
+        if let Some(socket) = &self.dhcp {
+            let _ = poller.remove(socket.as_fd());
+        }
+        if let Some(socket) = &self.echo {
+            let _ = poller.remove(socket);
+        }
+    }
+}
+
+/// A client's socket at the link-local address of an interface; None while there is no such address.
+fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
+    let address = link_local(netlink, index)?;
+    let socket = UdpSocket::bind(SocketAddrV6::new(address, CLIENT_PORT, 0, index));
+    let socket =
+        socket.inspect_err(|error| warn!("port {CLIENT_PORT} of {address}%{index}: {error}")).ok()?;
+    socket.set_nonblocking(true).ok()?;
+    Some(socket)
+}
+
+/// The link-local address of an interface, once it can be used.
+pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
+    let addresses = netlink.addresses(index).ok()?;
+    addresses.into_iter().find_map(|found| match found.address.addr() {
+        std::net::IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        _ => None,
+    })
+}
+
+/// Who advertises what, from a frame.
+pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
+    let packet = wire::ipv6::Packet::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
+    match ndisc::parse(&packet).ok()? {
+        Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
+        _ => None,
+    }
+}
