@@ -74,6 +74,20 @@ enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// Show the gateway: uplinks, prefixes, networks, neighbors, routes
+    #[command(after_help = "Examples:\n  sidestep status\n  sidestep status --watch\n  \
+                            sidestep status --json | jq '.uplinks[] | {name, works, prefixes}'")]
+    Status {
+        /// Its control socket, by default that of the gateway of this network namespace
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+        /// Again every second
+        #[arg(long)]
+        watch: bool,
+    },
     /// Print where both ends of a pair listen for each other before they have a session
     ///
     /// Rendezvous endpoints follow from the keys and the time. With this a first contact that fails can be looked
@@ -303,6 +317,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             print(format_args!("{}: reloaded\n", path.display()))?;
         }
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
+        Command::Status { socket, json, watch } => gateway::show(socket, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;
         }

@@ -10,7 +10,7 @@ use gateway::site::{RouterFrom, Site};
 use gateway::until::Until;
 use ipnet::IpNet;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
-use linux::undo::{Journal, Step};
+use linux::undo::Journal;
 use tracing::info;
 
 /// The table that gives IPv4 packets the address of an uplink.
@@ -176,11 +176,6 @@ impl Kernel {
                 }
             }
         }
-    }
-
-    /// How many things are in the journal, for the status.
-    pub(super) fn steps(&self) -> &[Step] {
-        self.journal.done()
     }
 }
 

@@ -12,7 +12,9 @@ mod describe;
 mod kernel;
 mod memory;
 mod network;
+mod show;
 mod status;
+mod text;
 mod uplink;
 
 use std::path::PathBuf;
@@ -34,6 +36,7 @@ use kernel::Kernel;
 use memory::{Clock, Contents, Memory};
 
 pub(crate) use describe::describe;
+pub(crate) use show::show;
 
 /// Longer than any advertisement or DHCPv6 message on an Ethernet link.
 const FRAME: usize = 1_600;
@@ -200,6 +203,7 @@ struct Router {
     /// Whether the plan may be another now.
     changed: bool,
     next_look: Instant,
+    started: Instant,
 }
 
 impl Router {
@@ -229,6 +233,7 @@ impl Router {
             memory: Memory::load(state),
             changed: false,
             next_look: Instant::now(),
+            started: Instant::now(),
         };
         match router.take(config) {
             Ok(()) => {
@@ -408,7 +413,10 @@ impl Router {
 
     fn answer(&mut self, call: Call, now: Instant) {
         let reply = match call.request {
-            Request::Show => Reply::Ok(status::status(self, now)),
+            Request::Show => match serde_json::to_value(status::status(self, now)) {
+                Ok(status) => Reply::Ok(status),
+                Err(error) => Reply::Error(error.to_string()),
+            },
             Request::Reload | Request::TestClockOffset { .. } => {
                 Reply::Error("the gateway does not do that: send SIGHUP to it".to_owned())
             }

@@ -1,128 +1,190 @@
 //! What a gateway says about itself; the field names are a contract.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use gateway::until::Until;
-use ipnet::Ipv6Net;
-use serde_json::{Value, json};
+use ipnet::{IpNet, Ipv6Net};
+use serde::{Deserialize, Serialize};
 
 use super::{Router, network, uplink};
 
-/// The whole status, for `sidestep status --json`.
-pub(super) fn status(router: &mut Router, now: Instant) -> Value {
-    let uplinks: Vec<_> = router.uplinks.iter().map(|port| uplink(port, now)).collect();
-    let networks: Vec<_> = router.networks.iter().map(|port| network(port, now)).collect();
-    let routes: Vec<_> = router.plan.routes.iter().map(route).collect();
-    let addresses: Vec<_> = router
-        .plan
-        .addresses
-        .iter()
-        .map(|address| {
-            json!({
-                "interface": address.interface,
-                "address": address.address,
-                "preferred_seconds": seconds(address.preferred, now),
-                "valid_seconds": seconds(address.valid, now),
-            })
-        })
-        .collect();
-    json!({
-        "uplinks": uplinks,
-        "networks": networks,
-        "addresses": addresses,
-        "routes": routes,
-        "neighbors": neighbors(router),
-        "problems": router.problems,
-        "kernel_changes": router.kernel.steps().len(),
-    })
+/// The answer to `sidestep status`. Lifetimes are in seconds; null where there is no end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) uptime_seconds: u64,
+    pub(crate) uplinks: Vec<Uplink>,
+    pub(crate) networks: Vec<Network>,
+    pub(crate) addresses: Vec<Address>,
+    pub(crate) routes: Vec<Route>,
+    pub(crate) neighbors: Vec<Neighbor>,
+    /// What could not be done, or not be had.
+    pub(crate) problems: Vec<String>,
 }
 
-fn uplink(port: &uplink::Port, now: Instant) -> Value {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Uplink {
+    pub(crate) name: String,
+    pub(crate) interface: String,
+    pub(crate) link_up: bool,
+    /// Whether it leads to the Internet, as far as is known.
+    pub(crate) works: bool,
+    /// Null where no host is probed.
+    pub(crate) probes_answered: Option<bool>,
+    pub(crate) router: Option<Ipv6Addr>,
+    pub(crate) router_seconds: Option<u64>,
+    pub(crate) prefixes: Vec<Prefix>,
+    pub(crate) dns_servers: Vec<Ipv6Addr>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Prefix {
+    pub(crate) prefix: Ipv6Net,
+    pub(crate) preferred_seconds: Option<u64>,
+    pub(crate) valid_seconds: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Network {
+    pub(crate) name: String,
+    pub(crate) interface: String,
+    pub(crate) link_up: bool,
+    pub(crate) advertises: bool,
+    /// Whether hosts are told that it leads out.
+    pub(crate) default_router: bool,
+    pub(crate) prefixes: Vec<Prefix>,
+    pub(crate) dns_servers: Vec<Ipv6Addr>,
+    pub(crate) advertisements_sent: u64,
+    pub(crate) solicitations_received: u64,
+    /// Routers that should not be there, heard in the last hour.
+    pub(crate) rogue_routers: Vec<Rogue>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Rogue {
+    pub(crate) address: Ipv6Addr,
+    pub(crate) mac: String,
+    pub(crate) default_router: bool,
+    pub(crate) prefixes: Vec<Ipv6Net>,
+    pub(crate) dns_servers: Vec<Ipv6Addr>,
+    pub(crate) heard_seconds_ago: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Address {
+    pub(crate) interface: String,
+    pub(crate) address: IpNet,
+    pub(crate) preferred_seconds: Option<u64>,
+    pub(crate) valid_seconds: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Route {
+    pub(crate) to: IpNet,
+    /// Only for packets from there.
+    pub(crate) from: Option<Ipv6Net>,
+    /// Null where senders are told that there is no way.
+    pub(crate) interface: Option<String>,
+    pub(crate) via: Option<IpAddr>,
+    pub(crate) metric: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Neighbor {
+    pub(crate) interface: String,
+    pub(crate) address: IpAddr,
+    pub(crate) mac: String,
+}
+
+/// The status now.
+pub(super) fn status(router: &mut Router, now: Instant) -> Status {
+    let addresses = router.plan.addresses.iter().map(|address| Address {
+        interface: address.interface.clone(),
+        address: address.address,
+        preferred_seconds: seconds(address.preferred, now),
+        valid_seconds: seconds(address.valid, now),
+    });
+    let routes = router.plan.routes.iter().map(|route| Route {
+        to: route.to,
+        from: route.from,
+        interface: route.via.as_ref().map(|via| via.interface.clone()),
+        via: route.via.as_ref().and_then(|via| via.router),
+        metric: route.metric,
+    });
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        uptime_seconds: now.saturating_duration_since(router.started).as_secs(),
+        uplinks: router.uplinks.iter().map(|port| uplink(port, now)).collect(),
+        networks: router.networks.iter().map(|port| network(port, now)).collect(),
+        addresses: addresses.collect(),
+        routes: routes.collect(),
+        problems: router.problems.clone(),
+        neighbors: neighbors(router),
+    }
+}
+
+fn uplink(port: &uplink::Port, now: Instant) -> Uplink {
     let state = &port.state;
-    let prefixes: Vec<_> =
-        state.prefixes().map(|leased| prefix(leased.prefix, leased.preferred, leased.valid, now)).collect();
-    json!({
-        "name": port.uplink.name,
-        "interface": port.uplink.interface,
-        "link_up": state.link_up(),
-        "works": state.works(),
-        "probes_answered": (!port.uplink.probes.is_empty()).then(|| state.answers()),
-        "router": state.router().and_then(|router| router.address),
-        "router_seconds": state.router().and_then(|router| seconds(router.until, now)),
-        "prefixes": prefixes,
-        "dns_servers": state.dns_servers(),
-    })
+    let prefixes = state.prefixes().map(|leased| prefix(leased.prefix, leased.preferred, leased.valid, now));
+    Uplink {
+        name: port.uplink.name.clone(),
+        interface: port.uplink.interface.clone(),
+        link_up: state.link_up(),
+        works: state.works(),
+        probes_answered: (!port.uplink.probes.is_empty()).then(|| state.answers()),
+        router: state.router().and_then(|router| router.address),
+        router_seconds: state.router().and_then(|router| seconds(router.until, now)),
+        prefixes: prefixes.collect(),
+        dns_servers: state.dns_servers(),
+    }
 }
 
-fn network(port: &network::Port, now: Instant) -> Value {
+fn network(port: &network::Port, now: Instant) -> Network {
     let offer = port.offer();
-    let prefixes: Vec<_> = offer
-        .iter()
-        .flat_map(|offer| &offer.prefixes)
-        .map(|offered| prefix(offered.prefix, offered.preferred, offered.valid, now))
-        .collect();
-    let rogues: Vec<_> = port
-        .rogues
-        .rogues(now)
-        .map(|rogue| {
-            json!({
-                "address": rogue.address,
-                "mac": rogue.mac.to_string(),
-                "default_router": rogue.leads_out,
-                "prefixes": rogue.prefixes,
-                "heard_seconds_ago": now.saturating_duration_since(rogue.heard).as_secs(),
-            })
-        })
-        .collect();
-    json!({
-        "name": port.network.name,
-        "interface": port.network.interface,
-        "link_up": port.link_up,
-        "advertises": offer.is_some(),
-        "default_router": offer.is_some_and(|offer| offer.leads_out.is_some()),
-        "prefixes": prefixes,
-        "dns_servers": offer.map(|offer| &offer.dns_servers),
-        "advertisements_sent": port.sent,
-        "solicitations_received": port.solicited,
-        "rogue_routers": rogues,
-    })
-}
-
-fn route(route: &gateway::plan::Route) -> Value {
-    json!({
-        "to": route.to,
-        "from": route.from,
-        "interface": route.via.as_ref().map(|via| &via.interface),
-        "via": route.via.as_ref().and_then(|via| via.router),
-        "unreachable": route.via.is_none(),
-        "metric": route.metric,
-    })
+    let prefixes = offer.iter().flat_map(|offer| &offer.prefixes);
+    let prefixes = prefixes.map(|offered| prefix(offered.prefix, offered.preferred, offered.valid, now));
+    let rogues = port.rogues.rogues(now).map(|rogue| Rogue {
+        address: rogue.address,
+        mac: rogue.mac.to_string(),
+        default_router: rogue.leads_out,
+        prefixes: rogue.prefixes.clone(),
+        dns_servers: rogue.dns_servers.clone(),
+        heard_seconds_ago: now.saturating_duration_since(rogue.heard).as_secs(),
+    });
+    Network {
+        name: port.network.name.clone(),
+        interface: port.network.interface.clone(),
+        link_up: port.link_up,
+        advertises: offer.is_some(),
+        default_router: offer.is_some_and(|offer| offer.leads_out.is_some()),
+        prefixes: prefixes.collect(),
+        dns_servers: offer.map(|offer| offer.dns_servers.clone()).unwrap_or_default(),
+        advertisements_sent: port.sent,
+        solicitations_received: port.solicited,
+        rogue_routers: rogues.collect(),
+    }
 }
 
 /// Who is on the inner links, as far as the kernel knows.
-fn neighbors(router: &mut Router) -> Vec<Value> {
+fn neighbors(router: &mut Router) -> Vec<Neighbor> {
     let mut neighbors = Vec::new();
     for port in &router.networks {
         let interface = &port.network.interface;
         let index = super::kernel::index_of(&router.links, interface);
         let found = index.and_then(|index| router.kernel.netlink.neighbors(index).ok()).unwrap_or_default();
         neighbors.extend(found.into_iter().filter_map(|neighbor| {
-            let mac = neighbor.mac?;
-            Some(json!({ "interface": interface, "address": neighbor.address, "mac": mac.to_string() }))
+            let mac = neighbor.mac.filter(|_| !neighbor.address.is_multicast())?.to_string();
+            Some(Neighbor { interface: interface.clone(), address: neighbor.address, mac })
         }));
     }
     neighbors
 }
 
-fn prefix(prefix: Ipv6Net, preferred: Until, valid: Until, now: Instant) -> Value {
-    json!({
-        "prefix": prefix,
-        "preferred_seconds": seconds(preferred, now),
-        "valid_seconds": seconds(valid, now),
-    })
+fn prefix(prefix: Ipv6Net, preferred: Until, valid: Until, now: Instant) -> Prefix {
+    Prefix { prefix, preferred_seconds: seconds(preferred, now), valid_seconds: seconds(valid, now) }
 }
 
-/// None for what has no end.
 fn seconds(until: Until, now: Instant) -> Option<u64> {
     until.left(now).map(|left| left.as_secs())
 }

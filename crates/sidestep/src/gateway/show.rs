@@ -1,0 +1,48 @@
+//! `sidestep status`: what a gateway says about itself.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::status::Status;
+use super::text;
+use crate::cli::{Failure, print};
+use crate::control::{self, Request};
+
+/// How often `--watch` asks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Puts the cursor to the upper left corner and clears what is below.
+const ANEW: &str = "\x1b[H\x1b[J";
+
+/// Shows the status of the gateway of this network namespace, or of the one that listens at `socket`.
+pub(crate) fn show(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<(), Failure> {
+    let socket = match socket {
+        Some(socket) => socket,
+        None => control::socket_of_gateway()?,
+    };
+    loop {
+        let shown = if json { shown_as_json(&socket, watch)? } else { text::describe(&ask(&socket)?) };
+        if watch && !json && io::stdout().is_terminal() {
+            print(ANEW)?;
+        }
+        print(&shown)?;
+        if !watch {
+            return Ok(());
+        }
+        io::stdout().flush()?;
+        std::thread::sleep(INTERVAL);
+    }
+}
+
+/// On one line each where there are many.
+fn shown_as_json(socket: &Path, one_line: bool) -> Result<String, Failure> {
+    let value = control::ask(socket, &Request::Show)?;
+    let text = if one_line { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
+    Ok(text + "\n")
+}
+
+fn ask(socket: &Path) -> Result<Status, control::Error> {
+    let value = control::ask(socket, &Request::Show)?;
+    serde_json::from_value(value)
+        .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
+}
