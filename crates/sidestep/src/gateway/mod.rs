@@ -200,6 +200,8 @@ struct Router {
     /// What could not be done, or not be had; each is told once.
     problems: Vec<String>,
     memory: Memory,
+    /// The number of the next descriptor; none has one that another had.
+    next_token: u64,
     /// Whether the plan may be another now.
     changed: bool,
     next_look: Instant,
@@ -231,6 +233,7 @@ impl Router {
             plan: Plan::default(),
             problems: Vec::new(),
             memory: Memory::load(state),
+            next_token: FIRST_PORT,
             changed: false,
             next_look: Instant::now(),
             started: Instant::now(),
@@ -254,22 +257,33 @@ impl Router {
         let (clock, contents) = (Clock::read(), self.memory.contents().clone());
         self.kernel.prepare(&config.site)?;
         let Gateway { site, probing, .. } = config;
-        self.close_ports();
-        let per_uplink = uplink::Port::tokens();
-        let uplinks = site.uplinks.iter().zip(probing).zip((FIRST_PORT..).step_by(per_uplink as usize));
-        self.uplinks = uplinks
-            .map(|((uplink, probing), token)| {
-                uplink::Port::new(uplink.clone(), probing, contents.lease(&uplink.name, clock), token)
-            })
-            .collect();
-        let first = FIRST_PORT + per_uplink * self.uplinks.len() as u64;
-        let networks = site.networks.iter().zip(first..);
-        self.networks = networks
-            .map(|(network, token)| {
-                let formerly = contents.prefixes.get(&network.name).cloned().unwrap_or_default();
-                network::Port::new(network.clone(), formerly, token)
-            })
-            .collect();
+        // What stays the same goes on as it is, with all that it has heard.
+        let mut uplinks = std::mem::take(&mut self.uplinks);
+        for (uplink, probing) in site.uplinks.iter().zip(probing) {
+            let same = uplinks.iter().position(|port| port.uplink == *uplink && port.probing() == probing);
+            self.uplinks.push(match same {
+                Some(place) => uplinks.remove(place),
+                None => {
+                    let lease = contents.lease(&uplink.name, clock);
+                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token)
+                }
+            });
+            self.next_token += uplink::Port::tokens();
+        }
+        uplinks.iter_mut().for_each(|port| port.close(&self.poller));
+        let mut networks = std::mem::take(&mut self.networks);
+        for network in &site.networks {
+            let same = networks.iter().position(|port| port.network == *network);
+            self.networks.push(match same {
+                Some(place) => networks.remove(place),
+                None => {
+                    let formerly = contents.prefixes.get(&network.name).cloned().unwrap_or_default();
+                    network::Port::new(network.clone(), formerly, self.next_token)
+                }
+            });
+            self.next_token += 1;
+        }
+        networks.iter_mut().for_each(|port| port.close(&self.poller));
         self.site = site;
         self.hand_out_links(clock.now);
         let problems = self.renew_plan(clock.now);
@@ -380,16 +394,10 @@ impl Router {
     }
 
     fn port_is_readable(&mut self, token: u64, now: Instant) {
-        let place = token.saturating_sub(FIRST_PORT);
-        let uplink = (place / uplink::Port::tokens()) as usize;
-        match self.uplinks.get_mut(uplink) {
-            Some(port) => self.changed |= port.readable(token, now),
-            None => {
-                let place = place - uplink::Port::tokens() * self.uplinks.len() as u64;
-                if let Some(port) = self.networks.get_mut(place as usize) {
-                    port.readable(now);
-                }
-            }
+        if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
+            self.changed |= port.readable(token, now);
+        } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
+            port.readable(now);
         }
     }
 
@@ -422,15 +430,6 @@ impl Router {
             }
         };
         call.answer(reply);
-    }
-
-    fn close_ports(&mut self) {
-        for port in &mut self.uplinks {
-            port.close(&self.poller);
-        }
-        for port in &mut self.networks {
-            port.close(&self.poller);
-        }
     }
 
     /// Hosts are told that this is no router any more, and all is taken back.

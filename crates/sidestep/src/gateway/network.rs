@@ -126,6 +126,11 @@ impl Port {
         }
     }
 
+    /// Whether the descriptor of this number is the port's.
+    pub(super) fn has(&self, token: u64) -> bool {
+        self.token == token
+    }
+
     /// There is something to read.
     pub(super) fn readable(&mut self, now: Instant) {
         let Some(open) = &mut self.open else { return };

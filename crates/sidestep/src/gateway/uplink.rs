@@ -216,6 +216,11 @@ impl Port {
         changed
     }
 
+    /// Whether the descriptor of this number is one of the port's.
+    pub(super) fn has(&self, token: u64) -> bool {
+        (self.token..self.token + TOKENS).contains(&token)
+    }
+
     /// The descriptor of this number, of the port's own, can be read. Whether what is known of the uplink is another
     /// now.
     pub(super) fn readable(&mut self, token: u64, now: Instant) -> bool {

@@ -1,0 +1,249 @@
+//! The gateway as a router, between real providers' servers and real hosts.
+
+mod scene;
+
+use nix::sys::signal::Signal;
+use scene::{INTERNET, SECOND, Scene, wait_for, wait_until};
+
+const HOME: &str = r#"
+[[uplink]]
+name       = "fibre"
+interface  = "wan0"
+delegation = 56
+
+[[network]]
+name      = "lan"
+interface = "lan"
+subnet    = 1
+prefixes  = ["fd12:3456:789a:1::/64"]
+search    = ["home.example"]
+"#;
+
+const OFFICE: &str = r#"
+[[uplink]]
+name       = "fibre"
+interface  = "wan0"
+delegation = 56
+probes     = ["2001:db8:ffff::1"]
+probe_interval = "1s"
+
+[[uplink]]
+name       = "cable"
+interface  = "wan1"
+prefixes   = ["2001:db8:2000::/56"]
+
+[[network]]
+name      = "lan"
+interface = "lan"
+subnet    = 1
+"#;
+
+#[test]
+fn a_host_behind_a_home_gateway_has_addresses_names_and_the_internet() {
+    let Some(mut scene) = Scene::new("rh") else { return };
+    scene.start(HOME);
+    let (address, preferred) =
+        wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
+    assert!(preferred);
+    assert!(scene.host_address("fd12:3456:789a:1:").is_some());
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // The other way round, too: the provider knows the way to the prefix.
+    assert!(scene.answers("net", &address));
+
+    let told = scene.run("host", &["rdisc6", "-1", "eth0"]);
+    for expected in
+        ["2001:db8:ffff::53", "2001:db8:ffff::54", "home.example", "Router preference         :       medium"]
+    {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+
+    // What is delegated and not used is unreachable, and does not go to the provider and back until it dies.
+    let delegated = address.split(':').take(3).collect::<Vec<_>>().join(":");
+    let unused = scene.run("host", &["ping", "-c", "1", "-W", "2", &format!("{delegated}:77::1")]);
+    assert!(unused.contains("No route"), "{unused}");
+
+    let status = scene.status().expect("a status");
+    assert_eq!(status["uplinks"][0]["works"], true);
+    assert_eq!(status["networks"][0]["default_router"], true);
+    assert!(status["neighbors"].to_string().contains(&address), "{status}");
+    let text = String::from_utf8(scene.sidestep(&["status"]).stdout).expect("text");
+    assert!(
+        text.contains("uplink fibre at wan0: works") && text.contains("network lan at lan: link up"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
+    let Some(mut scene) = Scene::new("re") else { return };
+    // What somebody else has set up, beside and in the way.
+    scene.run("gw", &["ip", "address", "add", "fd12:3456:789a:1::1/64", "dev", "lan", "nodad"]);
+    scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
+    let before = scene.kernel();
+    scene.start(
+        &format!("{HOME}ipv4 = \"192.168.1.1/24\"\n")
+            .replace("delegation = 56", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
+    );
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("a router", || scene.run("host", &["ip", "-6", "route"]).contains("default via"));
+
+    // IPv4 leaves with the gateway's address: the provider knows no other.
+    scene
+        .node("host")
+        .ip("addr add 192.168.1.9/24 dev eth0\nroute add default via 192.168.1.1\n")
+        .expect("IPv4");
+    wait_until("the Internet by IPv4", || scene.answers("host", "203.0.113.1"));
+
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+    wait_until("no router", || !scene.run("host", &["ip", "-6", "route"]).contains("default via"));
+}
+
+#[test]
+fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
+    let Some(mut scene) = Scene::new("rk") else { return };
+    let before = scene.kernel();
+    scene.start(HOME);
+    let (address, _) = wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.kill();
+    assert!(scene.answers("host", INTERNET), "the kernel forwards without the gateway");
+    // Meanwhile somebody cleans up a part by hand.
+    scene.run("gw", &["ip", "-6", "route", "flush", "proto", "83"]);
+    scene.start_again();
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert_eq!(scene.host_address("2001:db8:10").expect("an address").0, address, "the lease is remembered");
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
+    let Some(mut scene) = Scene::new("rf") else { return };
+    scene.start(OFFICE);
+    wait_until("addresses of both uplinks", || {
+        scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| !preferred)
+    });
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // Each source leaves by its own uplink: the providers take no other.
+    for prefix in ["2001:db8:10", "2001:db8:2000:1:"] {
+        let (address, _) = scene.host_address(prefix).expect("an address");
+        let report =
+            scene.run("host", &["ping", "-c", "2", "-i", "0.2", "-W", "1", "-I", &address, INTERNET]);
+        assert!(report.contains(" 0% packet loss"), "{report}");
+    }
+
+    // The link stays up, and nothing answers behind it.
+    scene.run("net", &["nft", "add table inet dead { chain input { type filter hook prerouting priority -400; iifname isp0 meta l4proto icmpv6 icmpv6 type echo-request drop; }; }"]);
+    wait_until("hosts prefer the second uplink", || {
+        scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:10").is_none_or(|(_, preferred)| !preferred)
+    });
+    wait_until("the Internet by the second uplink", || scene.answers("host", INTERNET));
+    let status = scene.status().expect("a status");
+    assert_eq!(
+        (&status["uplinks"][0]["works"], &status["uplinks"][1]["works"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(status["uplinks"][0]["probes_answered"], false);
+
+    scene.run("net", &["nft", "delete", "table", "inet", "dead"]);
+    wait_until("hosts prefer the first uplink again", || {
+        scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| !preferred)
+    });
+
+    // The cable is pulled.
+    scene.run("net", &["ip", "link", "set", "isp0", "down"]);
+    wait_until("the Internet by the second uplink", || scene.answers("host", INTERNET));
+    let (address, _) = scene.host_address("2001:db8:10").expect("an address");
+    let report = scene.run("host", &["ping", "-c", "1", "-W", "1", "-I", &address, INTERNET]);
+    assert!(report.contains("unreachable") || report.contains("No route"), "{report}");
+    assert_eq!(SECOND, "2001:db8:2000::/56");
+}
+
+#[test]
+fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
+    let Some(mut scene) = Scene::new("rr") else { return };
+    scene.start(HOME);
+    let (old, _) =
+        wait_for("an address", || scene.host_address("2001:db8:10").filter(|(_, preferred)| *preferred));
+    // Another server with other prefixes, which knows nothing of the lease.
+    scene.start_provider("2001:db8:3000::");
+    let (new, _) = wait_for("an address of the new prefix", || {
+        scene.host_address("2001:db8:30").filter(|(_, preferred)| *preferred)
+    });
+    wait_until("the old one is not used any more", || {
+        scene.host_addresses().iter().all(|(address, preferred)| *address != old || !preferred)
+    });
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert!(scene.answers("net", &new));
+    wait_until("the old prefix is gone from the gateway", || {
+        let status = scene.status().expect("a status");
+        !status["addresses"].to_string().contains("2001:db8:10")
+    });
+}
+
+#[test]
+fn a_rogue_router_is_reported() {
+    let Some(mut scene) = Scene::new("rg") else { return };
+    scene.start(HOME);
+    scene.node("rogue").ip("link set eth0 up\n").expect("a link");
+    scene.node("rogue").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
+    scene.write(
+        "rogue.conf",
+        "interface eth0 { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; prefix 2001:db8:bad::/64 { }; };\n",
+    );
+    let folder = scene.folder.path().display().to_string();
+    let (configuration, pid) = (format!("{folder}/rogue.conf"), format!("{folder}/rogue.pid"));
+    scene.keep("rogue", &["radvd", "-n", "-m", "stderr", "-C", &configuration, "-p", &pid]);
+    let rogue = wait_for("a report", || {
+        let status = scene.status()?;
+        status["networks"][0]["rogue_routers"].get(0).cloned()
+    });
+    assert_eq!(rogue["prefixes"][0], "2001:db8:bad::/64");
+    assert_eq!(rogue["default_router"], true);
+    assert!(scene.log().contains("advertises itself as a router"), "{}", scene.log());
+}
+
+#[test]
+fn what_cannot_be_applied_changes_nothing() {
+    let Some(mut scene) = Scene::new("rx") else { return };
+    let before = scene.kernel();
+    scene.write("gw.toml", &HOME.replace("\"wan0\"", "\"wan9\""));
+    let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("uplink \"fibre\": there is no interface wan9"), "{said}");
+    assert_eq!(scene.kernel(), before);
+
+    // Half of it could be done: a route of somebody else's is in the way.
+    let with_route = format!("{HOME}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n");
+    scene.run("gw", &["ip", "-6", "route", "add", "2001:db8:5::/48", "dev", "lan", "metric", "512"]);
+    let before = scene.kernel();
+    scene.write("gw.toml", &with_route);
+    let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("2001:db8:5::/48"), "{said}");
+    assert_eq!(scene.kernel(), before);
+
+    // A running gateway keeps what it has.
+    scene.start(HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let running = scene.kernel();
+    scene.write("gw.toml", &with_route);
+    scene.signal(Signal::SIGHUP);
+    wait_until("a refusal", || scene.log().contains("the configuration stays as it was"));
+    assert_eq!(scene.kernel(), running);
+    // Another network's number: hosts get other addresses.
+    scene.write("gw.toml", &HOME.replace("subnet    = 1", "subnet    = 9"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("addresses of the other subnet", || {
+        scene
+            .host_addresses()
+            .iter()
+            .any(|(address, preferred)| address.split(':').nth(3) == Some("9") && *preferred)
+    });
+}
