@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use wire::checksum::TransportChecksum;
 use wire::icmp_error::{self, Reason};
-use wire::{ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndisc, tcp, udp};
+use wire::{
+    dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndisc, router_advertisement, tcp, udp,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = ethernet::Frame::parse(bytes) {
@@ -26,11 +28,16 @@ fn packet(bytes: &[u8]) {
         let _ = icmpv6::Message::of_packet(&view);
         if let Ok(ndisc::Message::RouterAdvertisement(advertisement)) = ndisc::parse(&view) {
             advertisement.prefixes().count();
+            router_advertisement::Content::read(&advertisement);
         }
     }
     if let Ok(view) = ipv4::Packet::parse(bytes) {
         view.has_valid_checksum();
         transport(view.payload());
+    }
+    if let Ok(message) = dhcpv6::Message::parse(bytes) {
+        let _ = (message.client_id(), message.server_id(), message.status(), message.delegation(1));
+        message.dns_servers().count();
     }
     errors(bytes);
 

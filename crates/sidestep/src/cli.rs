@@ -302,11 +302,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let whole = load(&options.file)?;
             daemon::start_log();
             match (whole.tunnel, whole.gateway) {
-                (Some(config), None) => daemon::run(&options, config)?,
-                (Some(config), Some(gateway)) => {
-                    let _gateway = gateway::Running::start(&options, gateway)?;
-                    daemon::run(&options, config)?;
-                }
+                (Some(config), gateway) => daemon::run(&options, config, gateway)?,
                 (None, Some(gateway)) => gateway::run(&options, gateway)?,
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }

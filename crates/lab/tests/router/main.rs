@@ -2,46 +2,28 @@
 
 mod scene;
 
+use std::sync::LazyLock;
+
 use nix::sys::signal::Signal;
 use scene::{INTERNET, SECOND, Scene, wait_for, wait_until};
 
-const HOME: &str = r#"
-[[uplink]]
-name       = "fibre"
-interface  = "wan0"
-delegation = 56
+/// The examples, at the interfaces of the tests.
+static HOME: LazyLock<String> =
+    LazyLock::new(|| at_our_interfaces(include_str!("../../../../examples/home.toml")));
+static OFFICE: LazyLock<String> =
+    LazyLock::new(|| at_our_interfaces(include_str!("../../../../examples/office.toml")));
 
-[[network]]
-name      = "lan"
-interface = "lan"
-subnet    = 1
-prefixes  = ["fd12:3456:789a:1::/64"]
-search    = ["home.example"]
-"#;
-
-const OFFICE: &str = r#"
-[[uplink]]
-name       = "fibre"
-interface  = "wan0"
-delegation = 56
-probes     = ["2001:db8:ffff::1"]
-probe_interval = "1s"
-
-[[uplink]]
-name       = "cable"
-interface  = "wan1"
-prefixes   = ["2001:db8:2000::/56"]
-
-[[network]]
-name      = "lan"
-interface = "lan"
-subnet    = 1
-"#;
+fn at_our_interfaces(example: &str) -> String {
+    let interfaces = [("eth0", "wan0"), ("eth1", "lan"), ("eth2", "wan1"), ("eth3", "guests")];
+    interfaces.iter().fold(example.to_owned(), |text, (theirs, ours)| {
+        text.replace(&format!("\"{theirs}\""), &format!("\"{ours}\""))
+    })
+}
 
 #[test]
 fn a_host_behind_a_home_gateway_has_addresses_names_and_the_internet() {
     let Some(mut scene) = Scene::new("rh") else { return };
-    scene.start(HOME);
+    scene.start(&HOME);
     let (address, preferred) =
         wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
     assert!(preferred);
@@ -81,8 +63,8 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
     scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
     let before = scene.kernel();
     scene.start(
-        &format!("{HOME}ipv4 = \"192.168.1.1/24\"\n")
-            .replace("delegation = 56", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
+        &format!("{}ipv4 = \"192.168.1.1/24\"\n", *HOME)
+            .replace("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
     );
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("a router", || scene.run("host", &["ip", "-6", "route"]).contains("default via"));
@@ -103,7 +85,7 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
 fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
     let Some(mut scene) = Scene::new("rk") else { return };
     let before = scene.kernel();
-    scene.start(HOME);
+    scene.start(&HOME);
     let (address, _) = wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     scene.kill();
@@ -120,7 +102,7 @@ fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
 #[test]
 fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
     let Some(mut scene) = Scene::new("rf") else { return };
-    scene.start(OFFICE);
+    scene.start(&OFFICE);
     wait_until("addresses of both uplinks", || {
         scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
             && scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| !preferred)
@@ -166,7 +148,7 @@ fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
 #[test]
 fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
     let Some(mut scene) = Scene::new("rr") else { return };
-    scene.start(HOME);
+    scene.start(&HOME);
     let (old, _) =
         wait_for("an address", || scene.host_address("2001:db8:10").filter(|(_, preferred)| *preferred));
     // Another server with other prefixes, which knows nothing of the lease.
@@ -186,9 +168,42 @@ fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
 }
 
 #[test]
+fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
+    let Some(mut scene) = Scene::new("rt") else { return };
+    let before = scene.kernel();
+    // The peer is nobody: only that both run, and change together, matters here.
+    let key = String::from_utf8(scene.sidestep(&["genkey"]).stdout).expect("a key");
+    let public = scene.run("gw", &["sh", "-c", &format!("{0} genkey | {0} pubkey", scene.program())]);
+    let both = format!(
+        "[node]\nprivate_key = \"{}\"\nexternal = \"wan0\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
+         [tunnel]\nname = \"rt-mt6d\"\n\
+         [[peer]]\nname = \"b\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:b1::/64\"\nallowed_ips = [\"2001:db8:b::/64\"]\n{}",
+        key.trim(),
+        public.trim(),
+        *HOME
+    );
+    scene.start(&both);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert!(scene.run("gw", &["ip", "link", "show", "rt-mt6d"]).contains("UP"));
+    let running = scene.kernel();
+
+    // The gateway's part would do, the tunnel's does not.
+    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9").replace("rt-mt6d", "other"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("a refusal", || scene.log().contains("the configuration stays as it was"));
+    wait_until("all is as before", || scene.kernel() == running);
+
+    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the other subnet", || scene.kernel().contains(":9::1/64"));
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
 fn a_rogue_router_is_reported() {
     let Some(mut scene) = Scene::new("rg") else { return };
-    scene.start(HOME);
+    scene.start(&HOME);
     scene.node("rogue").ip("link set eth0 up\n").expect("a link");
     scene.node("rogue").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
     scene.write(
@@ -219,7 +234,7 @@ fn what_cannot_be_applied_changes_nothing() {
     assert_eq!(scene.kernel(), before);
 
     // Half of it could be done: a route of somebody else's is in the way.
-    let with_route = format!("{HOME}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n");
+    let with_route = format!("{}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n", *HOME);
     scene.run("gw", &["ip", "-6", "route", "add", "2001:db8:5::/48", "dev", "lan", "metric", "512"]);
     let before = scene.kernel();
     scene.write("gw.toml", &with_route);
@@ -229,7 +244,7 @@ fn what_cannot_be_applied_changes_nothing() {
     assert_eq!(scene.kernel(), before);
 
     // A running gateway keeps what it has.
-    scene.start(HOME);
+    scene.start(&HOME);
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     let running = scene.kernel();

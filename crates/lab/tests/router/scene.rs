@@ -80,7 +80,7 @@ impl Scene {
             ))
             .expect("addresses");
         self.node("gw")
-            .ip("addr add 192.0.2.2/24 dev wan0\nlink set wan0 up\nlink set wan1 up\nlink set lan up\n")
+            .ip("addr add 192.0.2.2/24 dev wan0\nlink set wan0 up\nlink set wan1 up\nlink set lan up\nlink add guests type bridge\nlink set guests up\n")
             .expect("links");
         self.node("host")
             .sysctl(&[("ipv6/conf/eth0/accept_ra", 1), ("ipv6/conf/eth0/autoconf", 1)])
@@ -182,6 +182,11 @@ impl Scene {
 
     pub(crate) fn signal(&self, signal: Signal) {
         self.gateway.as_ref().expect("a gateway").signal(signal);
+    }
+
+    /// The program's path.
+    pub(crate) fn program(&self) -> String {
+        self.program.display().to_string()
     }
 
     /// Runs the program in the gateway's namespace.

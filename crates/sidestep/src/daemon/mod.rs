@@ -39,8 +39,9 @@ use mt6d::{Action, Node, Time};
 use tracing::{info, warn};
 
 use crate::cli::{Feature, UpOptions};
-use crate::config::{Config, Mode};
+use crate::config::{self, Config, Mode};
 use crate::control::{self, Call, Reply, Request, Server};
+use crate::gateway::Running;
 use crate::plan;
 use crate::script::attachment::Tier;
 use crate::status::Status;
@@ -136,15 +137,20 @@ pub(crate) fn start_log() {
         .try_init();
 }
 
-/// Runs until it is told to end.
-pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
+/// Runs until it is told to end, with a gateway beside if there is to be one: both, or none.
+pub(crate) fn run(
+    options: &UpOptions,
+    config: Config,
+    gateway: Option<config::Gateway>,
+) -> Result<(), crate::cli::Failure> {
     if !process::may_administer_network() {
-        return Err(Error::Privilege);
+        return Err(Error::Privilege.into());
     }
-    start_log();
     let signals = Signals::new()?;
+    let gateway_beside = gateway.map(|gateway| Running::start(options, gateway)).transpose()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     let mut daemon = Daemon::set_up(options, config, &socket)?;
+    daemon.gateway_beside = gateway_beside;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
     // Where limits are not ours to raise, as in some containers.
     if daemon.config.tunnel.realtime && process::allow_run_first().is_err() {
@@ -155,7 +161,7 @@ pub fn run(options: &UpOptions, config: Config) -> Result<(), Error> {
         keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
     }
     process::keep_capabilities(&keep)?;
-    daemon.serve(options, &socket, signals)
+    Ok(daemon.serve(options, &socket, signals)?)
 }
 
 /// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
@@ -197,6 +203,8 @@ struct Daemon {
     kernel: Option<Kernel>,
     /// Of a transparent gateway.
     gateway: Option<Arc<Gateway>>,
+    /// The router between networks that this machine is, too.
+    gateway_beside: Option<Running>,
     /// What looks after packet scripts.
     scripts: Option<Scripts>,
     started: Time,
@@ -244,7 +252,7 @@ enum News {
     Packets(Told),
     Classic(classic::Told),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
-    Loaded(Result<Box<Config>, String>, Option<Call>),
+    Loaded(Result<reload::Loaded, String>, Option<Call>),
 }
 
 /// The threads that serve this one, and how they are reached.
@@ -362,6 +370,7 @@ impl Daemon {
             classic_kernel,
             kernel: Some(kernel),
             gateway,
+            gateway_beside: None,
             scripts: None,
             started,
             link_mtu,

@@ -1,5 +1,6 @@
 //! Another configuration for a daemon that runs: all of it, or none.
 
+use std::path::Path;
 use std::sync::mpsc;
 
 use ipnet::Ipv6Net;
@@ -7,8 +8,29 @@ use tracing::{info, warn};
 
 use super::kernel::Command;
 use super::{Daemon, Error, News, Threads, check_limit};
-use crate::config::{self, Config, Mode};
+use crate::config::{self, Config, Gateway, Mode};
 use crate::control::{Call, Reply};
+use crate::gateway::{Handle, Running};
+
+/// A configuration that was read again: the tunnel's is to be applied, the gateway's is in force.
+pub(super) struct Loaded {
+    tunnel: Box<Config>,
+    /// The gateway's from before, if there is a gateway.
+    gateway_before: Option<Box<Gateway>>,
+}
+
+/// Reads the file, and applies what concerns the gateway: not on the thread that carries packets.
+fn load(file: &Path, gateway: Option<&Handle>) -> Result<Loaded, String> {
+    let whole = config::load(file).map_err(|error| error.to_string())?;
+    let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() }.to_string();
+    let tunnel = Box::new(whole.tunnel.ok_or_else(no_tunnel)?);
+    let gateway_before = match (gateway, whole.gateway) {
+        (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
+        (None, None) => None,
+        _ => return Err(Error::NeedsRestart("whether there is an [[uplink]] or a [[network]]").to_string()),
+    };
+    Ok(Loaded { tunnel, gateway_before })
+}
 
 impl Daemon {
     /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
@@ -19,31 +41,26 @@ impl Daemon {
         }
         self.reloading = true;
         let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
+        let gateway = self.gateway_beside.as_ref().map(Running::handle);
         std::thread::spawn(move || {
-            let config = config::load(&file).and_then(|whole| match whole.tunnel {
-                Some(config) => Ok(Box::new(config)),
-                None => Err(config::Error::NoTunnel { path: file }),
-            });
-            let config = config.map_err(|error| error.to_string());
-            let _ = news.send(News::Loaded(config, asked));
+            let _ = news.send(News::Loaded(load(&file, gateway.as_ref()), asked));
             waker.wake();
         });
     }
 
     /// Applies a configuration that was read again, all of it or nothing.
-    pub(super) fn loaded(
-        &mut self,
-        config: Result<Box<Config>, String>,
-        asked: Option<Call>,
-        threads: &Threads,
-    ) {
+    pub(super) fn loaded(&mut self, loaded: Result<Loaded, String>, asked: Option<Call>, threads: &Threads) {
         self.reloading = false;
-        let result = config.and_then(|mut new| {
-            if new.node.mode == Mode::Host {
+        let result = loaded.and_then(|Loaded { mut tunnel, gateway_before }| {
+            if tunnel.node.mode == Mode::Host {
                 // The link's, not the file's.
-                new.node.hop_prefix = self.config.node.hop_prefix;
+                tunnel.node.hop_prefix = self.config.node.hop_prefix;
             }
-            self.try_reload(new, threads)
+            let result = self.try_reload(tunnel, threads);
+            if let (Err(_), Some(before), Some(gateway)) = (&result, gateway_before, &self.gateway_beside) {
+                gateway.handle().put_back(before);
+            }
+            result
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         if result.is_ok() {

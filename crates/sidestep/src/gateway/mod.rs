@@ -79,17 +79,23 @@ pub(crate) enum Error {
     Ended,
 }
 
-/// A gateway that runs.
+/// A gateway that runs. It ends when this is dropped.
 pub(crate) struct Running {
-    commands: Sender<Command>,
-    waker: Waker,
+    handle: Handle,
     thread: Option<JoinHandle<()>>,
     _server: Server,
 }
 
+/// What gives a gateway that runs another configuration.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
 enum Command {
-    /// Another configuration, and who wants to know what became of it.
-    Reload(Box<Gateway>, Sender<Result<(), String>>),
+    /// Another configuration, and who wants to know what became of it: the one from before.
+    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, String>>),
     Call(Call),
     Stop,
 }
@@ -123,22 +129,39 @@ impl Running {
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(run)?;
         is_ready.recv().map_err(|_| Error::Ended)??;
-        Ok(Running { commands, waker, thread: Some(thread), _server: server })
+        Ok(Running { handle: Handle { commands, waker }, thread: Some(thread), _server: server })
     }
 
-    /// Another configuration in the place of the one that is in force; that stays where the other cannot be.
-    pub(crate) fn reload(&self, gateway: Gateway) -> Result<(), String> {
+    /// What gives it another configuration.
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Handle {
+    /// Another configuration in the place of the one that is in force, which is returned; or that stays, where the other
+    /// cannot be.
+    pub(crate) fn reload(&self, gateway: Box<Gateway>) -> Result<Box<Gateway>, String> {
         let (answer, result) = channel();
-        let _ = self.commands.send(Command::Reload(Box::new(gateway), answer));
-        self.waker.wake();
+        self.tell(Command::Reload(gateway, answer));
         result.recv().unwrap_or_else(|_| Err(Error::Ended.to_string()))
+    }
+
+    /// The configuration from before, without waiting for it.
+    pub(crate) fn put_back(&self, gateway: Box<Gateway>) {
+        self.tell(Command::Reload(gateway, channel().0));
+    }
+
+    fn tell(&self, command: Command) {
+        // It ends only when it is told to, or has said why.
+        let _ = self.commands.send(command);
+        self.waker.wake();
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.commands.send(Command::Stop);
-        self.waker.wake();
+        self.handle.tell(Command::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -164,8 +187,8 @@ pub(crate) fn run(options: &UpOptions, gateway: Gateway) -> Result<(), Error> {
             Some(Signal::Stop) => break,
             Some(Signal::Reload) => {
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-                match load(options).and_then(|gateway| running.reload(gateway)) {
-                    Ok(()) => info!("configuration read again"),
+                match load(options).and_then(|gateway| running.handle().reload(Box::new(gateway))) {
+                    Ok(_) => info!("configuration read again"),
                     Err(why) => warn!("the configuration stays as it was: {why}"),
                 }
                 let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
@@ -402,7 +425,7 @@ impl Router {
     }
 
     /// Another configuration, all of it, or the one from before.
-    fn reload(&mut self, config: Gateway) -> Result<(), String> {
+    fn reload(&mut self, config: Gateway) -> Result<Box<Gateway>, String> {
         check(&config.site, &self.links).map_err(|error| error.to_string())?;
         let before = Gateway {
             site: self.site.clone(),
@@ -410,13 +433,15 @@ impl Router {
             scripts: Vec::new(),
         };
         self.remember();
-        let result = self.take(config).map_err(|error| error.to_string());
-        if result.is_err()
-            && let Err(error) = self.take(before)
-        {
-            warn!("the configuration from before is not in force as a whole: {error}");
+        match self.take(config) {
+            Ok(()) => Ok(Box::new(before)),
+            Err(why) => {
+                if let Err(error) = self.take(before) {
+                    warn!("the configuration from before is not in force as a whole: {error}");
+                }
+                Err(why.to_string())
+            }
         }
-        result
     }
 
     fn answer(&mut self, call: Call, now: Instant) {
