@@ -12,3 +12,4 @@ mod scene;
 mod speed;
 mod trouble;
 mod tunnel;
+mod uplinks;

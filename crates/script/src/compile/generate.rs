@@ -37,6 +37,9 @@ impl Random {
     }
 }
 
+/// Interfaces that there are.
+pub(super) const INTERFACES: [&str; 2] = ["eth0", "eth1"];
+
 const ADDRESSES: [[u8; 16]; 2] = [
     [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
     [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
@@ -158,6 +161,7 @@ pub(super) fn script(random: &mut Random) -> String {
     let mut text = String::from(
         "local HOME = { [4] = \"192.0.2.7\", [6] = \"2001:db8::7\" }
 local PORTS = { 53, 80, 443 }
+local WAYS = { [0] = \"eth0\", \"eth1\" }
 local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3, expires = 3600000 }
 local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
 local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
@@ -214,7 +218,8 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 11 } else { 4 }) {
+    match random.below(if depth < 2 { 12 } else { 4 }) {
+        11 => redirect(random, view, kind, text),
         9 | 10 => turns(random, view, kind, text),
         8 => {
             let _ = writeln!(text, "  {}", flow(random, view, kind));
@@ -258,6 +263,19 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  end");
     }
+}
+
+/// A packet leaves through another interface, on some ways.
+fn redirect(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let condition = condition(random, view, kind);
+    let number = integer(random, view, kind, 1);
+    let _ = writeln!(text, "  if {condition} then");
+    let _ = match random.below(3) {
+        0 => writeln!(text, "    return {view}:redirect(\"eth0\")"),
+        1 => writeln!(text, "    b = p:redirect(WAYS[{number} & {}])", random.pick(&[1, 1, 3])),
+        _ => writeln!(text, "    a = p:redirect({number} > 9 and \"eth0\" or \"eth1\")"),
+    };
+    let _ = writeln!(text, "  end");
 }
 
 /// A use of the tables.

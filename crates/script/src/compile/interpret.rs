@@ -12,6 +12,8 @@ use super::shared::{Form, Map};
 pub(super) enum Outcome {
     /// A verdict.
     Verdict(i64),
+    /// It leaves through the interface of this number.
+    Redirected(i64),
     /// An error, and where.
     Failed(Failure, u32),
 }
@@ -146,6 +148,7 @@ pub(super) fn run(
                 if holds(*condition, of(*left), of(*right)) { then } else { otherwise }
             }
             End::Return(verdict) => return Outcome::Verdict(of(*verdict)),
+            End::Redirect(interface) => return Outcome::Redirected(of(*interface)),
             End::Fail(failure, line) => return Outcome::Failed(*failure, *line),
         };
         block = go(program, target, &mut values);

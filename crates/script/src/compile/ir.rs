@@ -275,6 +275,8 @@ pub enum End {
     },
     /// The verdict.
     Return(Operand),
+    /// The packet leaves through the interface of this number; its verdict is NF_STOLEN.
+    Redirect(Operand),
     /// An error, at this line.
     Fail(Failure, u32),
 }
@@ -299,6 +301,8 @@ pub struct Program {
     pub maps: Vec<Map>,
     /// The calls of `nf.log`.
     pub lines: Vec<Line>,
+    /// Lines of the script at which packets are redirected.
+    pub redirects: Vec<u32>,
     values: u32,
 }
 
@@ -371,7 +375,7 @@ impl End {
         let targets = match self {
             End::Jump(target) => [Some(target), None],
             End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            End::Return(_) | End::Fail(..) => [None, None],
+            End::Return(_) | End::Redirect(_) | End::Fail(..) => [None, None],
         };
         targets.into_iter().flatten()
     }
@@ -380,7 +384,7 @@ impl End {
     pub fn conditions(&self) -> impl Iterator<Item = Operand> + use<> {
         let conditions = match *self {
             End::Branch { left, right, .. } => [Some(left), Some(right)],
-            End::Return(verdict) => [Some(verdict), None],
+            End::Return(operand) | End::Redirect(operand) => [Some(operand), None],
             End::Jump(_) | End::Fail(..) => [None, None],
         };
         conditions.into_iter().flatten()
@@ -552,6 +556,7 @@ impl fmt::Display for Program {
                     writeln!(f, "         if {left} {condition} {right} then {then} else {otherwise}")?;
                 }
                 End::Return(verdict) => writeln!(f, "         return {verdict}")?,
+                End::Redirect(interface) => writeln!(f, "         redirect to interface {interface}")?,
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }

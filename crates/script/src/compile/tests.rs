@@ -1,3 +1,4 @@
+use super::differential::Logging;
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
@@ -20,9 +21,11 @@ pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Re
 
 /// The same, for a place.
 pub(super) fn compile_at(text: &str, place: Place) -> Result<Compiled, Vec<Refusal>> {
-    super::compile(&Script::new("test.lua", text), NoHost, RESULTS, place).map_err(|error| match error {
-        CompileError::Refused(refusals) => refusals,
-        CompileError::Script(error) => panic!("{error}"),
+    super::compile(&Script::new("test.lua", text), Logging::default(), RESULTS, place).map_err(|error| {
+        match error {
+            CompileError::Refused(refusals) => refusals,
+            CompileError::Script(error) => panic!("{error}"),
+        }
     })
 }
 
@@ -272,6 +275,29 @@ fn flows_are_told_apart() {
     assert_eq!(run(packet(one, other)), Outcome::Verdict(10));
     assert_eq!(run(packet(other, one)), Outcome::Verdict(21));
     assert_eq!(run(vec![0; 20]), Outcome::Verdict(99));
+}
+
+#[test]
+fn packets_are_redirected_if_they_are_stolen() {
+    let text = "
+        local WAYS = { [2] = 'eth0', [3] = 'eth1' }
+        function process_packet(p)
+          local verdict = NF_ACCEPT
+          if p:get()[0] > 1 then verdict = p:redirect(WAYS[p:get()[0]]) end
+          if p:get()[1] == 0 then return NF_DROP end
+          return verdict
+        end";
+    for (first, second, wanted) in [
+        (1, 1, Outcome::Verdict(1)),
+        (2, 1, Outcome::Redirected(1)),
+        (3, 1, Outcome::Redirected(2)),
+        (3, 0, Outcome::Verdict(0)),
+        (4, 1, Outcome::Failed(Failure::NilValue, 5)),
+    ] {
+        assert_eq!(outcome(text, &mut [first, second]), wanted);
+    }
+    let refused = compile("function process_packet(p)\nreturn p:redirect('eth7')\nend").unwrap_err();
+    assert_eq!((refused[0].line, &*refused[0].reason), (2, "there is no interface eth7"));
 }
 
 #[test]

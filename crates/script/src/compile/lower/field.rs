@@ -61,6 +61,7 @@ impl Lower<'_> {
                 Slot::nil()
             }
             ("flow", _) if is_view => self.flow(arguments),
+            ("redirect", [name]) if is_view => self.redirect(name),
             ("grow" | "shrink", _) if is_view => {
                 self.refuse(format!("'{name}' is not there in the kernel yet"))
             }

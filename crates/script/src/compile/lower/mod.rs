@@ -13,6 +13,7 @@ mod flow_table;
 mod layout;
 mod linear;
 mod log;
+mod redirect;
 mod repeat;
 mod statement;
 mod table;
@@ -88,6 +89,8 @@ enum Key {
     Temporary(u32),
     /// Which checksums of the packet cover what, once that has been found out.
     Layout,
+    /// The number of the interface that the packet is redirected to if it is stolen, or 0.
+    Redirect,
     /// There while nothing was written that could make the headers others than they were.
     Intact,
 }
@@ -153,6 +156,7 @@ impl Lower<'_> {
         let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true, outermost: false };
         let packet = Slot::new(Shape::View(header), [Operand::Constant(0), self.length]);
         self.set(Key::Intact, Slot::nil());
+        self.set(Key::Redirect, Slot::integer(0));
         let results = self.inline(function, vec![packet]);
         self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
     }
@@ -360,6 +364,7 @@ impl Lower<'_> {
             }
             _ => {
                 let verdict = self.integer(slot, "the verdict");
+                self.redirected(verdict);
                 self.end(End::Return(verdict));
             }
         }
