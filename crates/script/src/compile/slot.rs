@@ -19,6 +19,8 @@ pub(super) enum Shape {
     Integer,
     /// A string that is known.
     Text(Arc<[u8]>),
+    /// A string that stands in the packet, and whether it is in lower case: its offset and length, in bytes.
+    PacketText(Written, bool),
     /// What a field of the kind mac, ipv4 or ipv6 has: its octets as one number, an IPv6 address as two.
     Address(Kind),
     /// A header in the packet: see [`Header`].
@@ -55,6 +57,10 @@ pub(super) struct Header {
     pub(super) outermost: bool,
 }
 
+/// What was written to the packet before: nothing was between two places that have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written(pub(super) u32);
+
 /// Parts of [`Shape::Layout`].
 pub(super) const LAYOUT: usize = 11;
 
@@ -65,7 +71,7 @@ impl Shape {
             Shape::Nil | Shape::Text(_) | Shape::Known(_) | Shape::Unclear => 0,
             Shape::Boolean | Shape::Integer => 1,
             Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
-            Shape::Bytes => 2,
+            Shape::Bytes | Shape::PacketText(..) => 2,
             Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
             Shape::Flow(_) => FLOW_KEY + 1,
             Shape::Layout => LAYOUT,
@@ -81,6 +87,7 @@ impl Shape {
             Shape::Boolean => "a boolean".to_owned(),
             Shape::Integer => "an integer".to_owned(),
             Shape::Text(_) => "a string".to_owned(),
+            Shape::PacketText(..) => "a string of the packet".to_owned(),
             Shape::Address(kind) => format!("an address ({kind})"),
             Shape::View(_) => "a view".to_owned(),
             Shape::Field(..) => "a field".to_owned(),

@@ -300,6 +300,62 @@ fn packets_are_redirected_if_they_are_stolen() {
     assert_eq!((refused[0].line, &*refused[0].reason), (2, "there is no interface eth7"));
 }
 
+/// A protocol with strings: one of three bytes, and one with its length before it.
+const NAMED: &str = "
+    register_dynamic_protbuf {
+      name = 'packet_named',
+      protocol_fields = { { 'tag', 0, 24, 'text' }, { 'size', 24, 8, 'int' }, { 'name', 32, 0, 'text' } },
+      get_field_changes = { field = 'size', unit = 8, grows = 'name' },
+    }
+    local KNOWN = { readme = 5, ['a-string-of-more-than-16'] = 6, [''] = 7 }
+    ";
+
+#[test]
+fn strings_of_the_packet_are_compared() {
+    let text = format!(
+        "{NAMED} function process_packet(p)
+           local named = p:data(packet_named)
+           if not named then return 0 end
+           local name = named:name():get():lower()
+           if named:tag():get() ~= 'Get' then return 1 end
+           if name == 'readme!' then return 2 end
+           return KNOWN[name] or 100 + #name
+         end"
+    );
+    for (packet, wanted) in [
+        ("Get\x06README", 5),
+        ("get\x06README", 1),
+        ("Get\x07READme!", 2),
+        ("Get\x07READme1", 107),
+        ("Get\x18A-string-of-more-than-16", 6),
+        ("Get\x18A-string-of-more-than-17", 124),
+        ("Get\x00", 7),
+        ("Get\x05@[`{\u{7f}", 105),
+        ("Get\x05abc", 0),
+    ] {
+        let mut packet = packet.as_bytes().to_vec();
+        assert_eq!(outcome(&text, &mut packet), Outcome::Verdict(wanted), "{packet:?}");
+    }
+}
+
+#[test]
+fn a_string_of_the_packet_is_what_it_was_or_refused() {
+    let refused = |body: &str| {
+        let text = format!(
+            "{NAMED} function process_packet(p)\nlocal named = p:data(packet_named)\n
+             if not named then return 0 end\nlocal tag = named:tag():get()\n{body}\nend"
+        );
+        compile(&text).err().map_or(String::new(), |refusals| refusals[0].reason.clone())
+    };
+    assert_eq!(refused("if #p > 9 then p:get()[9] = 1 return 1 end return tag == 'abc' and 1 or 0"), "");
+    let written = "a string of the packet is used after something was written to the packet";
+    assert_eq!(refused("if #p > 9 then p:get()[9] = 1 end return tag == 'abc' and 1 or 0"), written);
+    assert_eq!(refused("local name = named:name():get() p:get()[0] = 1 return KNOWN[name] or 0"), written);
+    assert_eq!(refused("p:get()[0] = 1 return tag == 'abcd' and 1 or 0"), "", "its length says it");
+    let other = refused("return tag == named:name():get() and 1 or 0");
+    assert_eq!(other, "a string of the packet is compared with another");
+}
+
 #[test]
 fn flows_with_many_names_leave_room_for_values() {
     let names: Vec<_> = (0..16).map(|number| format!("flow.n{number}")).collect();

@@ -26,6 +26,7 @@ impl Lower<'_> {
     fn length(&mut self, of: &Slot) -> Slot {
         match &of.shape {
             Shape::Text(bytes) => Slot::integer(bytes.len() as i64),
+            Shape::PacketText(..) => Slot::integer(of.parts[1]),
             Shape::Bytes | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
                 Some([_, length]) => Slot::integer(length),
                 None => Slot::unclear(),

@@ -186,7 +186,10 @@ impl Lower<'_> {
             }
             (Shape::Known(Known::Table(entries)), _) => {
                 let entries = entries.clone();
-                self.lookup(&entries, &key)
+                match key.shape {
+                    Shape::PacketText(..) => self.text_lookup(&entries, &key),
+                    _ => self.lookup(&entries, &key),
+                }
             }
             (Shape::OneOf(_), _) => {
                 self.each(&object, |lower, variant| lower.index(variant.clone(), key.clone()))

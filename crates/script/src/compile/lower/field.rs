@@ -91,7 +91,10 @@ impl Lower<'_> {
                 Some(place) => Slot::new(Shape::Bytes, place),
                 None => Slot::unclear(),
             },
-            Some(Kind::Text) => self.refuse("a field that is a string is read"),
+            Some(Kind::Text) => match self.octets(object, None) {
+                Some(place) => self.text_at(place),
+                None => Slot::unclear(),
+            },
             Some(kind) => {
                 let (Some([start, length]), Some(bits)) = (self.octets(object, None), kind.bits()) else {
                     return Slot::unclear();
@@ -147,7 +150,7 @@ impl Lower<'_> {
                 self.write(start, &pieces, safe);
             }
             (Kind::Raw | Kind::Text, Shape::Text(text)) => self.set_octets(object, &text.clone(), true, safe),
-            (Kind::Raw | Kind::Text, Shape::Bytes | Shape::Address(_)) => {
+            (Kind::Raw | Kind::Text, Shape::Bytes | Shape::PacketText(..) | Shape::Address(_)) => {
                 self.refuse("octets are set to a string that the packet decides");
             }
             _ => self.fail(Failure::WrongValue),

@@ -17,6 +17,7 @@ mod redirect;
 mod repeat;
 mod statement;
 mod table;
+mod text;
 mod union;
 mod view;
 mod write;
@@ -29,7 +30,7 @@ use super::ir::{
     Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
 };
 use super::known::TopLevel;
-use super::slot::{Header, Shape, Slot};
+use super::slot::{Header, Shape, Slot, Written};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
 use bounds::{Link, Range};
@@ -51,7 +52,7 @@ pub(super) fn lower(
 ) -> Result<Program, Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
-    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new() };
+    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new(), written: Written(0) };
     let mut lower = Lower {
         chunk,
         top,
@@ -61,6 +62,7 @@ pub(super) fn lower(
         line: chunk.functions[function.0].lines.0,
         functions: Vec::new(),
         temporaries: 0,
+        writes: 0,
         entering: false,
         link: Link::There,
         ranges: HashMap::new(),
@@ -111,6 +113,8 @@ struct State {
     variables: BTreeMap<Key, Slot>,
     /// What is known of numbers here.
     narrowed: BTreeMap<Value, Range>,
+    /// What was written to the packet on the way here.
+    written: Written,
 }
 
 /// A function that we are in.
@@ -133,6 +137,8 @@ struct Lower<'a> {
     line: u32,
     functions: Vec<Inlined>,
     temporaries: u32,
+    /// How often the packet was written to.
+    writes: u32,
     /// A view is being made: whether its fields are all within it is not known yet.
     entering: bool,
     link: Link,

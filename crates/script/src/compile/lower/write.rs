@@ -61,6 +61,7 @@ impl Lower<'_> {
         for (offset, _, Piece { bytes, value }) in places {
             self.emit(Action::Store { offset, bytes, value });
         }
+        self.has_written();
         if !safe && let Some(state) = &mut self.state {
             state.variables.remove(&Key::Layout);
             state.variables.remove(&Key::Intact);
