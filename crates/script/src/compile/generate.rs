@@ -284,7 +284,15 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
             let value = match kind {
                 "eth" => format!("{view}:smac():get()"),
                 "ip4" | "ip6" | "ip" => format!("{view}:daddr():get()"),
-                _ => condition(random, view, kind),
+                _ => match random.below(5) {
+                    0 => "p".to_owned(),
+                    1 if !integers(kind).is_empty() => format!("{view}:{}()", random.pick(integers(kind)).0),
+                    2 => format!("p:raw({}, {}):get()", random.below(50), random.below(30)),
+                    3 if kind.starts_with("named") => {
+                        format!("{view}:tag():get(){}", random.pick(&["", ":lower()"]))
+                    }
+                    _ => condition(random, view, kind),
+                },
             };
             let _ = writeln!(text, "  nf.log(\"a:\", a, nil, {value}, {})", integer(random, view, kind, 1));
         }

@@ -163,6 +163,12 @@ impl Core {
             Value::LightUserData(value) => {
                 Ok(self.store.borrow().describe(&self.protocols.borrow(), handle(*value)))
             }
+            Value::String(text) => Ok(text.to_string_lossy()),
+            // A byte array that is no UTF-8 has none.
+            Value::Table(_) => value.to_string().or_else(|error| {
+                let octets = self.runtime()?.octets.call::<LuaString>(value);
+                octets.map(|octets| octets.to_string_lossy()).map_err(|_| error)
+            }),
             value => value.to_string(),
         }
     }

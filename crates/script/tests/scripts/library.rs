@@ -190,6 +190,15 @@ fn a_packet_that_is_stolen_leaves_by_the_interface_that_was_named_last() {
 }
 
 #[test]
+fn octets_that_are_no_text_are_logged_as_well_as_they_can_be() {
+    let mut bench = Bench::body(
+        "nf.log('\\xffa', p:raw(0, 3):get(), p, p:data(packet_eth):smac()) p:get()[0] = 0xff nf.log(p:raw(0, 1):get())",
+    );
+    bench.pass(&mut packet());
+    assert_eq!(bench.log(), ["\u{fffd}a \u{2}\0\0 view packet_raw field packet_eth:smac", "\u{fffd}"]);
+}
+
+#[test]
 fn modules_come_from_the_host() {
     let mut bench =
         Bench::body("nf.log(require('lib.adder')(2), require('lib.adder') == require('lib.adder'))");
