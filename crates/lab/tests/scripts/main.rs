@@ -8,6 +8,7 @@ mod hooks;
 mod impair;
 mod in_kernel;
 mod life;
+mod resized;
 mod scene;
 mod speed;
 mod trouble;

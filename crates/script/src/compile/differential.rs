@@ -267,7 +267,13 @@ fn both_tiers_do_the_same() {
             Ok(compiled) => compiled,
             Err(refusals) => {
                 let may = |one: &Refusal| {
-                    one.reason.contains("too ") || one.reason.contains("without a link header")
+                    let known = [
+                        "too ",
+                        "without a link header",
+                        "of which a variable has the view",
+                        "an even number",
+                    ];
+                    known.iter().any(|known| one.reason.contains(known))
                 };
                 assert!(refusals.iter().all(may), "{number}\n{text}\n{refusals:#?}");
                 continue;

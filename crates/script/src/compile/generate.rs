@@ -266,6 +266,7 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     match choice {
         _ if kind.starts_with("named") && random.one_in(2) => strings(random, view, kind, text),
 
+        9 | 10 if matches!(kind, "ip4" | "ip6") => resized(random, view, kind, text),
         11 => redirect(random, view, kind, text),
         9 | 10 => turns(random, view, kind, text),
         8 => {
@@ -318,6 +319,27 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  end");
     }
+}
+
+/// The packet grows or shrinks behind its IP header, and is looked at anew.
+fn resized(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let (at, protocol) = if kind == "ip6" { (54, "packet_ip6") } else { (34, "packet_ip") };
+    let count = random.pick(&[2, 8, 8, 8, 16, 20, 24, 5]);
+    let act = random.pick(&["grow", "shrink", "shrink"]);
+    let when = random.pick(&["a < 9", "a ~= b", "#p > 60", "p:get()[21] == 64"]);
+    let _ = writeln!(
+        text,
+        "  if {view} and p:get()[12] ~= 0x81 and p:get()[12] ~= 0x88 then
+    if {when} then p:{act}({at}, {count}) end
+    local now = p:data(packet_eth):data({protocol})
+    if now then b = now:daddr():get() == \"fd00::2\" and 5 or #now now:saddr():set({}) end
+    p:get()[{at}] = 60
+    nf.log(#p, p:get()[{}])
+    return b & 1
+  end",
+        random.pick(addresses(kind).1),
+        random.below(70)
+    );
 }
 
 /// A use of strings in the packet.

@@ -67,7 +67,7 @@ impl Maps {
 pub(super) fn run(
     program: &Program,
     maps: &mut Maps,
-    packet: &mut [u8],
+    packet: &mut Vec<u8>,
     time: i64,
     mut random: impl FnMut() -> u32,
 ) -> Outcome {
@@ -123,6 +123,16 @@ pub(super) fn run(
                     match part(packet, of(offset), bytes.into()) {
                         Some(part) => part.copy_from_slice(&value[8 - usize::from(bytes)..]),
                         None => return Outcome::Failed(Failure::OutsidePacket, instruction.line),
+                    }
+                    0
+                }
+                Action::PacketSum { .. } => 0,
+                Action::Resize { at, count } => {
+                    let (at, amount) = (at as usize, count.unsigned_abs() as usize);
+                    if count < 0 {
+                        packet.drain(at..at + amount);
+                    } else {
+                        packet.splice(at..at, std::iter::repeat_n(0xaa, amount));
                     }
                     0
                 }

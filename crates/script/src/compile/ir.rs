@@ -106,6 +106,18 @@ pub enum Action {
         /// The number whose low bytes they are.
         value: Operand,
     },
+    /// Makes room of octets that may be anything behind the fixed header of IP, or takes octets away.
+    Resize {
+        /// Where that is, from the beginning of the Ethernet header.
+        at: i64,
+        /// How many come, or go if there are less than 0.
+        count: i64,
+    },
+    /// Adjusts what hardware has summed up of the packet, if it has, to octets that no checksum makes up for.
+    PacketSum {
+        /// What to add, as below.
+        difference: Operand,
+    },
     /// Adjusts the checksum of an IPv4 header.
     HeaderChecksum {
         /// Where it stands.
@@ -219,17 +231,19 @@ pub enum Failure {
     NoVerdict,
     StepIsZero,
     WrongValue,
+    Resize,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::OutsidePacket,
         Self::NilValue,
         Self::DivisionByZero,
         Self::NoVerdict,
         Self::StepIsZero,
         Self::WrongValue,
+        Self::Resize,
     ];
 }
 
@@ -241,6 +255,7 @@ impl fmt::Display for Failure {
             Failure::DivisionByZero => "division by zero",
             Failure::NoVerdict => "the function returned no verdict",
             Failure::WrongValue => "a value is none that the field takes",
+            Failure::Resize => "the packet cannot grow or shrink there",
             Failure::StepIsZero => "'for' step is zero",
         })
     }
@@ -344,8 +359,10 @@ impl Action {
     pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
         let operands = match self {
             Action::Calculate(_, left, right) | Action::Compare(_, left, right) => vec![*left, *right],
-            Action::Length | Action::Random | Action::Time | Action::Value { .. } => Vec::new(),
-            Action::Load { offset, .. } => vec![*offset],
+            Action::Length | Action::Random | Action::Time | Action::Value { .. } | Action::Resize { .. } => {
+                Vec::new()
+            }
+            Action::Load { offset: one, .. } | Action::PacketSum { difference: one } => vec![*one],
             Action::Store { offset, value, .. } => vec![*offset, *value],
             Action::HeaderChecksum { offset, difference } => vec![*offset, *difference],
             Action::TransportChecksum { offset, difference, pseudo, optional } => {
@@ -486,6 +503,8 @@ impl fmt::Display for Action {
             Action::Length => f.write_str("length"),
             Action::Load { offset, bytes } => write!(f, "load {bytes} at {offset}"),
             Action::Store { offset, bytes, value } => write!(f, "store {bytes} at {offset}: {value}"),
+            Action::PacketSum { difference } => write!(f, "packet's sum: {difference}"),
+            Action::Resize { at, count } => write!(f, "resize by {count} at {at}"),
             Action::HeaderChecksum { offset, difference } => {
                 write!(f, "header checksum at {offset}: {difference}")
             }
@@ -568,7 +587,11 @@ impl Action {
     fn has_result(&self) -> bool {
         !matches!(
             self,
-            Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+            Action::Store { .. }
+                | Action::Resize { .. }
+                | Action::PacketSum { .. }
+                | Action::HeaderChecksum { .. }
+                | Action::TransportChecksum { .. }
         )
     }
 }

@@ -49,7 +49,10 @@ impl Place {
         let changes = reached.flat_map(|block| &block.code).filter(|instruction| {
             matches!(
                 instruction.action,
-                Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+                Action::Store { .. }
+                    | Action::Resize { .. }
+                    | Action::HeaderChecksum { .. }
+                    | Action::TransportChecksum { .. }
             )
         });
         let redirects = program.redirects.iter().map(|line| (*line, "redirects"));

@@ -31,7 +31,10 @@ pub(super) fn compile_at(text: &str, place: Place) -> Result<Compiled, Vec<Refus
 
 fn outcome(text: &str, packet: &mut [u8]) -> Outcome {
     let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
-    run(program.intermediate(), &mut Maps::default(), packet, 0, || 7)
+    let mut octets = packet.to_vec();
+    let outcome = run(program.intermediate(), &mut Maps::default(), &mut octets, 0, || 7);
+    packet.copy_from_slice(&octets);
+    outcome
 }
 
 fn verdict(body: &str) -> i64 {
@@ -354,6 +357,32 @@ fn a_string_of_the_packet_is_what_it_was_or_refused() {
     assert_eq!(refused("p:get()[0] = 1 return tag == 'abcd' and 1 or 0"), "", "its length says it");
     let other = refused("return tag == named:name():get() and 1 or 0");
     assert_eq!(other, "a string of the packet is compared with another");
+}
+
+#[test]
+fn packets_grow_behind_a_header_that_is_known_to_be_there() {
+    let refused = |body: &str| {
+        let text = format!(
+            "function process_packet(p)\nlocal ip = p:data(packet_eth):data(packet_ip6)\n
+             if not ip then return 0 end\nlocal all = p:get()\n{body}\nreturn #p\nend"
+        );
+        compile(&text).err().map_or(String::new(), |refusals| refusals[0].reason.clone())
+    };
+    assert_eq!(refused("if #p > 99 then p:grow(54, 8) end p:get()[54] = #p & 255"), "");
+    assert_eq!(refused("p:shrink(54, 8) if not p:data(packet_eth) then return 1 end"), "");
+    let gone = "from before the packet grew or shrank";
+    assert_eq!(refused("if #p > 99 then p:grow(54, 8) end ip:hop_limit():set(1)"), format!("a view {gone}"));
+    assert_eq!(refused("p:grow(54, 8) all[54] = 1"), format!("a byte array {gone}"));
+    let behind = "at 34 behind an IPv4 header, or 54 behind an IPv6 header, of which a variable has the view";
+    for body in
+        ["p:grow(62, 8)", "p:grow(34, 8)", "p:grow(54, 8) p:grow(54, 8)", "p:get()[20] = 1 p:grow(54, 8)"]
+    {
+        assert!(refused(body).ends_with(behind), "{body}");
+    }
+    for body in ["p:grow(54, 7)", "p:grow(54, 66)", "p:shrink(54, 0)"] {
+        assert!(refused(body).contains("an even number from 2 to 64"), "{body}");
+    }
+    assert!(refused("p:grow(54, #p)").contains("numbers that are known"));
 }
 
 #[test]

@@ -176,7 +176,7 @@ impl Emitter<'_> {
         self.code.jump_if(R0, bpf::Condition::NotEqual, 0, label);
     }
 
-    fn failure(&mut self, failure: Failure, line: u32) -> Label {
+    pub(super) fn failure(&mut self, failure: Failure, line: u32) -> Label {
         let code = &mut self.code;
         self.failures.entry((line, failure as u32)).or_insert_with(|| (failure, code.label())).1
     }

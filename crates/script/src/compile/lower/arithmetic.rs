@@ -27,7 +27,8 @@ impl Lower<'_> {
         match &of.shape {
             Shape::Text(bytes) => Slot::integer(bytes.len() as i64),
             Shape::PacketText(..) => Slot::integer(of.parts[1]),
-            Shape::Bytes | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
+            Shape::Bytes(_) | Shape::View(_) | Shape::Field(..) if !self.is_present(of) => Slot::unclear(),
+            Shape::Bytes(_) | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
                 Some([_, length]) => Slot::integer(length),
                 None => Slot::unclear(),
             },

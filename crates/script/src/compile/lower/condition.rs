@@ -166,8 +166,8 @@ impl Lower<'_> {
                 Operand::Constant(0)
             }
             (
-                Shape::Bytes | Shape::View(_) | Shape::Field(..),
-                Shape::Bytes | Shape::View(_) | Shape::Field(..),
+                Shape::Bytes(_) | Shape::View(_) | Shape::Field(..),
+                Shape::Bytes(_) | Shape::View(_) | Shape::Field(..),
             ) => {
                 self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)

@@ -180,7 +180,8 @@ impl Lower<'_> {
                 Slot::known(self.top.field(library, &String::from_utf8_lossy(name)))
             }
             (Shape::Flow(shared), Shape::Text(name)) => self.flow_field(&shared.clone(), &object, name),
-            (Shape::Bytes, _) => {
+            (Shape::Bytes(_), _) if !self.is_present(&object) => Slot::unclear(),
+            (Shape::Bytes(_), _) => {
                 let place = self.integer(key, "the index");
                 self.byte(&object, place)
             }

@@ -57,9 +57,10 @@ impl Lower<'_> {
         let block = self.program.block();
         let mut arguments = vec![Vec::new(); states.len()];
         let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
-        let written = states[0].written;
+        self.meet_resized(&mut states);
+        let (written, resized) = (states[0].written, states[0].resized);
         let narrowed = bounds::common(&states);
-        let mut joined = State { block, variables: Default::default(), narrowed, written };
+        let mut joined = State { block, variables: Default::default(), narrowed, written, resized };
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };

@@ -20,6 +20,9 @@ impl Lower<'_> {
         let mut parts = Vec::new();
         let mut numbers: Vec<Operand> = Vec::new();
         for value in values {
+            if !self.is_present(value) {
+                return Slot::unclear();
+            }
             let (part, own) = match self.logged_octets(value) {
                 Some(octets) => octets,
                 None => match self.logged(&value.shape) {
@@ -46,7 +49,7 @@ impl Lower<'_> {
 
     /// Octets of the packet, as many as are known to be there.
     fn logged_octets(&mut self, value: &Slot) -> Option<(Part, Vec<Operand>)> {
-        let (Shape::Bytes | Shape::PacketText(..), Some(Operand::Constant(count))) =
+        let (Shape::Bytes(_) | Shape::PacketText(..), Some(Operand::Constant(count))) =
             (&value.shape, value.parts.get(1))
         else {
             return None;
@@ -65,7 +68,7 @@ impl Lower<'_> {
                 let name = self.protocols.name(header.protocol);
                 Part::Text(format!("field {name}:{}", field.map_or("", String::as_str)))
             }
-            Shape::Bytes | Shape::PacketText(..) => {
+            Shape::Bytes(_) | Shape::PacketText(..) => {
                 let most = MOST_NUMBERS * 8;
                 self.refuse(format!("octets are logged whose number is not known, or more than {most}"));
                 return None;

@@ -91,7 +91,7 @@ impl Lower<'_> {
 
     /// The bytes of a string or byte array, which are so many, in words of eight; the last one is filled up with zeros.
     pub(super) fn words_of(&mut self, text: &Slot, length: usize) -> Option<Vec<Operand>> {
-        let lowered = text.shape != Shape::Bytes && self.usable(text)?;
+        let lowered = !matches!(text.shape, Shape::Bytes(_)) && self.usable(text)?;
         let words = pieces(length as i64).map(|(at, bytes)| {
             let offset = self.calculate(Operation::Add, text.parts[0], at);
             let word = self.load(offset, bytes);
