@@ -10,6 +10,9 @@ use crate::compile::slot::{Shape, Slot, Written};
 
 /// Bytes of a known string that one in the packet is compared with, at most.
 const LONGEST: usize = 64;
+/// A string and what a table has for it.
+type Entry<'a> = (&'a [u8], &'a Known);
+
 /// The same byte eight times.
 const BYTES: i64 = 0x0101_0101_0101_0101;
 
@@ -53,7 +56,7 @@ impl Lower<'_> {
     /// What a table of the top level has for a string of the packet: those of one length are looked at together.
     pub(super) fn text_lookup(&mut self, entries: &[(Known, Known)], text: &Slot) -> Slot {
         let (result, mut states) = (self.temporary(), Vec::new());
-        let mut of_length: Vec<(usize, Vec<(&[u8], &Known)>)> = Vec::new();
+        let mut of_length: Vec<(usize, Vec<Entry<'_>>)> = Vec::new();
         for (key, value) in entries {
             let Known::String(key) = key else { continue };
             match of_length.iter_mut().find(|(length, _)| *length == key.len()) {
