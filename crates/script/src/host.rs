@@ -14,6 +14,12 @@ pub trait Host {
     /// one: it goes where that came from or went to.
     fn send(&mut self, packet: &[u8], like: Option<&Packet>);
 
+    /// The number of the interface that packets are redirected to by this name.
+    ///
+    /// # Errors
+    /// Why not: there is none of this name, but others.
+    fn interface(&mut self, name: &str) -> Result<u32, String>;
+
     /// Writes one line of the script `source` into the log.
     fn log(&mut self, line: &str);
 
@@ -47,6 +53,10 @@ impl Host for NoHost {
     }
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn interface(&mut self, name: &str) -> Result<u32, String> {
+        Err(format!("there is no interface {name}: there are none"))
+    }
 
     fn log(&mut self, _: &str) {}
 

@@ -18,18 +18,26 @@ pub struct Packet {
     form: TransportChecksum,
     /// Whether a script has written into what is real, since it was filled.
     changed: bool,
+    /// Number of the interface that it leaves through.
+    redirected: Option<u32>,
 }
 
 impl Default for Packet {
     fn default() -> Self {
-        Self { bytes: Vec::new(), made_up: 0, form: TransportChecksum::Complete, changed: false }
+        Self {
+            bytes: Vec::new(),
+            made_up: 0,
+            form: TransportChecksum::Complete,
+            changed: false,
+            redirected: None,
+        }
     }
 }
 
 impl Packet {
     /// A frame with its own Ethernet header.
     pub fn of_frame(frame: Vec<u8>, form: TransportChecksum) -> Self {
-        Self { bytes: frame, made_up: 0, form, changed: false }
+        Self { bytes: frame, form, ..Self::default() }
     }
 
     /// An IP packet from where there are no frames. The Ethernet header before it has addresses of zero and the
@@ -54,6 +62,7 @@ impl Packet {
         self.made_up = ethernet::HEADER_LEN;
         self.form = form;
         self.changed = false;
+        self.redirected = None;
     }
 
     /// Everything, with the Ethernet header.
@@ -69,6 +78,15 @@ impl Packet {
     /// Whether a script has changed what goes to the network again.
     pub const fn is_changed(&self) -> bool {
         self.changed
+    }
+
+    /// The interface that a script has redirected it to. Whoever carries it on its way sends it there, as it is.
+    pub const fn redirected(&self) -> Option<u32> {
+        self.redirected
+    }
+
+    pub(crate) const fn redirect(&mut self, interface: Option<u32>) {
+        self.redirected = interface;
     }
 
     /// Completes a partial transport checksum, as the kernel or a network card would: it is no longer known to be

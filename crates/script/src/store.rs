@@ -102,6 +102,13 @@ impl Store {
         Ok(())
     }
 
+    /// Has the packet leave through an interface, if the verdict is that it is stolen.
+    pub fn redirect(&mut self, handle: Handle, interface: u32) -> Result<(), AccessError> {
+        self.view(handle)?;
+        self.octets.redirect(Some(interface));
+        Ok(())
+    }
+
     /// Completes a partial transport checksum, for octets that leave the packet: nobody would do it for them later.
     pub fn complete_transport(&mut self) {
         self.octets.complete_transport();

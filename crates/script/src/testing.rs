@@ -91,6 +91,11 @@ impl Host for TestHost {
         self.world.borrow_mut().sent.push(packet.to_vec());
     }
 
+    /// Any name is that of one.
+    fn interface(&mut self, _: &str) -> Result<u32, String> {
+        Ok(1)
+    }
+
     fn log(&mut self, line: &str) {
         self.world.borrow_mut().log.push(line.to_owned());
     }

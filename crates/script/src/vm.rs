@@ -430,14 +430,21 @@ fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> R
     let handle = state.core.store.borrow_mut().begin(packet);
     let returned = state.packet(function, handle);
     state.core.store.borrow_mut().end(packet);
-    let returned = returned?;
-    let number = match &returned {
+    let verdict = returned.and_then(|returned| verdict_of(state, name, &returned));
+    if verdict != Ok(Verdict::Stolen) {
+        packet.redirect(None);
+    }
+    verdict
+}
+
+fn verdict_of(state: &State, name: &str, returned: &Value) -> Result<Verdict, ScriptError> {
+    let number = match returned {
         Value::Integer(number) => Some(*number),
         Value::Number(number) if number.fract() == 0.0 => Some(*number as i64),
         _ => None,
     };
     number.and_then(Verdict::from_value).ok_or_else(|| {
-        let what = state.core.words(&returned).unwrap_or_else(|_| returned.type_name().to_owned());
+        let what = state.core.words(returned).unwrap_or_else(|_| returned.type_name().to_owned());
         ScriptError {
             kind: ErrorKind::Verdict,
             message: format!("{name} returned {what}, which is no verdict, such as NF_ACCEPT"),

@@ -1,7 +1,7 @@
 //! Whole IP packets, sent as this host's own.
 
-use std::net::{IpAddr, Ipv6Addr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use wire::segment::Segmenter;
 use wire::virtio_net;
@@ -15,6 +15,8 @@ use crate::sockopt;
 pub struct Sender {
     ipv4: OwnedFd,
     ipv6: OwnedFd,
+    /// The only interface that they send through, if there is one.
+    through: Option<u32>,
 }
 
 impl Sender {
@@ -28,7 +30,16 @@ impl Sender {
             Ok(owned)
         };
         // IPPROTO_RAW says that the header is included, see raw(7).
-        Ok(Self { ipv4: open(libc::AF_INET)?, ipv6: open(libc::AF_INET6)? })
+        Ok(Self { ipv4: open(libc::AF_INET)?, ipv6: open(libc::AF_INET6)?, through: None })
+    }
+
+    /// The same, for packets that leave through the interface of this index, by the routes that lead there.
+    pub fn through(mark: u32, interface: u32) -> Result<Self> {
+        let sender = Self::open(mark)?;
+        for socket in [&sender.ipv4, &sender.ipv6] {
+            bind_to(socket.as_fd(), interface)?;
+        }
+        Ok(Self { through: Some(interface), ..sender })
     }
 
     /// Sends a packet that begins with an IP header. A link-local destination is looked for on the link of `interface`
@@ -36,7 +47,8 @@ impl Sender {
     /// fit.
     ///
     /// # Errors
-    /// The kernel's: no route, too long for the path, a full queue.
+    /// The kernel's: no route, too long for the path, a full queue. And ours, where it may go [through](Self::through)
+    /// one interface only and is for many: then no neighbor would be its next.
     pub fn send(&self, packet: &[u8], interface: u32) -> Result<()> {
         match self.send_whole(packet, interface)? {
             Err(nix::Error::EMSGSIZE) => match self.cut(packet, interface)? {
@@ -49,7 +61,7 @@ impl Sender {
 
     /// Sends the segments of a super-packet; false if it is none.
     fn cut(&self, packet: &[u8], interface: u32) -> Result<bool> {
-        let (gso_type, mtu) = (gso_type(packet), path_mtu(packet)?);
+        let (gso_type, mtu) = (gso_type(packet), path_mtu(packet, self.through)?);
         let header = |gso_size| virtio_net::Header { gso_type, gso_size, ..virtio_net::Header::NONE };
         let mut packet = packet.to_vec();
         let headers = Segmenter::new(&header(1), &mut packet).map_or(mtu, |segmenter| segmenter.head_len());
@@ -68,9 +80,13 @@ impl Sender {
 
     /// What the kernel says; an error of ours if the packet is none.
     fn send_whole(&self, packet: &[u8], interface: u32) -> Result<nix::Result<()>> {
+        let for_many = || Error::other("send a packet through an interface", "it is for a multicast address");
         Ok(match packet {
             [first, ..] if first >> 4 == 4 && packet.len() >= 20 => {
                 let octets: [u8; 4] = packet[16..20].try_into().unwrap_or_default();
+                if self.through.is_some() && Ipv4Addr::from(octets).is_multicast() {
+                    return Err(for_many());
+                }
                 send_to(
                     &self.ipv4,
                     packet,
@@ -80,6 +96,9 @@ impl Sender {
             [first, ..] if first >> 4 == 6 && packet.len() >= 40 => {
                 let octets: [u8; 16] = packet[24..40].try_into().unwrap_or_default();
                 let destination = Ipv6Addr::from(octets);
+                if self.through.is_some() && destination.is_multicast() {
+                    return Err(for_many());
+                }
                 let link_local = destination.is_unicast_link_local() || destination.is_multicast();
                 let scope = if link_local { interface } else { 0 };
                 let address = std::net::SocketAddrV6::new(destination, 0, 0, scope);
@@ -96,7 +115,7 @@ fn gso_type(packet: &[u8]) -> u8 {
 }
 
 /// Octets that the way to the packet's destination carries, by the routing table. The packet has a whole IP header.
-fn path_mtu(packet: &[u8]) -> Result<usize> {
+fn path_mtu(packet: &[u8], through: Option<u32>) -> Result<usize> {
     let (level, option, any, to): (_, _, IpAddr, IpAddr) = if packet[0] >> 4 == 4 {
         let octets: [u8; 4] = packet[16..20].try_into().unwrap_or_default();
         (libc::IPPROTO_IP, libc::IP_MTU, [0u8; 4].into(), octets.into())
@@ -106,10 +125,17 @@ fn path_mtu(packet: &[u8]) -> Result<usize> {
     };
     let failed = |error| Error::new("look for the way to a packet's destination", error);
     let socket = UdpSocket::bind((any, 0)).map_err(failed)?;
+    through.map_or(Ok(()), |interface| bind_to(socket.as_fd(), interface))?;
     // Nothing is sent: the kernel looks the route up.
     socket.connect((to, 9)).map_err(failed)?;
     let mtu = sockopt::get_int(socket.as_fd(), level, option, "getsockopt IP_MTU")?;
     Ok(usize::try_from(mtu).unwrap_or(0))
+}
+
+/// Has a socket send through this interface only.
+fn bind_to(fd: BorrowedFd<'_>, interface: u32) -> Result<()> {
+    let what = "setsockopt SO_BINDTOIFINDEX (needs CAP_NET_RAW)";
+    sockopt::set(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &interface, what)
 }
 
 fn send_to(fd: &OwnedFd, packet: &[u8], to: &impl nix::sys::socket::SockaddrLike) -> nix::Result<()> {

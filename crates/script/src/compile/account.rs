@@ -84,9 +84,20 @@ impl Emitter<'_> {
 
     /// Ends with this result, and counts it at a place of the counters.
     pub(super) fn leave(&mut self, place: usize, result: i32) {
-        let Some(tails) = self.tails() else { return self.code.exit_with(result) };
-        self.code.set(R7, 8 * place as i32);
+        if self.accounts.is_none() {
+            return self.code.exit_with(result);
+        }
         self.code.set(R8, result);
+        self.leave_with_r8(place);
+    }
+
+    /// Ends with the result in R8.
+    pub(super) fn leave_with_r8(&mut self, place: usize) {
+        let Some(tails) = self.tails() else {
+            self.code.copy(R0, R8);
+            return self.code.exit();
+        };
+        self.code.set(R7, 8 * place as i32);
         self.code.jump(tails.leave);
     }
 

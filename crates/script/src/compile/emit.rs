@@ -57,6 +57,10 @@ const MILLISECOND: i32 = 1_000_000;
 /// Of l4_csum_replace: a checksum of zero is none; the pseudo-header has changed.
 const NOT_ZERO: i32 = 0x20;
 const PSEUDO_HEADER: i32 = 0x10;
+/// Of skb_adjust_room: where; segments of a super-packet keep their size; what hardware has verified stays so (Linux 5.13).
+const BEHIND_NETWORK_HEADER: i32 = 0;
+const FIXED_GSO: i32 = 1;
+const NO_CHECKSUM_RESET: i32 = 1 << 5;
 
 /// Why there is no eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -194,6 +198,22 @@ impl Emitter<'_> {
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
             Action::Log { line, ref numbers } => self.log(line, numbers),
+            Action::PacketSum { difference } => {
+                self.difference(difference);
+                self.code.copy(R1, R6);
+                self.code.copy(R2, R4);
+                // It fails where nothing was summed up.
+                self.code.call(Helper::ChecksumUpdate);
+            }
+            Action::Resize { count, .. } => {
+                self.code.copy(R1, R6);
+                self.code.set(R2, count as i32);
+                self.code.set(R3, BEHIND_NETWORK_HEADER);
+                self.code.set(R4, FIXED_GSO | NO_CHECKSUM_RESET);
+                self.code.call(Helper::SkbAdjustRoom);
+                let failed = self.failure(Failure::Resize, *line);
+                self.code.jump_if(R0, bpf::Condition::NotEqual, 0, failed);
+            }
             Action::HeaderChecksum { offset, difference } => {
                 self.difference(difference);
                 self.offset(R2, offset);

@@ -37,6 +37,9 @@ impl Random {
     }
 }
 
+/// Interfaces that there are.
+pub(super) const INTERFACES: [&str; 2] = ["eth0", "eth1"];
+
 const ADDRESSES: [[u8; 16]; 2] = [
     [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
     [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2],
@@ -104,7 +107,12 @@ fn length(random: &mut Random, right: usize) -> u16 {
 }
 
 fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
-    let payload = random.below(24);
+    let payload = if protocol == 17 && random.one_in(2) {
+        named(random)
+    } else {
+        let count = random.below(24);
+        random.bytes(count)
+    };
     let ports = [0, random.pick(&[22, 53, 80]), 0, random.pick(&[22, 53, 80])];
     let mut bytes = match protocol {
         6 => [
@@ -115,13 +123,26 @@ fn transport(random: &mut Random, protocol: u8) -> Vec<u8> {
         ]
         .concat(),
         17 => {
-            let length = length(random, 8 + payload).to_be_bytes();
+            let length = length(random, 8 + payload.len()).to_be_bytes();
             let checksum = if random.one_in(4) { vec![0, 0] } else { random.bytes(2) };
             [&ports[..], &length, &checksum].concat()
         }
         _ => [&[random.pick(&[1, 8, 128, 135]), 0][..], &random.bytes(2)].concat(),
     };
-    bytes.extend(random.bytes(payload));
+    bytes.extend(payload);
+    bytes
+}
+
+/// What `packet_named` is: a tag, and strings with their lengths.
+fn named(random: &mut Random) -> Vec<u8> {
+    let mut bytes = random.pick(&["GET", "Get", "PUT", "get"]).as_bytes().to_vec();
+    bytes.push(random.pick(&[7, 7, 9]));
+    let name = random.pick(&NAMES).as_bytes();
+    let length = if random.one_in(8) { random.below(40) } else { name.len() };
+    bytes.push(length as u8);
+    bytes.extend(name);
+    let rest = random.below(9);
+    bytes.extend(random.bytes(rest));
     bytes
 }
 
@@ -153,11 +174,34 @@ fn extended(random: &mut Random, protocol: u8, transport: Vec<u8>) -> (u8, Vec<u
     (next, bytes)
 }
 
+/// Strings that packets have.
+const NAMES: [&str; 7] = [
+    "",
+    "x",
+    "Readme",
+    "readme",
+    "www.example.org",
+    "WWW.Example.ORG",
+    "a-name-of-more-than-24-octets.example",
+];
+
 /// A script about packets.
 pub(super) fn script(random: &mut Random) -> String {
     let mut text = String::from(
         "local HOME = { [4] = \"192.0.2.7\", [6] = \"2001:db8::7\" }
 local PORTS = { 53, 80, 443 }
+local WAYS = { [0] = \"eth0\", \"eth1\" }
+local REFUSED = { readme = true, README = false, [\"www.example.org\"] = true }
+local NUMBERS = { x = 5, Readme = 6, [\"\"] = 7, GET = 8, [7] = 9 }
+register_dynamic_protbuf {
+  name = \"packet_named\", payload_field = \"rest\",
+  protocol_fields = {
+    { \"tag\", 0, 24, \"text\" }, { \"kind\", 24, 8, \"int\" }, { \"size\", 32, 8, \"int\" },
+    { \"name\", 40, 0, \"text\" }, { \"rest\", 40, 0 },
+  },
+  get_field_changes = { field = \"size\", unit = 8, grows = \"name\" },
+}
+local names = nf.table { name = \"names\", key = { \"text:24\", \"int\" }, limit = 4 }
 local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3, expires = 3600000 }
 local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
 local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
@@ -181,6 +225,7 @@ function process_packet(p)
 ",
     );
     let mut views = vec![("eth", "eth"), ("p", "raw")];
+    let about_strings = random.one_in(5);
     for (name, expression) in [
         ("ip4", "eth:data(packet_ip)"),
         ("ip6", "eth:data(packet_ip6)"),
@@ -189,12 +234,15 @@ function process_packet(p)
         ("tcp", "ip6 and ip6:data(packet_tcp)"),
         ("icmp6", "ip6 and ip6:data(packet_icmp6)"),
         ("udp4", "ip4 and ip4:data(packet_udp)"),
+        ("named", "udp and udp:data():data(packet_named)"),
+        ("named4", "udp4 and udp4:data():data(packet_named)"),
         ("tcp4", "ip4 and ip4:data(packet_tcp)"),
         ("fragment", "ip6 and ip6:data(packet_ip6_fragment)"),
     ] {
         let needs = expression.split(' ').next().unwrap_or_default();
         let known = !expression.contains(" and ") || views.iter().any(|(view, _)| *view == needs);
-        if known && (name.starts_with("ip") && random.one_in(2) || random.one_in(4)) {
+        let wanted = about_strings && matches!(name, "ip6" | "udp" | "named");
+        if wanted || known && (name.starts_with("ip") && random.one_in(2) || random.one_in(4)) {
             let _ = writeln!(text, "  local {name} = {expression}");
             views.push((name, name));
         }
@@ -214,7 +262,12 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  if {view} then");
     }
-    match random.below(if depth < 2 { 11 } else { 4 }) {
+    let choice = random.below(if depth < 2 { 12 } else { 4 });
+    match choice {
+        _ if kind.starts_with("named") && random.one_in(2) => strings(random, view, kind, text),
+
+        9 | 10 if matches!(kind, "ip4" | "ip6") => resized(random, view, kind, text),
+        11 => redirect(random, view, kind, text),
         9 | 10 => turns(random, view, kind, text),
         8 => {
             let _ = writeln!(text, "  {}", flow(random, view, kind));
@@ -232,7 +285,15 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
             let value = match kind {
                 "eth" => format!("{view}:smac():get()"),
                 "ip4" | "ip6" | "ip" => format!("{view}:daddr():get()"),
-                _ => condition(random, view, kind),
+                _ => match random.below(5) {
+                    0 => "p".to_owned(),
+                    1 if !integers(kind).is_empty() => format!("{view}:{}()", random.pick(integers(kind)).0),
+                    2 => format!("p:raw({}, {}):get()", random.below(50), random.below(30)),
+                    3 if kind.starts_with("named") => {
+                        format!("{view}:tag():get(){}", random.pick(&["", ":lower()"]))
+                    }
+                    _ => condition(random, view, kind),
+                },
             };
             let _ = writeln!(text, "  nf.log(\"a:\", a, nil, {value}, {})", integer(random, view, kind, 1));
         }
@@ -258,6 +319,57 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
     if guarded {
         let _ = writeln!(text, "  end");
     }
+}
+
+/// The packet grows or shrinks behind its IP header, and is looked at anew.
+fn resized(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let (at, protocol) = if kind == "ip6" { (54, "packet_ip6") } else { (34, "packet_ip") };
+    let count = random.pick(&[2, 8, 8, 8, 16, 20, 24, 5]);
+    let act = random.pick(&["grow", "shrink", "shrink"]);
+    let when = random.pick(&["a < 9", "a ~= b", "#p > 60", "p:get()[21] == 64"]);
+    let _ = writeln!(
+        text,
+        "  if {view} and p:get()[12] ~= 0x81 and p:get()[12] ~= 0x88 then
+    if {when} then p:{act}({at}, {count}) end
+    local now = p:data(packet_eth):data({protocol})
+    if now then b = now:daddr():get() == \"fd00::2\" and 5 or #now now:saddr():set({}) end
+    p:get()[{at}] = 60
+    nf.log(#p, p:get()[{}])
+    return b & 1
+  end",
+        random.pick(addresses(kind).1),
+        random.below(70)
+    );
+}
+
+/// A use of strings in the packet.
+fn strings(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let known = random.pick(&NAMES);
+    let lower = random.pick(&["", ":lower()"]);
+    let string = format!("{view}:{}():get(){lower}", random.pick(&["name", "name", "name", "tag"]));
+    let number = integer(random, view, kind, 1);
+    let _ = match random.below(7) {
+        6 => writeln!(text, "  if (\"{known}\"):lower() == {string} then a = a + 1 end"),
+        0 => writeln!(text, "  if {string} {} \"{known}\" then a = 3 end", random.pick(&["==", "~="])),
+        1 => writeln!(text, "  if REFUSED[{string}] then return NF_DROP end"),
+        2 => writeln!(text, "  a = a + #{string} b = NUMBERS[{string}] or {number}"),
+        3 => writeln!(text, "  a = names:add({string}, {number} & 1, 1) or 9"),
+        4 => writeln!(text, "  if names:get({string}, 1) then names:set(\"{known}\", 1, nil) a = 4 end"),
+        _ => writeln!(text, "  local s = {string} if s == \"get\" or s == \"readme\" then b = 8 end"),
+    };
+}
+
+/// A packet leaves through another interface, on some ways.
+fn redirect(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let condition = condition(random, view, kind);
+    let number = integer(random, view, kind, 1);
+    let _ = writeln!(text, "  if {condition} then");
+    let _ = match random.below(3) {
+        0 => writeln!(text, "    return {view}:redirect(\"eth0\")"),
+        1 => writeln!(text, "    b = p:redirect(WAYS[{number} & {}])", random.pick(&[1, 1, 3])),
+        _ => writeln!(text, "    a = p:redirect({number} > 9 and \"eth0\" or \"eth1\")"),
+    };
+    let _ = writeln!(text, "  end");
 }
 
 /// A use of the tables.
@@ -388,6 +500,7 @@ fn integers(kind: &str) -> &'static [(&'static str, u32)] {
             ("check", 16),
         ],
         "icmp6" => &[("type", 8), ("code", 8), ("check", 16)],
+        "named" | "named4" => &[("kind", 8), ("size", 8)],
         "fragment" => &[("nexthdr", 8), ("frag_off", 13), ("id", 32)],
         _ => &[],
     }

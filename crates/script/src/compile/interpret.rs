@@ -12,6 +12,8 @@ use super::shared::{Form, Map};
 pub(super) enum Outcome {
     /// A verdict.
     Verdict(i64),
+    /// It leaves through the interface of this number.
+    Redirected(i64),
     /// An error, and where.
     Failed(Failure, u32),
 }
@@ -65,7 +67,7 @@ impl Maps {
 pub(super) fn run(
     program: &Program,
     maps: &mut Maps,
-    packet: &mut [u8],
+    packet: &mut Vec<u8>,
     time: i64,
     mut random: impl FnMut() -> u32,
 ) -> Outcome {
@@ -124,6 +126,16 @@ pub(super) fn run(
                     }
                     0
                 }
+                Action::PacketSum { .. } => 0,
+                Action::Resize { at, count } => {
+                    let (at, amount) = (at as usize, count.unsigned_abs() as usize);
+                    if count < 0 {
+                        packet.drain(at..at + amount);
+                    } else {
+                        packet.splice(at..at, std::iter::repeat_n(0xaa, amount));
+                    }
+                    0
+                }
                 Action::Log { line, ref numbers } => {
                     maps.logged.push((line, all(numbers)));
                     0
@@ -146,6 +158,7 @@ pub(super) fn run(
                 if holds(*condition, of(*left), of(*right)) { then } else { otherwise }
             }
             End::Return(verdict) => return Outcome::Verdict(of(*verdict)),
+            End::Redirect(interface) => return Outcome::Redirected(of(*interface)),
             End::Fail(failure, line) => return Outcome::Failed(*failure, *line),
         };
         block = go(program, target, &mut values);

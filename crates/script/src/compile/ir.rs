@@ -106,6 +106,18 @@ pub enum Action {
         /// The number whose low bytes they are.
         value: Operand,
     },
+    /// Makes room of octets that may be anything behind the fixed header of IP, or takes octets away.
+    Resize {
+        /// Where that is, from the beginning of the Ethernet header.
+        at: i64,
+        /// How many come, or go if there are less than 0.
+        count: i64,
+    },
+    /// Adjusts what hardware has summed up of the packet, if it has, to octets that no checksum makes up for.
+    PacketSum {
+        /// What to add, as below.
+        difference: Operand,
+    },
     /// Adjusts the checksum of an IPv4 header.
     HeaderChecksum {
         /// Where it stands.
@@ -219,17 +231,19 @@ pub enum Failure {
     NoVerdict,
     StepIsZero,
     WrongValue,
+    Resize,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::OutsidePacket,
         Self::NilValue,
         Self::DivisionByZero,
         Self::NoVerdict,
         Self::StepIsZero,
         Self::WrongValue,
+        Self::Resize,
     ];
 }
 
@@ -241,6 +255,7 @@ impl fmt::Display for Failure {
             Failure::DivisionByZero => "division by zero",
             Failure::NoVerdict => "the function returned no verdict",
             Failure::WrongValue => "a value is none that the field takes",
+            Failure::Resize => "the packet cannot grow or shrink there",
             Failure::StepIsZero => "'for' step is zero",
         })
     }
@@ -275,6 +290,8 @@ pub enum End {
     },
     /// The verdict.
     Return(Operand),
+    /// The packet leaves through the interface of this number; its verdict is NF_STOLEN.
+    Redirect(Operand),
     /// An error, at this line.
     Fail(Failure, u32),
 }
@@ -299,6 +316,8 @@ pub struct Program {
     pub maps: Vec<Map>,
     /// The calls of `nf.log`.
     pub lines: Vec<Line>,
+    /// Lines of the script at which packets are redirected.
+    pub redirects: Vec<u32>,
     values: u32,
 }
 
@@ -340,8 +359,10 @@ impl Action {
     pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
         let operands = match self {
             Action::Calculate(_, left, right) | Action::Compare(_, left, right) => vec![*left, *right],
-            Action::Length | Action::Random | Action::Time | Action::Value { .. } => Vec::new(),
-            Action::Load { offset, .. } => vec![*offset],
+            Action::Length | Action::Random | Action::Time | Action::Value { .. } | Action::Resize { .. } => {
+                Vec::new()
+            }
+            Action::Load { offset: one, .. } | Action::PacketSum { difference: one } => vec![*one],
             Action::Store { offset, value, .. } => vec![*offset, *value],
             Action::HeaderChecksum { offset, difference } => vec![*offset, *difference],
             Action::TransportChecksum { offset, difference, pseudo, optional } => {
@@ -371,7 +392,7 @@ impl End {
         let targets = match self {
             End::Jump(target) => [Some(target), None],
             End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            End::Return(_) | End::Fail(..) => [None, None],
+            End::Return(_) | End::Redirect(_) | End::Fail(..) => [None, None],
         };
         targets.into_iter().flatten()
     }
@@ -380,7 +401,7 @@ impl End {
     pub fn conditions(&self) -> impl Iterator<Item = Operand> + use<> {
         let conditions = match *self {
             End::Branch { left, right, .. } => [Some(left), Some(right)],
-            End::Return(verdict) => [Some(verdict), None],
+            End::Return(operand) | End::Redirect(operand) => [Some(operand), None],
             End::Jump(_) | End::Fail(..) => [None, None],
         };
         conditions.into_iter().flatten()
@@ -482,6 +503,8 @@ impl fmt::Display for Action {
             Action::Length => f.write_str("length"),
             Action::Load { offset, bytes } => write!(f, "load {bytes} at {offset}"),
             Action::Store { offset, bytes, value } => write!(f, "store {bytes} at {offset}: {value}"),
+            Action::PacketSum { difference } => write!(f, "packet's sum: {difference}"),
+            Action::Resize { at, count } => write!(f, "resize by {count} at {at}"),
             Action::HeaderChecksum { offset, difference } => {
                 write!(f, "header checksum at {offset}: {difference}")
             }
@@ -552,6 +575,7 @@ impl fmt::Display for Program {
                     writeln!(f, "         if {left} {condition} {right} then {then} else {otherwise}")?;
                 }
                 End::Return(verdict) => writeln!(f, "         return {verdict}")?,
+                End::Redirect(interface) => writeln!(f, "         redirect to interface {interface}")?,
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }
@@ -563,7 +587,11 @@ impl Action {
     fn has_result(&self) -> bool {
         !matches!(
             self,
-            Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+            Action::Store { .. }
+                | Action::Resize { .. }
+                | Action::PacketSum { .. }
+                | Action::HeaderChecksum { .. }
+                | Action::TransportChecksum { .. }
         )
     }
 }

@@ -57,6 +57,8 @@ pub(crate) trait TopLevel {
     fn local(&self, local: LocalId) -> Known;
     /// A field of a library: `nf.get_time`.
     fn field(&self, of: &str, name: &str) -> Known;
+    /// The number of an interface, or why there is none of this name.
+    fn interface(&self, name: &str) -> Result<u32, String>;
     /// The protocols that it knows.
     fn protocols(&self) -> &Protocols;
 }

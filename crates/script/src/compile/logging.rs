@@ -28,6 +28,8 @@ pub(super) enum Part {
     Ipv4,
     /// Two numbers.
     Ipv6,
+    /// So many octets, eight in a number; the last one is filled up with zeros.
+    Octets(usize),
     /// A number, which is zero if it is nil, and what it is otherwise.
     Optional(Box<Part>),
 }
@@ -39,6 +41,7 @@ impl Part {
             Self::Text(_) => 0,
             Self::Integer | Self::Boolean | Self::Mac | Self::Ipv4 => 1,
             Self::Ipv6 => 2,
+            Self::Octets(count) => count.div_ceil(8),
             Self::Optional(part) => 1 + part.numbers(),
         }
     }
@@ -56,6 +59,10 @@ impl Part {
             (Self::Ipv4, [number]) => write!(f, "{}", Ipv4Addr::from(*number as u32)),
             (Self::Ipv6, [high, low]) => {
                 write!(f, "{}", Ipv6Addr::from(u128::from(*high as u64) << 64 | u128::from(*low as u64)))
+            }
+            (Self::Octets(count), numbers) => {
+                let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+                f.write_str(&String::from_utf8_lossy(&octets[..(*count).min(octets.len())]))
             }
             (Self::Optional(part), [there, numbers @ ..]) if *there != 0 => part.write(f, numbers),
             _ => f.write_str("nil"),
@@ -129,11 +136,13 @@ mod tests {
             Part::Boolean,
             optional.clone(),
             optional,
+            Part::Octets(10),
         ];
         let numbers = [0x2001_0db8 << 32, 1, 0xc000_0201, 0x0200_0000_00ab, 1, 1, -7, 0, 5];
+        let octets = [i64::from_be_bytes(*b"octets, "), i64::from_be_bytes(*b"9\xff------")];
         assert_eq!(
-            Line(parts.to_vec()).text(&numbers),
-            "from 2001:db8::1 192.0.2.1 02:00:00:00:00:AB true -7 nil"
+            Line(parts.to_vec()).text(&[&numbers[..], &octets].concat()),
+            "from 2001:db8::1 192.0.2.1 02:00:00:00:00:AB true -7 nil octets, 9\u{fffd}"
         );
         assert_eq!(Line(vec![Part::Integer]).text(&[]), "0", "what somebody else wrote");
     }

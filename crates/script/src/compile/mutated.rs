@@ -2,11 +2,10 @@
 
 use std::os::fd::AsRawFd;
 
-use super::differential::{create, may_load};
+use super::differential::{Logging, create, may_load};
 use super::generate::{self, Random};
 use super::tests::RESULTS;
 use super::{CompileError, Place, compile};
-use crate::host::NoHost;
 use crate::vm::Script;
 
 const EXAMPLES: [&str; 7] = [
@@ -41,7 +40,7 @@ fn damaged_scripts_are_refused_or_run() {
         if text.contains("function process_packet(") {
             "process_packet".clone_into(&mut script.function);
         }
-        match compile(&script, NoHost, RESULTS, Place::Interface { has_link: true }) {
+        match compile(&script, Logging::default(), RESULTS, Place::Interface { has_link: true }) {
             Ok(compiled) if in_kernel => {
                 let maps: Vec<_> = compiled.maps().iter().map(create).collect();
                 let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();

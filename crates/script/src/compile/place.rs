@@ -49,12 +49,21 @@ impl Place {
         let changes = reached.flat_map(|block| &block.code).filter(|instruction| {
             matches!(
                 instruction.action,
-                Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+                Action::Store { .. }
+                    | Action::Resize { .. }
+                    | Action::HeaderChecksum { .. }
+                    | Action::TransportChecksum { .. }
             )
         });
-        let reason = "it changes the packet: in the kernel at an interface only";
-        let refusal = |line| Refusal { line, reason: reason.to_owned() };
-        let mut refusals: Vec<_> = changes.map(|instruction| refusal(instruction.line)).collect();
+        let redirects = program.redirects.iter().map(|line| (*line, "redirects"));
+        let changes = changes.map(|instruction| (instruction.line, "changes"));
+        let mut refusals: Vec<_> = changes
+            .chain(redirects)
+            .map(|(line, does)| Refusal {
+                line,
+                reason: format!("it {does} the packet: in the kernel at an interface only"),
+            })
+            .collect();
         refusals.sort();
         refusals.dedup();
         refusals

@@ -25,10 +25,10 @@ pub struct Shared {
 pub enum Form {
     /// `nf.table`
     Table {
-        /// Kinds of the parts of a key. None: strings.
-        key: Vec<Option<Kind>>,
-        /// Kind of the values. None: strings.
-        value: Option<Kind>,
+        /// The parts of a key.
+        key: Vec<Part>,
+        /// The values.
+        value: Part,
         /// Its limit, expiry, and what happens when it is full.
         shape: Shape,
     },
@@ -48,6 +48,15 @@ pub enum Form {
         /// Those that the top level has put there, with their integers.
         entries: Vec<(IpNet, i64)>,
     },
+}
+
+/// A part of a key, or a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Of a kind that is no string.
+    Kind(Kind),
+    /// A string of so many bytes at most: its length, then its bytes, filled up with zeros.
+    Text(usize),
 }
 
 /// A map that a program needs.
@@ -96,7 +105,7 @@ impl Map {
         };
         match &self.shared.form {
             Form::Table { key, value, shape } => {
-                let key: usize = key.iter().map(|kind| words(*kind)).sum();
+                let key: usize = key.iter().map(|part| words(*part)).sum();
                 (kind_of(shape), key * 8, 8 + words(*value) * 8, entries(shape.limit))
             }
             Form::Flows { shape, names } => {
@@ -126,7 +135,11 @@ impl Map {
     }
 }
 
-/// Numbers of 64 bits that a value of this kind takes.
-pub(super) fn words(kind: Option<Kind>) -> usize {
-    if kind == Some(Kind::Ipv6) { 2 } else { 1 }
+/// Numbers of 64 bits that it takes.
+pub(super) fn words(part: Part) -> usize {
+    match part {
+        Part::Kind(Kind::Ipv6) => 2,
+        Part::Kind(_) => 1,
+        Part::Text(longest) => 1 + longest.div_ceil(8),
+    }
 }

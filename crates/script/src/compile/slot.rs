@@ -19,6 +19,8 @@ pub(super) enum Shape {
     Integer,
     /// A string that is known.
     Text(Arc<[u8]>),
+    /// A string that stands in the packet, and whether it is in lower case: its offset and length, in bytes.
+    PacketText(Written, bool),
     /// What a field of the kind mac, ipv4 or ipv6 has: its octets as one number, an IPv6 address as two.
     Address(Kind),
     /// A header in the packet: see [`Header`].
@@ -26,7 +28,7 @@ pub(super) enum Shape {
     /// A field of such a header, by its number; the same parts.
     Field(Header, usize),
     /// A byte array that is a part of the packet: its offset in the packet and its length, in bytes.
-    Bytes,
+    Bytes(Resized),
     /// nil, or this: one part more before the others, 1 if it is there.
     Optional(Box<Shape>),
     /// One of these: its tag, and the parts of all of them.
@@ -53,7 +55,24 @@ pub(super) struct Header {
     pub(super) certain: bool,
     /// It is what the Ethernet header holds.
     pub(super) outermost: bool,
+    /// When it was made.
+    pub(super) since: Resized,
 }
+
+impl Header {
+    /// It is the whole packet.
+    pub(super) fn is_whole(&self) -> bool {
+        self.certain && self.protocol == ProtocolId::RAW
+    }
+}
+
+/// What was written to the packet before: nothing was between two places that have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written(pub(super) u32);
+
+/// How the packet came to be as long as it is: its octets have not moved between two places that have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Resized(pub(super) u32);
 
 /// Parts of [`Shape::Layout`].
 pub(super) const LAYOUT: usize = 11;
@@ -65,7 +84,7 @@ impl Shape {
             Shape::Nil | Shape::Text(_) | Shape::Known(_) | Shape::Unclear => 0,
             Shape::Boolean | Shape::Integer => 1,
             Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
-            Shape::Bytes => 2,
+            Shape::Bytes(_) | Shape::PacketText(..) => 2,
             Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
             Shape::Flow(_) => FLOW_KEY + 1,
             Shape::Layout => LAYOUT,
@@ -81,10 +100,11 @@ impl Shape {
             Shape::Boolean => "a boolean".to_owned(),
             Shape::Integer => "an integer".to_owned(),
             Shape::Text(_) => "a string".to_owned(),
+            Shape::PacketText(..) => "a string of the packet".to_owned(),
             Shape::Address(kind) => format!("an address ({kind})"),
             Shape::View(_) => "a view".to_owned(),
             Shape::Field(..) => "a field".to_owned(),
-            Shape::Bytes => "a byte array".to_owned(),
+            Shape::Bytes(_) => "a byte array".to_owned(),
             Shape::Flow(_) => "a flow".to_owned(),
             Shape::Optional(shape) => format!("nil or {}", shape.name()),
             Shape::OneOf(shapes) => {

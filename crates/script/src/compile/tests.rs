@@ -1,3 +1,4 @@
+use super::differential::Logging;
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
@@ -20,15 +21,20 @@ pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Re
 
 /// The same, for a place.
 pub(super) fn compile_at(text: &str, place: Place) -> Result<Compiled, Vec<Refusal>> {
-    super::compile(&Script::new("test.lua", text), NoHost, RESULTS, place).map_err(|error| match error {
-        CompileError::Refused(refusals) => refusals,
-        CompileError::Script(error) => panic!("{error}"),
+    super::compile(&Script::new("test.lua", text), Logging::default(), RESULTS, place).map_err(|error| {
+        match error {
+            CompileError::Refused(refusals) => refusals,
+            CompileError::Script(error) => panic!("{error}"),
+        }
     })
 }
 
 fn outcome(text: &str, packet: &mut [u8]) -> Outcome {
     let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
-    run(program.intermediate(), &mut Maps::default(), packet, 0, || 7)
+    let mut octets = packet.to_vec();
+    let outcome = run(program.intermediate(), &mut Maps::default(), &mut octets, 0, || 7);
+    packet.copy_from_slice(&octets);
+    outcome
 }
 
 fn verdict(body: &str) -> i64 {
@@ -272,6 +278,111 @@ fn flows_are_told_apart() {
     assert_eq!(run(packet(one, other)), Outcome::Verdict(10));
     assert_eq!(run(packet(other, one)), Outcome::Verdict(21));
     assert_eq!(run(vec![0; 20]), Outcome::Verdict(99));
+}
+
+#[test]
+fn packets_are_redirected_if_they_are_stolen() {
+    let text = "
+        local WAYS = { [2] = 'eth0', [3] = 'eth1' }
+        function process_packet(p)
+          local verdict = NF_ACCEPT
+          if p:get()[0] > 1 then verdict = p:redirect(WAYS[p:get()[0]]) end
+          if p:get()[1] == 0 then return NF_DROP end
+          return verdict
+        end";
+    for (first, second, wanted) in [
+        (1, 1, Outcome::Verdict(1)),
+        (2, 1, Outcome::Redirected(1)),
+        (3, 1, Outcome::Redirected(2)),
+        (3, 0, Outcome::Verdict(0)),
+        (4, 1, Outcome::Failed(Failure::NilValue, 5)),
+    ] {
+        assert_eq!(outcome(text, &mut [first, second]), wanted);
+    }
+    let refused = compile("function process_packet(p)\nreturn p:redirect('eth7')\nend").unwrap_err();
+    assert_eq!((refused[0].line, &*refused[0].reason), (2, "there is no interface eth7"));
+}
+
+/// A protocol with strings: one of three bytes, and one with its length before it.
+const NAMED: &str = "
+    register_dynamic_protbuf {
+      name = 'packet_named',
+      protocol_fields = { { 'tag', 0, 24, 'text' }, { 'size', 24, 8, 'int' }, { 'name', 32, 0, 'text' } },
+      get_field_changes = { field = 'size', unit = 8, grows = 'name' },
+    }
+    local KNOWN = { readme = 5, ['a-string-of-more-than-16'] = 6, [''] = 7 }
+    ";
+
+#[test]
+fn strings_of_the_packet_are_compared() {
+    let text = format!(
+        "{NAMED} function process_packet(p)
+           local named = p:data(packet_named)
+           if not named then return 0 end
+           local name = named:name():get():lower()
+           if named:tag():get() ~= 'Get' then return 1 end
+           if name == 'readme!' then return 2 end
+           return KNOWN[name] or 100 + #name
+         end"
+    );
+    for (packet, wanted) in [
+        ("Get\x06README", 5),
+        ("get\x06README", 1),
+        ("Get\x07READme!", 2),
+        ("Get\x07READme1", 107),
+        ("Get\x18A-string-of-more-than-16", 6),
+        ("Get\x18A-string-of-more-than-17", 124),
+        ("Get\x00", 7),
+        ("Get\x05@[`{\u{7f}", 105),
+        ("Get\x05abc", 0),
+    ] {
+        let mut packet = packet.as_bytes().to_vec();
+        assert_eq!(outcome(&text, &mut packet), Outcome::Verdict(wanted), "{packet:?}");
+    }
+}
+
+#[test]
+fn a_string_of_the_packet_is_what_it_was_or_refused() {
+    let refused = |body: &str| {
+        let text = format!(
+            "{NAMED} function process_packet(p)\nlocal named = p:data(packet_named)\n
+             if not named then return 0 end\nlocal tag = named:tag():get()\n{body}\nend"
+        );
+        compile(&text).err().map_or(String::new(), |refusals| refusals[0].reason.clone())
+    };
+    assert_eq!(refused("if #p > 9 then p:get()[9] = 1 return 1 end return tag == 'abc' and 1 or 0"), "");
+    let written = "a string of the packet is used after something was written to the packet";
+    assert_eq!(refused("if #p > 9 then p:get()[9] = 1 end return tag == 'abc' and 1 or 0"), written);
+    assert_eq!(refused("local name = named:name():get() p:get()[0] = 1 return KNOWN[name] or 0"), written);
+    assert_eq!(refused("p:get()[0] = 1 return tag == 'abcd' and 1 or 0"), "", "its length says it");
+    let other = refused("return tag == named:name():get() and 1 or 0");
+    assert_eq!(other, "a string of the packet is compared with another");
+}
+
+#[test]
+fn packets_grow_behind_a_header_that_is_known_to_be_there() {
+    let refused = |body: &str| {
+        let text = format!(
+            "function process_packet(p)\nlocal ip = p:data(packet_eth):data(packet_ip6)\n
+             if not ip then return 0 end\nlocal all = p:get()\n{body}\nreturn #p\nend"
+        );
+        compile(&text).err().map_or(String::new(), |refusals| refusals[0].reason.clone())
+    };
+    assert_eq!(refused("if #p > 99 then p:grow(54, 8) end p:get()[54] = #p & 255"), "");
+    assert_eq!(refused("p:shrink(54, 8) if not p:data(packet_eth) then return 1 end"), "");
+    let gone = "from before the packet grew or shrank";
+    assert_eq!(refused("if #p > 99 then p:grow(54, 8) end ip:hop_limit():set(1)"), format!("a view {gone}"));
+    assert_eq!(refused("p:grow(54, 8) all[54] = 1"), format!("a byte array {gone}"));
+    let behind = "at 34 behind an IPv4 header, or 54 behind an IPv6 header, of which a variable has the view";
+    for body in
+        ["p:grow(62, 8)", "p:grow(34, 8)", "p:grow(54, 8) p:grow(54, 8)", "p:get()[20] = 1 p:grow(54, 8)"]
+    {
+        assert!(refused(body).ends_with(behind), "{body}");
+    }
+    for body in ["p:grow(54, 7)", "p:grow(54, 66)", "p:shrink(54, 0)"] {
+        assert!(refused(body).contains("an even number from 2 to 64"), "{body}");
+    }
+    assert!(refused("p:grow(54, #p)").contains("numbers that are known"));
 }
 
 #[test]

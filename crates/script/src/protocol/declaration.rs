@@ -9,7 +9,7 @@ use super::{
 use crate::kind::Kind;
 
 /// Names of methods that every view has. `data` may be a field: the payload's.
-const METHODS: [&str; 7] = ["raw", "data", "get", "set", "grow", "shrink", "flow"];
+const METHODS: [&str; 8] = ["raw", "data", "get", "set", "grow", "shrink", "flow", "redirect"];
 /// Far more than any packet has, so that sums of offsets and lengths cannot overflow.
 const MAX_BITS: u32 = 1 << 24;
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use mlua::{AnyUserData, FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaString, MultiValue};
 use mlua::{Table, UserData, Value, Variadic};
 
+use super::Verdict;
 use super::state::{Core, fail};
 use crate::kind::Value as FieldValue;
 use crate::protocol::{Access, Changes, FieldName, Protocol, ProtocolId, Protocols, declaration};
@@ -162,6 +163,12 @@ impl Core {
             Value::LightUserData(value) => {
                 Ok(self.store.borrow().describe(&self.protocols.borrow(), handle(*value)))
             }
+            Value::String(text) => Ok(text.to_string_lossy()),
+            // A byte array that is no UTF-8 has none.
+            Value::Table(_) => value.to_string().or_else(|error| {
+                let octets = self.runtime()?.octets.call::<LuaString>(value);
+                octets.map(|octets| octets.to_string_lossy()).map_err(|_| error)
+            }),
             value => value.to_string(),
         }
     }
@@ -293,6 +300,10 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
     table.set("of_any", &natives.of_any)?;
 
     let shared = Rc::clone(core);
+    let redirect = move |lua: &Lua, (view, name): (LightUserData, Value)| redirect(&shared, lua, view, &name);
+    table.set("redirect", lua.create_function(redirect)?)?;
+
+    let shared = Rc::clone(core);
     let field = move |lua: &Lua, name: String| {
         let name = shared.protocols.borrow_mut().named(&name);
         let name = name.ok_or_else(|| fail(lua, "too many names of fields"))?;
@@ -320,6 +331,18 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
     };
     table.set("declare", lua.create_function(declare)?)?;
     Ok(table)
+}
+
+/// Notes where the packet goes, for the verdict that this is.
+fn redirect(core: &Core, lua: &Lua, view: LightUserData, name: &Value) -> mlua::Result<i64> {
+    let Value::String(name) = name else {
+        let got = core.words(name)?;
+        return Err(fail(lua, format_args!("redirect: the name of an interface is wanted, not {got}")));
+    };
+    let found = core.shared.borrow_mut().host.interface(&name.to_string_lossy());
+    let interface = found.map_err(|why| fail(lua, format_args!("redirect: {why}")))?;
+    core.with(lua, None, |store, _| store.redirect(handle(view), interface))?;
+    Ok(Verdict::Stolen.value())
 }
 
 /// What is within a view.

@@ -99,6 +99,8 @@ native.share {
 
 for _, name in ipairs { "raw", "data", "get", "set", "grow", "shrink" } do packet_methods[name] = of_packet[name] end
 
+packet_methods.redirect = native.redirect
+
 function packet_methods.flow(view, flows) return native.flow(view, nil, flows) end
 
 local ArrayView = {
@@ -196,7 +198,7 @@ end
 
 -- What the host calls -------------------------------------------------------------------------------------------------
 
-local entry = { byte_array = byte_array, octets = octets, dissect = dissect, view = array_view }
+local entry = { byte_array = byte_array, octets = octets, dissect = dissect, view = array_view, methods = array_methods }
 
 function entry.getter(protocol, position, view, store)
   return getters[protocol][position](byte_array(view, store))

@@ -171,13 +171,13 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
         let named = core.shared.borrow().tables.clone();
         let tables = lock(&named.0);
         let (name, _) = tables.tables.iter().find(|(_, known)| Arc::ptr_eq(known, table))?;
-        let kind = |form: &Form| match form {
-            Form::Kind(kind) => Some(*kind),
-            Form::Text(_) => None,
+        let part = |form: &Form| match form {
+            Form::Kind(kind) => shared::Part::Kind(*kind),
+            Form::Text(longest) => shared::Part::Text(*longest),
         };
-        let key = table.key.iter().map(kind).collect();
+        let key = table.key.iter().map(part).collect();
         let shape = lock(&table.entries).shape();
-        return found(name, shared::Form::Table { key, value: kind(&table.value), shape });
+        return found(name, shared::Form::Table { key, value: part(&table.value), shape });
     }
     if let Ok(counter) = handle.borrow::<CounterHandle>() {
         return found(&counter.1, shared::Form::Counter);

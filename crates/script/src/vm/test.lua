@@ -77,13 +77,25 @@ function test.pcap(name)
   return list
 end
 
+local noted, redirected
+
+-- A packet of a test has its octets for itself, so it is as a byte array to the script.
+function entry.methods.redirect(_, name)
+  if type(name) ~= "string" then fail("redirect: the name of an interface is wanted, not a " .. type(name)) end
+  noted = name
+  return NF_STOLEN
+end
+
 -- The verdict of a function of the script, process_packet if none is named.
 function test.run(view, name)
   name = name or "process_packet"
   local callback = type(name) == "function" and name or _G[name]
   if type(callback) ~= "function" then fail("run: there is no function " .. tostring(name)) end
   if type(name) == "string" then native.given(name, entry.octets(view)) end
-  return callback(view)
+  noted, redirected = nil, nil
+  local verdict = callback(view)
+  redirected = verdict == NF_STOLEN and noted or nil
+  return verdict
 end
 
 local verdicts = {}
@@ -127,6 +139,9 @@ end
 
 -- What the script has sent since the last time, as octets that begin with an IP header.
 function test.sent() return native.sent() end
+
+-- The interface that the last packet was redirected to, nil if it was not.
+function test.redirected() return redirected end
 
 -- What it has logged since the last time.
 function test.log() return native.log() end

@@ -137,6 +137,10 @@ impl TopLevel for Loaded<'_> {
         }
     }
 
+    fn interface(&self, name: &str) -> Result<u32, String> {
+        self.state.core.shared.borrow_mut().host.interface(name)
+    }
+
     fn protocols(&self) -> &Protocols {
         &self.protocols
     }

@@ -36,6 +36,13 @@ impl Host for TestHost {
         self.0.borrow_mut().sent.push(packet.to_vec());
     }
 
+    fn interface(&mut self, name: &str) -> Result<u32, String> {
+        let number = ["eth0", "eth1"].iter().position(|known| *known == name);
+        number
+            .map(|number| number as u32 + 1)
+            .ok_or_else(|| format!("there is no interface {name}: there are eth0, eth1"))
+    }
+
     fn log(&mut self, line: &str) {
         self.0.borrow_mut().log.push(line.to_owned());
     }

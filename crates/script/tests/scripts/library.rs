@@ -157,6 +157,48 @@ fn both_directions_are_one_flow() {
 }
 
 #[test]
+fn a_packet_that_is_stolen_leaves_by_the_interface_that_was_named_last() {
+    let source = "
+        function process_packet(p)
+            local ip = p:data(packet_eth):data(packet_ip)
+            local verdict = p:redirect('eth0')
+            if #p > 60 then ip:redirect('eth1') end
+            if #p > 70 then p:redirect(9) end
+            if #p > 68 then p:redirect('eth7') end
+            return #p > 50 and verdict or NF_DROP
+        end";
+    let mut bench = Bench::new(source);
+    let sized = |octets: usize| frame(0x0800, &[], &ipv4(17, &udp(1000, 2000, &vec![0; octets - 42])));
+    for (length, verdict, wanted) in
+        [(44, Verdict::Drop, None), (52, Verdict::Stolen, Some(1)), (62, Verdict::Stolen, Some(2))]
+    {
+        let mut packet = sized(length);
+        assert_eq!((bench.pass(&mut packet), packet.redirected()), (verdict, wanted), "{length}");
+    }
+    for (length, why) in [
+        (70, "redirect: there is no interface eth7: there are eth0, eth1"),
+        (72, "redirect: the name of an interface is wanted, not 9"),
+    ] {
+        let mut packet = sized(length);
+        assert!(bench.fails(&mut packet).contains(why), "{length}");
+        assert_eq!(packet.redirected(), None);
+    }
+    let of_array = "function process_packet(p)
+        return bytes.to_packet(bytes.copy(p), packet_eth):redirect('eth0')
+    end";
+    assert!(Bench::new(of_array).fails(&mut sized(60)).contains("redirect"));
+}
+
+#[test]
+fn octets_that_are_no_text_are_logged_as_well_as_they_can_be() {
+    let mut bench = Bench::body(
+        "nf.log('\\xffa', p:raw(0, 3):get(), p, p:data(packet_eth):smac()) p:get()[0] = 0xff nf.log(p:raw(0, 1):get())",
+    );
+    bench.pass(&mut packet());
+    assert_eq!(bench.log(), ["\u{fffd}a \u{2}\0\0 view packet_raw field packet_eth:smac", "\u{fffd}"]);
+}
+
+#[test]
 fn modules_come_from_the_host() {
     let mut bench =
         Bench::body("nf.log(require('lib.adder')(2), require('lib.adder') == require('lib.adder'))");

@@ -133,6 +133,10 @@ impl Host for BenchHost {
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
+    fn interface(&mut self, _: &str) -> Result<u32, String> {
+        Ok(1)
+    }
+
     fn log(&mut self, _: &str) {}
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, String> {

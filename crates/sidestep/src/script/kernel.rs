@@ -14,6 +14,7 @@ use script::packet::Packet;
 use script::testing::Files as _;
 
 use super::folder::Folder;
+use super::interface;
 
 /// A script that the kernel has accepted. It goes with this, unless it is attached.
 #[derive(Debug)]
@@ -117,6 +118,10 @@ impl Host for TopLevel {
     }
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn interface(&mut self, name: &str) -> Result<u32, String> {
+        interface::number(name)
+    }
 
     fn log(&mut self, _: &str) {}
 

@@ -17,6 +17,7 @@ mod client;
 mod explain;
 pub(crate) mod folder;
 pub(crate) mod host;
+mod interface;
 mod kernel;
 mod list;
 mod place;

@@ -1,7 +1,7 @@
 //! Where blocks lead: jumps, what goes along, verdicts and errors.
 
-use bpf::Register::{R0, R1, R2, R3, R6};
-use bpf::{Label, Size, context};
+use bpf::Register::{R0, R1, R2, R3, R4, R6, R8, R9};
+use bpf::{Helper, Label, Size, context};
 
 use super::super::allocate::Place;
 use super::super::ir::{Condition, End, Failure, Operand, Target};
@@ -36,6 +36,7 @@ impl Emitter<'_> {
                 }
             }
             End::Return(verdict) => self.verdict(*verdict),
+            End::Redirect(interface) => self.redirect(*interface),
             End::Fail(failure, line) => {
                 let label = self.failure(*failure, *line);
                 self.code.jump(label);
@@ -139,12 +140,43 @@ impl Emitter<'_> {
         self.leave(place, if drops { self.results.drop } else { self.results.pass });
     }
 
+    /// Gives the packet to the neighbor that the routes through an interface say. With the mark of packets that scripts
+    /// have made, it comes to none again. No value is needed any more, so the registers are free.
+    fn redirect(&mut self, interface: Operand) {
+        let place = Verdict::ALL.iter().position(|verdict| *verdict == Verdict::Stolen).unwrap_or(0);
+        self.move_to(R9, interface);
+        if let Some(mark) = self.results.unseen_mark {
+            self.code.set_wide(R0, mark.into());
+            self.code.store(Size::Word, R6, context::MARK, R0);
+        }
+        let failed = self.code.label();
+        if self.before > 0 {
+            // The kernel takes the link header off, so there has to be one.
+            self.code.copy(R1, R6);
+            self.code.set(R2, self.before);
+            self.code.set(R3, 0);
+            self.code.call(Helper::SkbChangeHead);
+            self.code.jump_if(R0, bpf::Condition::NotEqual, 0, failed);
+        }
+        self.code.copy(R1, R9);
+        for argument in [R2, R3, R4] {
+            self.code.set(argument, 0);
+        }
+        self.code.call(Helper::RedirectNeighbor);
+        self.code.copy(R8, R0);
+        self.leave_with_r8(place);
+        if self.before > 0 {
+            self.code.bind(failed);
+            self.leave_with(place);
+        }
+    }
+
     pub(super) fn fail_if_error(&mut self, line: u32) {
         let label = self.failure(Failure::OutsidePacket, line);
         self.code.jump_if(R0, bpf::Condition::NotEqual, 0, label);
     }
 
-    fn failure(&mut self, failure: Failure, line: u32) -> Label {
+    pub(super) fn failure(&mut self, failure: Failure, line: u32) -> Label {
         let code = &mut self.code;
         self.failures.entry((line, failure as u32)).or_insert_with(|| (failure, code.label())).1
     }

@@ -26,7 +26,9 @@ impl Lower<'_> {
     fn length(&mut self, of: &Slot) -> Slot {
         match &of.shape {
             Shape::Text(bytes) => Slot::integer(bytes.len() as i64),
-            Shape::Bytes | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
+            Shape::PacketText(..) => Slot::integer(of.parts[1]),
+            Shape::Bytes(_) | Shape::View(_) | Shape::Field(..) if !self.is_present(of) => Slot::unclear(),
+            Shape::Bytes(_) | Shape::View(_) | Shape::Field(..) => match self.octets(of, None) {
                 Some([_, length]) => Slot::integer(length),
                 None => Slot::unclear(),
             },

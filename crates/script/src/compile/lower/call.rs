@@ -110,6 +110,9 @@ impl Lower<'_> {
             }
             Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
+            Shape::Text(_) | Shape::PacketText(..) if name == "lower" && arguments.is_empty() => {
+                self.lower_case(object)
+            }
             Shape::Flow(shared) => self.flow_method(shared, object, name, arguments),
             Shape::Known(Known::Shared(shared)) => self.shared_method(shared, name, arguments),
             shape => {

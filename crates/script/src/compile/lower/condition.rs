@@ -158,10 +158,16 @@ impl Lower<'_> {
                 }
                 _ => 0.into(),
             },
-            (Shape::Text(_), Shape::Address(_)) => self.equal(other, one),
+            (Shape::Text(_), Shape::Address(_) | Shape::PacketText(..)) => self.equal(other, one),
+            (Shape::PacketText(..), Shape::Text(known)) => self.is_text(one, known),
+            (Shape::PacketText(..), Shape::PacketText(..) | Shape::Address(_))
+            | (Shape::Address(_), Shape::PacketText(..)) => {
+                self.refuse("a string of the packet is compared with another");
+                Operand::Constant(0)
+            }
             (
-                Shape::Bytes | Shape::View(_) | Shape::Field(..),
-                Shape::Bytes | Shape::View(_) | Shape::Field(..),
+                Shape::Bytes(_) | Shape::View(_) | Shape::Field(..),
+                Shape::Bytes(_) | Shape::View(_) | Shape::Field(..),
             ) => {
                 self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)

@@ -180,13 +180,17 @@ impl Lower<'_> {
                 Slot::known(self.top.field(library, &String::from_utf8_lossy(name)))
             }
             (Shape::Flow(shared), Shape::Text(name)) => self.flow_field(&shared.clone(), &object, name),
-            (Shape::Bytes, _) => {
+            (Shape::Bytes(_), _) if !self.is_present(&object) => Slot::unclear(),
+            (Shape::Bytes(_), _) => {
                 let place = self.integer(key, "the index");
                 self.byte(&object, place)
             }
             (Shape::Known(Known::Table(entries)), _) => {
                 let entries = entries.clone();
-                self.lookup(&entries, &key)
+                match key.shape {
+                    Shape::PacketText(..) => self.text_lookup(&entries, &key),
+                    _ => self.lookup(&entries, &key),
+                }
             }
             (Shape::OneOf(_), _) => {
                 self.each(&object, |lower, variant| lower.index(variant.clone(), key.clone()))

@@ -32,13 +32,22 @@ impl Lower<'_> {
     pub(super) fn view_method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Slot {
         let (Shape::View(header) | Shape::Field(header, _)) = object.shape else { return Slot::unclear() };
         let is_view = matches!(object.shape, Shape::View(_));
+        if !self.is_present(object) {
+            return Slot::unclear();
+        }
         match (name, arguments) {
             ("raw", [offset, length]) => {
                 let offset = self.integer(offset.clone(), "the offset");
                 let length = self.integer(length.clone(), "the length");
                 let Some([start, available]) = self.octets(object, None) else { return Slot::unclear() };
                 let at = self.within([start, available], offset, length);
-                let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: false, outermost: false };
+                let header = Header {
+                    protocol: ProtocolId::RAW,
+                    moves: 0,
+                    certain: false,
+                    outermost: false,
+                    since: self.resized(),
+                };
                 Slot::new(Shape::View(header), [at, length])
             }
             ("data", [protocol]) => match &protocol.shape {
@@ -61,9 +70,9 @@ impl Lower<'_> {
                 Slot::nil()
             }
             ("flow", _) if is_view => self.flow(arguments),
-            ("grow" | "shrink", _) if is_view => {
-                self.refuse(format!("'{name}' is not there in the kernel yet"))
-            }
+            ("redirect", [name]) if is_view => self.redirect(name),
+            ("grow", [at, count]) if is_view => self.resize(object, at, count, 1),
+            ("shrink", [at, count]) if is_view => self.resize(object, at, count, -1),
             _ => {
                 let protocol = self.protocols.get(header.protocol).filter(|_| is_view);
                 let index = match (name, arguments) {
@@ -87,10 +96,13 @@ impl Lower<'_> {
                 None => Slot::unclear(),
             },
             Some(Kind::Raw) => match self.octets(object, None) {
-                Some(place) => Slot::new(Shape::Bytes, place),
+                Some(place) => Slot::new(Shape::Bytes(self.resized()), place),
                 None => Slot::unclear(),
             },
-            Some(Kind::Text) => self.refuse("a field that is a string is read"),
+            Some(Kind::Text) => match self.octets(object, None) {
+                Some(place) => self.text_at(place),
+                None => Slot::unclear(),
+            },
             Some(kind) => {
                 let (Some([start, length]), Some(bits)) = (self.octets(object, None), kind.bits()) else {
                     return Slot::unclear();
@@ -146,7 +158,7 @@ impl Lower<'_> {
                 self.write(start, &pieces, safe);
             }
             (Kind::Raw | Kind::Text, Shape::Text(text)) => self.set_octets(object, &text.clone(), true, safe),
-            (Kind::Raw | Kind::Text, Shape::Bytes | Shape::Address(_)) => {
+            (Kind::Raw | Kind::Text, Shape::Bytes(_) | Shape::PacketText(..) | Shape::Address(_)) => {
                 self.refuse("octets are set to a string that the packet decides");
             }
             _ => self.fail(Failure::WrongValue),
@@ -221,7 +233,7 @@ impl Lower<'_> {
 
     /// Offset and length of a view or field, in bytes.
     pub(super) fn octets(&mut self, object: &Slot, absent: Option<&mut Absent>) -> Option<[Operand; 2]> {
-        if let Shape::View(_) | Shape::Bytes = object.shape {
+        if let Shape::View(_) | Shape::Bytes(_) = object.shape {
             return Some([object.parts[0], object.parts[1]]);
         }
         let Region { start, bit, length } = self.region(object, absent)?;

@@ -57,7 +57,10 @@ impl Lower<'_> {
         let block = self.program.block();
         let mut arguments = vec![Vec::new(); states.len()];
         let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
-        let mut joined = State { block, variables: Default::default(), narrowed: bounds::common(&states) };
+        self.meet_resized(&mut states);
+        let (written, resized) = (states[0].written, states[0].resized);
+        let narrowed = bounds::common(&states);
+        let mut joined = State { block, variables: Default::default(), narrowed, written, resized };
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };
@@ -89,6 +92,9 @@ impl Lower<'_> {
         joined.forget_unreachable();
         joined.block = self.lead(&states, arguments, block);
         self.state = Some(joined);
+        if states.iter().any(|state| state.written != written) {
+            self.has_written();
+        }
     }
 
     /// Leads ways to the block where they meet, those that bring the same along by one way: what it is is moved once. The

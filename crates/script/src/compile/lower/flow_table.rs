@@ -7,7 +7,7 @@ use super::arithmetic::MAPPED;
 use super::layout::FLOW;
 use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::known::Known;
-use crate::compile::shared::{FLOW_KEY, Form, Shared};
+use crate::compile::shared::{FLOW_KEY, Form, Part, Shared};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::tables;
@@ -183,7 +183,7 @@ impl Lower<'_> {
     pub(super) fn set_flow_field(&mut self, shared: &Arc<Shared>, flow: &Slot, name: &[u8], value: Slot) {
         let Some((map, shape, word)) = self.flow_place(shared, name) else { return };
         let Form::Flows { names, .. } = &shared.form else { return };
-        let Some(value) = self.encoded(&[Some(Kind::Int)], &[value]) else { return };
+        let Some(value) = self.encoded(&[Part::Kind(Kind::Int)], &[value]) else { return };
         let (key, reversed) = flow.parts.split_at(FLOW_KEY);
         let there = self.alive_flow(map, &shape, key, word);
         let (there, gone) = self.branch(Condition::NotEqual, there, 0.into());

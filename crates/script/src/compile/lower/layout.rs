@@ -52,9 +52,10 @@ impl Lower<'_> {
             return slot.parts.clone();
         }
         let (mut ends, mut none) = (Vec::new(), Vec::new());
+        let length = self.packet_length();
         match network {
-            Some((network, true)) => self.ipv4_layout(network, self.length, &mut ends, &mut none),
-            Some((network, false)) => self.ipv6_layout(network, self.length, &mut ends, &mut none),
+            Some((network, true)) => self.ipv4_layout(network, length, &mut ends, &mut none),
+            Some((network, false)) => self.ipv6_layout(network, length, &mut ends, &mut none),
             None => self.find_layout(&mut ends, &mut none),
         }
         none.extend(self.state.take());
@@ -65,7 +66,7 @@ impl Lower<'_> {
     }
 
     fn find_layout(&mut self, ends: &mut Vec<State>, none: &mut Absent) {
-        let length = self.length;
+        let length = self.packet_length();
         let keys = [self.temporary(), self.temporary()];
         self.leave_if(Condition::Below, length, ethernet::HEADER_LEN as i64, none);
         let mut network = Operand::Constant(ethernet::HEADER_LEN as i64);

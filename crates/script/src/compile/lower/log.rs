@@ -20,9 +20,20 @@ impl Lower<'_> {
         let mut parts = Vec::new();
         let mut numbers: Vec<Operand> = Vec::new();
         for value in values {
-            let Some(part) = self.logged(&value.shape) else { return Slot::unclear() };
+            if !self.is_present(value) {
+                return Slot::unclear();
+            }
+            let (part, own) = match self.logged_octets(value) {
+                Some(octets) => octets,
+                None => match self.logged(&value.shape) {
+                    // Where a view is, is not told.
+                    Some(part @ Part::Text(_)) => (part, Vec::new()),
+                    Some(part) => (part, value.parts.clone()),
+                    None => return Slot::unclear(),
+                },
+            };
             parts.push(part);
-            numbers.extend(&value.parts);
+            numbers.extend(own);
         }
         if numbers.len() > MOST_NUMBERS {
             return self.refuse(format!(
@@ -36,10 +47,32 @@ impl Lower<'_> {
         Slot::nil()
     }
 
+    /// Octets of the packet, as many as are known to be there.
+    fn logged_octets(&mut self, value: &Slot) -> Option<(Part, Vec<Operand>)> {
+        let (Shape::Bytes(_) | Shape::PacketText(..), Some(Operand::Constant(count))) =
+            (&value.shape, value.parts.get(1))
+        else {
+            return None;
+        };
+        let count = usize::try_from(*count).ok().filter(|count| count.div_ceil(8) <= MOST_NUMBERS)?;
+        Some((Part::Octets(count), self.words_of(value, count)?))
+    }
+
     fn logged(&mut self, shape: &Shape) -> Option<Part> {
         let part = match shape {
             Shape::Nil => Part::Text("nil".to_owned()),
             Shape::Text(text) => Part::Text(String::from_utf8_lossy(text).into_owned()),
+            Shape::View(header) => Part::Text(format!("view {}", self.protocols.name(header.protocol))),
+            Shape::Field(header, index) => {
+                let field = self.protocols.get(header.protocol).map(|protocol| &protocol.fields[*index].name);
+                let name = self.protocols.name(header.protocol);
+                Part::Text(format!("field {name}:{}", field.map_or("", String::as_str)))
+            }
+            Shape::Bytes(_) | Shape::PacketText(..) => {
+                let most = MOST_NUMBERS * 8;
+                self.refuse(format!("octets are logged whose number is not known, or more than {most}"));
+                return None;
+            }
             Shape::Boolean => Part::Boolean,
             Shape::Integer => Part::Integer,
             Shape::Address(Kind::Mac) => Part::Mac,

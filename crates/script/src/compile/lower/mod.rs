@@ -13,9 +13,12 @@ mod flow_table;
 mod layout;
 mod linear;
 mod log;
+mod redirect;
 mod repeat;
+mod resize;
 mod statement;
 mod table;
+mod text;
 mod union;
 mod view;
 mod write;
@@ -28,7 +31,7 @@ use super::ir::{
     Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
 };
 use super::known::TopLevel;
-use super::slot::{Header, Shape, Slot};
+use super::slot::{Header, Resized, Shape, Slot, Written};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
 use bounds::{Link, Range};
@@ -50,7 +53,13 @@ pub(super) fn lower(
 ) -> Result<Program, Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
-    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new() };
+    let state = State {
+        block,
+        variables: BTreeMap::new(),
+        narrowed: BTreeMap::new(),
+        written: Written(0),
+        resized: Resized(0),
+    };
     let mut lower = Lower {
         chunk,
         top,
@@ -60,12 +69,12 @@ pub(super) fn lower(
         line: chunk.functions[function.0].lines.0,
         functions: Vec::new(),
         temporaries: 0,
+        writes: 0,
         entering: false,
         link: Link::There,
         ranges: HashMap::new(),
         sums: HashMap::new(),
         comparisons: HashMap::new(),
-        length: Operand::Constant(0),
         tags: Vec::new(),
         refusals: Vec::new(),
     };
@@ -88,6 +97,10 @@ enum Key {
     Temporary(u32),
     /// Which checksums of the packet cover what, once that has been found out.
     Layout,
+    /// The number of the interface that the packet is redirected to if it is stolen, or 0.
+    Redirect,
+    /// The length of the packet.
+    Length,
     /// There while nothing was written that could make the headers others than they were.
     Intact,
 }
@@ -108,6 +121,10 @@ struct State {
     variables: BTreeMap<Key, Slot>,
     /// What is known of numbers here.
     narrowed: BTreeMap<Value, Range>,
+    /// What was written to the packet on the way here.
+    written: Written,
+    /// How it came to be as long as it is.
+    resized: Resized,
 }
 
 /// A function that we are in.
@@ -130,11 +147,11 @@ struct Lower<'a> {
     line: u32,
     functions: Vec<Inlined>,
     temporaries: u32,
+    /// How often the packet was written to.
+    writes: u32,
     /// A view is being made: whether its fields are all within it is not known yet.
     entering: bool,
     link: Link,
-    /// Of the packet.
-    length: Operand,
     /// What is known of numbers wherever they are.
     ranges: HashMap<Value, Range>,
     /// Numbers that are sums.
@@ -149,10 +166,18 @@ struct Lower<'a> {
 impl Lower<'_> {
     /// Follows a function with a packet.
     fn packet(&mut self, function: FunctionId) {
-        self.length = self.emit(Action::Length);
-        let header = Header { protocol: ProtocolId::RAW, moves: 0, certain: true, outermost: false };
-        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), self.length]);
+        let length = self.emit(Action::Length);
+        let header = Header {
+            protocol: ProtocolId::RAW,
+            moves: 0,
+            certain: true,
+            outermost: false,
+            since: self.resized(),
+        };
+        let packet = Slot::new(Shape::View(header), [Operand::Constant(0), length]);
+        self.set(Key::Length, Slot::integer(length));
         self.set(Key::Intact, Slot::nil());
+        self.set(Key::Redirect, Slot::integer(0));
         let results = self.inline(function, vec![packet]);
         self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
     }
@@ -360,6 +385,7 @@ impl Lower<'_> {
             }
             _ => {
                 let verdict = self.integer(slot, "the verdict");
+                self.redirected(verdict);
                 self.end(End::Return(verdict));
             }
         }

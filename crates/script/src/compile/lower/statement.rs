@@ -94,9 +94,12 @@ impl Lower<'_> {
         if let (Shape::Flow(shared), Shape::Text(name)) = (&object.shape, &key.shape) {
             return self.set_flow_field(shared, &object, name, value);
         }
-        if object.shape != Shape::Bytes {
+        if !matches!(object.shape, Shape::Bytes(_)) {
             let name = object.shape.name();
             self.refuse(format!("a field of {name} is assigned to"));
+            return;
+        }
+        if !self.is_present(&object) {
             return;
         }
         let place = self.integer(key, "the index");

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::Lower;
 use super::field::{address, numbers};
+use super::text::left_aligned;
 use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
-use crate::compile::shared::{Form, Map, Shared, words};
+use crate::compile::shared::{Form, Map, Part, Shared, words};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::tables;
@@ -32,10 +33,10 @@ impl Lower<'_> {
         match (&shared.form, name, arguments) {
             (Form::Table { key, value, shape }, "get" | "set" | "add" | "delete", _) => {
                 let table = Table { map: self.map(shared, false), key, value: *value, shape };
-                if key.contains(&None) || value.is_none() {
-                    return self.refuse("keys and values that are strings");
+                if let Part::Text(_) = value {
+                    return self.refuse("values that are strings");
                 }
-                if key.iter().map(|kind| words(*kind)).sum::<usize>() > LONGEST_KEY {
+                if key.iter().map(|part| words(*part)).sum::<usize>() > LONGEST_KEY {
                     return self.refuse(format!("a key of more than {} bytes", LONGEST_KEY * 8));
                 }
                 self.table_method(&table, name, arguments)
@@ -70,9 +71,9 @@ impl Lower<'_> {
                     (0..words(table.value)).map(|word| self.emit(Action::Value { word: 1 + word as u8 })),
                 );
                 let shape = match table.value {
-                    Some(Kind::Int) | None => Shape::Integer,
-                    Some(Kind::Bool) => Shape::Boolean,
-                    Some(kind) => Shape::Address(kind),
+                    Part::Kind(Kind::Bool) => Shape::Boolean,
+                    Part::Kind(kind @ (Kind::Mac | Kind::Ipv4 | Kind::Ipv6)) => Shape::Address(kind),
+                    _ => Shape::Integer,
                 };
                 Slot::new(Shape::Optional(Box::new(shape)), parts)
             }
@@ -111,7 +112,7 @@ impl Lower<'_> {
     }
 
     fn add(&mut self, table: &Table<'_>, key: Vec<Operand>, amount: &Slot) -> Slot {
-        if table.value != Some(Kind::Int) {
+        if table.value != Part::Kind(Kind::Int) {
             self.fail(Failure::WrongValue);
             return Slot::unclear();
         }
@@ -197,25 +198,37 @@ impl Lower<'_> {
     }
 
     /// Values as numbers, by their kinds.
-    pub(super) fn encoded(&mut self, kinds: &[Option<Kind>], values: &[Slot]) -> Option<Vec<Operand>> {
+    pub(super) fn encoded(&mut self, parts: &[Part], values: &[Slot]) -> Option<Vec<Operand>> {
         let mut words = Vec::new();
-        for (kind, value) in kinds.iter().zip(values) {
+        for (part, value) in parts.iter().zip(values) {
             let value = self.unwrap(value.clone());
-            match (kind, &value.shape) {
+            match (part, &value.shape) {
                 (_, Shape::Unclear) => {
                     self.refuse_use("a part of the key, or the value,");
                     return None;
                 }
-                (Some(Kind::Int), Shape::Integer) | (Some(Kind::Bool), Shape::Boolean) => {
+                (Part::Kind(Kind::Int), Shape::Integer) | (Part::Kind(Kind::Bool), Shape::Boolean) => {
                     words.push(value.parts[0]);
                 }
-                (Some(Kind::Int), Shape::Text(_)) => {
-                    self.refuse("a string stands for an integer");
+                (Part::Kind(Kind::Int), Shape::Text(_))
+                | (Part::Kind(_), Shape::PacketText(..))
+                | (Part::Text(_), Shape::Address(_)) => {
+                    let name = value.shape.name();
+                    self.refuse(format!("{name} stands for what the table has there"));
                     return None;
                 }
-                (Some(kind), Shape::Address(given)) if given == kind => words.extend(&value.parts),
-                (Some(kind), Shape::Text(text)) if let Some(octets) = address(*kind, text) => {
+                (Part::Kind(kind), Shape::Address(given)) if given == kind => words.extend(&value.parts),
+                (Part::Kind(kind), Shape::Text(text)) if let Some(octets) = address(*kind, text) => {
                     words.extend(numbers(&octets));
+                }
+                (Part::Text(longest), Shape::Text(text)) if text.len() <= *longest => {
+                    let end = words.len() + crate::compile::shared::words(*part);
+                    words.push((text.len() as i64).into());
+                    words.extend(left_aligned(text));
+                    words.resize(end, Operand::Constant(0));
+                }
+                (Part::Text(longest), Shape::PacketText(..)) => {
+                    words.extend(self.text_key(&value, *longest)?);
                 }
                 _ => {
                     self.fail(Failure::WrongValue);
@@ -240,7 +253,7 @@ impl Lower<'_> {
 /// A table and its map.
 struct Table<'a> {
     map: usize,
-    key: &'a [Option<Kind>],
-    value: Option<Kind>,
+    key: &'a [Part],
+    value: Part,
     shape: &'a tables::Shape,
 }

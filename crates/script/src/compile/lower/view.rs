@@ -205,7 +205,7 @@ impl<'a> Lower<'a> {
             }
         };
         let moves = growing(protocol).len();
-        let header = Header { protocol: id, moves, certain, outermost: false };
+        let header = Header { protocol: id, moves, certain, outermost: false, since: self.resized() };
         let mut parts = vec![start, length];
         parts.resize(2 + moves, Operand::Constant(0));
         let mut view = Slot::new(Shape::View(header), parts);

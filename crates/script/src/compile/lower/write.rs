@@ -61,6 +61,7 @@ impl Lower<'_> {
         for (offset, _, Piece { bytes, value }) in places {
             self.emit(Action::Store { offset, bytes, value });
         }
+        self.has_written();
         if !safe && let Some(state) = &mut self.state {
             state.variables.remove(&Key::Layout);
             state.variables.remove(&Key::Intact);
@@ -181,7 +182,7 @@ impl Lower<'_> {
 
     /// A number that is the sum of the 16-bit words of a piece, modulo 0xffff; an odd last byte is the high half of one.
     /// It is zero only if all of them are.
-    fn words(&mut self, number: Operand, bytes: u8) -> Operand {
+    pub(super) fn words(&mut self, number: Operand, bytes: u8) -> Operand {
         let number = match bytes {
             8 => number,
             _ => self.calculate(Operation::And, number, (1_i64 << (8 * bytes)) - 1),
@@ -197,7 +198,7 @@ impl Lower<'_> {
     }
 
     /// The same as one word.
-    fn folded(&mut self, mut sum: Operand) -> Operand {
+    pub(super) fn folded(&mut self, mut sum: Operand) -> Operand {
         for _ in 0..3 {
             let high = self.calculate(Operation::ShiftRight, sum, 16);
             let low = self.calculate(Operation::And, sum, 0xffff);

@@ -14,6 +14,7 @@ mod in_kernel;
 mod log;
 mod place;
 pub(super) mod protocol;
+mod redirect;
 mod rules;
 mod slots;
 mod statistics;

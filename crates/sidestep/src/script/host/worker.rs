@@ -230,21 +230,29 @@ impl Worker {
                 tally.samples += 1;
                 tally.sampled_ns += start.elapsed().as_nanos() as u64;
             }
+            let mut redirected = self.packet.redirected();
             let mut changed =
                 self.packet.is_changed() && verdict != Verdict::Drop && verdict != Verdict::Stolen;
-            if changed && error.is_none() && (!is_whole || self.packet.real().len() > queue::MAX_PACKET) {
+            if (changed || redirected.is_some())
+                && error.is_none()
+                && (!is_whole || self.packet.real().len() > queue::MAX_PACKET)
+            {
                 error = Some(too_long(self.packet.real().len()));
                 verdict = loaded.failure;
             }
             if let Some(error) = &error {
                 // What a script has half done to a packet is not what anybody wanted.
-                changed = false;
+                (changed, redirected) = (false, None);
                 loaded.statistics.failed(error);
             }
-            let octets = changed.then(|| {
+            if changed || redirected.is_some() {
                 self.packet.complete_transport();
-                self.packet.real()
-            });
+            }
+            if let Some(interface) = redirected {
+                let sent = self.present.ways.borrow_mut().send(self.packet.real(), interface);
+                sent.unwrap_or_else(|why| self.log.add(loaded.id, &why));
+            }
+            let octets = changed.then(|| self.packet.real());
             tally.verdicts[index(verdict)] += 1;
             if self.batch.put_verdict(queue, id, number(verdict), octets) {
                 flush(&mut self.batch, socket, loaded.id, &self.log);
@@ -342,7 +350,9 @@ fn too_long(length: usize) -> ScriptError {
     let most = queue::MAX_PACKET;
     ScriptError {
         kind: ErrorKind::Runtime,
-        message: format!("a packet of {length} octets or more was changed: up to {most} can be"),
+        message: format!(
+            "a packet of {length} octets or more was changed, or redirected: up to {most} can be"
+        ),
         traceback: String::new(),
     }
 }

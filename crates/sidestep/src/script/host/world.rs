@@ -11,6 +11,7 @@ use script::packet::Packet;
 use script::testing::Files as _;
 
 use super::log::Log;
+use super::redirect::Ways;
 use super::statistics::Statistics;
 use crate::script::folder::Folder;
 
@@ -32,6 +33,8 @@ pub(super) struct Present {
     pub(super) statistics: RefCell<Option<Arc<Statistics>>>,
     /// Index of the interface that the packet came from, or else goes to.
     pub(super) interface: Cell<u32>,
+    /// Where packets are redirected to.
+    pub(super) ways: RefCell<Ways>,
     /// Where modules are looked for, in this order.
     pub(super) folders: RefCell<Vec<Folder>>,
 }
@@ -77,6 +80,10 @@ impl Host for World {
             }
             Err(error) => self.common.log.add(present.id.get(), &format!("nf.create_packet: {error}")),
         }
+    }
+
+    fn interface(&mut self, name: &str) -> Result<u32, String> {
+        self.present.ways.borrow_mut().number(name)
     }
 
     fn log(&mut self, line: &str) {
