@@ -12,6 +12,8 @@ use super::shared::{Form, Map};
 pub(super) enum Outcome {
     /// A verdict.
     Verdict(i64),
+    /// The user tier has the packet.
+    HandedOver,
     /// An error, and where.
     Failed(Failure, u32),
 }
@@ -146,6 +148,7 @@ pub(super) fn run(
                 if holds(*condition, of(*left), of(*right)) { then } else { otherwise }
             }
             End::Return(verdict) => return Outcome::Verdict(of(*verdict)),
+            End::HandOver => return Outcome::HandedOver,
             End::Fail(failure, line) => return Outcome::Failed(*failure, *line),
         };
         block = go(program, target, &mut values);

@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::logging::Line;
+use super::matching::UNMATCHED;
 use super::shared::Map;
 
 /// The result of an instruction, or a parameter of a block.
@@ -275,6 +276,8 @@ pub enum End {
     },
     /// The verdict.
     Return(Operand),
+    /// The user tier has the packet, as it came in.
+    HandOver,
     /// An error, at this line.
     Fail(Failure, u32),
 }
@@ -323,6 +326,15 @@ impl Program {
         result
     }
 
+    /// Whether it decides what becomes of any packet of the script's.
+    pub(super) fn decides(&self) -> bool {
+        let ends = self.blocks.iter().filter_map(|block| block.end.as_ref());
+        ends.into_iter().any(|end| match end {
+            End::Return(verdict) => *verdict != Operand::Constant(UNMATCHED as i64),
+            _ => false,
+        })
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn values(&self) -> usize {
@@ -358,6 +370,15 @@ impl Action {
         operands.into_iter()
     }
 
+    /// Whether the packet is another one then.
+    #[must_use]
+    pub fn changes_packet(&self) -> bool {
+        matches!(
+            self,
+            Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
+        )
+    }
+
     /// Whether it only has a result, and may be left out if nobody reads that.
     #[must_use]
     pub fn is_pure(&self) -> bool {
@@ -371,7 +392,7 @@ impl End {
         let targets = match self {
             End::Jump(target) => [Some(target), None],
             End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            End::Return(_) | End::Fail(..) => [None, None],
+            End::Return(_) | End::HandOver | End::Fail(..) => [None, None],
         };
         targets.into_iter().flatten()
     }
@@ -381,7 +402,7 @@ impl End {
         let conditions = match *self {
             End::Branch { left, right, .. } => [Some(left), Some(right)],
             End::Return(verdict) => [Some(verdict), None],
-            End::Jump(_) | End::Fail(..) => [None, None],
+            End::Jump(_) | End::HandOver | End::Fail(..) => [None, None],
         };
         conditions.into_iter().flatten()
     }
@@ -552,6 +573,7 @@ impl fmt::Display for Program {
                     writeln!(f, "         if {left} {condition} {right} then {then} else {otherwise}")?;
                 }
                 End::Return(verdict) => writeln!(f, "         return {verdict}")?,
+                End::HandOver => writeln!(f, "         hand over")?,
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }
@@ -561,9 +583,6 @@ impl fmt::Display for Program {
 
 impl Action {
     fn has_result(&self) -> bool {
-        !matches!(
-            self,
-            Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
-        )
+        !self.changes_packet()
     }
 }

@@ -7,7 +7,7 @@ use wire::ethernet;
 
 use super::Refusal;
 use super::emit::{DYNPTR, Emitter};
-use super::ir::{Action, Operand, Program};
+use super::ir::{Operand, Program};
 
 /// Where a program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +46,8 @@ impl Place {
             return Vec::new();
         }
         let reached = program.blocks.iter().filter(|block| block.end.is_some());
-        let changes = reached.flat_map(|block| &block.code).filter(|instruction| {
-            matches!(
-                instruction.action,
-                Action::Store { .. } | Action::HeaderChecksum { .. } | Action::TransportChecksum { .. }
-            )
-        });
+        let changes =
+            reached.flat_map(|block| &block.code).filter(|instruction| instruction.action.changes_packet());
         let reason = "it changes the packet: in the kernel at an interface only";
         let refusal = |line| Refusal { line, reason: reason.to_owned() };
         let mut refusals: Vec<_> = changes.map(|instruction| refusal(instruction.line)).collect();

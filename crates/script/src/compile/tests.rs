@@ -6,7 +6,7 @@ use crate::host::NoHost;
 use crate::vm::Script;
 
 pub(super) const RESULTS: Results =
-    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None };
+    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, hand_over_mark: None };
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {

@@ -104,7 +104,8 @@ pub(crate) fn compile_for(
         Failure::Drop => drop,
         Failure::Accept => pass,
     };
-    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK) };
+    let results =
+        Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), hand_over_mark: None };
     let script = matched(script, &attachment.matching())
         .map_err(|reason| CompileError::Refused(vec![script::compile::Refusal { line: 1, reason }]))?;
     compile(&script, TopLevel(Folder::of(&attachment.file)), results, place)

@@ -86,6 +86,9 @@ impl Lower<'_> {
     /// A function of the library.
     fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
         match (name, arguments) {
+            ("nf.get_random" | "nf.log", _) if self.hands_over() => {
+                self.refuse(format!("'{name}' is Lua's in a script that hands over"))
+            }
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
             ("nf.log", values) => self.log(values),
             ("math.min" | "math.max", [first, others @ ..]) => {

@@ -57,7 +57,12 @@ impl Lower<'_> {
         let block = self.program.block();
         let mut arguments = vec![Vec::new(); states.len()];
         let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
-        let mut joined = State { block, variables: Default::default(), narrowed: bounds::common(&states) };
+        let mut joined = State {
+            block,
+            variables: Default::default(),
+            narrowed: bounds::common(&states),
+            written: states.iter().filter_map(|state| state.written).min(),
+        };
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };

@@ -75,7 +75,10 @@ impl Lower<'_> {
         let places: Vec<_> = targets
             .iter()
             .map(|target| match target {
-                Target::Variable(variable) => Err(Key::from(variable)),
+                Target::Variable(variable) => {
+                    self.hand_over_assigned(variable);
+                    Err(Key::from(variable))
+                }
                 Target::Index(object, key) => Ok((self.expression(object), self.expression(key))),
             })
             .collect();
