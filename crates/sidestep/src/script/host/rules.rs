@@ -78,19 +78,20 @@ fn removal(id: u32, hook: &str) -> String {
 fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
     let hook = attachment.hook.netfilter();
     let priority = attachment.priority.unwrap_or(PRIORITY);
-    let device = attachment.device().map_or_else(String::new, |name| {
-        let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
-        format!("{key} \"{name}\" ")
-    });
     let chain = format!("inet {TABLE} script{id}");
     let begin =
         format!("add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n");
     let (first, rule) = match mark {
         None => {
+            let device = attachment.device().map_or_else(String::new, |name| {
+                let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
+                format!("{key} \"{name}\" ")
+            });
             let rule = format!("{device}{}", words(&attachment.matching()));
             (format!("add rule {chain} meta mark {MARK:#x} accept\n"), rule)
         }
-        // The program has looked at the rest. Nobody behind this sees that packets were marked.
+        // The program has looked at the rest, and the interface may be another by now: that of a VLAN, or a bridge. Nobody
+        // behind this sees that packets were marked.
         Some(mark) => {
             let bit = mark & !HAND_OVER_MASK;
             let (seen, others) = (HAND_OVER_MASK | bit, !bit);
@@ -99,7 +100,7 @@ fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
                  add rule {chain} meta mark set meta mark & {others:#x}\n\
                  add rule {chain} meta mark {HAND_OVER:#x} meta mark set 0\n"
             );
-            (first, device)
+            (first, String::new())
         }
     };
     format!(
