@@ -191,6 +191,24 @@ mod tests {
     }
 
     #[test]
+    fn where_packets_are_handed_over_is_told() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/tls_name_filter.lua");
+        let (_, text) = explained(&file, "process_packet", Some(Hook::Ingress));
+        assert!(text.contains("process_packet runs in the kernel; hands over to Lua at line 13\n"), "{text}");
+        assert!(
+            text.contains("   13 over   |   local record") && text.contains("^ handed over to Lua: "),
+            "{text}"
+        );
+        assert!(text.contains("hand over\n"), "{text}");
+        let (good, text) = explained(&file, "process_packet", Some(Hook::Egress));
+        assert!(
+            !good
+                && text.contains("runs in the user tier\nThe kernel runs no part of it: packets that leave"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn what_changes_packets_is_told_where_netfilter_has_it() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/nat.lua");
         let (good, text) = explained(&file, "snat", Some(Hook::Forward));
