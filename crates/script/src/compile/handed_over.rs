@@ -66,6 +66,11 @@ fn what_lasts_or_has_an_effect_is_left_to_lua() {
         ("", "return nf.get_random() & 1", "'nf.get_random'"),
         ("last = 1", "last = #p return NF_DROP", "'last' lasts"),
         ("local last = 1", "last = #p return NF_DROP", "'last' lasts"),
+        (
+            "local function made()\nlocal n\nreturn function(x)\nn = x\nend\nend\nlocal set = made()",
+            "set(#p) return NF_DROP",
+            "'n' lasts",
+        ),
         ("last = 1 function other() last = 2 end", "return last", "'last' lasts"),
         ("", "for i = 1, #p do local x = i end return NF_DROP", "256 turns"),
         ("", "local x = 1 if p:get()[0] == 1 then x = {} end return x", "a table is made"),
@@ -98,6 +103,10 @@ fn what_is_fixed_stays_in_the_kernel() {
         ("", "local x = nf.get_time() if x > 5 then x = 2 end return x & 1"),
         ("", "p:raw(0, 1):set(3) return NF_ACCEPT"),
         ("", "local function one() return 1 end return one()"),
+        (
+            "",
+            "local x local function set() x = 1 end if #p > 9 then set() end for i = 1, 2 do x = i end return x or 0",
+        ),
     ] {
         assert_eq!(hand_overs(before, body), []);
     }

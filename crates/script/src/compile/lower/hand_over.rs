@@ -1,7 +1,7 @@
 //! What is left to Lua where a function is handed over: it runs again there, from its beginning, so nothing may have had an
 //! effect before, or come out in another way the second time. And what only Lua sees change is not read here.
 
-use super::Lower;
+use super::{Key, Lower, State};
 use crate::compile::known::Known;
 use crate::compile::matching;
 use crate::compile::slot::Slot;
@@ -29,12 +29,13 @@ impl Lower<'_> {
         }
     }
 
-    /// A variable that is assigned to: what lasts from packet to packet lasts in Lua.
+    /// A variable that is assigned to: what lasts from packet to packet lasts in Lua. A local variable lasts if no statement
+    /// on the way here has declared it.
     pub(super) fn hand_over_assigned(&mut self, variable: &Variable) {
+        let declared = |state: &State| state.variables.contains_key(&Key::from(variable));
         let name = match variable {
-            Variable::Local(local) => {
-                Some(&self.chunk.locals[local.0]).filter(|local| local.outermost).map(|local| &local.name)
-            }
+            Variable::Local(_) if self.state.as_ref().is_none_or(declared) => None,
+            Variable::Local(local) => Some(&self.chunk.locals[local.0].name),
             Variable::Global(name) => Some(name),
         };
         if let Some(name) = name.filter(|_| self.hands_over()) {
