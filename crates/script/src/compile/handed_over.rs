@@ -83,6 +83,7 @@ fn what_lasts_or_has_an_effect_is_left_to_lua() {
         ("local T = { 7 } function other() table.insert(T, 1) end", "return #T", "the table may change"),
         ("local T = { 7 } local set = rawset", "return #T", "the table may change"),
         ("T = 7 local G = _G", "return T", "'T' may change"),
+        ("local T = { 7 } local R = require", "return #T", "the table may change"),
         (
             "local T = { 7 } require = function() end local m = require 'm'",
             "return #T",

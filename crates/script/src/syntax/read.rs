@@ -18,8 +18,8 @@ use super::{Error, Result};
 
 /// Global names by which a function can reach what is no variable of its own. Those that come first do nothing by being
 /// called while the file is loaded.
-const REACHING: [&str; 6] = ["table", "rawset", "setmetatable", "load", "_G", "_ENV"];
-const HARMLESS_AT_FIRST: usize = 3;
+const REACHING: [&str; 7] = ["table", "rawset", "setmetatable", "require", "load", "_G", "_ENV"];
+const HARMLESS_AT_FIRST: usize = 4;
 
 /// The tree of a chunk.
 pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
