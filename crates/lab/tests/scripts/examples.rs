@@ -59,6 +59,7 @@ fn names_of_a_list_are_not_resolved() {
             }
         }
         scene.has_served(&[tier]);
+        scene.keeps_streams_in_the_kernel(tier);
         scene.sidestep(&["unload", &file]);
     }
     let queries = scene.said("resolver");
@@ -111,6 +112,7 @@ fn tls_to_a_name_is_ended() {
             assert!(!connect(server, "forbidden.example") && !connect(server, "Forbidden.Example"));
         }
         scene.has_served(&[tier]);
+        scene.keeps_streams_in_the_kernel(tier);
         scene.sidestep(&["unload", &file]);
     }
 }

@@ -212,6 +212,22 @@ impl Scene {
         }
     }
 
+    /// The first script, if it runs in both tiers, has handed some packets over, and of a stream that is nothing to it none:
+    /// at most what clients that were refused still repeat.
+    pub(crate) fn keeps_streams_in_the_kernel(&self, tier: &str) {
+        if tier != "both" {
+            return;
+        }
+        let counts = || {
+            let status = self.status(1);
+            ["packets", "handed_over"].map(|name| status[name].as_u64().expect("a number"))
+        };
+        let before = counts();
+        self.tcp(SERVER, 1);
+        let [packets, handed_over] = [0, 1].map(|place| counts()[place] - before[place]);
+        assert!(before[1] > 0 && packets > 1000 && handed_over < 50, "{before:?} {packets} {handed_over}");
+    }
+
     /// Runs the script host in the foreground, to be killed.
     pub(crate) fn serve(&self) -> Process {
         self.serve_with(&[])

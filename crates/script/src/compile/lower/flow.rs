@@ -61,7 +61,7 @@ impl Lower<'_> {
             block,
             variables: Default::default(),
             narrowed: bounds::common(&states),
-            written: states.iter().filter_map(|state| state.written).min(),
+            changed: states.iter().filter_map(|state| state.changed).min(),
         };
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();

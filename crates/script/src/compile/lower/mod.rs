@@ -53,7 +53,7 @@ pub(super) fn lower(
 ) -> Result<(Program, Vec<Refusal>), Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
-    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new(), written: None };
+    let state = State { block, variables: BTreeMap::new(), narrowed: BTreeMap::new(), changed: None };
     let mut lower = Lower {
         chunk,
         top,
@@ -116,7 +116,7 @@ struct State {
     /// What is known of numbers here.
     narrowed: BTreeMap<Value, Range>,
     /// The line at which the packet was changed first, if it was.
-    written: Option<u32>,
+    changed: Option<u32>,
 }
 
 /// A function that we are in.
@@ -194,7 +194,7 @@ impl Lower<'_> {
     fn refuse(&mut self, reason: impl Into<String>) -> Slot {
         let Some(state) = &self.state else { return Slot::unclear() };
         let mut refusal = Refusal { line: self.line, reason: reason.into() };
-        match (&mut self.hand_overs, state.written) {
+        match (&mut self.hand_overs, state.changed) {
             (Some(hand_overs), None) => {
                 hand_overs.push(refusal);
                 self.end(End::HandOver);
@@ -262,7 +262,7 @@ impl Lower<'_> {
         if noted.changes_packet()
             && let Some(state) = &mut self.state
         {
-            state.written.get_or_insert(line);
+            state.changed.get_or_insert(line);
         }
         self.note_range(result, &noted);
         if let Some(sum) = sum {
