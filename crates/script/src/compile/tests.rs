@@ -224,6 +224,38 @@ fn functions_are_followed() {
     assert_eq!(outcome(text, &mut [1, 2]), Outcome::Verdict(105_007));
 }
 
+/// Each has variables of its own, and there is one place for them.
+#[test]
+fn functions_that_outlive_their_block_are_refused() {
+    for text in [
+        "function make(n)
+            return function() return n end
+        end
+        function process_packet(p) local a, b = make(1), make(0) return a() end",
+        "function process_packet(p)
+            local first
+            for turn = 1, 2 do
+                local function get() return turn end
+                first = first or get
+            end
+            return first()
+        end",
+    ] {
+        let refusals = compile(text).unwrap_err();
+        assert!(refusals[0].reason.contains("made for each packet"), "{refusals:?}");
+    }
+    let within = "function process_packet(p)
+        local sum = 0
+        local function add(n) sum = sum + n end
+        for turn = 1, 3 do
+            local function again() add(turn) end
+            again()
+        end
+        return sum
+    end";
+    assert_eq!(outcome(within, &mut [0; 4]), Outcome::Verdict(6));
+}
+
 #[test]
 fn parts_of_the_packet_are_read_and_written() {
     let text = "function process_packet(p)
