@@ -7,6 +7,9 @@ function process_packet(p)
   local ip = eth:data(packet_ip6) or eth:data(packet_ip)
   local tcp = ip and ip:data(packet_tcp)
   if not tcp or tcp:dport():get() ~= 443 then return XT_CONTINUE end
+  -- So far the kernel comes by itself: only what looks like a ClientHello is handed over to Lua.
+  local bytes = tcp:data():get()
+  if #bytes < 6 or bytes[0] ~= 22 or bytes[5] ~= 1 then return XT_CONTINUE end
   local record = tcp:data(packet_tls)
   if record and REFUSED[record:server_name():get():lower()] then return NF_DROP end
   return XT_CONTINUE

@@ -10,7 +10,8 @@
 //!
 //! # Two tiers, one meaning
 //!
-//! Scripts are compiled to eBPF where they can be, and run in Lua where not. So what is defined here is what a
+//! Scripts are compiled to eBPF where they can be, and run in Lua where not; a program may hand packets over to Lua, which
+//! runs the function again from its beginning. So what is defined here is what a
 //! compiler can do too: fields at offsets that a header's own integers move, policies that are tables, values of few
 //! kinds, keys and values of fixed sizes, 64-bit integers.
 //!

@@ -90,7 +90,7 @@ fn tftp_is_answered_by_the_cache() {
     }
     assert_eq!(scene.said("tftp").matches(&hears(1024)).count(), before + 3);
     assert_eq!(answered(&scene, "tftp_cache answered"), sizes().count() as u64 + 1);
-    scene.has_served("user");
+    scene.has_served(&["user"]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn http_is_answered_by_the_cache() {
     fetch(&scene, &["--header", "Cookie: a=b"], &url, &folder.join("1024"));
     assert_eq!(scene.said("http").matches(&hears(1024)).count(), 2);
     assert_eq!(answered(&scene, "http_cache answered"), sizes().count() as u64);
-    scene.has_served("user");
+    scene.has_served(&["user"]);
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn ssh_opens_for_who_has_knocked() {
         }
     };
     assert!(enters());
-    let tiers = scene.tiers(&file, "process_packet");
+    let tiers = scene.tiers(&file, "process_packet", "ingress");
     assert_eq!(tiers.contains(&"kernel"), verifies_long_scripts());
     for tier in tiers {
         scene.load(&file, "--hook prerouting --dev lan --tier", &[tier]);
@@ -31,7 +31,7 @@ fn ssh_opens_for_who_has_knocked() {
         knock([7000, 8000, 9000]);
         assert!(enters(), "{tier}: {}", scene.sidestep(&["list"]));
         assert!(scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 0%"));
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
         scene.sidestep(&["unload", &file]);
     }
 }
@@ -47,7 +47,7 @@ fn names_of_a_list_are_not_resolved() {
     };
     let known = (true, "2001:db8::53\n".into());
     assert_eq!(query(SERVER, "unblocked.ads.example"), known);
-    for tier in scene.tiers(&file, "process_packet") {
+    for tier in scene.tiers(&file, "process_packet", "ingress") {
         scene.load(&file, "--hook prerouting --dev lan --tier", &[tier]);
         for server in [SERVER, SERVER_IPV4] {
             for name in ["ads.example", "cdn.ADS.example", "a.b.tracker.example.net"] {
@@ -58,7 +58,8 @@ fn names_of_a_list_are_not_resolved() {
                 assert_eq!(query(server, name), known, "{name}");
             }
         }
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
+        scene.keeps_streams_in_the_kernel(tier);
         scene.sidestep(&["unload", &file]);
     }
     let queries = scene.said("resolver");
@@ -104,13 +105,14 @@ fn tls_to_a_name_is_ended() {
     };
     let server = format!("[{SERVER}]");
     assert!(connect(&server, "forbidden.example"));
-    for tier in scene.tiers(&file, "process_packet") {
+    for tier in scene.tiers(&file, "process_packet", "ingress") {
         scene.load(&file, "--hook prerouting --dev lan --tier", &[tier]);
         for server in [server.as_str(), SERVER_IPV4] {
             assert!(connect(server, "allowed.example"), "{tier}: {}", scene.sidestep(&["list"]));
             assert!(!connect(server, "forbidden.example") && !connect(server, "Forbidden.Example"));
         }
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
+        scene.keeps_streams_in_the_kernel(tier);
         scene.sidestep(&["unload", &file]);
     }
 }
@@ -146,10 +148,15 @@ fn prefixes_are_translated() {
         let parts = address.segments().map(|part| format!("{part:04x}")).join(":");
         format!("[{parts}]\n")
     };
-    let (out, back) = (scene.tiers(&file, "outbound"), scene.tiers(&file, "inbound"));
-    for tier in out.into_iter().filter(|tier| back.contains(tier)) {
+    let (out, back) = (scene.tiers(&file, "outbound", "egress"), scene.tiers(&file, "inbound", "ingress"));
+    for tier in back {
+        // What leaves is handed over to none.
+        let other = if tier == "both" { "user" } else { tier };
+        if !out.contains(&other) {
+            continue;
+        }
         let out = "--hook postrouting --dev wan --function outbound --tier";
-        scene.load(&file, out, &[tier, "--match", "ip6 saddr fd01:203:405::/48"]);
+        scene.load(&file, out, &[other, "--match", "ip6 saddr fd01:203:405::/48"]);
         let back = "--hook prerouting --dev wan --function inbound --tier";
         scene.load(&file, back, &[tier, "--match", "ip6 daddr 2001:db8:1::/48"]);
         for (from, to) in [(&scene.client, SERVER), (&scene.server, outside)] {
@@ -161,7 +168,7 @@ fn prefixes_are_translated() {
         // The error is about a packet that had another source.
         let (_, said) = scene.run(&scene.client, &["dig", "+tries=1", &format!("@{SERVER}"), "-p", "9", "x"]);
         assert!(said.contains("connection refused"), "{said}");
-        scene.has_served(tier);
+        scene.has_served(&[tier, other]);
         scene.sidestep(&["unload", &file]);
     }
 }

@@ -40,7 +40,7 @@ fn a_flood_does_not_reach_the_server_and_connections_do() {
         );
         retransmitted(&scene) > before
     };
-    for tier in scene.tiers(&file, "process_packet") {
+    for tier in scene.tiers(&file, "process_packet", "ingress") {
         scene.server.nft(arrived).expect("a counter");
         if tier == "user" {
             scene.load(&file, "--hook forward --tier user", &[]);
@@ -76,7 +76,7 @@ fn a_flood_does_not_reach_the_server_and_connections_do() {
             "{tier} tier: of {sent} SYNs in {seconds} s {passed} arrived; {connections} connections meanwhile"
         );
         assert!(connections > 0 && passed <= 1000 * (seconds + 2), "{passed} arrived in {seconds} s");
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
         scene.sidestep(&["unload", &file]);
         scene.server.nft("delete table ip6 count\n").expect("no counter");
     }

@@ -105,5 +105,5 @@ fn connections_work_across_it() {
     }
     let status = scene.status(1);
     assert!(status["verdicts"]["NF_STOLEN"].as_u64() > Some(100), "{status}");
-    scene.has_served("user");
+    scene.has_served(&["user"]);
 }

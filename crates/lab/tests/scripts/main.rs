@@ -1,5 +1,6 @@
 //! Packet scripts at the hooks of a router, with a host on either side of it and real traffic between them.
 
+mod both;
 mod caches;
 mod configured;
 mod examples;

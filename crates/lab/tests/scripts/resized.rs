@@ -48,7 +48,7 @@ fn a_header_comes_and_goes() {
         scene.load(&file, "--hook egress --dev wan --function take", &rest);
         assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"), "{tier}");
         assert!(scene.tcp(SERVER, 1) > 0.01, "{tier}");
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
         let (_, counter) = scene.run(&scene.router, &["nft", "reset", "counter", "ip6", "seen", "options"]);
         let seen = counter.split_once("packets ").and_then(|(_, text)| text.split(' ').next()?.parse().ok());
         assert!(seen > Some(100_u64), "{tier}: {counter}");

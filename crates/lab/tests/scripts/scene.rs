@@ -186,10 +186,15 @@ impl Scene {
         !sockets.is_empty()
     }
 
-    /// The tiers in which this function of an example can run.
-    pub(crate) fn tiers(&self, example: &str, function: &str) -> Vec<&'static str> {
-        let compiles = self.try_sidestep(&["explain", example, "--function", function]).status.success();
-        if compiles { vec!["user", "kernel"] } else { vec!["user"] }
+    /// The tiers in which this function of an example can run, at `ingress` or `egress` of an interface.
+    pub(crate) fn tiers(&self, example: &str, function: &str, hook: &str) -> Vec<&'static str> {
+        let explained = self.try_sidestep(&["explain", example, "--function", function, "--hook", hook]);
+        let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+        match text.lines().next() {
+            _ if !explained.status.success() => vec!["user"],
+            Some(first) if first.contains("hands over") => vec!["user", "both"],
+            _ => vec!["user", "kernel"],
+        }
     }
 
     /// Loads a script with these options, separated by spaces, and more of them.
@@ -198,13 +203,29 @@ impl Scene {
         self.sidestep(&[&words[..], more].concat());
     }
 
-    /// Every script that is loaded has seen packets, in this tier, and has not failed.
-    pub(crate) fn has_served(&self, tier: &str) {
+    /// Every script that is loaded has seen packets, in one of these tiers, and has not failed.
+    pub(crate) fn has_served(&self, tiers: &[&str]) {
         let list: Value = serde_json::from_str(&self.sidestep(&["list", "--json"])).expect("JSON");
         for script in list["scripts"].as_array().expect("scripts") {
-            assert_eq!((&script["errors"], &script["tier"]), (&0.into(), &tier.into()), "{script}");
+            assert!(script["errors"] == 0 && tiers.iter().any(|tier| script["tier"] == *tier), "{script}");
             assert!(script["packets"].as_u64() > Some(0), "{script}");
         }
+    }
+
+    /// The first script, if it runs in both tiers, has handed some packets over, and of a stream that is nothing to it none:
+    /// at most what clients that were refused still repeat.
+    pub(crate) fn keeps_streams_in_the_kernel(&self, tier: &str) {
+        if tier != "both" {
+            return;
+        }
+        let counts = || {
+            let status = self.status(1);
+            ["packets", "handed_over"].map(|name| status[name].as_u64().expect("a number"))
+        };
+        let before = counts();
+        self.tcp(SERVER, 1);
+        let [packets, handed_over] = [0, 1].map(|place| counts()[place] - before[place]);
+        assert!(before[1] > 0 && packets > 1000 && handed_over < 50, "{before:?} {packets} {handed_over}");
     }
 
     /// Runs the script host in the foreground, to be killed.

@@ -87,7 +87,7 @@ fn the_script_decides_by_which_uplink_packets_leave() {
             let [first, second] = arrived(&scene);
             assert!(first == 0 && second > 100, "{tier}: {first}, {second}");
         }
-        scene.has_served(tier);
+        scene.has_served(&[tier]);
         scene.sidestep(&["unload", &file]);
     }
     send(&scene, 25);
@@ -127,7 +127,7 @@ fn packets_without_a_link_header_get_one() {
                 .expect("a packet");
             std::thread::sleep(std::time::Duration::from_millis(300));
             assert_eq!(arrived(&scene), [0, 1], "{tier}");
-            scene.has_served(tier);
+            scene.has_served(&[tier]);
             scene.sidestep(&["unload", &file]);
         });
     }

@@ -89,7 +89,9 @@ fn the_kernel_does_what_the_intermediate_form_says() {
             let result = match run(compiled.intermediate(), &mut Maps::default(), &mut expected, 0, || 0) {
                 Outcome::Verdict(0) => RESULTS.drop,
                 Outcome::Verdict(1) => RESULTS.pass,
-                Outcome::Verdict(_) | Outcome::Redirected(_) | Outcome::Failed(..) => RESULTS.error,
+                Outcome::Verdict(_) | Outcome::Redirected(_) | Outcome::HandedOver | Outcome::Failed(..) => {
+                    RESULTS.error
+                }
             };
             let got = loaded.test_run(&packet).expect("it runs");
             prop_assert_eq!(got, (result, expected), "{}", text);
@@ -130,9 +132,9 @@ impl Host for Logging {
 
 /// A program in the kernel, with what it counts and logs in.
 pub(super) struct InKernel {
-    program: linux::bpf::Program,
+    pub(super) program: linux::bpf::Program,
     log: linux::bpf::Ring,
-    _counted: [linux::bpf::Map; 2],
+    counted: [linux::bpf::Map; 2],
 }
 
 impl InKernel {
@@ -151,7 +153,12 @@ impl InKernel {
         };
         let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
         let program = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)?;
-        Ok(Self { program, log, _counted: counted })
+        Ok(Self { program, log, counted })
+    }
+
+    /// How many packets it has handed over.
+    pub(super) fn handed_over(&self) -> u64 {
+        self.counted[0].sum(&[0; 4]).expect("counters")[account::HANDED_OVER]
     }
 
     /// What it has logged since it was asked last.
@@ -233,7 +240,7 @@ pub(super) fn create(map: &Map) -> linux::bpf::Map {
 }
 
 /// BPF_PROG_TEST_RUN refuses frames without a whole IP header.
-fn can_be_tested(frame: &[u8]) -> bool {
+pub(super) fn can_be_tested(frame: &[u8]) -> bool {
     match frame.get(12..14) {
         Some([0x08, 0]) => frame.len() >= 34,
         Some([0x86, 0xdd]) => frame.len() >= 54,
@@ -316,7 +323,7 @@ fn both_tiers_do_the_same() {
                     assert_eq!(packet.redirected(), u32::try_from(interface).ok(), "{}", told());
                     bpf::verdict::REDIRECT
                 }
-                Outcome::Verdict(_) | Outcome::Failed(..) => RESULTS.error,
+                Outcome::Verdict(_) | Outcome::HandedOver | Outcome::Failed(..) => RESULTS.error,
             };
             assert_eq!(
                 (result, &changed[..]),

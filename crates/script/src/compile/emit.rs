@@ -31,7 +31,14 @@ pub struct Results {
     pub queue_mark: Option<u32>,
     /// Packets with this mark, and at an interface all that is not IP, pass unseen. None: all packets are the script's.
     pub unseen_mark: Option<u32>,
+    /// Where the function cannot go on in the kernel, a packet passes with this mark, for a rule that gives it to the user
+    /// tier. Its lower half is one bit of the script's own, and the upper half that of all scripts ([`HAND_OVER_MASK`]); a
+    /// mark with another upper half is replaced. None: what cannot be compiled is refused.
+    pub hand_over_mark: Option<u32>,
 }
+
+/// The part of a mark by which it is known that its other bits say which scripts a packet is handed over by.
+pub const HAND_OVER_MASK: u32 = 0xffff_0000;
 
 /// The eight bytes on the stack through which packets are read and written, and differences of sums kept.
 const BUFFER: i16 = -8;
@@ -108,6 +115,7 @@ pub(super) fn emit(
         lines: Vec::new(),
         accounts,
         tails: None,
+        hand_over: None,
     };
     emitter.reached[0] = true;
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
@@ -129,6 +137,7 @@ pub(super) fn emit(
         emitter.end(end, number);
     }
     emitter.failed();
+    emitter.handed_over();
     emitter.write_tails();
     if emitter.code.len() > LONGEST {
         return Err(EmitError::Oversized);
@@ -159,6 +168,8 @@ pub(super) struct Emitter<'a> {
     lines: Vec<(usize, u32)>,
     pub(super) accounts: Option<Accounts>,
     pub(super) tails: Option<Tails>,
+    /// Where packets end that are handed over, once there is such a way.
+    hand_over: Option<Label>,
 }
 
 impl Emitter<'_> {

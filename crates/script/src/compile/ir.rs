@@ -7,6 +7,7 @@
 use std::fmt;
 
 use super::logging::Line;
+use super::matching::UNMATCHED;
 use super::shared::Map;
 
 /// The result of an instruction, or a parameter of a block.
@@ -292,6 +293,8 @@ pub enum End {
     Return(Operand),
     /// The packet leaves through the interface of this number; its verdict is NF_STOLEN.
     Redirect(Operand),
+    /// The user tier has the packet, as it came in.
+    HandOver,
     /// An error, at this line.
     Fail(Failure, u32),
 }
@@ -342,6 +345,16 @@ impl Program {
         result
     }
 
+    /// Whether it decides what becomes of any packet of the script's.
+    pub(super) fn decides(&self) -> bool {
+        let ends = self.blocks.iter().filter_map(|block| block.end.as_ref());
+        ends.into_iter().any(|end| match end {
+            End::Return(verdict) => *verdict != Operand::Constant(UNMATCHED as i64),
+            End::Redirect(_) => true,
+            _ => false,
+        })
+    }
+
     /// How many values there are.
     #[must_use]
     pub fn values(&self) -> usize {
@@ -379,6 +392,19 @@ impl Action {
         operands.into_iter()
     }
 
+    /// Whether the packet is another one then.
+    #[must_use]
+    pub fn changes_packet(&self) -> bool {
+        matches!(
+            self,
+            Action::Store { .. }
+                | Action::Resize { .. }
+                | Action::PacketSum { .. }
+                | Action::HeaderChecksum { .. }
+                | Action::TransportChecksum { .. }
+        )
+    }
+
     /// Whether it only has a result, and may be left out if nobody reads that.
     #[must_use]
     pub fn is_pure(&self) -> bool {
@@ -392,7 +418,7 @@ impl End {
         let targets = match self {
             End::Jump(target) => [Some(target), None],
             End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            End::Return(_) | End::Redirect(_) | End::Fail(..) => [None, None],
+            End::Return(_) | End::Redirect(_) | End::HandOver | End::Fail(..) => [None, None],
         };
         targets.into_iter().flatten()
     }
@@ -402,7 +428,7 @@ impl End {
         let conditions = match *self {
             End::Branch { left, right, .. } => [Some(left), Some(right)],
             End::Return(operand) | End::Redirect(operand) => [Some(operand), None],
-            End::Jump(_) | End::Fail(..) => [None, None],
+            End::Jump(_) | End::HandOver | End::Fail(..) => [None, None],
         };
         conditions.into_iter().flatten()
     }
@@ -576,6 +602,7 @@ impl fmt::Display for Program {
                 }
                 End::Return(verdict) => writeln!(f, "         return {verdict}")?,
                 End::Redirect(interface) => writeln!(f, "         redirect to interface {interface}")?,
+                End::HandOver => writeln!(f, "         hand over")?,
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }
@@ -585,13 +612,6 @@ impl fmt::Display for Program {
 
 impl Action {
     fn has_result(&self) -> bool {
-        !matches!(
-            self,
-            Action::Store { .. }
-                | Action::Resize { .. }
-                | Action::PacketSum { .. }
-                | Action::HeaderChecksum { .. }
-                | Action::TransportChecksum { .. }
-        )
+        !self.changes_packet()
     }
 }

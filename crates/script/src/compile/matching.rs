@@ -12,7 +12,7 @@ use crate::vm::Script;
 /// What that function returns for packets that are not the script's: no verdict, and nothing is counted.
 pub(super) const UNMATCHED: u64 = 1 << 40;
 /// The function that asks, then calls the script's.
-const NAME: &str = "sidestep_matched";
+pub(super) const NAME: &str = "sidestep_matched";
 
 /// The script with a function of its own that gives it the packets of which the rule holds, and lets others pass.
 /// Interfaces are the caller's to see to.
@@ -83,7 +83,14 @@ mod tests {
     #[test]
     fn rules_are_compiled() {
         let script = Script::new("a.lua", "function process_packet(p) return NF_DROP end");
-        let results = Results { pass: 0, drop: 2, error: 2, queue_mark: None, unseen_mark: Some(1) };
+        let results = Results {
+            pass: 0,
+            drop: 2,
+            error: 2,
+            queue_mark: None,
+            unseen_mark: Some(1),
+            hand_over_mark: None,
+        };
         for rule in [
             "",
             "ip6 saddr 2001:db8::/32",

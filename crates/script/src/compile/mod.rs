@@ -2,7 +2,8 @@
 //!
 //! The top level of a script runs in the VM. A packet function is then followed statement by statement, with what is
 //! known of each variable at hand (`lower`): that gives integers in SSA form ([`ir`]), of which instructions are made
-//! (`emit`). What cannot be compiled is told with its line, and the whole script is the user tier's.
+//! (`emit`). What cannot be compiled is told with its line, and either the whole script is the user tier's, or each packet
+//! that comes there (`lower::hand_over`).
 
 pub mod account;
 mod allocate;
@@ -12,6 +13,8 @@ mod emit;
 mod emit_map;
 #[cfg(test)]
 mod generate;
+#[cfg(test)]
+mod handed_over;
 #[cfg(test)]
 mod interpret;
 pub mod ir;
@@ -34,7 +37,7 @@ use crate::syntax;
 use crate::vm::toplevel::Loaded;
 use crate::vm::{Script, ScriptError};
 use account::Accounts;
-pub use emit::Results;
+pub use emit::{HAND_OVER_MASK, Results};
 pub use matching::matched;
 pub use place::{Place, Side};
 
@@ -65,6 +68,7 @@ pub struct Compiled {
     results: Results,
     place: Place,
     line: u32,
+    hand_overs: Vec<Refusal>,
 }
 
 /// An eBPF program, and where in the script its instructions come from.
@@ -76,10 +80,14 @@ pub struct Assembled {
     pub lines: Vec<(usize, u32)>,
 }
 
-/// Compiles the packet function of a script for a place.
+/// Compiles the packet function of a script for a place: as a whole or, if the results have a
+/// [mark](Results::hand_over_mark) for that, as far as it goes.
+///
+/// A function that is handed over runs again from its beginning, so the program keeps no table, logs nothing, and changes
+/// no packet that it may hand over later.
 ///
 /// # Errors
-/// If it does not load, or cannot be compiled.
+/// If it does not load, or cannot be compiled; if all packets would be handed over.
 pub fn compile(
     script: &Script,
     host: impl Host + 'static,
@@ -97,14 +105,21 @@ pub fn compile(
             format!("{} is no function of this file, but {}", script.function, known.name()),
         ));
     };
-    let program = lower::lower(&chunk, function, &top, place.has_link());
-    let program = program.map_err(CompileError::Refused)?;
+    let line = chunk.functions[function.0].lines.0;
+    let hands_over = results.hand_over_mark.is_some();
+    if hands_over && matches!(place, Place::Netfilter { .. }) {
+        return Err(refused(line, "packets are handed over at interfaces only".to_owned()));
+    }
+    let lowered = lower::lower(&chunk, function, &top, place.has_link(), hands_over);
+    let (program, hand_overs) = lowered.map_err(CompileError::Refused)?;
     let refusals = place.refusals(&program);
     if !refusals.is_empty() {
         return Err(CompileError::Refused(refusals));
     }
-    let line = chunk.functions[function.0].lines.0;
-    let compiled = Compiled { program, results, place, line };
+    if !hand_overs.is_empty() && !program.decides() {
+        return Err(CompileError::Refused(hand_overs));
+    }
+    let compiled = Compiled { program, results, place, line, hand_overs };
     // Whether it fits is known without its maps.
     let nowhere = Accounts { counters: 0, fault: 0, log: Some(account::Log { ring: 0, program: 0 }) };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
@@ -135,6 +150,12 @@ impl Compiled {
         emit::emit(&self.program, self.results, &self.place, maps, accounts).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
+    }
+
+    /// Where packets are handed over to the user tier, and why.
+    #[must_use]
+    pub fn hand_overs(&self) -> &[Refusal] {
+        &self.hand_overs
     }
 
     /// Where it can be attached.

@@ -4,6 +4,7 @@ use std::os::fd::AsRawFd;
 
 use super::differential::{Logging, create, may_load};
 use super::generate::{self, Random};
+use super::handed_over::HANDING_OVER;
 use super::tests::RESULTS;
 use super::{CompileError, Place, compile};
 use crate::vm::Script;
@@ -40,7 +41,9 @@ fn damaged_scripts_are_refused_or_run() {
         if text.contains("function process_packet(") {
             "process_packet".clone_into(&mut script.function);
         }
-        match compile(&script, Logging::default(), RESULTS, Place::Interface { has_link: true }) {
+        // As a whole, or as far as that goes.
+        let results = random.pick(&[RESULTS, HANDING_OVER]);
+        match compile(&script, Logging::default(), results, Place::Interface { has_link: true }) {
             Ok(compiled) if in_kernel => {
                 let maps: Vec<_> = compiled.maps().iter().map(create).collect();
                 let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();

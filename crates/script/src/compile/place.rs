@@ -7,7 +7,7 @@ use wire::ethernet;
 
 use super::Refusal;
 use super::emit::{DYNPTR, Emitter};
-use super::ir::{Action, Operand, Program};
+use super::ir::{Operand, Program};
 
 /// Where a program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,15 +46,8 @@ impl Place {
             return Vec::new();
         }
         let reached = program.blocks.iter().filter(|block| block.end.is_some());
-        let changes = reached.flat_map(|block| &block.code).filter(|instruction| {
-            matches!(
-                instruction.action,
-                Action::Store { .. }
-                    | Action::Resize { .. }
-                    | Action::HeaderChecksum { .. }
-                    | Action::TransportChecksum { .. }
-            )
-        });
+        let changes =
+            reached.flat_map(|block| &block.code).filter(|instruction| instruction.action.changes_packet());
         let redirects = program.redirects.iter().map(|line| (*line, "redirects"));
         let changes = changes.map(|instruction| (instruction.line, "changes"));
         let mut refusals: Vec<_> = changes

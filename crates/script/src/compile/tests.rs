@@ -7,7 +7,7 @@ use crate::host::NoHost;
 use crate::vm::Script;
 
 pub(super) const RESULTS: Results =
-    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None };
+    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, hand_over_mark: None };
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
@@ -228,6 +228,38 @@ fn functions_are_followed() {
         function helper(x) local a, b = two(x, 5) return a + (b or 100) end
         function process_packet(p) return helper(p:get()[0]) * 1000 + helper(p:get()[1]) end";
     assert_eq!(outcome(text, &mut [1, 2]), Outcome::Verdict(105_007));
+}
+
+/// Each has variables of its own, and there is one place for them.
+#[test]
+fn functions_that_outlive_their_block_are_refused() {
+    for text in [
+        "function make(n)
+            return function() return n end
+        end
+        function process_packet(p) local a, b = make(1), make(0) return a() end",
+        "function process_packet(p)
+            local first
+            for turn = 1, 2 do
+                local function get() return turn end
+                first = first or get
+            end
+            return first()
+        end",
+    ] {
+        let refusals = compile(text).unwrap_err();
+        assert!(refusals[0].reason.contains("made for each packet"), "{refusals:?}");
+    }
+    let within = "function process_packet(p)
+        local sum = 0
+        local function add(n) sum = sum + n end
+        for turn = 1, 3 do
+            local function again() add(turn) end
+            again()
+        end
+        return sum
+    end";
+    assert_eq!(outcome(within, &mut [0; 4]), Outcome::Verdict(6));
 }
 
 #[test]

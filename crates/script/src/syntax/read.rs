@@ -16,11 +16,16 @@ use super::tree::{
 };
 use super::{Error, Result};
 
+/// Global names by which a function can reach what is no variable of its own. Those that come first do nothing by being
+/// called while the file is loaded.
+const REACHING: [&str; 7] = ["table", "rawset", "setmetatable", "require", "load", "_G", "_ENV"];
+const HARMLESS_AT_FIRST: usize = 4;
+
 /// The tree of a chunk.
 pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
     let lines = (1, line_of(tree.eof()));
     let mut reader = Reader {
-        chunk: Chunk { functions: Vec::new(), locals: Vec::new(), fields: BTreeSet::new() },
+        chunk: Chunk { functions: Vec::new(), locals: Vec::new(), fields: BTreeSet::new(), unsettled: None },
         functions: Vec::new(),
         scopes: Vec::new(),
     };
@@ -116,6 +121,23 @@ impl Reader {
         };
         if self.functions.len() > 1 && !outer {
             self.chunk.fields.insert(text(name).into());
+        }
+    }
+
+    /// Notes a name that reaches further than it looks.
+    fn note_reach(&mut self, name: &TokenReference, called: bool) {
+        let Variable::Global(global) = self.resolve(&text(name)) else { return };
+        let Some(place) = REACHING.iter().position(|known| **known == *global) else { return };
+        if self.functions.len() > 1 || !called || place >= HARMLESS_AT_FIRST {
+            self.unsettle(line_of(name));
+        }
+    }
+
+    /// Nothing of the top level is sure any more. Its tests never run where packets are.
+    fn unsettle(&mut self, line: u32) {
+        let outer = self.functions.get(1).map(|outer| &self.chunk.functions[outer.0].name);
+        if !outer.is_some_and(|name| name.starts_with("test_")) {
+            self.chunk.unsettled.get_or_insert(line);
         }
     }
 
@@ -232,6 +254,9 @@ impl Reader {
                 Target::Variable(variable)
             }
             Some((last, path)) => {
+                if self.functions.len() > 1 {
+                    self.unsettle(line);
+                }
                 let mut object = expression(line, ExpressionKind::Variable(variable));
                 for key in path {
                     object = expression(line, ExpressionKind::Index(object, string(key)));
@@ -250,7 +275,12 @@ impl Reader {
                 self.assigned(&variable);
                 Target::Variable(variable)
             }
-            ExpressionKind::Index(object, key) => Target::Index(object, key),
+            ExpressionKind::Index(object, key) => {
+                if self.functions.len() > 1 {
+                    self.unsettle(read.line);
+                }
+                Target::Index(object, key)
+            }
             _ => return Err(unknown(variable)),
         })
     }
@@ -306,9 +336,15 @@ impl Reader {
     fn variable(&mut self, variable: &Var) -> Result<Expression> {
         match variable {
             Var::Name(name) => {
+                self.note_reach(name, false);
                 Ok(expression(line_of(name), ExpressionKind::Variable(self.resolve(&text(name)))))
             }
-            Var::Expression(read) => self.suffixed(read.prefix(), read.suffixes()),
+            Var::Expression(read) => {
+                if let Prefix::Name(name) = read.prefix() {
+                    self.note_reach(name, false);
+                }
+                self.suffixed(read.prefix(), read.suffixes())
+            }
             other => Err(unknown(other)),
         }
     }
@@ -320,6 +356,7 @@ impl Reader {
     ) -> Result<Expression> {
         let mut object = match prefix {
             Prefix::Name(name) => {
+                self.note_reach(name, true);
                 expression(line_of(name), ExpressionKind::Variable(self.resolve(&text(name))))
             }
             Prefix::Expression(inner) => self.expression(inner)?,
@@ -336,7 +373,11 @@ impl Reader {
                     ExpressionKind::Index(object, self.expression(expression)?)
                 }
                 Suffix::Call(Call::AnonymousCall(arguments)) => {
-                    ExpressionKind::Call(object, self.arguments(arguments)?)
+                    let arguments = self.arguments(arguments)?;
+                    if is_module(&object, &arguments) {
+                        self.unsettle(line);
+                    }
+                    ExpressionKind::Call(object, arguments)
                 }
                 Suffix::Call(Call::MethodCall(call)) => {
                     ExpressionKind::Method(object, text(call.name()).into(), self.arguments(call.args())?)
@@ -375,6 +416,14 @@ impl Reader {
         }
         Ok(ExpressionKind::Table)
     }
+}
+
+/// Whether a call brings functions of another file. The module `test` has none where packets are.
+fn is_module(function: &Expression, arguments: &[Expression]) -> bool {
+    let ExpressionKind::Variable(Variable::Global(name)) = &*function.kind else { return false };
+    let test =
+        |argument: &Expression| matches!(&*argument.kind, ExpressionKind::String(name) if **name == *b"test");
+    &**name == "require" && !matches!(arguments, [one] if test(one))
 }
 
 fn expression(line: u32, kind: ExpressionKind) -> Expression {

@@ -20,6 +20,9 @@ pub(crate) struct Chunk {
     pub(crate) locals: Vec<Local>,
     /// Names behind a dot in functions, where it is no variable of the top level or library that they are of.
     pub(crate) fields: BTreeSet<Arc<str>>,
+    /// The first line from which on tables and global variables of the top level may become others than it left them
+    /// without an assignment to a variable: an entry that is set in a function, a function that can do so, a module.
+    pub(crate) unsettled: Option<u32>,
 }
 
 /// A function.

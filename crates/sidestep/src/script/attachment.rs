@@ -79,6 +79,8 @@ pub(crate) enum Tier {
     Auto,
     /// Compiled, in the kernel
     Kernel,
+    /// In the kernel as far as it goes, which hands over to Lua what is beyond that
+    Both,
     /// In a Lua state of the script host
     User,
 }
@@ -132,6 +134,7 @@ impl Tier {
         match self {
             Self::Auto => "auto",
             Self::Kernel => "kernel",
+            Self::Both => "both",
             Self::User => "user",
         }
     }

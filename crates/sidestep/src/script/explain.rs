@@ -9,9 +9,9 @@ use script::vm::Script;
 
 use super::attachment::{Attachment, Failure, Hook, Tier};
 use super::kernel::{self, Maps};
-use super::place::{Spot, compile_for};
+use super::place::{HAND_OVER, Spot, compile_for};
 
-/// Explains a function of a script, at a hook or at any interface; whether it can run in the kernel.
+/// Explains a function of a script, at a hook or at any interface; whether the kernel runs it, as far as it goes.
 pub(super) fn explain(
     file: &Path,
     function: &str,
@@ -43,25 +43,45 @@ pub(super) fn explain(
         failure: Failure::Drop,
         fail_open: false,
     };
-    let place = match Spot::of(&attachment).place(!no_link) {
+    let spot = Spot::of(&attachment);
+    let place = match spot.place(!no_link) {
         Ok(place) => place,
         Err(why) => {
             writeln!(out, "{path}: {function} runs in the user tier: {why}")?;
             return Ok(false);
         }
     };
-    match compile_for(&attachment, &script, place) {
+    let refusals = match compile_for(&attachment, &script, place.clone(), None) {
         Ok(compiled) => {
             writeln!(out, "{path}: {function} runs in the kernel\n")?;
-            accepted(out, &path, source, &compiled)
+            return accepted(out, &path, source, &compiled);
         }
-        Err(CompileError::Refused(refusals)) => {
-            writeln!(out, "{path}: {function} runs in the user tier\n")?;
-            lines(out, source, &BTreeSet::new(), &refusals)?;
-            Ok(false)
-        }
+        Err(CompileError::Refused(refusals)) => refusals,
         Err(CompileError::Script(error)) => {
             writeln!(out, "{error}")?;
+            return Ok(false);
+        }
+    };
+    // Which one of the marks is nothing to the program.
+    let in_part = spot.may_hand_over().map_err(str::to_owned).and_then(|()| {
+        compile_for(&attachment, &script, place, Some(HAND_OVER | 1)).map_err(|error| error.to_string())
+    });
+    match in_part {
+        Ok(compiled) => {
+            let at: BTreeSet<u32> = compiled.hand_overs().iter().map(|one| one.line).collect();
+            let at: Vec<String> = at.iter().map(u32::to_string).collect();
+            let lines = if at.len() == 1 { "line" } else { "lines" };
+            writeln!(
+                out,
+                "{path}: {function} runs in the kernel; hands over to Lua at {lines} {}\n",
+                at.join(", ")
+            )?;
+            accepted(out, &path, source, &compiled)
+        }
+        Err(why) => {
+            writeln!(out, "{path}: {function} runs in the user tier")?;
+            writeln!(out, "The kernel runs no part of it: {why}\n")?;
+            lines(out, source, &BTreeSet::new(), ("user", &refusals))?;
             Ok(false)
         }
     }
@@ -76,7 +96,7 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
         Err(_) => &compiled.assemble(&vec![0; compiled.maps().len()], None).map_err(io::Error::other)?,
     };
     let compiled_lines = assembled.lines.iter().map(|(_, line)| *line).collect();
-    lines(out, source, &compiled_lines, &[])?;
+    lines(out, source, &compiled_lines, ("over", compiled.hand_overs()))?;
     for (number, map) in compiled.maps().iter().enumerate() {
         let (kind, key, value, entries) = map.measures();
         let name = &map.shared.name;
@@ -113,24 +133,25 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
     }
 }
 
-/// The script, each line with where it runs: `kernel`; `user`, with why; or nothing, where nothing is left to be done for
-/// a packet.
+/// The script, each line with where it runs: `kernel`; `user`, or `over` where it is handed over to that, with why; or
+/// nothing, where nothing is left to be done for a packet.
 fn lines(
     out: &mut dyn Write,
     source: &str,
     compiled: &BTreeSet<u32>,
-    refusals: &[Refusal],
+    (refused, refusals): (&str, &[Refusal]),
 ) -> io::Result<()> {
     for (number, text) in (1..).zip(source.lines()) {
         let mut reasons = refusals.iter().filter(|refusal| refusal.line == number).peekable();
         let place = match reasons.peek() {
-            Some(_) => "user",
+            Some(_) => refused,
             None if compiled.contains(&number) => "kernel",
             None => "",
         };
         writeln!(out, "{number:5} {place:6} | {text}")?;
         for refusal in reasons {
-            writeln!(out, "             ^ {}", refusal.reason)?;
+            let over = if refused == "over" { "handed over to Lua: " } else { "" };
+            writeln!(out, "             ^ {over}{}", refusal.reason)?;
         }
     }
     writeln!(out)
@@ -167,6 +188,24 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("; line 16: ip:saddr():set(") && text.contains("  exit\n"), "{text}");
+    }
+
+    #[test]
+    fn where_packets_are_handed_over_is_told() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/tls_name_filter.lua");
+        let (_, text) = explained(&file, "process_packet", Some(Hook::Ingress));
+        assert!(text.contains("process_packet runs in the kernel; hands over to Lua at line 13\n"), "{text}");
+        assert!(
+            text.contains("   13 over   |   local record") && text.contains("^ handed over to Lua: "),
+            "{text}"
+        );
+        assert!(text.contains("hand over\n"), "{text}");
+        let (good, text) = explained(&file, "process_packet", Some(Hook::Egress));
+        assert!(
+            !good
+                && text.contains("runs in the user tier\nThe kernel runs no part of it: packets that leave"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use super::attachment::Tier;
 use super::host::protocol::{Scripts, Status, Traced, Verdicts};
 
 /// The list.
@@ -27,8 +28,15 @@ fn one(script: &Status) -> String {
         1 => ", 1 thread".to_owned(),
         many => format!(", {many} threads"),
     };
-    line("function", format_args!("{} in the {} tier{threads}", at.function, at.tier.name()));
+    let tier = match at.tier {
+        Tier::Both => "both tiers".to_owned(),
+        tier => format!("the {} tier", tier.name()),
+    };
+    line("function", format_args!("{} in {tier}{threads}", at.function));
     line("packets", format_args!("{}{}", script.packets, verdicts(&script.verdicts)));
+    if script.handed_over > 0 {
+        line("to Lua", format_args!("{} of them, handed over by the kernel", script.handed_over));
+    }
     if let Some(ns) = script.ns_per_packet {
         line("time", format_args!("{ns} ns for a packet"));
     }

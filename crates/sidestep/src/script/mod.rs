@@ -66,11 +66,12 @@ pub(crate) enum ScriptCommand {
     },
     /// Say for each line of a script whether it can run in the kernel, and what is made of it
     ///
-    /// What cannot be compiled runs in the user tier, with the same result. With CAP_BPF and CAP_NET_ADMIN the program is
+    /// What cannot be compiled runs in the user tier, with the same result: the packets that come to such a line are handed
+    /// over to Lua where that can be, else all of the function's are. With CAP_BPF and CAP_NET_ADMIN the program is
     /// loaded, so that the kernel verifies it, and not attached.
     #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n  \
                             sidestep script explain filter.lua --hook forward\n\n\
-                            Exit status: 0 if it can run in the kernel, 1 if not.")]
+                            Exit status: 0 if the kernel runs it, or as much of it as it can; 1 if not.")]
     Explain {
         /// The script
         file: PathBuf,

@@ -3,7 +3,7 @@
 use bpf::{netfilter, verdict};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
-use script::compile::{CompileError, Compiled, Place, Results, Side, compile, matched};
+use script::compile::{CompileError, Compiled, HAND_OVER_MASK, Place, Results, Side, compile, matched};
 use script::vm::Script;
 
 use super::attachment::{Attachment, Failure};
@@ -12,6 +12,11 @@ use super::kernel::TopLevel;
 
 /// On all packets that scripts make: none of them comes to a script of this host again, so none goes round for ever.
 pub(crate) const MARK: u32 = 0x51de_57e9;
+/// The upper half of the marks of packets that scripts in the kernel hand over to Lua; the lower half has a bit for each
+/// such script. It lasts from the interface to netfilter's prerouting, where the bit is taken away.
+pub(crate) const HAND_OVER: u32 = 0x51df_0000;
+/// So many scripts can hand over.
+pub(crate) const MOST_HAND_OVERS: u32 = HAND_OVER_MASK.trailing_zeros();
 /// As of the table mangle, which is before filters.
 pub(crate) const PRIORITY: i32 = -150;
 
@@ -73,6 +78,22 @@ impl Spot {
         }
     }
 
+    /// Whether a program there comes before netfilter, to which it can hand packets over by their mark.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn may_hand_over(&self) -> Result<(), &'static str> {
+        match self {
+            Spot::Interface { direction: Direction::Ingress, .. } => Ok(()),
+            Spot::Interface { .. } => {
+                Err("packets that leave have passed netfilter: none can be handed over to Lua")
+            }
+            Spot::Netfilter { .. } => {
+                Err("packets are handed over to Lua at interfaces only (--dev, and no --priority)")
+            }
+        }
+    }
+
     /// What a script is compiled for there.
     ///
     /// # Errors
@@ -87,7 +108,8 @@ impl Spot {
     }
 }
 
-/// Compiles a script for a place, with the rule that says which packets are its own.
+/// Compiles a script for a place, with the rule that says which packets are its own: all of it, or what can be if there is
+/// a mark for what it hands over.
 ///
 /// # Errors
 /// Why that cannot be; what of the rule cannot be compiled is a refusal of line 1.
@@ -95,6 +117,7 @@ pub(crate) fn compile_for(
     attachment: &Attachment,
     script: &Script,
     place: Place,
+    hand_over_mark: Option<u32>,
 ) -> Result<Compiled, CompileError> {
     let (pass, drop) = match place {
         Place::Interface { .. } => (verdict::NEXT, verdict::DROP),
@@ -104,7 +127,7 @@ pub(crate) fn compile_for(
         Failure::Drop => drop,
         Failure::Accept => pass,
     };
-    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK) };
+    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), hand_over_mark };
     let script = matched(script, &attachment.matching())
         .map_err(|reason| CompileError::Refused(vec![script::compile::Refusal { line: 1, reason }]))?;
     compile(&script, TopLevel(Folder::of(&attachment.file)), results, place)

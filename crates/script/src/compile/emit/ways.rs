@@ -3,10 +3,11 @@
 use bpf::Register::{R0, R1, R2, R3, R4, R6, R8, R9};
 use bpf::{Helper, Label, Size, context};
 
+use super::super::account::HANDED_OVER;
 use super::super::allocate::Place;
 use super::super::ir::{Condition, End, Failure, Operand, Target};
 use super::super::matching::UNMATCHED;
-use super::Emitter;
+use super::{Emitter, HAND_OVER_MASK};
 use crate::vm::Verdict;
 
 impl Emitter<'_> {
@@ -37,6 +38,11 @@ impl Emitter<'_> {
             }
             End::Return(verdict) => self.verdict(*verdict),
             End::Redirect(interface) => self.redirect(*interface),
+            End::HandOver => {
+                let code = &mut self.code;
+                let label = *self.hand_over.get_or_insert_with(|| code.label());
+                self.code.jump(label);
+            }
             End::Fail(failure, line) => {
                 let label = self.failure(*failure, *line);
                 self.code.jump(label);
@@ -169,6 +175,24 @@ impl Emitter<'_> {
             self.code.bind(failed);
             self.leave_with(place);
         }
+    }
+
+    /// The end of packets that the user tier has: a bit of their mark says whose it is, beside those of other scripts.
+    pub(super) fn handed_over(&mut self) {
+        let (Some(label), Some(mark)) = (self.hand_over, self.results.hand_over_mark) else { return };
+        let others = self.code.label();
+        self.code.bind(label);
+        self.code.load(Size::Word, R0, R6, context::MARK);
+        self.code.copy(R1, R0);
+        self.code.and(R1, HAND_OVER_MASK.cast_signed());
+        self.code.set_wide(R2, (mark & HAND_OVER_MASK).into());
+        self.code.jump_if(R1, bpf::Condition::Equal, R2, others);
+        self.code.set(R0, 0);
+        self.code.bind(others);
+        self.code.set_wide(R2, mark.into());
+        self.code.calculate(bpf::Operation::Or, R0, R2);
+        self.code.store(Size::Word, R6, context::MARK, R0);
+        self.leave(HANDED_OVER, self.results.pass);
     }
 
     pub(super) fn fail_if_error(&mut self, line: u32) {

@@ -4,7 +4,7 @@ use super::{Inlined, Key, Lower, State};
 use crate::compile::ir::{Action, Condition};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
-use crate::syntax::tree::{Expression, ExpressionKind, FunctionId};
+use crate::syntax::tree::{Expression, ExpressionKind, Function, FunctionId};
 
 /// Functions within functions that are followed.
 const DEEPEST: usize = 16;
@@ -83,9 +83,28 @@ impl Lower<'_> {
         keys.iter().map(|key| self.take(key)).collect()
     }
 
+    /// Whether it is a function, or may be one, that a function makes. Its variables are followed as long as their block is:
+    /// out of it, the function would see those of the next time.
+    pub(super) fn is_made_here(&self, shape: &Shape) -> bool {
+        let functions = &self.chunk.functions;
+        match shape {
+            Shape::Known(Known::Function(id)) => {
+                let (first, last) = functions[id.0].lines;
+                let is_within = |outer: &Function| outer.lines.0 <= first && last <= outer.lines.1;
+                functions[1..id.0].iter().any(is_within)
+            }
+            Shape::Optional(inner) => self.is_made_here(inner),
+            Shape::OneOf(shapes) => shapes.iter().any(|(_, shape)| self.is_made_here(shape)),
+            _ => false,
+        }
+    }
+
     /// A function of the library.
     fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
         match (name, arguments) {
+            ("nf.get_random" | "nf.log", _) if self.hands_over() => {
+                self.refuse(format!("'{name}' is Lua's in a script that hands over"))
+            }
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
             ("nf.log", values) => self.log(values),
             ("math.min" | "math.max", [first, others @ ..]) => {

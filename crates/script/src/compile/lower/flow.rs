@@ -58,9 +58,15 @@ impl Lower<'_> {
         let mut arguments = vec![Vec::new(); states.len()];
         let keys: BTreeSet<Key> = states[0].variables.keys().cloned().collect();
         self.meet_resized(&mut states);
-        let (written, resized) = (states[0].written, states[0].resized);
-        let narrowed = bounds::common(&states);
-        let mut joined = State { block, variables: Default::default(), narrowed, written, resized };
+        let mut joined = State {
+            block,
+            variables: Default::default(),
+            narrowed: bounds::common(&states),
+            written: states[0].written,
+            resized: states[0].resized,
+            changed: states.iter().filter_map(|state| state.changed).min(),
+        };
+        let written = joined.written;
         for key in keys {
             let slots: Option<Vec<&Slot>> = states.iter().map(|state| state.variables.get(&key)).collect();
             let Some(slots) = slots else { continue };

@@ -10,6 +10,7 @@ mod expression;
 mod field;
 mod flow;
 mod flow_table;
+mod hand_over;
 mod layout;
 mod linear;
 mod log;
@@ -24,6 +25,7 @@ mod view;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::Refusal;
@@ -41,7 +43,7 @@ use wire::ethernet;
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
 const LARGEST: usize = 20_000;
 
-/// The program of a function that is given a packet.
+/// The program of a function that is given a packet, and where it hands packets over if it may: why it cannot go on there.
 ///
 /// # Errors
 /// What of it cannot be compiled: the whole script is the user tier's then.
@@ -50,7 +52,8 @@ pub(super) fn lower(
     function: FunctionId,
     top: &dyn TopLevel,
     has_link: bool,
-) -> Result<Program, Vec<Refusal>> {
+    hands_over: bool,
+) -> Result<(Program, Vec<Refusal>), Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
     let state = State {
@@ -59,6 +62,7 @@ pub(super) fn lower(
         narrowed: BTreeMap::new(),
         written: Written(0),
         resized: Resized(0),
+        changed: None,
     };
     let mut lower = Lower {
         chunk,
@@ -77,15 +81,19 @@ pub(super) fn lower(
         comparisons: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
+        hand_overs: hands_over.then(Vec::new),
     };
     if has_link {
         lower.packet(function);
     } else {
         lower.packet_without_link(function);
     }
-    lower.refusals.sort();
-    lower.refusals.dedup();
-    if lower.refusals.is_empty() { Ok(lower.program) } else { Err(lower.refusals) }
+    let mut hand_overs = lower.hand_overs.unwrap_or_default();
+    for list in [&mut lower.refusals, &mut hand_overs] {
+        list.sort();
+        list.dedup();
+    }
+    if lower.refusals.is_empty() { Ok((lower.program, hand_overs)) } else { Err(lower.refusals) }
 }
 
 /// What has a value while a packet is handled.
@@ -125,6 +133,8 @@ struct State {
     written: Written,
     /// How it came to be as long as it is.
     resized: Resized,
+    /// The line at which the packet was changed first, if it was.
+    changed: Option<u32>,
 }
 
 /// A function that we are in.
@@ -161,6 +171,8 @@ struct Lower<'a> {
     /// Shapes that have a number of their own.
     tags: Vec<Shape>,
     refusals: Vec<Refusal>,
+    /// Where packets are handed over, and why; None: nowhere, what cannot be compiled is refused.
+    hand_overs: Option<Vec<Refusal>>,
 }
 
 impl Lower<'_> {
@@ -203,12 +215,26 @@ impl Lower<'_> {
         self.packet(function);
     }
 
-    /// Notes what cannot be compiled, if something leads to it; what stands for it may be anything.
+    /// Notes what cannot be compiled, if something leads to it: the user tier has the packet from here on, or else what
+    /// stands for it may be anything.
     fn refuse(&mut self, reason: impl Into<String>) -> Slot {
-        if self.state.is_none() {
-            return Slot::unclear();
+        let Some(state) = &self.state else { return Slot::unclear() };
+        let mut refusal = Refusal { line: self.line, reason: reason.into() };
+        match (&mut self.hand_overs, state.changed) {
+            (Some(hand_overs), None) => {
+                hand_overs.push(refusal);
+                self.end(End::HandOver);
+            }
+            (Some(_), Some(line)) => {
+                // The function would find the packet changed when it runs again.
+                let _ = write!(
+                    refusal.reason,
+                    " (and line {line} has changed the packet before: too late to hand it over)"
+                );
+                self.refusals.push(refusal);
+            }
+            (None, _) => self.refusals.push(refusal),
         }
-        self.refusals.push(Refusal { line: self.line, reason: reason.into() });
         Slot::unclear()
     }
 
@@ -251,7 +277,7 @@ impl Lower<'_> {
         let Some(state) = &self.state else { return Operand::Constant(0) };
         let (block, line) = (state.block, self.line);
         if self.program.values() > LARGEST {
-            if self.program.values() == LARGEST + 1 {
+            if self.program.values() == LARGEST + 1 || self.hands_over() {
                 self.refuse(format!("the program is too long: more than {LARGEST} instructions"));
             }
             self.state = None;
@@ -259,6 +285,11 @@ impl Lower<'_> {
         }
         let noted = action.clone();
         let result = self.program.push(block, line, action);
+        if noted.changes_packet()
+            && let Some(state) = &mut self.state
+        {
+            state.changed.get_or_insert(line);
+        }
         self.note_range(result, &noted);
         if let Some(sum) = sum {
             self.sums.insert(result, sum);
@@ -365,8 +396,8 @@ impl Lower<'_> {
         if self.state.is_none() {
             return Operand::Constant(0);
         }
-        // What made it unclear was mostly told already.
-        if self.refusals.is_empty() {
+        // What made it unclear was mostly told already, unless the way ended there.
+        if self.refusals.is_empty() || self.hands_over() {
             self.refuse(format!("{what} is one thing on one way here, and another on another"));
         }
         Operand::Constant(0)

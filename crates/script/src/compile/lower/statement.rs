@@ -52,6 +52,9 @@ impl Lower<'_> {
             StatementKind::ForIn(..) => drop(self.refuse("'for … in': only loops over numbers are compiled")),
             StatementKind::Return(values) => {
                 let values = self.values(values);
+                if values.iter().any(|value| self.is_made_here(&value.shape)) {
+                    self.refuse("a function that is made for each packet is returned");
+                }
                 if let (Some(state), Some(inlined)) = (self.state.take(), self.functions.last_mut()) {
                     inlined.returns.push((state, values));
                 }
@@ -75,7 +78,10 @@ impl Lower<'_> {
         let places: Vec<_> = targets
             .iter()
             .map(|target| match target {
-                Target::Variable(variable) => Err(Key::from(variable)),
+                Target::Variable(variable) => {
+                    self.hand_over_assigned(variable);
+                    Err(Key::from(variable))
+                }
                 Target::Index(object, key) => Ok((self.expression(object), self.expression(key))),
             })
             .collect();
@@ -83,6 +89,9 @@ impl Lower<'_> {
         for place in places {
             let value = values.next().unwrap_or_else(Slot::nil);
             match place {
+                Err(_) if self.is_made_here(&value.shape) => {
+                    self.refuse("a function that is made for each packet is assigned: say 'local function'");
+                }
                 Err(key) => self.set(key, value),
                 Ok((object, key)) => self.assign_index(object, key, value),
             }

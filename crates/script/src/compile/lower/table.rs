@@ -241,6 +241,10 @@ impl Lower<'_> {
 
     /// The number of a map in the program.
     pub(super) fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
+        self.hand_over_shared(&shared.name);
+        if self.state.is_none() {
+            return 0;
+        }
         let map = Map { shared: shared.clone(), is_ipv6 };
         let known = self.program.maps.iter().position(|known| *known == map);
         known.unwrap_or_else(|| {

@@ -26,10 +26,25 @@ pub(super) struct InKernel {
     counters: Map,
     fault: Map,
     place: Place,
+    /// Of packets that it hands over.
+    mark: Option<u32>,
     /// The programs that may still log, by their numbers: this one and the one before it.
     lines: Vec<(u32, Vec<Line>)>,
     /// What the last error was, and when that was seen.
     seen: Cell<(u64, u64)>,
+}
+
+/// A script that the kernel has accepted, not yet attached.
+#[derive(Debug)]
+pub(super) struct Ready {
+    loaded: kernel::Loaded,
+    number: u32,
+    spot: Spot,
+    index: u32,
+    counters: Map,
+    fault: Map,
+    place: Place,
+    mark: Option<u32>,
 }
 
 /// Another program for a script, not yet in its place.
@@ -39,19 +54,23 @@ pub(super) struct Prepared {
     loaded: kernel::Loaded,
 }
 
-impl InKernel {
-    /// Compiles a script and attaches it, with the maps of those that it shares them with.
+impl Ready {
+    /// Compiles a script and loads it, with the maps of those that it shares them with: all of it or, with a mark for what
+    /// it hands over, what can be.
     ///
     /// # Errors
     /// Why it cannot run in the kernel, or not there.
-    pub(super) fn attach(
+    pub(super) fn load(
         attachment: &Attachment,
         script: &Script,
         maps: &mut Maps,
         log: account::Log,
-        places: &mut Places,
+        mark: Option<u32>,
     ) -> Result<Self, String> {
         let spot = Spot::of(attachment);
+        if mark.is_some() {
+            spot.may_hand_over()?;
+        }
         let (index, has_link) = match &spot {
             Spot::Interface { device, .. } => {
                 let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
@@ -67,10 +86,23 @@ impl InKernel {
         let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
         let (counters, fault) = (counters?, fault?);
         let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
-        let loaded = load(attachment, script, maps, place.clone(), accounts)?;
-        let attached = places.attach(&loaded.program, &spot, index).map_err(|error| error.to_string())?;
-        let lines = vec![(log.program, loaded.lines)];
-        Ok(Self { attached, counters, fault, place, lines, seen: Cell::default() })
+        let loaded = load(attachment, script, maps, place.clone(), accounts, mark)?;
+        Ok(Self { loaded, number: log.program, spot, index, counters, fault, place, mark })
+    }
+
+    /// Attaches it.
+    pub(super) fn attach(self, places: &mut Places) -> linux::Result<InKernel> {
+        let Self { loaded, number, spot, index, counters, fault, place, mark } = self;
+        let attached = places.attach(&loaded.program, &spot, index)?;
+        let lines = vec![(number, loaded.lines)];
+        Ok(InKernel { attached, counters, fault, place, mark, lines, seen: Cell::default() })
+    }
+}
+
+impl InKernel {
+    /// Of packets that it hands over.
+    pub(super) const fn mark(&self) -> Option<u32> {
+        self.mark
     }
 
     /// Prepares another text of the script, to be [put](Self::replace) in its place.
@@ -83,7 +115,7 @@ impl InKernel {
     ) -> Result<Prepared, String> {
         let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
         let accounts = Accounts { counters, fault, log: Some(log) };
-        let loaded = load(attachment, script, maps, self.place.clone(), accounts)?;
+        let loaded = load(attachment, script, maps, self.place.clone(), accounts, self.mark)?;
         Ok(Prepared { number: log.program, loaded })
     }
 
@@ -134,6 +166,7 @@ impl InKernel {
             last_error,
             ns_per_packet: count(account::SAMPLES + 1).checked_div(count(account::SAMPLES)),
             sent: 0,
+            handed_over: count(account::HANDED_OVER),
         }
     }
 }
@@ -144,8 +177,9 @@ fn load(
     maps: &mut Maps,
     place: Place,
     accounts: Accounts,
+    mark: Option<u32>,
 ) -> Result<kernel::Loaded, String> {
-    let compiled = compile_for(attachment, script, place).map_err(|error| match error {
+    let compiled = compile_for(attachment, script, place, mark).map_err(|error| match error {
         CompileError::Script(error) => error.message,
         refused => refused.to_string(),
     })?;

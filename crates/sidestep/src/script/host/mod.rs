@@ -18,18 +18,18 @@ mod redirect;
 mod rules;
 mod slots;
 mod statistics;
+mod tier;
 mod worker;
 mod world;
 
 use std::io::{self, Read as _};
-use std::os::fd::AsRawFd as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use ::script::compile::{account, logging};
+use ::script::compile::logging;
 use caps::Capability;
 use linux::bpf::Ring;
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
@@ -40,17 +40,17 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use self::group::{Group, Key};
-use self::in_kernel::{InKernel, Prepared};
+use self::in_kernel::Prepared;
 use self::log::Log;
 use self::place::Places;
 pub(crate) use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Status};
 use self::slots::Slots;
 use self::statistics::Statistics;
+use self::tier::Runs;
 use self::world::Common;
 use super::attachment::Attachment;
 use super::attachment::Tier;
-use super::folder::Folder;
 use super::kernel::Maps;
 use super::place::MARK;
 use crate::cli::Feature;
@@ -105,16 +105,6 @@ struct Script {
     attachment: Attachment,
     key: Key,
     runs: Runs,
-}
-
-/// In which tier a script runs.
-enum Runs {
-    /// In the threads of its group, with the queues of a slot.
-    User {
-        statistics: Arc<Statistics>,
-        slot: usize,
-    },
-    Kernel(InKernel),
 }
 
 struct Host {
@@ -290,12 +280,10 @@ impl Host {
 
     /// What a script of the user tier counts and traces.
     fn in_user_tier(&self, id: u32) -> Result<&Statistics, String> {
-        match &self.script(id)?.runs {
-            Runs::User { statistics, .. } => Ok(statistics),
-            Runs::Kernel(_) => Err(format!(
-                "script {id} runs in the kernel: load it with --tier user to follow a packet through it"
-            )),
-        }
+        let user = self.script(id)?.runs.user().map(|user| &*user.statistics);
+        user.ok_or_else(|| {
+            format!("script {id} runs in the kernel: load it with --tier user to follow a packet through it")
+        })
     }
 
     /// The numbers of the scripts that are meant.
@@ -326,18 +314,7 @@ impl Host {
         }
         let id = self.last_id + 1;
         let script = text(attachment, source);
-        let in_kernel = match attachment.tier {
-            Tier::User => Err("as was asked for".to_owned()),
-            Tier::Auto | Tier::Kernel => self.attach_in_kernel(attachment, &script, &key),
-        };
-        let loaded = match in_kernel {
-            Ok(runs) => Ok(runs),
-            Err(why) if attachment.tier == Tier::Kernel => Err(why),
-            Err(why) => {
-                info!("{}: runs in the user tier: {why}", attachment.file.display());
-                self.attach_to_queues(id, attachment, &script, &key)
-            }
-        };
+        let loaded = self.attach(id, attachment, &script, &key);
         if loaded.is_err() {
             self.end_unused();
         }
@@ -348,121 +325,43 @@ impl Host {
         Ok(id)
     }
 
-    /// In the kernel, if it can be compiled and what it shares is there, too.
-    fn attach_in_kernel(
-        &mut self,
-        attachment: &Attachment,
-        script: &::script::vm::Script,
-        key: &Key,
-    ) -> Result<Runs, String> {
-        let in_user_tier = |other: &&Script| other.key == *key && matches!(other.runs, Runs::User { .. });
-        if let Some(other) = self.scripts.iter().find(in_user_tier) {
-            return Err(format!("it shares its state with script {}, which runs there", other.id));
-        }
-        let log = self.next_log()?;
-        let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
-            self.maps.push((key.clone(), Maps::default()));
-            self.maps.len() - 1
-        });
-        InKernel::attach(attachment, script, &mut self.maps[at].1, log, &mut self.places).map(Runs::Kernel)
-    }
-
-    /// Where the next program in the kernel logs.
-    fn next_log(&mut self) -> Result<account::Log, String> {
-        let ring = match self.ring.take() {
-            Some(ring) => ring,
-            None => Ring::create(RING).map_err(|error| error.to_string())?,
-        };
-        self.last_program += 1;
-        let log = account::Log { ring: ring.as_raw_fd(), program: self.last_program };
-        self.ring = Some(ring);
-        Ok(log)
-    }
-
     /// Takes what scripts in the kernel have logged.
     fn read_log(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         ring.read(MOST_RECORDS, |bytes| {
             let Some((program, line, numbers)) = logging::record(bytes) else { return };
-            let said = self.scripts.iter().find_map(|script| match &script.runs {
-                Runs::Kernel(in_kernel) => Some((script.id, in_kernel.said(program, line, &numbers)?)),
-                Runs::User { .. } => None,
-            });
+            let said = self
+                .scripts
+                .iter()
+                .find_map(|script| Some((script.id, script.runs.kernel()?.said(program, line, &numbers)?)));
             if let Some((id, text)) = said {
                 self.common.log.add(id, &text);
             }
         });
     }
 
-    fn attach_to_queues(
-        &mut self,
-        id: u32,
-        attachment: &Attachment,
-        script: &::script::vm::Script,
-        key: &Key,
-    ) -> Result<Runs, String> {
-        let shares = |other: &&Script| other.key == *key && matches!(other.runs, Runs::Kernel(_));
-        if let Some(other) = self.scripts.iter().find(shares)
-            && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
-        {
-            let other = other.id;
-            return Err(format!(
-                "it shares tables with script {other}, which runs in the kernel: load that with --tier user first"
-            ));
-        }
-        if self.group(key).is_none() {
-            let group =
-                Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
-            self.groups.push(group);
-        }
-        let slot = self.slots.take();
-        let listening = self.listen(id, slot, attachment, script, key);
-        if listening.is_err() {
-            self.slots.free(slot);
-        }
-        listening.map(|statistics| Runs::User { statistics, slot })
-    }
-
-    fn listen(
-        &self,
-        id: u32,
-        slot: usize,
-        attachment: &Attachment,
-        script: &::script::vm::Script,
-        key: &Key,
-    ) -> Result<Arc<Statistics>, String> {
-        let Some(group) = self.group(key) else { return Err("its threads have ended".to_owned()) };
-        let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
-        group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
-        let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
-            group.listen(id, sockets);
-            rules::add(id, attachment, &self.slots.queues(slot))
-        });
-        attached.map_err(|error| {
-            group.remove(id);
-            error.to_string()
-        })?;
-        Ok(statistics)
-    }
-
     fn unload(&mut self, id: u32) -> Result<(), String> {
-        if matches!(self.script(id)?.runs, Runs::User { .. }) {
-            rules::remove(id).map_err(|error| error.to_string())?;
-            std::thread::sleep(SETTLE);
-        }
+        self.script(id)?;
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
-        let script = self.scripts.remove(at);
-        let detached = match script.runs {
-            Runs::User { slot, .. } => {
-                if self.group(&script.key).is_none_or(|group| group.remove(id)) {
-                    self.slots.free(slot);
-                }
-                Ok(())
+        let Script { attachment, key, runs, .. } = self.scripts.remove(at);
+        let (detached, threads) = match runs {
+            Runs::User(threads) => (Ok(()), Some(threads)),
+            Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.places), None),
+            Runs::Both(in_kernel, threads) => {
+                let detached = in_kernel.detach(&mut self.places);
+                // What it has handed over finds its queue.
+                std::thread::sleep(SETTLE);
+                (detached, Some(threads))
             }
-            Runs::Kernel(in_kernel) => in_kernel.detach(&mut self.places),
         };
+        if let Some(threads) = threads
+            && let Err(error) = self.leave_queues(id, &key, &threads)
+        {
+            self.scripts.insert(at, Script { id, attachment, key, runs: Runs::User(threads) });
+            return Err(error.to_string());
+        }
         self.end_unused();
-        info!("{}: script {id} unloaded", script.attachment.file.display());
+        info!("{}: script {id} unloaded", attachment.file.display());
         detached.map_err(|error| error.to_string())
     }
 
@@ -472,7 +371,7 @@ impl Host {
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
             let file = script.attachment.file.as_path();
-            if done.contains(&(&script.key, file)) || matches!(script.runs, Runs::Kernel(_)) {
+            if done.contains(&(&script.key, file)) || script.runs.user().is_none() {
                 continue;
             }
             done.push((&script.key, file));
@@ -484,15 +383,18 @@ impl Host {
             }
         }
         for (id, prepared) in prepared {
-            let found = self.scripts.iter_mut().find(|script| script.id == id);
-            if let Some(Runs::Kernel(script)) = found.map(|script| &mut script.runs) {
-                script.replace(prepared).map_err(|error| error.to_string())?;
+            let Some(script) = self.scripts.iter_mut().find(|script| script.id == id) else { continue };
+            if let Some(in_kernel) = script.runs.kernel_mut() {
+                in_kernel.replace(prepared).map_err(|error| error.to_string())?;
+            }
+            if script.runs.user().is_none() {
                 self.common.log.add(id, "loaded anew");
             }
         }
         for script in &self.scripts {
-            let Runs::User { slot, .. } = script.runs else { continue };
-            let restored = rules::restore(script.id, &script.attachment, &self.slots.queues(slot));
+            let Some(threads) = script.runs.user() else { continue };
+            let queues = self.slots.queues(threads.slot);
+            let restored = rules::restore(script.id, &script.attachment, &queues, script.runs.mark());
             if restored.map_err(|error| error.to_string())? {
                 warn!("the rules of script {} were gone: put back", script.id);
             }
@@ -505,17 +407,21 @@ impl Host {
         let mut prepared = Vec::new();
         let mut logs = Vec::new();
         // A host without CAP_BPF has none of these, and no ring.
-        let is_meant = |script: &&Script| ids.contains(&script.id) && matches!(script.runs, Runs::Kernel(_));
+        let is_meant = |script: &&Script| ids.contains(&script.id) && script.runs.kernel().is_some();
         for _ in 0..self.scripts.iter().filter(is_meant).count() {
             logs.push(self.next_log()?);
         }
         for script in &self.scripts {
-            let Runs::Kernel(in_kernel) = &script.runs else { continue };
+            let Some(in_kernel) = script.runs.kernel() else { continue };
             if !ids.contains(&script.id) {
                 continue;
             }
             let source = text(&script.attachment, read(&script.attachment.file)?);
-            let maps = self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps);
+            let mut own = Maps::default();
+            let maps = match script.runs.mark() {
+                Some(_) => Some(&mut own),
+                None => self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps),
+            };
             let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
             let loaded = in_kernel.prepare(&script.attachment, &source, maps, log);
             let loaded = loaded.map_err(|message| {
@@ -539,9 +445,13 @@ impl Host {
     }
 
     fn status(&self, script: &Script) -> Status {
+        let file = &script.attachment.file;
         let (tier, threads, counts) = match &script.runs {
-            Runs::User { statistics, .. } => (Tier::User, self.threads, statistics.read()),
-            Runs::Kernel(in_kernel) => (Tier::Kernel, 0, in_kernel.read(&script.attachment.file)),
+            Runs::User(threads) => (Tier::User, self.threads, threads.statistics.read()),
+            Runs::Kernel(in_kernel) => (Tier::Kernel, 0, in_kernel.read(file)),
+            Runs::Both(in_kernel, threads) => {
+                (Tier::Both, self.threads, in_kernel.read(file).with(threads.statistics.read()))
+            }
         };
         Status {
             id: script.id,
@@ -553,6 +463,7 @@ impl Host {
             last_error: counts.last_error,
             ns_per_packet: counts.ns_per_packet,
             sent: counts.sent,
+            handed_over: counts.handed_over,
         }
     }
 }

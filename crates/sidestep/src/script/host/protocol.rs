@@ -81,6 +81,8 @@ pub(crate) struct Status {
     pub(crate) ns_per_packet: Option<u64>,
     /// Packets that `nf.create_packet` sent.
     pub(crate) sent: u64,
+    /// Of the packets, those that the kernel handed over to Lua; 0 but in the tier `both`.
+    pub(crate) handed_over: u64,
 }
 
 /// Packets by their verdict.

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 
 use linux::nft;
 use linux::queue::rule;
+use script::compile::HAND_OVER_MASK;
 use script::matching::Rule;
 
 use crate::script::attachment::Attachment;
-use crate::script::place::{MARK, PRIORITY};
+use crate::script::place::{HAND_OVER, MARK, PRIORITY};
 
 /// Whatever is in it is ours.
 const TABLE: &str = "sidestep-scripts";
@@ -32,12 +33,13 @@ pub(super) fn end() -> linux::Result<()> {
     nft::apply(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"))
 }
 
-/// Gives packets to the queues of a script. On an error nothing is left of it.
-pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues) -> linux::Result<()> {
+/// Gives packets to the queues of a script: its own, or those that a program hands over by this mark. On an error nothing
+/// is left of it.
+pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues, mark: Option<u32>) -> linux::Result<()> {
     let taken = nft::apply(&format!("add chain inet {TABLE} tcp{id}\nadd chain inet {TABLE} other{id}\n"))
         .and_then(|()| rule::send_to(TABLE, &format!("tcp{id}"), &queues.tcp, attachment.fail_open))
         .and_then(|()| rule::send_to(TABLE, &format!("other{id}"), &queues.other, attachment.fail_open))
-        .and_then(|()| nft::apply(&hook_chain(id, attachment)));
+        .and_then(|()| nft::apply(&hook_chain(id, attachment, mark)));
     taken.inspect_err(|_| {
         // The first error is the one to tell.
         let _ = nft::apply(&removal(id, ""));
@@ -45,12 +47,17 @@ pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues) -> linux::R
 }
 
 /// Puts the rules of a script back, should somebody have flushed them; whether that was so.
-pub(super) fn restore(id: u32, attachment: &Attachment, queues: &Queues) -> linux::Result<bool> {
+pub(super) fn restore(
+    id: u32,
+    attachment: &Attachment,
+    queues: &Queues,
+    mark: Option<u32>,
+) -> linux::Result<bool> {
     if nft::has_chain(TABLE, &format!("script{id}"))? {
         return Ok(false);
     }
     nft::apply(&format!("add table inet {TABLE}\n"))?;
-    add(id, attachment, queues).map(|()| true)
+    add(id, attachment, queues, mark).map(|()| true)
 }
 
 /// Gives it no more packets.
@@ -68,18 +75,36 @@ fn removal(id: u32, hook: &str) -> String {
     format!("{flush}{hook}delete chain inet {TABLE} tcp{id}\ndelete chain inet {TABLE} other{id}\n")
 }
 
-fn hook_chain(id: u32, attachment: &Attachment) -> String {
+fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
     let hook = attachment.hook.netfilter();
     let priority = attachment.priority.unwrap_or(PRIORITY);
-    let device = attachment.device().map_or_else(String::new, |name| {
-        let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
-        format!("{key} \"{name}\" ")
-    });
-    let rule = format!("{device}{}", words(&attachment.matching()));
     let chain = format!("inet {TABLE} script{id}");
+    let begin =
+        format!("add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n");
+    let (first, rule) = match mark {
+        None => {
+            let device = attachment.device().map_or_else(String::new, |name| {
+                let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
+                format!("{key} \"{name}\" ")
+            });
+            let rule = format!("{device}{}", words(&attachment.matching()));
+            (format!("add rule {chain} meta mark {MARK:#x} accept\n"), rule)
+        }
+        // The program has looked at the rest, and the interface may be another by now: that of a VLAN, or a bridge. Nobody
+        // behind this sees that packets were marked.
+        Some(mark) => {
+            let bit = mark & !HAND_OVER_MASK;
+            let (seen, others) = (HAND_OVER_MASK | bit, !bit);
+            let first = format!(
+                "add rule {chain} meta mark & {seen:#x} != {mark:#x} accept\n\
+                 add rule {chain} meta mark set meta mark & {others:#x}\n\
+                 add rule {chain} meta mark {HAND_OVER:#x} meta mark set 0\n"
+            );
+            (first, String::new())
+        }
+    };
     format!(
-        "add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n\
-         add rule {chain} meta mark {MARK:#x} accept\n\
+        "{begin}{first}\
          add rule {chain} {rule}meta l4proto tcp goto tcp{id}\n\
          add rule {chain} {rule}goto other{id}\n"
     )

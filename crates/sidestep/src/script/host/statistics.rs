@@ -118,6 +118,7 @@ impl Statistics {
             last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             ns_per_packet: self.sampled_ns.load(Relaxed).checked_div(samples),
             sent: self.sent.load(Relaxed),
+            handed_over: 0,
         }
     }
 
@@ -156,4 +157,36 @@ pub(super) struct Counts {
     pub(super) last_error: Option<Fault>,
     pub(super) ns_per_packet: Option<u64>,
     pub(super) sent: u64,
+    /// Packets that were given to another tier, and are not among those above.
+    pub(super) handed_over: u64,
+}
+
+impl Counts {
+    /// What both tiers say together: packets that this one decided or handed over, and what the user tier made of these.
+    pub(super) fn with(self, user: Self) -> Self {
+        let own = self.packets + self.handed_over;
+        let (one, other) = (self.verdicts, user.verdicts);
+        // Each packet takes its time here, and some of them there, too.
+        let times = [(self.ns_per_packet, own), (user.ns_per_packet, user.packets)];
+        let all: u64 = times.iter().filter_map(|(ns, packets)| Some((*ns)? * packets)).sum();
+        Self {
+            packets: own,
+            verdicts: Verdicts {
+                nf_drop: one.nf_drop + other.nf_drop,
+                nf_accept: one.nf_accept + other.nf_accept,
+                nf_stolen: one.nf_stolen + other.nf_stolen,
+                nf_queue: one.nf_queue + other.nf_queue,
+                nf_repeat: one.nf_repeat + other.nf_repeat,
+                xt_continue: one.xt_continue + other.xt_continue,
+            },
+            errors: self.errors + user.errors,
+            last_error: [self.last_error, user.last_error]
+                .into_iter()
+                .flatten()
+                .max_by_key(|fault| fault.unix_ms),
+            ns_per_packet: self.ns_per_packet.or(user.ns_per_packet).and_then(|_| all.checked_div(own)),
+            sent: user.sent,
+            handed_over: self.handed_over,
+        }
+    }
 }
