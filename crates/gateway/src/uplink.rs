@@ -91,7 +91,7 @@ impl State {
             Some(place) if content.router_lifetime > 0 => self.routers[place] = router,
             Some(place) => drop(self.routers.remove(place)),
             None if content.router_lifetime > 0 && self.routers.len() < MOST_ROUTERS => {
-                self.routers.push(router)
+                self.routers.push(router);
             }
             None => {}
         }

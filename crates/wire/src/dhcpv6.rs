@@ -228,8 +228,11 @@ fn check(mut bytes: &[u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// The first option, code and contents, and what follows it.
-fn split_option(bytes: &[u8]) -> Option<((u16, &[u8]), &[u8])> {
+/// Code and contents.
+type CodedOption<'a> = (u16, &'a [u8]);
+
+/// The first option, and what follows it.
+fn split_option(bytes: &[u8]) -> Option<(CodedOption<'_>, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<OPTION_HEADER_LEN>()?;
     let (option, rest) = rest.split_at_checked(usize::from(u16_at(header, 2)))?;
     Some(((u16_at(header, 0), option), rest))
@@ -238,7 +241,7 @@ fn split_option(bytes: &[u8]) -> Option<((u16, &[u8]), &[u8])> {
 struct Options<'a>(&'a [u8]);
 
 impl<'a> Iterator for Options<'a> {
-    type Item = (u16, &'a [u8]);
+    type Item = CodedOption<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let (option, rest) = split_option(self.0)?;

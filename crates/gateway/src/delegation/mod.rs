@@ -50,7 +50,7 @@ enum State {
     /// Solicits begin then.
     Waiting(Instant),
     /// A message is repeated until it is answered.
-    Asking(Exchange),
+    Asking(Box<Exchange>),
     /// There is a lease, and nothing to do before T1.
     Bound,
 }
@@ -260,14 +260,15 @@ impl Client {
             _ => retransmission::EXTEND,
         };
         let [a, b, c, ..] = random.to_be_bytes();
-        self.state = State::Asking(Exchange {
+        let exchange = Exchange {
             message,
             transaction: [a, b, c],
             started: now,
             retransmission: Retransmission::new(limits, end, now),
             best: None,
             target,
-        });
+        };
+        self.state = State::Asking(Box::new(exchange));
     }
 }
 

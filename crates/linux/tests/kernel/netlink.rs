@@ -38,7 +38,7 @@ fn links_and_addresses_of_both_families() {
         let address = "2001:db8:2::1/64".parse().unwrap();
         let lifetimes = |preferred, valid| Lifetimes { preferred, valid };
         netlink.add_temporary_address(link.index, address, lifetimes(100, 200)).unwrap();
-        let mut of_address = |netlink: &mut Netlink| {
+        let of_address = |netlink: &mut Netlink| {
             let all = netlink.addresses(link.index).unwrap();
             let found = all.iter().find(|found| found.address == address).unwrap();
             (found.deprecated, found.permanent)
