@@ -273,26 +273,31 @@ fn answers_to_others_and_to_nothing_are_ignored() {
     assert_eq!(scene.client.receive(&[], scene.now, 0), Received::Ignored);
 }
 
-proptest! {
-    #[test]
-    fn with_half_of_the_datagrams_lost_there_is_a_lease_for_good(seed: u64) {
-        let mut scene = Scene::new(vec![Server::new(1, 1), Server::new(2, 2)]);
-        let mut state = seed | 1;
-        scene.lost = Box::new(move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state.is_multiple_of(2)
-        });
-        scene.run(120);
-        let mut leased = 0;
-        for hour in 1..20 {
+/// How many of 19 hours end with a lease, where half of all datagrams are lost.
+fn hours_with_a_lease(seed: u64) -> usize {
+    let mut scene = Scene::new(vec![Server::new(1, 1), Server::new(2, 2)]);
+    let mut state = seed;
+    scene.lost = Box::new(move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state >> 63 == 0
+    });
+    (1..20)
+        .filter(|hour| {
             scene.run(hour * 3_600);
-            leased += usize::from(scene.client.lease().is_some());
-        }
-        prop_assert!(leased >= 18, "{leased} of 19 hours");
-    }
+            scene.client.lease().is_some()
+        })
+        .count()
+}
 
+#[test]
+fn with_half_of_the_datagrams_lost_there_is_a_lease_nearly_always() {
+    let hours: Vec<usize> = (0..200).map(hours_with_a_lease).collect();
+    let (all, least) = (hours.iter().sum::<usize>(), hours.iter().min());
+    println!("{all} of {} hours, at the least {least:?} of 19", 200 * 19);
+    assert!(all * 100 >= 200 * 19 * 98, "{all}");
+}
+
+proptest! {
     #[test]
     fn any_answers_leave_it_running(
         answers in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..80), any::<(u32, u32, u32, u32)>(), 0..4u8), 1..60),
