@@ -1,5 +1,6 @@
 //! The firewall on the running kernel: what `gateway::firewall::evaluate` says, the kernel does.
 
+mod commands;
 mod frame;
 mod random;
 mod scene;
