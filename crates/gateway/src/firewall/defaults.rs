@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::address::Family;
 use super::model::{Place, Policy, Trust, Verdict};
 use super::packet::{Packet, State};
-use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
+use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, TCP, UDP};
 
 /// A condition, and what becomes of packets that meet it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -247,8 +247,8 @@ fn between(policy: &Policy, from: Trust, to: Trust, same: bool) -> Stages {
             step(Accept, vec![Test::Icmpv6(MOBILE)], "mobile hosts (RFC 4890 section 4.3.2)"),
             step(
                 Accept,
-                vec![Test::Family(Family::V6), Test::Protocol(&[AH, ESP, HIP, MOBILITY])],
-                "AH, ESP, HIP, mobility (RFC 6092 REC-21, 22, 26, 27)",
+                vec![Test::Family(Family::V6), Test::Protocol(&[AH, ESP, HIP])],
+                "AH, ESP, HIP (RFC 6092 REC-21, REC-22, REC-26)",
             ),
             step(
                 Accept,
