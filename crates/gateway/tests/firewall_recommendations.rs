@@ -330,8 +330,11 @@ fn rfc_6092_rec_49_one_rule_lets_everything_in() {
     assert_eq!(becomes(&policy, "tcp from 2a00::1 to gateway port 22 in wan"), Drop);
 }
 
+/// A section, types with codes, the rest of the words, and what becomes of them.
+type Row = (&'static str, &'static [(u8, u8)], &'static str, Verdict);
+
 /// RFC 4890 section 4.3: what is forwarded from outside in, by type and code. Errors are of a known connection.
-const FORWARDED: [(&str, &[(u8, u8)], &str, Verdict); 6] = [
+const FORWARDED: [Row; 6] = [
     ("4.3.1", &[(1, 0), (1, 3), (1, 6), (2, 0), (3, 0), (4, 1), (4, 2)], "related", Accept),
     ("4.3.1", &[(128, 0)], "new", Accept),
     ("4.3.1", &[(129, 0)], "established", Accept),
@@ -398,7 +401,7 @@ fn rfc_4890_section_4_3_forwarded() {
 }
 
 /// RFC 4890 section 4.4: what the gateway itself takes from outside.
-const LOCAL: [(&str, &[(u8, u8)], &str, Verdict); 10] = [
+const LOCAL: [Row; 10] = [
     ("4.4.1", &[(1, 0), (2, 0), (3, 0), (4, 1), (4, 2)], "from 2a00::1 to gateway in wan related", Accept),
     ("4.4.1", &[(128, 0)], "from 2a00::1 to gateway in wan", Accept),
     ("4.4.1", &[(129, 0)], "from 2a00::1 to gateway in wan established", Accept),

@@ -230,6 +230,9 @@ pub enum PolicyError {
     /// A name cannot be one.
     #[error("not a name for a zone")]
     ZoneName(usize),
+    /// An interface cannot have this name, or nft would take it for more than one.
+    #[error("{1:?} is no name of an interface that a firewall can be for")]
+    InterfaceName(usize, String),
     /// Two zones have a name.
     #[error("two zones have the same name")]
     SameName(usize, usize),
@@ -253,6 +256,9 @@ impl Policy {
         for (index, zone) in zones.iter().enumerate() {
             if !is_zone_name(&zone.name) {
                 return Err(PolicyError::ZoneName(index));
+            }
+            if let Some(name) = zone.interfaces.iter().find(|name| !is_interface_name(name)) {
+                return Err(PolicyError::InterfaceName(index, name.clone()));
             }
             for (earlier, other) in zones[..index].iter().enumerate() {
                 if other.name == zone.name {
@@ -360,6 +366,12 @@ pub fn is_zone_name(name: &str) -> bool {
         && name != GATEWAY
 }
 
+/// Whether nft takes the name, in quotes, for this one interface.
+fn is_interface_name(name: &str) -> bool {
+    (1..=15).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '*' | '\\' | '/' | ':'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,6 +405,10 @@ mod tests {
         assert_eq!(parts, Err(PolicyError::SameNetwork(0, 1, "fd00:1::/32".parse().unwrap())));
         assert_eq!(policy(vec![zone("gateway", &["e0"], &[])]), Err(PolicyError::ZoneName(0)));
         assert_eq!(policy(vec![zone("a;b", &["e0"], &[])]), Err(PolicyError::ZoneName(0)));
+        for name in ["e*", "e\"", "", "e e"] {
+            let wrong = policy(vec![zone("a", &[name], &[])]);
+            assert_eq!(wrong, Err(PolicyError::InterfaceName(0, name.to_owned())));
+        }
     }
 
     #[test]

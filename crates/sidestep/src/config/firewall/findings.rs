@@ -12,6 +12,9 @@ pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
     let title = error.to_string();
     match error {
         PolicyError::ZoneName(zone) | PolicyError::NoZone(zone) => Finding::error(at(*zone), title, "", ""),
+        PolicyError::InterfaceName(zone, _) => {
+            Finding::error(at(*zone), title, "in this zone", "name each interface, without \", \\ and *")
+        }
         PolicyError::SameName(first, second) => {
             Finding::error(at(*second), title, "the second", "give each zone a name of its own")
                 .related(at(*first), "the first")

@@ -91,10 +91,13 @@ pub(super) fn days(words: &Words) -> Result<Vec<u8>, Problem> {
     Ok(days)
 }
 
+/// What a word means by itself, or why it means nothing.
+type Read<T> = Result<Vec<T>, String>;
+
 /// Sets with a name, and what a word that names none of them may be.
 pub(super) struct Names<'t, T> {
     pub(super) named: &'t BTreeMap<String, Spanned<Words>>,
-    pub(super) literal: fn(&str) -> Option<Result<Vec<T>, String>>,
+    pub(super) literal: fn(&str) -> Option<Read<T>>,
     /// What a word may be.
     pub(super) help: &'static str,
 }
@@ -137,14 +140,14 @@ impl<T> Names<'_, T> {
 }
 
 /// A word in a list of addresses.
-pub(super) fn addresses(word: &str) -> Option<Result<Vec<Address>, String>> {
+pub(super) fn addresses(word: &str) -> Option<Read<Address>> {
     let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic()) && !word.contains(':');
     let read = |word: &str| word.parse().map(|address| vec![address]);
     (!is_name).then(|| read(word).map_err(|why: AddressError| why.to_string()))
 }
 
 /// A word in a list of services.
-pub(super) fn services(word: &str) -> Option<Result<Vec<Service>, String>> {
+pub(super) fn services(word: &str) -> Option<Read<Service>> {
     if let Some(services) = well_known(word) {
         return Some(Ok(services));
     }
