@@ -53,9 +53,18 @@ pub const DEFAULT: &str = "default";
 const ADDRESS_HELP: &str = "write addresses, prefixes, ranges (2001:db8::1-2001:db8::9), last bits (*::10), or names of [firewall.addresses]";
 const SERVICE_HELP: &str = "write tcp/443, udp/8000-8010, icmpv6/echo-request, esp, proto/47, a known name like ssh, or names of [firewall.services]";
 
-/// The number of the line that begins at or holds the byte, from 1 on.
-fn line(text: &str, at: usize) -> usize {
-    text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1
+/// Where lines end, by byte: ten thousand rules are not to read the file from its beginning each.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Lines(text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at).collect())
+    }
+
+    /// The number of the line that the byte is in, from 1 on.
+    fn number(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
 }
 
 impl Converter<'_> {
@@ -101,7 +110,8 @@ impl Converter<'_> {
         let means = Means { policy: &named, addresses, services, schedules: schedules? };
         let rules: Vec<_> = table.rule.iter().map(|rule| self.rule(rule, &means)).collect();
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
-        let lines = table.rule.iter().map(|rule| line(text, rule.span().start)).collect();
+        let lines = Lines::of(text);
+        let lines = table.rule.iter().map(|rule| lines.number(rule.span().start)).collect();
         let policy = self.policy(document, named.zones().to_vec(), rules, settings?)?;
         let tests = self.tests(table, text, &policy)?;
         self.findings(document, &policy);
@@ -264,11 +274,12 @@ impl Converter<'_> {
         text: &str,
         policy: &Policy,
     ) -> Option<Vec<Expectation>> {
-        let tests: Vec<_> = table.test.iter().map(|test| self.test(test, text, policy)).collect();
+        let lines = Lines::of(text);
+        let tests: Vec<_> = table.test.iter().map(|test| self.test(test, &lines, policy)).collect();
         tests.into_iter().collect()
     }
 
-    fn test(&mut self, table: &Spanned<TestTable>, text: &str, policy: &Policy) -> Option<Expectation> {
+    fn test(&mut self, table: &Spanned<TestTable>, lines: &Lines, policy: &Policy) -> Option<Expectation> {
         let (test, header) = (table.get_ref(), table.span());
         let owner = "[[firewall.test]]";
         let example = "\"tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan\"";
@@ -295,7 +306,7 @@ impl Converter<'_> {
             packet: packet?,
             expect: expect?,
             rule: rule?,
-            line: line(text, header.start),
+            line: lines.number(header.start),
         })
     }
 }
