@@ -212,7 +212,10 @@ fn step(step: &Step) -> String {
 
 fn test_text(test: &Test) -> String {
     use super::address::Family;
-    let list = |items: Vec<String>| format!("{{ {} }}", items.join(", "));
+    // One value is compared, which is cheaper than to look it up.
+    let list = |mut items: Vec<String>| {
+        if items.len() == 1 { items.remove(0) } else { format!("{{ {} }}", items.join(", ")) }
+    };
     let nets = |field: &str, nets: &[ipnet::IpNet], except: &[ipnet::IpNet]| {
         let texts = |nets: &[ipnet::IpNet]| list(nets.iter().map(ToString::to_string).collect());
         let version = if nets.first().is_some_and(|net| net.addr().is_ipv4()) { "ip" } else { "ip6" };

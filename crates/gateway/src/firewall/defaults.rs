@@ -133,8 +133,8 @@ const fn v4(a: u8, length: u8) -> IpNet {
 const LINK_LOCAL: IpNet = v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10);
 const UNSPECIFIED: IpNet = v6([0; 8], 128);
 /// IPv4-compatible (with the loopback and the unspecified address) and -mapped, documentation (RFC 3849, RFC 9637),
-/// ORCHID (RFC 4843, RFC 7343 is routable nowhere either), site-local (RFC 3879), link-local.
-const NEVER_OUTSIDE: [IpNet; 8] = [
+/// ORCHID (RFC 4843, RFC 7343 is routable nowhere either), site-local (RFC 3879), link-local, unique local (RFC 4193).
+const NEVER_OUTSIDE: [IpNet; 9] = [
     v6([0; 8], 96),
     v6([0, 0, 0, 0, 0, 0xffff, 0, 0], 96),
     v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 0], 32),
@@ -143,8 +143,8 @@ const NEVER_OUTSIDE: [IpNet; 8] = [
     v6([0x2001, 0x20, 0, 0, 0, 0, 0, 0], 28),
     v6([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10),
     LINK_LOCAL,
+    v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
 ];
-const UNIQUE_LOCAL: IpNet = v6([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7);
 /// This network, loopback, reserved (RFC 6890). Private addresses may be translated behind the firewall.
 const NEVER_OUTSIDE_IPV4: [IpNet; 3] = [v4(0, 8), v4(127, 8), v4(240, 4)];
 
@@ -308,8 +308,7 @@ fn boundary(policy: &Policy) -> Vec<Step> {
         "a group of narrower scope than the internet (RFC 6092 REC-2)",
     )];
     for (nets, family, reason) in [
-        (NEVER_OUTSIDE.to_vec(), Family::V6, "an address that is never outside (RFC 6092 REC-3)"),
-        (vec![UNIQUE_LOCAL], Family::V6, "a unique local address (RFC 6092 REC-7)"),
+        (NEVER_OUTSIDE.to_vec(), Family::V6, "an address that is never outside (RFC 6092 REC-3 and REC-7)"),
         (NEVER_OUTSIDE_IPV4.to_vec(), Family::V4, "an address that is never outside (RFC 6890)"),
     ] {
         for test in [Test::Source(nets.clone(), except(family)), Test::Destination(nets, except(family))] {
