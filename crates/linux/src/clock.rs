@@ -55,6 +55,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn local_time_is_within_a_day_of_utc() {
+        // From -12:00 to +14:00, in steps of a quarter of an hour.
+        assert!((-12 * 60..=14 * 60).contains(&utc_offset_minutes()) && utc_offset_minutes() % 15 == 0);
+    }
+
+    #[test]
     fn the_units_of_a_clock_agree() {
         let (ms, us) = (boottime_ms(), boottime_us());
         assert!(us / 1000 - ms < 1000);
