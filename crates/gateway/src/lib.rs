@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`advertise`] | what a router advertises on a link, and when |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
+//! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
@@ -21,6 +22,7 @@
 
 pub mod advertise;
 pub mod delegation;
+pub mod firewall;
 pub mod plan;
 pub mod rogue;
 pub mod site;

@@ -30,6 +30,17 @@ pub fn unix_us() -> u64 {
     now(ClockId::CLOCK_REALTIME).as_micros() as u64
 }
 
+/// What local time is ahead of UTC now, in minutes, by the time zone of this process (`TZ`, /etc/localtime).
+#[must_use]
+pub fn utc_offset_minutes() -> i32 {
+    let now = i64::try_from(unix_ms() / 1000).unwrap_or(0);
+    // SAFETY: all bytes zero are a valid `tm`: numbers, and a pointer that may be null.
+    let mut local: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both point to variables of ours that live across the call, which keeps neither.
+    let filled = unsafe { libc::localtime_r(&raw const now, &raw mut local) };
+    if filled.is_null() { 0 } else { i32::try_from(local.tm_gmtoff / 60).unwrap_or(0) }
+}
+
 fn now(clock: ClockId) -> Duration {
     // Both clocks exist on every kernel since 2.6.39, and the call has no other way to fail.
     let Ok(time) = clock_gettime(clock) else { return Duration::ZERO };
@@ -42,6 +53,12 @@ fn now(clock: ClockId) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn local_time_is_within_a_day_of_utc() {
+        // From -12:00 to +14:00, in steps of a quarter of an hour.
+        assert!((-12 * 60..=14 * 60).contains(&utc_offset_minutes()) && utc_offset_minutes() % 15 == 0);
+    }
 
     #[test]
     fn the_units_of_a_clock_agree() {

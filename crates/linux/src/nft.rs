@@ -88,6 +88,23 @@ pub fn apply(script: &str) -> Result<()> {
     run(script, "nft -f -")
 }
 
+/// A table of the family `inet` as nft lists it, in JSON or as text that nft reads again. None where there is none.
+///
+/// # Errors
+/// What nft says, in its first line.
+pub fn list_inet(table: &str, json: bool) -> Result<Option<String>> {
+    let arguments = ["-j", "list", "table", "inet", table];
+    let output = nft(if json { &arguments } else { &arguments[1..] }, "")?;
+    let message = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() {
+        return Ok(Some(String::from_utf8_lossy(&output.stdout).into_owned()));
+    }
+    if message.contains("No such file or directory") {
+        return Ok(None);
+    }
+    Err(Error::other(format!("nft list table inet {table}"), first_line(&message)))
+}
+
 /// Whether a table of the family `inet` has this chain.
 ///
 /// # Errors
@@ -179,6 +196,8 @@ fn nft(arguments: &[&str], input: &str) -> Result<Output> {
     let spawn = |program: &str| {
         Command::new(program)
             .args(arguments)
+            // Times of the day are written in UTC, and would be taken for those of the time zone.
+            .env("TZ", "UTC")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

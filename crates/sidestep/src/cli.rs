@@ -11,7 +11,7 @@ use clap_complete::Shell;
 
 use crate::config::{self, Config};
 use crate::control::{self, Request};
-use crate::{daemon, gateway, import_classic, keys, manual, plan, rendezvous, script, show};
+use crate::{daemon, firewall, gateway, import_classic, keys, manual, plan, rendezvous, script, show};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -127,6 +127,8 @@ enum Command {
         /// Pairs of hosts and their session keys
         profiles: PathBuf,
     },
+    #[command(subcommand)]
+    Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
     Script(script::ScriptCommand),
     #[command(subcommand)]
@@ -297,10 +299,18 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             if let Some(gateway) = &whole.gateway {
                 print(gateway::describe(&file, gateway))?;
             }
+            if let Some(rules) = &whole.firewall {
+                print(firewall::describe(rules, &file, &firewall::compiled(rules)))?;
+            }
         }
         Command::Up(options) => {
             let whole = load(&options.file)?;
             daemon::start_log();
+            if whole.firewall.is_some() {
+                tracing::warn!(
+                    "zones and rules are not put into the kernel by this: run `sidestep firewall apply`"
+                );
+            }
             match (whole.tunnel, whole.gateway) {
                 (Some(config), gateway) => daemon::run(&options, config, gateway)?,
                 (None, Some(gateway)) => gateway::run(&options, gateway)?,
@@ -320,6 +330,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
+        Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Lab(command) => {
             let program = std::env::current_exe()
@@ -345,12 +356,19 @@ pub fn load(file: &std::path::Path) -> Result<config::Whole, Failure> {
             complain(&whole.warnings);
             Ok(whole)
         }
-        Err(config::Error::Invalid(report)) => {
+        Err(error) => Err(not_loaded(file, error)),
+    }
+}
+
+/// Why a file cannot be used, as it is told.
+pub(crate) fn not_loaded(file: &std::path::Path, error: config::Error) -> Failure {
+    match error {
+        config::Error::Invalid(report) => {
             let count = report.errors();
             let errors = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
-            Err(Failure::Report(report, format!("{}: {errors}", file.display())))
+            Failure::Report(report, format!("{}: {errors}", file.display()))
         }
-        Err(error) => Err(error.into()),
+        error => error.into(),
     }
 }
 
@@ -374,9 +392,9 @@ mod tests {
 
     #[test]
     fn every_command_has_examples_in_its_help() {
-        let (cli, scripts) = (Cli::command(), Cli::command());
-        let scripts = scripts.find_subcommand("script").expect("a command");
-        for command in cli.get_subcommands().chain(scripts.get_subcommands()) {
+        let cli = Cli::command();
+        let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
+        for command in cli.get_subcommands().chain(of("script")).chain(of("firewall")) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

@@ -12,6 +12,7 @@
 //! | [`daemon`] | `up`: the protocol over the kernel |
 //! | [`control`] | the control socket: requests to the running daemon, and its answers |
 //! | [`status`] | what the daemon says about itself; the field names are a contract |
+//! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `gateway` | `up` as a router between networks |
 //! | `script` | packet scripts: their tests, and the process that they run in |
 //! | [`show`] | the status as text, JSON, and a screen that follows it |
@@ -26,6 +27,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod daemon;
+mod firewall;
 mod gateway;
 mod import_classic;
 mod keys;

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 use super::classic::ClassicPeer;
 use super::cross::STAND_IN;
 use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
+use super::firewall::Firewall;
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
 use super::{Configured, Gateway, KeyFileError, Mode, Node, ReadKey, Tunnel};
@@ -34,18 +35,21 @@ pub(super) struct Converted {
     pub(super) scripts: Option<Vec<Configured>>,
     /// The gateway, if there is one and it can be.
     pub(super) gateway: Option<Gateway>,
+    /// The firewall, if there is one and it can be.
+    pub(super) firewall: Option<Firewall>,
 }
 
-/// Converts every value of the document; `read_key` reads key files, whose names are relative to the folder of
-/// `path`.
+/// Converts every value of the document, which is that of `text`; `read_key` reads key files, whose names are relative to
+/// the folder of `path`.
 pub(super) fn convert(
     document: &Document,
+    text: &str,
     path: &Path,
     read_key: &ReadKey,
     report: &mut Report,
 ) -> Converted {
     let folder = path.parent().unwrap_or(Path::new(""));
-    let mut converter = Converter { folder, read_key, report };
+    let mut converter = Converter::new(folder, read_key, report);
     let all_classic =
         !document.peer.is_empty() && document.peer.iter().all(|peer| peer.get_ref().is_classic());
     let node = match &document.node {
@@ -76,7 +80,10 @@ pub(super) fn convert(
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts: Vec<_> = document.script.iter().map(|table| converter.script(table, name)).collect();
     let gateway = converter.gateway(document);
-    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect(), gateway }
+    // Where all peers are of the classic profile, the prefix may be a stand-in.
+    let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != STAND_IN).collect();
+    let firewall = converter.firewall(document, text, endpoints);
+    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect(), gateway, firewall }
 }
 
 pub(super) struct Converter<'a> {
@@ -102,6 +109,12 @@ const PRESHARED_KEY: SecretKind = SecretKind {
     command: "sidestep genpsk",
     form: "a key is 44 characters of base64, as `sidestep genpsk` and `sidestep pubkey` print them",
 };
+
+impl<'a> Converter<'a> {
+    pub(super) fn new(folder: &'a Path, read_key: &'a ReadKey, report: &'a mut Report) -> Self {
+        Converter { folder, read_key, report }
+    }
+}
 
 impl Converter<'_> {
     /// The classic profile needs neither private key nor hopping prefix: where all peers are of it, the node has

@@ -28,13 +28,17 @@ pub(super) struct Document {
     pub network: Vec<Spanned<super::gateway::NetworkTable>>,
     #[serde(default)]
     pub route: Vec<Spanned<super::gateway::RouteTable>>,
+    #[serde(default)]
+    pub zone: Vec<Spanned<super::firewall::ZoneTable>>,
+    pub firewall: Option<Spanned<super::firewall::FirewallTable>>,
 }
 
 impl Document {
-    /// Whether it describes a gateway and says nothing of a tunnel.
+    /// Whether it describes a gateway or a firewall and says nothing of a tunnel.
     pub(super) fn is_without_tunnel(&self) -> bool {
         let gateway = !(self.uplink.is_empty() && self.network.is_empty() && self.route.is_empty());
-        gateway && self.node.is_none() && self.peer.is_empty()
+        let firewall = !self.zone.is_empty() || self.firewall.is_some();
+        (gateway || firewall) && self.node.is_none() && self.peer.is_empty()
     }
 }
 

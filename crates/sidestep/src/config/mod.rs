@@ -9,6 +9,7 @@ mod classic;
 mod convert;
 mod cross;
 mod document;
+mod firewall;
 mod gateway;
 mod report;
 mod script;
@@ -28,6 +29,7 @@ use mt6d::keys::PrivateKey;
 use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
+pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use gateway::Gateway;
 pub use report::Report;
 pub(crate) use script::Configured;
@@ -44,6 +46,8 @@ pub struct Whole {
     pub tunnel: Option<Config>,
     /// A router: tables `[[uplink]]`, `[[network]]`, `[[route]]`.
     pub gateway: Option<Gateway>,
+    /// Its firewall: tables `[[zone]]`, `[firewall]`.
+    pub firewall: Option<Firewall>,
     /// What works, but deserves a second look.
     pub warnings: Report,
 }
@@ -127,6 +131,12 @@ pub enum Error {
     /// The file describes no tunnel, and one is asked for.
     #[error("{}: there is no tunnel in it: tables [node] and [[peer]] describe one", path.display())]
     NoTunnel {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file describes no firewall, and one is asked for.
+    #[error("{}: there is no firewall in it: tables [[zone]] and [firewall] describe one", path.display())]
+    NoFirewall {
         /// The file.
         path: PathBuf,
     },
@@ -216,13 +226,28 @@ pub fn load(path: &Path) -> Result<Whole, Error> {
 pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Whole, Report> {
     let mut report = Report::new(path, text);
     let whole = document::read(text, &mut report).and_then(|document| {
-        let converted = convert::convert(&document, path, read_key, &mut report);
+        let converted = convert::convert(&document, text, path, read_key, &mut report);
         cross::check(&document, converted, &mut report)
     });
     match whole {
         Some(whole) if !report.has_errors() => Ok(Whole { warnings: report, ..whole }),
         _ => Err(report),
     }
+}
+
+/// Reads the tests of another file, which has nothing but `[[firewall.test]]` tables, for this firewall.
+pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, Error> {
+    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let mut report = Report::new(path, &text);
+    let document = document::read(&text, &mut report);
+    let table = document.as_ref().and_then(|document| document.firewall.as_ref());
+    let tests = table.and_then(|table| {
+        let no_key: &ReadKey = &|_| Err(KeyFileError::Missing);
+        let mut converter = convert::Converter::new(Path::new(""), no_key, &mut report);
+        converter.tests(table.get_ref(), &text, &firewall.policy)
+    });
+    if report.has_errors() { Err(Error::Invalid(report)) } else { Ok(tests.unwrap_or_default()) }
 }
 
 fn read_key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {

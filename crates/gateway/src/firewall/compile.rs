@@ -1,0 +1,388 @@
+//! The policy as one transaction of nft.
+//!
+//! ```text
+//! headers (prerouting, behind conntrack's reassembly) ─ routing header 0, incomplete first fragments
+//! input ── established ── by interface ──▶ lan.gateway
+//! forward ─ established ─ by interface ──▶ from-lan ─ by interface ──▶ lan.wan
+//! output ─ established ── by interface ──▶ gateway.wan          (only where a rule is about what the gateway sends)
+//!     lan.wan:   steps before the rules → rules-1 → steps after them → refused
+//!     rules-1:   one lookup in a verdict map for each set of `lookup`: map-1-1, map-1-2 …
+//!     rule-7:    rate, schedule, log of rule 7, where it has them
+//! ```
+//! Pairs of places with the same rules share their chain. Each element of a map counts, with the number of its rule as
+//! its comment ("r7"); rules with a chain of their own count there, under the same comment.
+//!
+//! The text needs nft 1.0.6 and Linux 6.1 (Debian 12).
+
+mod element;
+mod rule;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use super::TABLE;
+use super::defaults::{Stages, Step, Test, stages};
+use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
+use super::lookup::{Entry, Lookups, Relation};
+use super::model::{Place, Places, Policy, Rule, Verdict};
+use super::region::{Region, regions};
+use element::set_text;
+
+/// What the policy comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Compiled {
+    /// The table, for `nft -f`. It is to be put into an empty one; [`replace`] says how to make an old one that.
+    pub script: String,
+    /// Sets that a new connection's first packet is looked up in, at most. Packets of known ones are in none.
+    pub lookups: usize,
+    /// Elements of all sets.
+    pub elements: usize,
+}
+
+/// Names of what is in the table already.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Existing {
+    /// Chains.
+    pub chains: Vec<String>,
+    /// Verdict maps.
+    pub maps: Vec<String>,
+}
+
+/// Chains at netfilter's hooks, which stay when the rest is replaced.
+pub const BASE_CHAINS: [&str; 4] = ["headers", "input", "forward", "output"];
+
+/// The script that makes the table empty but for its base chains, in front of one that fills it: both are one
+/// transaction.
+#[must_use]
+pub fn replace(existing: &Existing, script: &str) -> String {
+    let mut text = format!("add table inet {TABLE}\nflush table inet {TABLE}\n");
+    for map in &existing.maps {
+        let _ = writeln!(text, "delete map inet {TABLE} {map}");
+    }
+    for chain in existing.chains.iter().filter(|chain| !BASE_CHAINS.contains(&chain.as_str())) {
+        let _ = writeln!(text, "delete chain inet {TABLE} {chain}");
+    }
+    text + script
+}
+
+/// Compiles the policy. `utc_offset` is what local time is ahead of UTC, in minutes: schedules are written in UTC.
+#[must_use]
+pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
+    let mut writer = Writer {
+        policy,
+        regions: policy.rules().iter().map(regions).collect(),
+        chains: HashMap::new(),
+        maps: String::new(),
+        rules: String::new(),
+        lookups: 0,
+        elements: 0,
+    };
+    let mut pairs = String::new();
+    for from in policy.places() {
+        for to in policy.places() {
+            if (from, to) != (Place::Gateway, Place::Gateway) {
+                let text = writer.pair(from, to);
+                pairs += &text;
+            }
+        }
+    }
+    let own_chains = rule::chains(policy, utc_offset);
+    let Writer { maps, rules, lookups, elements, .. } = writer;
+    let script = format!(
+        "table inet {TABLE} {{\n{maps}{FIXED}{refused}{own_chains}{rules}{pairs}{dispatch}}}\n",
+        refused = refused(policy),
+        dispatch = dispatch(policy),
+    );
+    Compiled { script, lookups, elements }
+}
+
+/// What answers a packet that is rejected.
+const FIXED: &str = "\tchain answer {
+\t\tmeta l4proto tcp reject with tcp reset
+\t\treject with icmpx admin-prohibited
+\t}
+";
+
+fn refused(policy: &Policy) -> String {
+    let log = |what| {
+        if policy.settings().log_refused {
+            format!("\t\tlimit rate 10/second burst 20 packets log prefix \"sidestep {what}: \" level info\n")
+        } else {
+            String::new()
+        }
+    };
+    format!(
+        "\tchain refuse-drop {{\n{}\t\tcounter drop comment \"refused\"\n\t}}\n\
+         \tchain refuse-reject {{\n{}\t\tcounter goto answer comment \"refused\"\n\t}}\n",
+        log("dropped"),
+        log("rejected"),
+    )
+}
+
+struct Writer<'p> {
+    policy: &'p Policy,
+    /// Of each rule.
+    regions: Vec<Vec<Region>>,
+    /// Which rules have a chain together, and its number.
+    chains: HashMap<Vec<usize>, usize>,
+    maps: String,
+    rules: String,
+    lookups: usize,
+    elements: usize,
+}
+
+struct Rules<'p>(&'p [Rule]);
+
+impl Relation for Rules<'_> {
+    fn is_final(&self, rule: usize) -> bool {
+        self.0[rule].is_final()
+    }
+
+    fn commute(&self, rule: usize, other: usize) -> bool {
+        let plain = |rule: &Rule| rule.is_final() && !rule.log;
+        let (rule, other) = (&self.0[rule], &self.0[other]);
+        plain(rule) && plain(other) && rule.action == other.action
+    }
+}
+
+impl Writer<'_> {
+    /// The chain for what goes from one place to the other.
+    fn pair(&mut self, from: Place, to: Place) -> String {
+        let policy = self.policy;
+        let Stages { before, after, rest } = stages(policy, from, to);
+        let mut text = format!("\tchain {} {{\n", pair_name(policy, from, to));
+        text.extend(before.iter().map(step));
+        let concerned = |rule: &Rule| rule.from.contain(from) && rule.to.contain(to);
+        let listed: Vec<usize> = policy
+            .rules()
+            .iter()
+            .enumerate()
+            .filter(|(index, rule)| concerned(rule) && !self.regions[*index].is_empty())
+            .map(|(index, _)| index)
+            .collect();
+        if !listed.is_empty() {
+            let chain = self.chain(listed);
+            let _ = writeln!(text, "\t\tjump rules-{chain}");
+        }
+        text.extend(after.iter().map(step));
+        text += match rest {
+            Some(Verdict::Accept) => "\t\taccept\n",
+            Some(Verdict::Reject) => "\t\tgoto refuse-reject\n",
+            _ => "\t\tgoto refuse-drop\n",
+        };
+        text + "\t}\n"
+    }
+
+    /// The number of the chain for these rules, which is written if there is none.
+    fn chain(&mut self, listed: Vec<usize>) -> usize {
+        if let Some(number) = self.chains.get(&listed) {
+            return *number;
+        }
+        let number = self.chains.len() + 1;
+        let mut lookups = Lookups::default();
+        for rule in &listed {
+            for region in &self.regions[*rule] {
+                lookups.push(Entry { region: *region, rule: *rule }, &Rules(self.policy.rules()));
+            }
+        }
+        let _ = writeln!(self.rules, "\tchain rules-{number} {{");
+        for (index, set) in lookups.sets().iter().enumerate() {
+            let name = format!("map-{number}-{}", index + 1);
+            let (map, rule) = set_text(self.policy, set, &name);
+            self.maps += &map;
+            self.rules += &rule;
+            self.elements += set.entries().len();
+        }
+        self.rules += "\t}\n";
+        self.lookups = self.lookups.max(lookups.sets().len());
+        self.chains.insert(listed, number);
+        number
+    }
+}
+
+fn pair_name(policy: &Policy, from: Place, to: Place) -> String {
+    format!("{}.{}", policy.name(from), policy.name(to))
+}
+
+/// One rule of nft.
+fn step(step: &Step) -> String {
+    let tests: String = step.tests.iter().map(|test| test_text(test) + " ").collect();
+    format!("\t\t{tests}counter {} comment \"{}\"\n", step.verdict, step.reason)
+}
+
+fn test_text(test: &Test) -> String {
+    use super::address::Family;
+    // One value is compared, which is cheaper than to look it up.
+    let list = |mut items: Vec<String>| {
+        if items.len() == 1 { items.remove(0) } else { format!("{{ {} }}", items.join(", ")) }
+    };
+    let nets = |field: &str, nets: &[ipnet::IpNet], except: &[ipnet::IpNet]| {
+        let texts = |nets: &[ipnet::IpNet]| list(nets.iter().map(ToString::to_string).collect());
+        let version = if nets.first().is_some_and(|net| net.addr().is_ipv4()) { "ip" } else { "ip6" };
+        let mut text = format!("{version} {field} {}", texts(nets));
+        if !except.is_empty() {
+            let _ = write!(text, " {version} {field} != {}", texts(except));
+        }
+        text
+    };
+    match test {
+        Test::Family(Family::V4) => "meta nfproto ipv4".to_owned(),
+        Test::Family(Family::V6) => "meta nfproto ipv6".to_owned(),
+        Test::Protocol(protocols) => {
+            format!("meta l4proto {}", list(protocols.iter().map(ToString::to_string).collect()))
+        }
+        Test::NotProtocol(protocol) => format!("meta l4proto != {protocol}"),
+        Test::Port(ports) => format!("th dport {}", list(ports.iter().map(ToString::to_string).collect())),
+        Test::FromPort(port) => format!("th sport {port}"),
+        Test::Icmpv6(types) => {
+            let range = |(first, last): &(u8, u8)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            };
+            format!("meta nfproto ipv6 icmpv6 type {}", list(types.iter().map(range).collect()))
+        }
+        Test::Icmp(kind) => format!("meta nfproto ipv4 icmp type {kind}"),
+        Test::HopLimit255 => "ip6 hoplimit 255".to_owned(),
+        Test::Source(those, except) => nets("saddr", those, except),
+        Test::Destination(those, except) => nets("daddr", those, except),
+        Test::NarrowGroup => {
+            let scopes = (0..=8).map(|scope| format!("ff0{scope}::")).collect();
+            format!("ip6 daddr & ff0f:: {}", list(scopes))
+        }
+        Test::Unroutable => "fib saddr . iif oif missing".to_owned(),
+        Test::RoutedTo(interfaces) => {
+            let quoted = interfaces.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("fib saddr oifname {}", list(quoted))
+        }
+        Test::Invalid => "ct state invalid".to_owned(),
+    }
+}
+
+/// The base chains, and those that find a packet's zones.
+///
+/// Conntrack has put fragments together before (priority -400), and leaves alone what it cannot: first fragments without
+/// their upper-layer header. A fragment header that is still there tells them.
+fn dispatch(policy: &Policy) -> String {
+    let mut text = String::new();
+    for zone in policy.places().filter(|place| *place != Place::Gateway) {
+        let _ = writeln!(text, "\tchain from-{} {{", policy.name(zone));
+        text += &by_zone(policy, "oifname", "daddr", |to| pair_name(policy, zone, to));
+        text += "\t}\n";
+    }
+    let known = "ct state vmap { established : accept, related : accept }";
+    let (input, forward, output) = (
+        by_zone(policy, "iifname", "saddr", |from| pair_name(policy, from, Place::Gateway)),
+        by_zone(policy, "iifname", "saddr", |from| format!("from-{}", policy.name(from))),
+        by_zone(policy, "oifname", "daddr", |to| pair_name(policy, Place::Gateway, to)),
+    );
+    // What the gateway sends needs no look where no rule is about it.
+    let of_gateway = |rule: &Rule| {
+        rule.from.contain(Place::Gateway)
+            && !matches!(rule.to, Places::Of(ref to) if to[..] == [Place::Gateway])
+    };
+    let output = if policy.rules().iter().any(of_gateway) {
+        format!("\t\toifname \"lo\" accept\n\t\t{known}\n{output}")
+    } else {
+        String::new()
+    };
+    let _ = write!(
+        text,
+        "\tchain suspicious {{\n\
+         \t\trt type 0 counter drop comment \"{ROUTING_HEADER_0}\"\n\
+         \t\texthdr frag exists counter drop comment \"{INCOMPLETE}\"\n\
+         \t}}\n\
+         \tchain headers {{\n\
+         \t\ttype filter hook prerouting priority -350; policy accept;\n\
+         \t\tip6 nexthdr {{ 0, 43, 44, 51, 60 }} jump suspicious\n\
+         \t}}\n\
+         \tchain input {{\n\
+         \t\ttype filter hook input priority 0; policy drop;\n\
+         \t\tiifname \"lo\" accept\n\
+         \t\t{known}\n{input}\
+         \t\tcounter drop comment \"through an interface of no zone\"\n\
+         \t}}\n\
+         \tchain forward {{\n\
+         \t\ttype filter hook forward priority 0; policy drop;\n\
+         \t\t{known}\n{forward}\
+         \t\tcounter drop comment \"from or to an interface of no zone\"\n\
+         \t}}\n\
+         \tchain output {{\n\
+         \t\ttype filter hook output priority 0; policy accept;\n{output}\
+         \t}}\n"
+    );
+    text
+}
+
+/// Rules that send a packet to the chain of its zone: by interface and address where a zone is part of an interface,
+/// then by interface.
+fn by_zone(policy: &Policy, interface: &str, field: &str, chain: impl Fn(Place) -> String) -> String {
+    let (mut whole, mut ipv4, mut ipv6) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, zone) in policy.zones().iter().enumerate() {
+        let target = chain(Place::Zone(index));
+        for name in &zone.interfaces {
+            if zone.networks.is_empty() {
+                whole.push(format!("\"{name}\" : goto {target}"));
+            }
+            for net in &zone.networks {
+                let part = format!("\"{name}\" . {net} : goto {target}");
+                if net.addr().is_ipv4() { ipv4.push(part) } else { ipv6.push(part) }
+            }
+        }
+    }
+    let rules = [
+        (format!("{interface} . ip6 {field}"), ipv6),
+        (format!("{interface} . ip {field}"), ipv4),
+        (interface.to_owned(), whole),
+    ];
+    let used = rules.into_iter().filter(|(_, elements)| !elements.is_empty());
+    used.map(|(key, elements)| format!("\t\t{key} vmap {{ {} }}\n", elements.join(", "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Settings, Trust, Zone};
+    use super::*;
+
+    fn policy(rules: Vec<Rule>) -> Policy {
+        let zone = |name: &str, trust, interface: &str| Zone {
+            name: name.to_owned(),
+            trust,
+            interfaces: vec![interface.to_owned()],
+            networks: Vec::new(),
+        };
+        let zones = vec![zone("lan", Trust::Inside, "eth1"), zone("wan", Trust::Outside, "eth0")];
+        Policy::new(zones, rules, Settings::default()).unwrap()
+    }
+
+    fn drop_rule(service: &str, source: &str) -> Rule {
+        Rule {
+            from: Places::Any,
+            to: Places::Any,
+            source: source.parse().ok().map(|address| vec![address]),
+            destination: None,
+            service: service.parse().ok().map(|service| vec![service]),
+            rate: None,
+            schedule: None,
+            log: false,
+            comment: String::new(),
+            action: Verdict::Drop,
+        }
+    }
+
+    #[test]
+    fn ten_thousand_rules_are_one_lookup() {
+        let rules =
+            (0..10_000).map(|n| drop_rule(&format!("tcp/{}", n % 50_000), &format!("2001:db8::{n:x}")));
+        let compiled = compile(&policy(rules.collect()), 0);
+        assert_eq!((compiled.lookups, compiled.elements), (1, 10_000));
+    }
+
+    #[test]
+    fn a_table_that_is_replaced_keeps_its_base_chains() {
+        let existing =
+            Existing { chains: vec!["input".into(), "rules-1".into()], maps: vec!["map-1-1".into()] };
+        let script = replace(&existing, "");
+        assert!(script.contains("delete chain inet sidestep-firewall rules-1"));
+        assert!(script.contains("delete map inet sidestep-firewall map-1-1"));
+        assert!(!script.contains("delete chain inet sidestep-firewall input"));
+    }
+}

@@ -1,0 +1,421 @@
+//! A policy: zones, rules, and what they are made of. What is here cannot be wrong by itself; what concerns several
+//! zones [`Policy::new`] checks.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::address::Address;
+use super::packet::Moment;
+use super::service::Service;
+
+/// How much a zone may do where no rule says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Trust {
+    /// Opens connections everywhere, and to the gateway.
+    Inside,
+    /// Opens connections outside only, and gets of the gateway what a host needs.
+    Guest,
+    /// Opens none, but for what RFC 6092 lets in.
+    Outside,
+}
+
+/// What becomes of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It passes.
+    Accept,
+    /// It is dropped, and nobody told.
+    Drop,
+    /// It is dropped, and its sender told: a TCP reset, otherwise ICMP "administratively prohibited".
+    Reject,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Accept => "accept",
+            Verdict::Drop => "drop",
+            Verdict::Reject => "reject",
+        })
+    }
+}
+
+/// Networks of equal trust.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Zone {
+    /// Letters, digits, `-` and `_`, 1 to 32 of them, beginning with a letter; not `gateway`.
+    pub name: String,
+    /// What it may do.
+    pub trust: Trust,
+    /// Names of its interfaces.
+    pub interfaces: Vec<String>,
+    /// The part of its interfaces that it is, by address; all of them where empty.
+    pub networks: Vec<IpNet>,
+}
+
+/// An end of a packet's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Place {
+    /// The zone of this index.
+    Zone(usize),
+    /// This machine itself.
+    Gateway,
+}
+
+/// Which ends a rule is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Places {
+    /// Any zone, and the gateway.
+    Any,
+    /// These.
+    Of(Vec<Place>),
+}
+
+impl Places {
+    /// Whether the place is among them.
+    #[must_use]
+    pub fn contain(&self, place: Place) -> bool {
+        match self {
+            Places::Any => true,
+            Places::Of(places) => places.contains(&place),
+        }
+    }
+
+    /// Whether each of `other` is among them.
+    #[must_use]
+    pub fn contain_all(&self, other: &Places) -> bool {
+        match (self, other) {
+            (Places::Any, _) => true,
+            (_, Places::Any) => false,
+            (_, Places::Of(others)) => others.iter().all(|place| self.contain(*place)),
+        }
+    }
+
+    /// Whether a place is among both.
+    #[must_use]
+    pub fn meet(&self, other: &Places) -> bool {
+        match (self, other) {
+            (Places::Any, _) | (_, Places::Any) => true,
+            (_, Places::Of(others)) => others.iter().any(|place| self.contain(*place)),
+        }
+    }
+}
+
+/// How often a rule takes a packet; those beyond it go on to the next rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// So many packets, 1 or more,
+    pub packets: u32,
+    /// in each of these.
+    pub per: Per,
+    /// How many may come at once, 1 or more.
+    pub burst: u32,
+}
+
+/// The time that a rate counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Per {
+    /// Second.
+    Second,
+    /// Minute.
+    Minute,
+    /// Hour.
+    Hour,
+    /// Day.
+    Day,
+}
+
+/// When a rule holds, in local time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Schedule {
+    /// Its name in the file.
+    pub name: String,
+    /// Days of the week, 0 is Monday; all where empty.
+    pub days: Vec<u8>,
+    /// Minute of the day at which it begins, 0 to 1439.
+    pub from: u16,
+    /// Minute of the day at which it ends, 1 to 1440; before `from` where it goes on after midnight, with the day's
+    /// hours before that and those of the same day after it.
+    pub to: u16,
+}
+
+impl Schedule {
+    /// Whether the rule holds then.
+    #[must_use]
+    pub fn holds(&self, moment: Moment) -> bool {
+        (self.days.is_empty() || self.days.contains(&moment.day))
+            && self.pieces().iter().any(|(from, to)| (*from..*to).contains(&moment.minute))
+    }
+
+    /// The minutes of a day, each piece without its end.
+    #[must_use]
+    pub fn pieces(&self) -> Vec<(u16, u16)> {
+        if self.from < self.to {
+            return vec![(self.from, self.to)];
+        }
+        [(0, self.to), (self.from, 1440)].into_iter().filter(|(from, to)| from < to).collect()
+    }
+}
+
+/// A rule. The first that matches decides.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Rule {
+    /// Where packets come from.
+    pub from: Places,
+    /// Where they go.
+    pub to: Places,
+    /// Their source; any where None.
+    pub source: Option<Vec<Address>>,
+    /// Their destination; any where None.
+    pub destination: Option<Vec<Address>>,
+    /// What they are; any where None.
+    pub service: Option<Vec<Service>>,
+    /// How many it takes; all where None.
+    pub rate: Option<Rate>,
+    /// When it holds; always where None.
+    pub schedule: Option<Schedule>,
+    /// Each packet that it decides is logged, up to 10 a second.
+    pub log: bool,
+    /// What it is for.
+    pub comment: String,
+    /// What becomes of the packet.
+    pub action: Verdict,
+}
+
+impl Rule {
+    /// Whether it decides each packet that fits it: one with a rate or a schedule lets some go on.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        self.rate.is_none() && self.schedule.is_none()
+    }
+}
+
+/// What concerns no single rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What becomes of packets from inside and from guests that nothing lets pass; those from outside are dropped.
+    pub refuse: Verdict,
+    /// Packets that are refused are logged, up to 10 a second.
+    pub log_refused: bool,
+    /// Addresses that may not be seen outside (documentation, unique local …), but are here.
+    pub accept_special: Vec<IpNet>,
+    /// Prefixes at which this gateway's tunnels take datagrams: UDP to them is let in.
+    pub tunnel_endpoints: Vec<Ipv6Net>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            refuse: Verdict::Reject,
+            log_refused: false,
+            accept_special: Vec::new(),
+            tunnel_endpoints: Vec::new(),
+        }
+    }
+}
+
+/// Zones, rules and settings that fit together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    zones: Vec<Zone>,
+    rules: Vec<Rule>,
+    settings: Settings,
+}
+
+/// Why zones and rules do not fit together. Zones are given by index.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A name cannot be one.
+    #[error("not a name for a zone")]
+    ZoneName(usize),
+    /// An interface cannot have this name, or nft would take it for more than one.
+    #[error("{1:?} is no name of an interface that a firewall can be for")]
+    InterfaceName(usize, String),
+    /// Two zones have a name.
+    #[error("two zones have the same name")]
+    SameName(usize, usize),
+    /// Two zones have all of an interface.
+    #[error("interface {2} is in two zones")]
+    SameInterface(usize, usize, String),
+    /// Two zones have an address of an interface.
+    #[error("two zones have addresses of {2} on the same interface")]
+    SameNetwork(usize, usize, IpNet),
+    /// A rule names a zone that is none. An index of a rule.
+    #[error("a rule names a zone that is not there")]
+    NoZone(usize),
+}
+
+impl Policy {
+    /// The policy, if its parts fit together.
+    ///
+    /// # Errors
+    /// The first thing that does not fit.
+    pub fn new(zones: Vec<Zone>, rules: Vec<Rule>, settings: Settings) -> Result<Self, PolicyError> {
+        for (index, zone) in zones.iter().enumerate() {
+            if !is_zone_name(&zone.name) {
+                return Err(PolicyError::ZoneName(index));
+            }
+            if let Some(name) = zone.interfaces.iter().find(|name| !is_interface_name(name)) {
+                return Err(PolicyError::InterfaceName(index, name.clone()));
+            }
+            for (earlier, other) in zones[..index].iter().enumerate() {
+                if other.name == zone.name {
+                    return Err(PolicyError::SameName(earlier, index));
+                }
+                let Some(shared) = zone.interfaces.iter().find(|name| other.interfaces.contains(name)) else {
+                    continue;
+                };
+                if zone.networks.is_empty() && other.networks.is_empty() {
+                    return Err(PolicyError::SameInterface(earlier, index, shared.clone()));
+                }
+                let overlaps = |net: &&IpNet| {
+                    other.networks.iter().any(|other| other.contains(*net) || net.contains(other))
+                };
+                if let Some(net) = zone.networks.iter().find(overlaps) {
+                    return Err(PolicyError::SameNetwork(earlier, index, *net));
+                }
+            }
+        }
+        let is_there = |places: &Places| match places {
+            Places::Any => true,
+            Places::Of(places) => {
+                places.iter().all(|place| !matches!(place, Place::Zone(zone) if *zone >= zones.len()))
+            }
+        };
+        if let Some(rule) = rules.iter().position(|rule| !is_there(&rule.from) || !is_there(&rule.to)) {
+            return Err(PolicyError::NoZone(rule));
+        }
+        Ok(Policy { zones, rules, settings })
+    }
+
+    /// Its zones, in the order of the file.
+    #[must_use]
+    pub fn zones(&self) -> &[Zone] {
+        &self.zones
+    }
+
+    /// Its rules, in the order of the file.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Its settings.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Every place: the zones, then the gateway.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        (0..self.zones.len()).map(Place::Zone).chain([Place::Gateway])
+    }
+
+    /// The name of a place.
+    #[must_use]
+    pub fn name(&self, place: Place) -> &str {
+        match place {
+            Place::Zone(zone) => self.zones.get(zone).map_or("", |zone| &zone.name),
+            Place::Gateway => GATEWAY,
+        }
+    }
+
+    /// The place of that name.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<Place> {
+        if name == GATEWAY {
+            return Some(Place::Gateway);
+        }
+        self.zones.iter().position(|zone| zone.name == name).map(Place::Zone)
+    }
+
+    /// The trust of a place; None for the gateway.
+    #[must_use]
+    pub fn trust(&self, place: Place) -> Option<Trust> {
+        match place {
+            Place::Zone(zone) => self.zones.get(zone).map(|zone| zone.trust),
+            Place::Gateway => None,
+        }
+    }
+
+    /// The zone that an address is in behind an interface: one that has this part of it before one that has all.
+    #[must_use]
+    pub fn zone_of(&self, interface: &str, address: IpAddr) -> Option<Place> {
+        let has = |zone: &&Zone| zone.interfaces.iter().any(|name| name == interface);
+        let part = |zone: &Zone| zone.networks.iter().any(|net| net.contains(&address));
+        let mut zones = self.zones.iter();
+        let index = zones
+            .position(|zone| has(&zone) && part(zone))
+            .or_else(|| self.zones.iter().position(|zone| has(&zone) && zone.networks.is_empty()));
+        index.map(Place::Zone)
+    }
+}
+
+/// The reserved name of this machine in `from` and `to`.
+pub const GATEWAY: &str = "gateway";
+
+/// Whether a zone may have this name.
+#[must_use]
+pub fn is_zone_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=32).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.chars().all(plain)
+        && name != GATEWAY
+}
+
+/// Whether nft takes the name, in quotes, for this one interface.
+fn is_interface_name(name: &str) -> bool {
+    (1..=15).contains(&name.len())
+        && name.chars().all(|c| c.is_ascii_graphic() && !matches!(c, '"' | '*' | '\\' | '/' | ':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zone(name: &str, interfaces: &[&str], networks: &[&str]) -> Zone {
+        Zone {
+            name: name.to_owned(),
+            trust: Trust::Inside,
+            interfaces: interfaces.iter().map(ToString::to_string).collect(),
+            networks: networks.iter().map(|net| net.parse().unwrap()).collect(),
+        }
+    }
+
+    fn policy(zones: Vec<Zone>) -> Result<Policy, PolicyError> {
+        Policy::new(zones, Vec::new(), Settings::default())
+    }
+
+    #[test]
+    fn a_part_of_an_interface_goes_before_the_whole() {
+        let policy = policy(vec![zone("all", &["t0"], &[]), zone("part", &["t0"], &["fd00::/8"])]).unwrap();
+        assert_eq!(policy.zone_of("t0", "fd00::1".parse().unwrap()), Some(Place::Zone(1)));
+        assert_eq!(policy.zone_of("t0", "2001:db8::1".parse().unwrap()), Some(Place::Zone(0)));
+        assert_eq!(policy.zone_of("t1", "fd00::1".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn zones_do_not_share_what_cannot_be_told_apart() {
+        let same = policy(vec![zone("a", &["e0", "e1"], &[]), zone("b", &["e1"], &[])]);
+        assert_eq!(same, Err(PolicyError::SameInterface(0, 1, "e1".to_owned())));
+        let parts = policy(vec![zone("a", &["e0"], &["fd00::/8"]), zone("b", &["e0"], &["fd00:1::/32"])]);
+        assert_eq!(parts, Err(PolicyError::SameNetwork(0, 1, "fd00:1::/32".parse().unwrap())));
+        assert_eq!(policy(vec![zone("gateway", &["e0"], &[])]), Err(PolicyError::ZoneName(0)));
+        assert_eq!(policy(vec![zone("a;b", &["e0"], &[])]), Err(PolicyError::ZoneName(0)));
+        for name in ["e*", "e\"", "", "e e"] {
+            let wrong = policy(vec![zone("a", &[name], &[])]);
+            assert_eq!(wrong, Err(PolicyError::InterfaceName(0, name.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_schedule_over_midnight_has_two_pieces() {
+        let night = Schedule { name: String::new(), days: vec![4], from: 22 * 60, to: 6 * 60 };
+        let at = |day, minute| night.holds(Moment { day, minute });
+        assert!(at(4, 0) && at(4, 359) && at(4, 1439));
+        assert!(!at(4, 360) && !at(5, 0));
+    }
+}

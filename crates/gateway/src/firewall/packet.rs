@@ -1,0 +1,405 @@
+//! A packet as the firewall sees it, and how one is told in words.
+//!
+//! ```text
+//! tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+//! udp from 2001:db8::1 port 5353 to 2001:db8:1::5 port 53 in guest out wan established
+//! icmpv6/echo-request from 2001:db8::1 to 2001:db8:1::5 in wan out lan
+//! ```
+//!
+//! | word | says |
+//! |---|---|
+//! | first | the upper-layer protocol, for ICMP with its type |
+//! | `from ADDRESS`, `to ADDRESS` | source and destination; `to gateway` is an address of this machine |
+//! | `port N` | source port behind `from`, destination port behind `to` |
+//! | `in ZONE`, `out ZONE` | where it comes from, where it goes; names of interfaces do as well |
+//! | `new`, `established`, `related`, `invalid` | the state of its connection, new unless said |
+//! | `hop-limit N` | 64 unless said, 255 and 1 for messages of the link |
+//! | `spoofed` | its source is not routed back to where it came from |
+//! | `routing-header-0`, `incomplete` | it has that header; it is a first fragment without its upper-layer header |
+//! | `above-rate` | rules with a rate have had enough |
+//! | `at mon 09:30` | when |
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use super::address::Family;
+use super::model::{Place, Policy, Trust};
+use super::service::{self, Service, protocol};
+
+/// State of a connection, as conntrack has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum State {
+    /// The first packet of a connection, or one without a connection.
+    #[default]
+    New,
+    /// Of a connection that was seen in both directions.
+    Established,
+    /// An error about a connection, or one that belongs to another.
+    Related,
+    /// Of no connection that there can be.
+    Invalid,
+}
+
+/// A minute of a week, in local time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// 0 is Monday.
+    pub day: u8,
+    /// Of the day, 0 to 1439.
+    pub minute: u16,
+}
+
+/// Days as they are written.
+pub const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+
+/// A packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packet {
+    /// The zone that it comes from, or the gateway that sends it.
+    pub from: Place,
+    /// The zone that it goes to, or the gateway.
+    pub to: Place,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address, of the source's family.
+    pub destination: IpAddr,
+    /// The upper-layer protocol.
+    pub protocol: u8,
+    /// Source and destination port, where the protocol has ports.
+    pub ports: (u16, u16),
+    /// ICMP type and code, where it is that.
+    pub icmp: (u8, u8),
+    /// IPv6 hop limit, IPv4 time to live.
+    pub hop_limit: u8,
+    /// Of its connection.
+    pub state: State,
+    /// Its source is routed elsewhere: not back through where it came from, or for a zone outside, to an inner one.
+    pub spoofed: bool,
+    /// It has a routing header of type 0 (RFC 5095).
+    pub routing_header_0: bool,
+    /// It is a first fragment that ends before its upper-layer header (RFC 7112).
+    pub incomplete: bool,
+    /// Rules with a rate have had enough.
+    pub above_rate: bool,
+    /// When; None asks about all rules as if their schedules held.
+    pub moment: Option<Moment>,
+}
+
+/// Why words are no packet.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WordsError {
+    /// The first word is no protocol.
+    #[error("`{0}` is no protocol: begin with tcp, udp, icmpv6/echo-request, esp, proto/47 …")]
+    Protocol(String),
+    /// A word is not known here.
+    #[error(
+        "`{0}` is not understood; known are from, to, port, in, out, new, established, related, invalid, hop-limit, spoofed, routing-header-0, incomplete, above-rate, at"
+    )]
+    Word(String),
+    /// What follows a word is not what it needs.
+    #[error("`{0}` needs {1} behind it")]
+    Value(&'static str, &'static str),
+    /// A part is missing.
+    #[error("{0} is missing: {1}")]
+    Missing(&'static str, &'static str),
+    /// Addresses of two families.
+    #[error("source and destination are of different families")]
+    Families,
+    /// Neither a zone nor an interface.
+    #[error("`{0}` is no zone: there are {1}")]
+    Zone(String, String),
+    /// It may leave in several ways.
+    #[error("where does it go? write `out ZONE` (there are {0}) or `to gateway`")]
+    Out(String),
+}
+
+impl Packet {
+    /// A packet of this protocol with nothing special about it.
+    #[must_use]
+    pub fn new(from: Place, to: Place, source: IpAddr, destination: IpAddr, protocol: u8) -> Self {
+        Packet {
+            from,
+            to,
+            source,
+            destination,
+            protocol,
+            ports: (0, 0),
+            icmp: (0, 0),
+            hop_limit: 64,
+            state: State::New,
+            spoofed: false,
+            routing_header_0: false,
+            incomplete: false,
+            above_rate: false,
+            moment: None,
+        }
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        Family::of(self.source)
+    }
+
+    /// Whether it is of the service.
+    #[must_use]
+    pub fn is(&self, service: &Service) -> bool {
+        if service.protocol() != self.protocol || service.family().is_some_and(|f| f != self.family()) {
+            return false;
+        }
+        match *service {
+            Service::Protocol(_) => true,
+            Service::Ports(_, first, last) => (first..=last).contains(&self.ports.1),
+            Service::Icmp(_, kind, code) => {
+                self.icmp.0 == kind && code.is_none_or(|code| code == self.icmp.1)
+            }
+        }
+    }
+
+    /// Reads a packet from words.
+    ///
+    /// # Errors
+    /// The first word that cannot be understood, or what is missing.
+    pub fn parse(words: &str, policy: &Policy) -> Result<Self, WordsError> {
+        Words::read(words)?.packet(policy)
+    }
+}
+
+/// What the words say, before it is known what is missing.
+#[derive(Default)]
+struct Words<'w> {
+    protocol: u8,
+    icmp: Option<(Family, u8, u8)>,
+    source: Option<IpAddr>,
+    destination: Option<IpAddr>,
+    to_gateway: bool,
+    ports: (u16, u16),
+    places: (Option<&'w str>, Option<&'w str>),
+    hop_limit: Option<u8>,
+    state: State,
+    flags: [bool; 4],
+    moment: Option<Moment>,
+}
+
+const FLAGS: [&str; 4] = ["spoofed", "routing-header-0", "incomplete", "above-rate"];
+
+impl<'w> Words<'w> {
+    fn read(text: &'w str) -> Result<Self, WordsError> {
+        let mut words = text.split_whitespace();
+        let mut said = Words::default();
+        let first = words.next().unwrap_or("");
+        match first.parse() {
+            Ok(Service::Icmp(family, kind, code)) => said.icmp = Some((family, kind, code.unwrap_or(0))),
+            Ok(Service::Ports(_, _, port)) => said.ports.1 = port,
+            Ok(Service::Protocol(protocol::ICMP)) => said.icmp = Some((Family::V4, 8, 0)),
+            Ok(Service::Protocol(protocol::ICMPV6)) => said.icmp = Some((Family::V6, 128, 0)),
+            Ok(Service::Protocol(_)) => {}
+            Err(_) => return Err(WordsError::Protocol(first.to_owned())),
+        }
+        said.protocol = first.parse().map_or(0, |service: Service| service.protocol());
+        let mut behind_from = false;
+        while let Some(word) = words.next() {
+            match word {
+                "from" => {
+                    said.source = Some(value(words.next(), "from", "an address")?);
+                    behind_from = true;
+                }
+                "to" => {
+                    behind_from = false;
+                    match words.next() {
+                        Some(super::model::GATEWAY) => said.to_gateway = true,
+                        other => said.destination = Some(value(other, "to", "an address or `gateway`")?),
+                    }
+                }
+                "port" => {
+                    let port = value(words.next(), "port", "a number up to 65535")?;
+                    *(if behind_from { &mut said.ports.0 } else { &mut said.ports.1 }) = port;
+                }
+                "in" => said.places.0 = Some(words.next().ok_or(WordsError::Value("in", "a zone"))?),
+                "out" => said.places.1 = Some(words.next().ok_or(WordsError::Value("out", "a zone"))?),
+                "hop-limit" => {
+                    said.hop_limit = Some(value(words.next(), "hop-limit", "a number up to 255")?);
+                }
+                "at" => {
+                    let when = moment(words.next(), words.next());
+                    said.moment =
+                        Some(when.ok_or(WordsError::Value("at", "a day and a time: at mon 09:30"))?);
+                }
+                "new" => said.state = State::New,
+                "established" => said.state = State::Established,
+                "related" => said.state = State::Related,
+                "invalid" => said.state = State::Invalid,
+                other => match FLAGS.iter().position(|flag| *flag == other) {
+                    Some(flag) => said.flags[flag] = true,
+                    None => return Err(WordsError::Word(other.to_owned())),
+                },
+            }
+        }
+        Ok(said)
+    }
+
+    fn packet(self, policy: &Policy) -> Result<Packet, WordsError> {
+        let source = self.source.ok_or(WordsError::Missing("the source", "from 2001:db8::1"))?;
+        let local = match source {
+            IpAddr::V4(_) => IpAddr::V4([127, 0, 0, 1].into()),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let destination = match self.destination {
+            None if self.to_gateway => local,
+            destination => {
+                destination.ok_or(WordsError::Missing("the destination", "to 2001:db8::1, or to gateway"))?
+            }
+        };
+        let families =
+            [Some(Family::of(source)), Some(Family::of(destination)), self.icmp.map(|icmp| icmp.0)];
+        if families.iter().flatten().any(|family| *family != Family::of(source)) {
+            return Err(WordsError::Families);
+        }
+        let from =
+            self.places.0.ok_or(WordsError::Missing("where it comes from", "in lan, or in gateway"))?;
+        let from = place(policy, from, source)?;
+        let to = match self.places.1 {
+            Some(name) => place(policy, name, destination)?,
+            None if self.to_gateway => Place::Gateway,
+            None => way_out(policy, from, destination).ok_or_else(|| WordsError::Out(names(policy)))?,
+        };
+        let icmp = self.icmp.map_or((0, 0), |(_, kind, code)| (kind, code));
+        let of_the_link = matches!(self.icmp, Some((Family::V6, 133..=137 | 141 | 142 | 148 | 149, _)));
+        let of_a_group = matches!(self.icmp, Some((Family::V6, 130..=132 | 143 | 151..=153, _)));
+        let usual = if of_the_link {
+            255
+        } else if of_a_group {
+            1
+        } else {
+            64
+        };
+        let [spoofed, routing_header_0, incomplete, above_rate] = self.flags;
+        Ok(Packet {
+            ports: if service::has_ports(self.protocol) { self.ports } else { (0, 0) },
+            icmp,
+            hop_limit: self.hop_limit.unwrap_or(usual),
+            state: self.state,
+            spoofed,
+            routing_header_0,
+            incomplete,
+            above_rate,
+            moment: self.moment,
+            ..Packet::new(from, to, source, destination, self.protocol)
+        })
+    }
+}
+
+fn value<T: std::str::FromStr>(
+    text: Option<&str>,
+    word: &'static str,
+    what: &'static str,
+) -> Result<T, WordsError> {
+    text.and_then(|text| text.parse().ok()).ok_or(WordsError::Value(word, what))
+}
+
+fn moment(day: Option<&str>, time: Option<&str>) -> Option<Moment> {
+    let day = DAYS.iter().position(|name| Some(*name) == day)?;
+    let minute = minute_of_day(time?).filter(|minute| *minute < 1440)?;
+    Some(Moment { day: u8::try_from(day).ok()?, minute })
+}
+
+/// The minute of the day that `09:30` is; `24:00` is 1440.
+#[must_use]
+pub fn minute_of_day(text: &str) -> Option<u16> {
+    let (hour, minute) = text.split_once(':')?;
+    let digits = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(hour) || !digits(minute) {
+        return None;
+    }
+    let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
+    (minute < 60 && hour * 60 + minute <= 1440).then_some(hour * 60 + minute)
+}
+
+fn place(policy: &Policy, name: &str, address: IpAddr) -> Result<Place, WordsError> {
+    let place = policy.place(name).or_else(|| policy.zone_of(name, address));
+    place.ok_or_else(|| WordsError::Zone(name.to_owned(), names(policy)))
+}
+
+fn names(policy: &Policy) -> String {
+    policy.places().map(|place| policy.name(place)).collect::<Vec<_>>().join(", ")
+}
+
+/// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside if it comes
+/// from elsewhere, or to the only other zone.
+fn way_out(policy: &Policy, from: Place, destination: IpAddr) -> Option<Place> {
+    let zones = || policy.zones().iter().enumerate();
+    let only = |mut zones: Vec<usize>| if zones.len() == 1 { zones.pop().map(Place::Zone) } else { None };
+    let named = zones().filter(|(_, zone)| zone.networks.iter().any(|net| net.contains(&destination)));
+    only(named.map(|(index, _)| index).collect())
+        .or_else(|| {
+            let outside =
+                zones().filter(|(index, zone)| zone.trust == Trust::Outside && from != Place::Zone(*index));
+            let from_outside = policy.trust(from) == Some(Trust::Outside);
+            if from_outside { None } else { only(outside.map(|(index, _)| index).collect()) }
+        })
+        .or_else(|| {
+            only(zones().map(|(index, _)| index).filter(|index| from != Place::Zone(*index)).collect())
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Settings, Zone};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn policy() -> Policy {
+        let zone = |name: &str, trust, interface: &str| Zone {
+            name: name.to_owned(),
+            trust,
+            interfaces: vec![interface.to_owned()],
+            networks: Vec::new(),
+        };
+        let zones = vec![
+            zone("lan", Trust::Inside, "eth1"),
+            zone("guest", Trust::Guest, "eth2"),
+            zone("wan", Trust::Outside, "eth0"),
+        ];
+        Policy::new(zones, Vec::new(), Settings::default()).unwrap()
+    }
+
+    #[test]
+    fn words_become_a_packet() {
+        let packet =
+            Packet::parse("tcp from 2001:db8::1 port 4000 to 2001:db8:1::5 port 22 in lan", &policy())
+                .unwrap();
+        assert_eq!((packet.from, packet.to), (Place::Zone(0), Place::Zone(2)));
+        assert_eq!((packet.protocol, packet.ports, packet.state), (6, (4000, 22), State::New));
+        let short = Packet::parse("udp/53 from 10.0.0.1 to gateway in eth2 at fri 23:59", &policy()).unwrap();
+        assert_eq!((short.from, short.to, short.ports.1), (Place::Zone(1), Place::Gateway, 53));
+        assert_eq!(short.moment, Some(Moment { day: 4, minute: 1439 }));
+        let advertisement = "icmpv6/router-advertisement from fe80::1 to ff02::1 in wan out gateway";
+        assert_eq!(Packet::parse(advertisement, &policy()).unwrap().hop_limit, 255);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (words, says) in [
+            ("", "`` is no protocol"),
+            ("tpc from ::1", "`tpc` is no protocol"),
+            ("tcp from ::1 ot ::2", "`ot` is not understood"),
+            ("tcp from ::1 to ::2 port x", "`port` needs a number"),
+            ("tcp to ::2 in lan", "the source is missing"),
+            ("tcp from ::1 to ::2", "where it comes from is missing"),
+            ("tcp from ::1 to 10.0.0.1 in lan", "different families"),
+            ("icmp from ::1 to ::2 in lan", "different families"),
+            ("tcp from ::1 to ::2 in lna", "`lna` is no zone: there are lan, guest, wan, gateway"),
+            ("tcp from ::1 to ::2 in wan", "where does it go?"),
+            ("tcp from ::1 to ::2 in lan at 09:00", "a day and a time"),
+        ] {
+            let error = Packet::parse(words, &policy()).unwrap_err().to_string();
+            assert!(error.contains(says), "{words}: {error}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_words_panic(words in "((tcp|udp/5|icmpv6/1/2|from|to|port|in|out|at|mon|09:3|::1|1.2.3.4|lan|gateway|x|9|[0-9a-z:/]{1,6}) ?){0,12}|\\PC{0,60}") {
+            let _ = Packet::parse(&words, &policy());
+        }
+    }
+}

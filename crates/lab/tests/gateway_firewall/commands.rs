@@ -1,0 +1,150 @@
+//! `sidestep firewall apply`, `confirm`, `show` and `remove` in a namespace of their own.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lab::namespaces::Namespace;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+const ZONES: &str = "[[zone]]\nname = \"lan\"\ntrust = \"inside\"\ninterfaces = [\"eth1\"]\n";
+
+struct Machine {
+    namespace: Namespace,
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // Ends a guard that still waits, too.
+        let _ = self.namespace.delete();
+    }
+}
+
+impl Machine {
+    fn new(name: &str) -> Option<Self> {
+        let program = std::env::var_os("SIDESTEP_BIN");
+        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
+            assert!(
+                std::env::var("CI").as_deref() != Ok("true"),
+                "needs root and the program, in SIDESTEP_BIN"
+            );
+            eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+            return None;
+        };
+        let namespace = Namespace::named(format!("fw-{name}-{}", std::process::id()));
+        namespace.create().expect("a namespace");
+        let folder = tempfile::tempdir().expect("a folder");
+        Some(Machine { namespace, folder, program: program.into() })
+    }
+
+    fn try_firewall(&self, words: &[&str]) -> Output {
+        let mut command = self.namespace.command(&self.program).expect("the namespace");
+        command.arg("firewall").args(words).current_dir(&self.folder);
+        command.stdin(Stdio::null()).output().expect("the program")
+    }
+
+    fn firewall(&self, words: &[&str]) -> String {
+        let output = self.try_firewall(words);
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Writes a file whose only rule lets this port in.
+    fn file(&self, port: u16) -> String {
+        let name = format!("{port}.toml");
+        let rule = format!("[[firewall.rule]]\nservice = \"tcp/{port}\"\naction = \"accept\"\n");
+        std::fs::write(self.folder.path().join(&name), format!("{ZONES}{rule}")).expect("a file");
+        name
+    }
+
+    fn nft(&self, words: &[&str]) -> String {
+        let mut command = self.namespace.command("nft").expect("the namespace");
+        let output = command.args(words).output().expect("nft");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// The port that the table lets in.
+    fn port(&self) -> Option<String> {
+        let listing = self.nft(&["-n", "list", "map", "inet", "sidestep-firewall", "map-1-1"]);
+        let key = listing.split_once("elements = { ")?.1;
+        Some(key.split_whitespace().nth(2)?.to_owned())
+    }
+
+    fn wait_for_port(&self, port: Option<&str>) {
+        let limit = Instant::now() + Duration::from_secs(20);
+        while self.port().as_deref() != port {
+            assert!(Instant::now() < limit, "{:?}, not {port:?}", self.port());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+#[test]
+fn a_change_that_nobody_confirms_is_undone() {
+    let Some(machine) = Machine::new("undo") else { return };
+    machine.nft(&["add", "table", "inet", "foreign"]);
+    let (first, second) = (machine.file(1001), machine.file(1002));
+    machine.firewall(&["apply", &first, "--confirm", "200ms"]);
+    machine.wait_for_port(None);
+    let late = machine.try_firewall(&["confirm"]);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&late.stderr).contains("nothing waits for a confirmation"));
+
+    machine.firewall(&["apply", &first]);
+    machine.firewall(&["apply", &second, "--confirm", "1s"]);
+    assert_eq!(machine.port().as_deref(), Some("1002"));
+    let meanwhile = machine.try_firewall(&["apply", &first]);
+    assert!(String::from_utf8_lossy(&meanwhile.stderr).contains("a change waits for its confirmation"));
+    machine.wait_for_port(Some("1001"));
+
+    machine.firewall(&["apply", &second, "--confirm", "1s"]);
+    machine.firewall(&["confirm"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(machine.port().as_deref(), Some("1002"));
+    machine.firewall(&["remove"]);
+    assert_eq!(machine.nft(&["list", "tables"]), "table inet foreign\n");
+}
+
+#[test]
+fn a_guard_that_is_killed_leaves_the_change_and_says_so() {
+    let Some(machine) = Machine::new("kill") else { return };
+    let (first, second) = (machine.file(1001), machine.file(1002));
+    machine.firewall(&["apply", &first, "--confirm", "60s"]);
+    let guards = machine.namespace.processes();
+    assert_eq!(guards.len(), 1);
+    kill(guards[0], Signal::SIGKILL).expect("the guard");
+    wait_until_gone(guards[0]);
+    assert!(machine.firewall(&["confirm"]).contains("the guard of this change was killed"));
+    machine.firewall(&["apply", &second]);
+    assert_eq!(machine.port().as_deref(), Some("1002"));
+}
+
+fn wait_until_gone(process: Pid) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    let state = || std::fs::read_to_string(format!("/proc/{process}/stat"));
+    while state().is_ok_and(|state| !state.contains(") Z ")) {
+        assert!(Instant::now() < limit, "the guard does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn counters_are_shown_by_rule_and_base_chains_stay() {
+    let Some(machine) = Machine::new("show") else { return };
+    let file = machine.file(1001);
+    machine.firewall(&["apply", &file]);
+    let handle = |machine: &Machine| {
+        let chains = machine.nft(&["-a", "list", "chain", "inet", "sidestep-firewall", "input"]);
+        chains.lines().find(|line| line.contains("chain input")).map(str::to_owned)
+    };
+    let before = handle(&machine);
+    machine.firewall(&["apply", &file]);
+    assert_eq!(handle(&machine), before, "with a base chain, what waits in queues would be dropped");
+    let shown: serde_json::Value =
+        serde_json::from_str(&machine.firewall(&["show", &file, "--json"])).expect("JSON");
+    assert_eq!(shown["rules"][0]["number"], 1);
+    assert_eq!((&shown["rules"][0]["packets"], &shown["rules"][0]["action"]), (&0.into(), &"accept".into()));
+}

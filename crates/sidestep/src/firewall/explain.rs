@@ -1,0 +1,116 @@
+//! `sidestep firewall explain` and `test`.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::path::Path;
+
+use gateway::firewall::{Decision, Packet, Reason, evaluate};
+use serde_json::json;
+
+use crate::cli::Failure;
+use crate::config::{DEFAULT, Expectation, Firewall};
+
+/// What becomes of a packet, as text or JSON.
+pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool) -> Result<String, Failure> {
+    let packet = Packet::parse(words, &firewall.policy)?;
+    let decision = evaluate(&firewall.policy, &packet);
+    if json {
+        let rule = match decision.reason {
+            Reason::Rule(index) => json!({
+                "number": index + 1,
+                "line": firewall.lines.get(index),
+                "comment": firewall.policy.rules()[index].comment,
+            }),
+            _ => serde_json::Value::Null,
+        };
+        let others: Vec<usize> = decision.other_times.iter().map(|index| index + 1).collect();
+        let document = json!({
+            "verdict": decision.verdict.to_string(),
+            "from": firewall.policy.name(packet.from),
+            "to": firewall.policy.name(packet.to),
+            "rule": rule,
+            "reason": reason(firewall, file, &decision),
+            "depends_on_rate_or_time": others,
+        });
+        return Ok(format!("{document:#}\n"));
+    }
+    let mut text = format!(
+        "{}: {}\n  from {} to {}\n",
+        decision.verdict,
+        reason(firewall, file, &decision),
+        firewall.policy.name(packet.from),
+        firewall.policy.name(packet.to),
+    );
+    for index in &decision.other_times {
+        let rule = &firewall.policy.rules()[*index];
+        let place = place(firewall, file, *index);
+        if rule.rate.is_some() {
+            let _ = writeln!(
+                text,
+                "  {place} takes so many only: say `above-rate` to see what becomes of the rest"
+            );
+        }
+        if let Some(schedule) = &rule.schedule {
+            let _ = writeln!(
+                text,
+                "  {place} holds while {:?} does: say `at mon 09:00` to ask about a time",
+                schedule.name
+            );
+        }
+    }
+    Ok(text)
+}
+
+fn reason(firewall: &Firewall, file: &Path, decision: &Decision) -> String {
+    match decision.reason {
+        Reason::Rule(index) => place(firewall, file, index),
+        Reason::Connection => "its connection is known".to_owned(),
+        Reason::Default(why) => format!("no rule decides; {why}"),
+        Reason::Refused => "no rule decides, and the trust of its zone does not let it pass".to_owned(),
+    }
+}
+
+/// Where a rule stands, and what it is for.
+fn place(firewall: &Firewall, file: &Path, index: usize) -> String {
+    let line = firewall.lines.get(index).copied().unwrap_or(0);
+    let comment = &firewall.policy.rules()[index].comment;
+    let comment = if comment.is_empty() { String::new() } else { format!(" ({comment})") };
+    format!("rule {}, {}:{line}{comment}", index + 1, file.display())
+}
+
+/// Runs the tests; whether all packets became what was expected.
+pub(super) fn test(
+    firewall: &Firewall,
+    tests: &[Expectation],
+    file: &Path,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
+    let mut failed = 0;
+    for test in tests {
+        let decision = evaluate(&firewall.policy, &test.packet);
+        let comment = match decision.reason {
+            Reason::Rule(index) => firewall.policy.rules()[index].comment.as_str(),
+            _ => DEFAULT,
+        };
+        let by_another = test.rule.as_ref().is_some_and(|rule| rule != comment);
+        if decision.verdict == test.expect && !by_another {
+            writeln!(out, "  ok    {}: {}", test.words, decision.verdict)?;
+            continue;
+        }
+        failed += 1;
+        writeln!(
+            out,
+            "  FAIL  {}\n        {}:{}: expected {}",
+            test.words,
+            file.display(),
+            test.line,
+            test.expect
+        )?;
+        if let Some(rule) = test.rule.as_ref().filter(|_| by_another) {
+            writeln!(out, "        by {rule:?}")?;
+        }
+        writeln!(out, "        it is {}: {}", decision.verdict, reason(firewall, file, &decision))?;
+    }
+    writeln!(out, "{} passed, {failed} failed", tests.len() - failed)?;
+    Ok(failed == 0)
+}

@@ -1,0 +1,188 @@
+//! `sidestep firewall`: the zones and rules of a file, checked, explained, tested, and put into the kernel.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`explain`] | `explain` and `test`: which rule decides a packet |
+//! | [`show`] | `show`: what each rule has counted |
+//! | [`mod@apply`] | `apply`, `confirm`, `remove`: the table in the kernel, and the way back to the one before |
+
+mod apply;
+mod explain;
+mod show;
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Subcommand;
+use gateway::firewall::{Compiled, compile};
+
+use crate::cli::{self, Failure, not_loaded, output, print};
+use crate::config::{self, Firewall};
+
+/// The firewall: zones and rules of a configuration
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  sidestep firewall check gateway.toml
+  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+  sidestep firewall test gateway.toml
+  sidestep firewall apply gateway.toml --confirm 60s
+  sidestep firewall confirm
+  sidestep firewall show gateway.toml")]
+pub(crate) enum FirewallCommand {
+    /// Validate zones and rules, and say what they come to
+    ///
+    /// Rules that never decide, because earlier ones do, are warned of with both places.
+    #[command(after_help = "Examples:\n  sidestep firewall check gateway.toml\n  \
+                            sidestep firewall check gateway.toml --nft\n\n\
+                            Exit status: 0 if it is right, also with warnings; 1 if not.")]
+    Check {
+        /// The configuration
+        file: PathBuf,
+        /// Write the nftables table
+        #[arg(long)]
+        nft: bool,
+    },
+    /// Say what becomes of a packet, and which rule decides
+    #[command(after_help = "Examples:
+  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+  sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2001:db8::1 to gateway in wan'
+  sidestep firewall explain gateway.toml 'udp/53 from 2001:db8::1 to gateway in guest at sat 23:00'
+
+docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
+    Explain {
+        /// The configuration
+        file: PathBuf,
+        /// The packet
+        #[arg(required = true, trailing_var_arg = true)]
+        packet: Vec<String>,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run the packets of [[firewall.test]] tables through the rules
+    #[command(after_help = "Examples:\n  sidestep firewall test gateway.toml\n  \
+                            sidestep firewall test gateway.toml expectations.toml\n\n\
+                            Exit status: 0 if all become what is expected, 1 if one does not.")]
+    Test {
+        /// The configuration
+        file: PathBuf,
+        /// Another file with [[firewall.test]] tables, in place of those of the configuration
+        table: Option<PathBuf>,
+    },
+    /// Show what each rule has counted since the table was put into the kernel
+    #[command(after_help = "Examples:\n  sidestep firewall show gateway.toml\n  \
+                            sidestep firewall show --json | jq '.rules[] | {number, packets}'")]
+    Show {
+        /// The configuration that was applied, for the text of the rules
+        file: Option<PathBuf>,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put zones and rules into the kernel, in place of those before, in one step
+    ///
+    /// Connections go on. With --confirm the table before comes back after this time, unless `sidestep firewall confirm`
+    /// was run: a change that cuts its administrator off undoes itself.
+    #[command(after_help = "Examples:\n  sidestep firewall apply gateway.toml --confirm 60s\n  \
+                            sidestep firewall apply gateway.toml")]
+    Apply {
+        /// The configuration
+        file: PathBuf,
+        /// Bring the table before back after this time, unless confirmed
+        #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+        confirm: Option<Duration>,
+    },
+    /// Keep what `apply --confirm` has put into the kernel
+    #[command(after_help = "Examples:\n  sidestep firewall confirm\n\n\
+                            Exit status: 1 if nothing waits for it, because it came too late.")]
+    Confirm,
+    /// Remove the firewall from the kernel: everything passes
+    #[command(after_help = "Examples:\n  sidestep firewall remove")]
+    Remove,
+    /// Wait, and bring the table before back (what `apply --confirm` starts)
+    #[command(hide = true, after_help = "Examples:\n  sidestep firewall guard --after 60s")]
+    Guard {
+        /// How long to wait
+        #[arg(long, value_parser = config::parse_duration)]
+        after: Duration,
+    },
+}
+
+impl FirewallCommand {
+    /// Runs the command; its exit status.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Check { file, nft } => check(&file, nft)?,
+            Self::Explain { file, packet, json } => {
+                let firewall = load(&file)?;
+                print(explain::explain(&firewall, &file, &packet.join(" "), json)?)?;
+            }
+            Self::Test { file, table } => {
+                let firewall = load(&file)?;
+                let tests = match &table {
+                    Some(table) => {
+                        config::load_tests(table, &firewall).map_err(|error| not_loaded(table, error))?
+                    }
+                    None => firewall.tests.clone(),
+                };
+                let mut passed = true;
+                let mut out = io::stdout().lock();
+                let result = explain::test(&firewall, &tests, table.as_ref().unwrap_or(&file), &mut out);
+                output(result.map(|all| passed = all))?;
+                return Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+            }
+            Self::Show { file, json } => {
+                let firewall = file.as_deref().map(load).transpose()?;
+                print(show::show(firewall.as_ref(), json)?)?;
+            }
+            Self::Apply { file, confirm } => apply::apply(&load(&file)?, &file, confirm)?,
+            Self::Confirm => apply::confirm()?,
+            Self::Remove => apply::remove()?,
+            Self::Guard { after } => apply::guard(after)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Loads a firewall; warnings go to standard error.
+fn load(file: &Path) -> Result<Firewall, Failure> {
+    let none = config::Error::NoFirewall { path: file.to_owned() };
+    cli::load(file)?.firewall.ok_or_else(|| none.into())
+}
+
+/// The table, for the time zone of this machine.
+pub(crate) fn compiled(firewall: &Firewall) -> Compiled {
+    compile(&firewall.policy, linux::clock::utc_offset_minutes())
+}
+
+/// `firewall check`
+fn check(file: &Path, nft: bool) -> Result<(), Failure> {
+    let firewall = load(file)?;
+    let table = compiled(&firewall);
+    let mut out = io::stdout().lock();
+    if nft {
+        return output(out.write_all(table.script.as_bytes()));
+    }
+    output(out.write_all(describe(&firewall, file, &table).as_bytes()))
+}
+
+/// What the file comes to, in plain words.
+pub(crate) fn describe(firewall: &Firewall, file: &Path, table: &Compiled) -> String {
+    let policy = &firewall.policy;
+    let mut text = format!(
+        "{}: the firewall is right\n  {} zones, {} rules, {} tests\n  the first packet of a connection is looked up in {} sets at most, which have {} elements\n",
+        file.display(),
+        policy.zones().len(),
+        policy.rules().len(),
+        firewall.tests.len(),
+        table.lookups,
+        table.elements,
+    );
+    if policy.rules().iter().any(|rule| rule.schedule.is_some()) {
+        text +=
+            "  schedules are written in UTC: apply it again when the clock changes to or from summer time\n";
+    }
+    text
+}

@@ -1,0 +1,134 @@
+//! `sidestep firewall` as a user meets it, and whatever stands in its tables.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use proptest::prelude::*;
+use sidestep::config::{self, KeyFileError};
+
+const EXAMPLE: &str = include_str!("../../../examples/firewall.toml");
+
+fn firewall(arguments: &[&str], file: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::write(folder.path().join("gateway.toml"), file).expect("a file");
+    Command::new(env!("CARGO_BIN_EXE_sidestep"))
+        .arg("firewall")
+        .args(arguments)
+        .current_dir(folder.path())
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn the_example_is_right_and_becomes_what_it_says() {
+    let checked = firewall(&["check", "gateway.toml"], EXAMPLE);
+    assert!(checked.status.success(), "{}", text(&checked.stderr));
+    assert!(text(&checked.stdout).contains("3 zones, 5 rules, 3 tests"));
+    let tested = firewall(&["test", "gateway.toml"], EXAMPLE);
+    assert!(tested.status.success(), "{}", text(&tested.stdout));
+    assert!(text(&tested.stdout).ends_with("3 passed, 0 failed\n"));
+}
+
+#[test]
+fn a_packet_is_explained_with_the_place_of_its_rule() {
+    let words = "tcp from 2a00:1450::1 to 2a02:8100:1::443 port 443 in wan out lan";
+    let said = text(&firewall(&["explain", "gateway.toml", words], EXAMPLE).stdout);
+    let line = EXAMPLE.lines().position(|line| line.contains("the web server")).expect("a rule") - 6 + 1;
+    assert!(said.starts_with(&format!("accept: rule 2, gateway.toml:{line} (the web server)\n")), "{said}");
+    let said = text(&firewall(&["explain", "gateway.toml", "--json", words], EXAMPLE).stdout);
+    let document: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(
+        (document["verdict"].as_str(), document["rule"]["number"].as_u64()),
+        (Some("accept"), Some(2))
+    );
+    let said = text(
+        &firewall(&["explain", "gateway.toml", "tcp from 2a02::1 to 2a00::1 port 25 in lan"], EXAMPLE).stdout,
+    );
+    assert!(said.starts_with("accept: no rule decides; inside may open connections everywhere\n"), "{said}");
+    let wrong = firewall(&["explain", "gateway.toml", "tcp form 2a02::1"], EXAMPLE);
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(text(&wrong.stderr).starts_with("sidestep: `form` is not understood"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn a_test_that_fails_names_its_line_and_what_decides() {
+    let file = EXAMPLE.replace("rule   = \"the web server\"", "rule   = \"no games by day\"");
+    let tested = firewall(&["test", "gateway.toml"], &file);
+    assert_eq!(tested.status.code(), Some(1));
+    let said = text(&tested.stdout);
+    assert!(said.contains("by \"no games by day\"\n") && said.contains("it is accept: rule 2, "), "{said}");
+    assert!(said.ends_with("2 passed, 1 failed\n"), "{said}");
+}
+
+#[test]
+fn rules_without_effect_are_warned_of_with_both_places() {
+    let more = "\n[[firewall.rule]]\nfrom = \"wan\"\nto = \"lan\"\ndestination = \"web\"\nservice = \"tcp/443\"\naction = \"drop\"\n";
+    let checked = firewall(&["check", "gateway.toml"], &format!("{EXAMPLE}{more}"));
+    assert!(checked.status.success());
+    let said = text(&checked.stderr);
+    assert!(said.contains("warning: a rule never decides, and the one that does says otherwise"), "{said}");
+    assert!(said.contains("decides before it") && said.contains("this rule"), "{said}");
+}
+
+#[test]
+fn a_firewall_alone_can_be_checked_but_not_brought_up() {
+    let run = |command: &str| {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("gateway.toml"), EXAMPLE).expect("a file");
+        let mut sidestep = Command::new(env!("CARGO_BIN_EXE_sidestep"));
+        sidestep.args([command, "gateway.toml"]).current_dir(folder.path()).output().expect("the program")
+    };
+    assert!(run("check").status.success());
+    let up = run("up");
+    assert_eq!(up.status.code(), Some(1));
+    assert!(text(&up.stderr).contains("there is no tunnel in it"), "{}", text(&up.stderr));
+}
+
+fn survives(text: &str) {
+    let no_key: &config::ReadKey = &|_| Err(KeyFileError::Missing);
+    match config::parse(text, Path::new("/etc/gateway.toml"), no_key) {
+        Ok(whole) => {
+            let _ = whole.warnings.render(false);
+            if let Some(firewall) = whole.firewall {
+                let _ = gateway::firewall::compile(&firewall.policy, 90);
+            }
+        }
+        Err(report) => {
+            assert!(report.errors() > 0);
+            let _ = report.render(true);
+        }
+    }
+}
+
+proptest! {
+    /// Bytes of the example changed, removed, inserted.
+    #[test]
+    fn mutated_examples(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any::<u8>()), 1..12)
+    ) {
+        let mut bytes = EXAMPLE.as_bytes().to_vec();
+        for (index, edit, byte) in edits {
+            let at = index.index(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    /// Any value for any key.
+    #[test]
+    fn any_value(value in "(-?[0-9]{1,20}|\"\\PC{0,30}\"|\\[\"[0-9a-f:./*-]{0,20}\"\\]|\"[0-9a-z/ -]{0,20}\"|true)") {
+        for known in ["trust", "source", "destination", "service", "rate", "schedule", "from", "web", "game", "packet", "refuse"] {
+            survives(&EXAMPLE.replace(&format!("{known} "), &format!("{known} = {value} # ")));
+        }
+    }
+}

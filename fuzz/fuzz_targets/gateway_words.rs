@@ -1,0 +1,28 @@
+//! Packets in words, addresses and services: any text is one, or refused, and every packet is decided.
+#![no_main]
+
+use gateway::firewall::address::Address;
+use gateway::firewall::model::Settings;
+use gateway::firewall::service::Service;
+use gateway::firewall::{Packet, Policy, Trust, Zone, evaluate};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let zone = |name: &str, trust| Zone {
+        name: name.to_owned(),
+        trust,
+        interfaces: vec![name.to_owned()],
+        networks: Vec::new(),
+    };
+    let zones = vec![zone("lan", Trust::Inside), zone("guest", Trust::Guest), zone("wan", Trust::Outside)];
+    let policy = Policy::new(zones, Vec::new(), Settings::default()).expect("zones that fit together");
+    if let Ok(packet) = Packet::parse(text, &policy) {
+        let _ = evaluate(&policy, &packet);
+    }
+    if let Ok(address) = text.parse::<Address>() {
+        assert_eq!(address.to_string().parse(), Ok(address));
+    }
+    if let Ok(service) = text.parse::<Service>() {
+        assert_eq!(service.to_string().parse(), Ok(service));
+    }
+});
