@@ -409,10 +409,10 @@ impl Router {
     fn hand_out_links(&mut self, now: Instant) {
         let link = |name: &str| self.links.iter().find(|link| link.name == name);
         for port in &mut self.uplinks {
-            self.changed |= port.link_is(link(&port.uplink.interface.clone()), &self.poller, now);
+            self.changed |= port.link_is(link(&port.uplink.interface), &self.poller, now);
         }
         for port in &mut self.networks {
-            port.link_is(link(&port.network.interface.clone()), &self.poller, now);
+            port.link_is(link(&port.network.interface), &self.poller, now);
         }
     }
 
