@@ -30,6 +30,11 @@ build: ## the program, target/release/sidestep
 	@scripts/setup build
 	cargo build --release $(LOCKED) --package sidestep
 
+.PHONY: static
+static: ## the program for x86_64 and aarch64 without any library of the system, target/static
+	@scripts/setup build static
+	scripts/static
+
 .PHONY: demo
 demo: build ## two gateways and a router between them in a lab, watched live; leaves report/index.html
 	@scripts/setup lab

@@ -124,7 +124,7 @@ const RFC_6092: [(u8, &str, Shown); 50] = [
         14,
         "UDP records last two minutes",
         Elsewhere(
-            "net.netfilter.nf_conntrack_udp_timeout_stream, 120 s, once both have spoken; before that _udp_timeout, 30 s: raise it",
+            "net.netfilter.nf_conntrack_udp_timeout, which `sidestep up` raises to 120 s, and _udp_timeout_stream, to 300 s",
         ),
     ),
     (15, "well-known UDP ports may have shorter ones", Elsewhere("they have the same")),
@@ -243,7 +243,7 @@ const RFC_6092: [(u8, &str, Shown); 50] = [
         40,
         "idle SCTP",
         Elsewhere(
-            "net.netfilter.nf_conntrack_sctp_timeout_established, 210 s since Linux 6.1: short, raise it where associations are idle",
+            "net.netfilter.nf_conntrack_sctp_timeout_established, 210 s since Linux 6.1: `sidestep up` raises it to 7,440 s",
         ),
     ),
     (

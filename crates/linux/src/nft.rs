@@ -105,6 +105,16 @@ pub fn list_inet(table: &str, json: bool) -> Result<Option<String>> {
     Err(Error::other(format!("nft list table inet {table}"), first_line(&message)))
 }
 
+/// Whether there is a table of this family and name. Nothing of what is in it is read.
+///
+/// # Errors
+/// Where nft cannot be run.
+pub fn has_table(family: &str, table: &str) -> Result<bool> {
+    let output = nft(&["list", "tables", family], "")?;
+    let wanted = format!("table {family} {table}");
+    Ok(String::from_utf8_lossy(&output.stdout).lines().any(|line| line == wanted))
+}
+
 /// Whether a table of the family `inet` has this chain.
 ///
 /// # Errors

@@ -41,7 +41,9 @@ pub fn allow_run_first() -> Result<()> {
 /// Has this thread run before all ordinary ones (sched(7), SCHED_RR at the lowest priority), or no longer; threads that
 /// it starts are ordinary. The kernel leaves ordinary ones 5 % of a processor. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
 pub fn run_first(first: bool) -> Result<()> {
-    let priority = libc::sched_param { sched_priority: i32::from(first) };
+    // SAFETY: all-zero bytes are a valid value; musl's has more fields, which the kernel does not know.
+    let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
+    priority.sched_priority = i32::from(first);
     let policy = if first { libc::SCHED_RR } else { libc::SCHED_OTHER } | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the structure is read, and lives across the call.
     let result = unsafe { libc::sched_setscheduler(0, policy, &raw const priority) };

@@ -107,16 +107,26 @@ impl Journal {
     ///
     /// Call it once the TUN device is made, so that two programs cannot undo each other's work.
     pub fn open(path: &Path, netlink: &mut Netlink) -> Result<(Self, Vec<Step>)> {
+        Self::open_keeping(path, netlink, |_| false)
+    }
+
+    /// The same, but what is to be kept stays, as if it had been set up through this journal.
+    pub fn open_keeping(
+        path: &Path,
+        netlink: &mut Netlink,
+        keep: impl Fn(&Step) -> bool,
+    ) -> Result<(Self, Vec<Step>)> {
         let left = match std::fs::read(path) {
             Ok(content) => outstanding(&content),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(Error::new(format!("read {}", path.display()), error)),
         };
+        let (done, left): (Vec<_>, Vec<_>) = left.into_iter().partition(keep);
         for step in left.iter().rev() {
             take_back(step, netlink)?;
         }
-        let file = write_anew(path, &[])?;
-        Ok((Self { path: path.to_owned(), file, done: Vec::new(), struck_out: 0 }, left))
+        let file = write_anew(path, &done)?;
+        Ok((Self { path: path.to_owned(), file, done, struck_out: 0 }, left))
     }
 
     /// What has been set up and not yet taken back, oldest first.

@@ -239,6 +239,15 @@ pub enum Failure {
     ClosedOutput,
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Message(message) | Failure::Report(_, message) => f.write_str(message),
+            Failure::ClosedOutput => f.write_str("nobody reads the output"),
+        }
+    }
+}
+
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Self {
         Failure::Message(error.to_string())
@@ -299,18 +308,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             if let Some(gateway) = &whole.gateway {
                 print(gateway::describe(&file, gateway))?;
             }
-            if let Some(rules) = &whole.firewall {
-                print(firewall::describe(rules, &file, &firewall::compiled(rules)))?;
-            }
         }
         Command::Up(options) => {
             let whole = load(&options.file)?;
             daemon::start_log();
-            if whole.firewall.is_some() {
-                tracing::warn!(
-                    "zones and rules are not put into the kernel by this: run `sidestep firewall apply`"
-                );
-            }
             match (whole.tunnel, whole.gateway) {
                 (Some(config), gateway) => daemon::run(&options, config, gateway)?,
                 (None, Some(gateway)) => gateway::run(&options, gateway)?,

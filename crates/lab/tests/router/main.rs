@@ -1,8 +1,10 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
+mod attacks;
 mod scene;
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use scene::{INTERNET, SECOND, Scene, wait_for, wait_until};
@@ -15,9 +17,11 @@ static OFFICE: LazyLock<String> =
 
 fn at_our_interfaces(example: &str) -> String {
     let interfaces = [("eth0", "wan0"), ("eth1", "lan"), ("eth2", "wan1"), ("eth3", "guests")];
-    interfaces.iter().fold(example.to_owned(), |text, (theirs, ours)| {
+    let text = interfaces.iter().fold(example.to_owned(), |text, (theirs, ours)| {
         text.replace(&format!("\"{theirs}\""), &format!("\"{ours}\""))
-    })
+    });
+    // The networks of the tests have addresses for documentation.
+    text + "\n[firewall]\naccept_special = [\"2001:db8::/32\"]\n"
 }
 
 #[test]
@@ -63,7 +67,8 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
     scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
     let before = scene.kernel();
     scene.start(
-        &format!("{}ipv4 = \"192.168.1.1/24\"\n", *HOME)
+        &HOME
+            .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
             .replace("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
     );
     wait_for("an address", || scene.host_address("2001:db8:10"));
@@ -95,6 +100,40 @@ fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
     scene.start_again();
     wait_until("the Internet", || scene.answers("host", INTERNET));
     assert_eq!(scene.host_address("2001:db8:10").expect("an address").0, address, "the lease is remembered");
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
+    let Some(mut scene) = Scene::new("rp") else { return };
+    let before = scene.kernel();
+    let other = HOME.replace("subnet    = 1", "subnet    = 9");
+    scene.start(&HOME);
+    wait_until("an address", || scene.host_address("2001:db8:10").is_some());
+    let after = [0, 3, 10, 20, 40, 80, 160].map(Duration::from_millis);
+    for (round, delay) in after.into_iter().enumerate() {
+        // Of a reload, and of a start.
+        let (next, subnet) = if round % 2 == 0 { (&other, ":9::1/64") } else { (&*HOME, ":1::1/64") };
+        scene.write("gw.toml", next);
+        scene.signal(Signal::SIGHUP);
+        std::thread::sleep(delay);
+        scene.kill();
+        let closed = |scene: &Scene| {
+            let input = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "input"]);
+            let forward = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "forward"]);
+            [input, forward].iter().all(|chain| chain.contains("policy drop") && chain.contains("vmap"))
+        };
+        assert!(closed(&scene), "no firewall {delay:?} after a reload");
+        scene.begin();
+        std::thread::sleep(delay);
+        scene.kill();
+        assert!(closed(&scene), "no firewall {delay:?} after a start");
+
+        scene.start_again();
+        wait_until("the new state", || scene.kernel().contains(subnet));
+        wait_until("the Internet", || scene.answers("host", INTERNET));
+    }
     scene.stop();
     assert_eq!(scene.kernel(), before);
 }
@@ -260,4 +299,53 @@ fn what_cannot_be_applied_changes_nothing() {
             .iter()
             .any(|(address, preferred)| address.split(':').nth(3) == Some("9") && *preferred)
     });
+}
+
+#[test]
+fn the_firewall_of_the_file_is_in_force_and_stays_so() {
+    let Some(mut scene) = Scene::new("rz") else { return };
+    let before = scene.kernel();
+    scene.start(&HOME);
+    let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.keep("host", &["socat", "TCP6-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo hello"]);
+    let url = format!("TCP6:[{address}]:8080,connect-timeout=1");
+    let open = |scene: &Scene| scene.run("net", &["socat", "-T", "1", &url, "STDOUT"]).contains("hello");
+    wait_until("the server", || scene.run("host", &["ss", "-6ltn"]).contains(":8080"));
+    assert!(!open(&scene), "the Internet opens connections to hosts");
+    assert!(scene.answers("net", &address), "echo requests are let in (RFC 4890)");
+
+    // Somebody starts another firewall.
+    scene.run("gw", &["nft", "flush", "ruleset"]);
+    wait_until("the firewall again", || {
+        scene.run("gw", &["nft", "list", "tables"]).contains("sidestep-firewall")
+    });
+    assert!(!open(&scene));
+
+    // A rule more, by reload.
+    let rule =
+        "\n[[firewall.rule]]\nfrom = \"wan\"\nto = \"lan\"\nservice = \"tcp/8080\"\naction = \"accept\"\n";
+    scene.write("gw.toml", &format!("{}{rule}", *HOME));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the open port", || open(&scene));
+
+    // A change that waits for a confirmation is not overwritten, and nothing of the new file is in force.
+    scene.write("closed.toml", &HOME);
+    let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "60s"]);
+    assert!(apply.status.success(), "{apply:?}");
+    scene.write("gw.toml", &HOME.replace("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the reason", || scene.log().contains("waits for its confirmation"));
+    assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
+    assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
+    scene.signal(Signal::SIGHUP);
+    wait_until("the new prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
+
+    // At no time is there no firewall after a power cut.
+    scene.kill();
+    assert!(!open(&scene));
+    scene.start_again();
+    assert!(!open(&scene));
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
 }

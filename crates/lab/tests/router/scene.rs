@@ -34,7 +34,13 @@ impl Scene {
     /// continuous integration that is a failure.
     pub(crate) fn new(prefix: &str) -> Option<Self> {
         let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let servers = ["/usr/sbin/radvd", "/usr/sbin/kea-dhcp6", "/usr/bin/rdisc6"];
+        let servers = [
+            "/usr/sbin/radvd",
+            "/usr/sbin/kea-dhcp6",
+            "/usr/bin/rdisc6",
+            "/usr/bin/atk6-firewall6",
+            "/usr/sbin/tcp6",
+        ];
         let there = servers.iter().all(|server| Path::new(server).exists());
         let Some(program) = program.filter(|_| there && nix::unistd::geteuid().is_root()) else {
             let needs = format!("needs root, {}, and the program, in SIDESTEP_BIN", servers.join(", "));
@@ -161,12 +167,17 @@ impl Scene {
 
     /// The same with the configuration that is there.
     pub(crate) fn start_again(&mut self) {
+        self.begin();
+        wait_for("a gateway that answers", || self.status());
+    }
+
+    /// The same without waiting.
+    pub(crate) fn begin(&mut self) {
         let mut command = self.node("gw").command(&self.program).expect("the namespace");
         command.arg("up").arg(self.folder.path().join("gw.toml"));
         command.arg("--state-dir").arg(self.folder.path().join("state"));
         self.gateway =
             Some(Process::start(&mut command, &self.folder.path().join("gw.log")).expect("a gateway"));
-        wait_for("a gateway that answers", || self.status());
     }
 
     /// Ends it cleanly.
@@ -245,6 +256,13 @@ impl Scene {
             .collect()
     }
 
+    /// The address of a node's interface that begins so.
+    pub(crate) fn address(&self, node: &str, interface: &str, prefix: &str) -> Option<String> {
+        let text = self.run(node, &["ip", "-o", "-6", "address", "show", "dev", interface]);
+        let mut words = text.split_whitespace().filter(|word| word.starts_with(prefix));
+        Some(words.next()?.split('/').next()?.to_owned())
+    }
+
     /// The host's address that begins so, once it can be used, and whether it is preferred.
     pub(crate) fn host_address(&self, prefix: &str) -> Option<(String, bool)> {
         self.host_addresses().into_iter().find(|(address, _)| address.starts_with(prefix))
@@ -263,7 +281,7 @@ impl Scene {
         let settings = "for i in all lan wan0 wan1; do for s in forwarding accept_ra accept_ra_defrtr accept_redirects; do \
                         echo $i $s $(cat /proc/sys/net/ipv6/conf/$i/$s); done; done; cat /proc/sys/net/ipv4/ip_forward; \
                         ip -o address | grep -v '2001:db8:0:' | sed 's/ *valid_lft.*//; s/ dynamic.*//' | sort; \
-                        ip route; ip -6 route show table all | grep -v 'proto kernel\\|multicast\\|proto ra' | sed 's/ expires.*//' | sort; nft list ruleset";
+                        ip route; ip -6 route show table all | grep -v 'proto kernel\\|multicast\\|proto ra' | sed 's/ expires.*//' | sort; nft -s list ruleset | sort";
         self.run("gw", &["sh", "-c", settings])
     }
 }

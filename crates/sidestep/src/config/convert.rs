@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::classic::ClassicPeer;
 use super::cross::STAND_IN;
 use super::document::{Document, Given, Node as NodeTable, Peer as PeerTable, Text, Tunnel as TunnelTable};
-use super::firewall::Firewall;
+use super::firewall::Tunnels;
 use super::report::{Finding, Report};
 use super::value::{self, Problem};
 use super::{Configured, Gateway, KeyFileError, Mode, Node, ReadKey, Tunnel};
@@ -35,8 +35,6 @@ pub(super) struct Converted {
     pub(super) scripts: Option<Vec<Configured>>,
     /// The gateway, if there is one and it can be.
     pub(super) gateway: Option<Gateway>,
-    /// The firewall, if there is one and it can be.
-    pub(super) firewall: Option<Firewall>,
 }
 
 /// Converts every value of the document, which is that of `text`; `read_key` reads key files, whose names are relative to
@@ -79,11 +77,12 @@ pub(super) fn convert(
     }
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts: Vec<_> = document.script.iter().map(|table| converter.script(table, name)).collect();
-    let gateway = converter.gateway(document);
     // Where all peers are of the classic profile, the prefix may be a stand-in.
     let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != STAND_IN).collect();
-    let firewall = converter.firewall(document, text, endpoints);
-    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect(), gateway, firewall }
+    let tunnels = Tunnels { device: name, peers: &peers, endpoints };
+    let firewall = converter.firewall(document, text, tunnels);
+    let gateway = converter.gateway(document, firewall);
+    Converted { node, tunnel, peers, classic, scripts: scripts.into_iter().collect(), gateway }
 }
 
 pub(super) struct Converter<'a> {

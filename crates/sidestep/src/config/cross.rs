@@ -22,11 +22,11 @@ pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0,
 /// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
 /// could be.
 pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Whole> {
-    let Converted { node, tunnel, peers, classic, scripts, gateway, firewall } = converted;
+    let Converted { node, tunnel, peers, classic, scripts, gateway } = converted;
     if document.is_without_tunnel() {
         let scripts = scripts?;
         let gateway = gateway.map(|gateway| Gateway { scripts, ..gateway });
-        return Some(Whole { tunnel: None, gateway, firewall, warnings: Report::default() });
+        return Some(Whole { tunnel: None, gateway, warnings: Report::default() });
     }
     if let Some(node) = &node {
         check_node(document, node, tunnel.as_ref(), report);
@@ -48,7 +48,7 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
     let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
-    Some(Whole { tunnel: Some(tunnel), gateway, firewall, warnings: Report::default() })
+    Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
 }
 
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {

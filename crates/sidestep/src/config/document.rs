@@ -36,9 +36,13 @@ pub(super) struct Document {
 impl Document {
     /// Whether it describes a gateway or a firewall and says nothing of a tunnel.
     pub(super) fn is_without_tunnel(&self) -> bool {
-        let gateway = !(self.uplink.is_empty() && self.network.is_empty() && self.route.is_empty());
-        let firewall = !self.zone.is_empty() || self.firewall.is_some();
-        (gateway || firewall) && self.node.is_none() && self.peer.is_empty()
+        self.has_gateway() && self.node.is_none() && self.peer.is_empty()
+    }
+
+    /// Whether it describes a gateway or a firewall.
+    pub(super) fn has_gateway(&self) -> bool {
+        let router = !(self.uplink.is_empty() && self.network.is_empty() && self.route.is_empty());
+        router || !self.zone.is_empty() || self.firewall.is_some()
     }
 }
 
@@ -97,6 +101,7 @@ pub(super) struct Peer {
     pub cover: Option<Spanned<Cover>>,
     pub keepalive: Text,
     pub clockless: Option<Spanned<bool>>,
+    pub zone: Text,
     // The classic profile
     pub local_address: Text,
     pub remote_address: Text,
@@ -133,7 +138,7 @@ impl Peer {
     }
 
     /// The keys that version 2 alone has.
-    pub(super) fn version_2_keys(&self) -> [Given; 10] {
+    pub(super) fn version_2_keys(&self) -> [Given; 11] {
         [
             given("public_key", self.public_key.as_ref()),
             given("preshared_key", self.preshared_key.as_ref()),
@@ -145,6 +150,7 @@ impl Peer {
             given("cover", self.cover.as_ref()),
             given("keepalive", self.keepalive.as_ref()),
             given("clockless", self.clockless.as_ref()),
+            given("zone", self.zone.as_ref()),
         ]
     }
 

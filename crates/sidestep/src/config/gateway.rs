@@ -1,4 +1,4 @@
-//! Tables `[[uplink]]`, `[[network]]` and `[[route]]`: a machine that is a router between networks.
+//! Tables `[[uplink]]`, `[[network]]` and `[[route]]`: a machine that is a router between networks, and its firewall.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -15,6 +15,7 @@ use wire::router_advertisement::Preference;
 
 use super::convert::Converter;
 use super::document::{Document, Text};
+use super::firewall::Firewall;
 use super::report::Finding;
 use super::script::Configured;
 use super::value::{self, Problem};
@@ -26,7 +27,8 @@ type Texts = Vec<Spanned<String>>;
 #[serde(deny_unknown_fields)]
 pub(super) struct UplinkTable {
     name: Text,
-    interface: Text,
+    pub(super) interface: Text,
+    pub(super) zone: Text,
     router: Text,
     #[serde(default)]
     addresses: Texts,
@@ -54,7 +56,8 @@ enum DelegationGiven {
 #[serde(deny_unknown_fields)]
 pub(super) struct NetworkTable {
     name: Text,
-    interface: Text,
+    pub(super) interface: Text,
+    pub(super) zone: Text,
     subnet: Option<Spanned<i64>>,
     delegated: Option<bool>,
     host: Text,
@@ -96,21 +99,23 @@ pub(super) struct RouteTable {
     interface: Text,
 }
 
-/// A gateway as its configuration file describes it.
+/// A gateway as its configuration file describes it: a router, a firewall, or both.
 #[derive(Clone, Debug)]
 pub struct Gateway {
     /// What it stands between.
     pub site: Site,
     /// How each uplink is probed.
     pub probing: Vec<Probing>,
+    /// Its firewall: tables `[[zone]]`, `[firewall]`.
+    pub firewall: Option<Firewall>,
     /// Tables `[[script]]` of a file without a tunnel.
     pub(crate) scripts: Vec<Configured>,
 }
 
 impl Converter<'_> {
-    /// The gateway that a file describes; None where it describes none, or something is wrong with it.
-    pub(super) fn gateway(&mut self, document: &Document) -> Option<Gateway> {
-        if document.uplink.is_empty() && document.network.is_empty() && document.route.is_empty() {
+    /// The gateway that a file describes, with this firewall; None where it describes none, or something is wrong with it.
+    pub(super) fn gateway(&mut self, document: &Document, firewall: Option<Firewall>) -> Option<Gateway> {
+        if !document.has_gateway() {
             return None;
         }
         let uplinks: Vec<_> = document.uplink.iter().map(|table| self.uplink(table)).collect();
@@ -123,7 +128,7 @@ impl Converter<'_> {
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
         let site = Site { uplinks, networks, routes };
         self.site_fits(document, &site);
-        Some(Gateway { site, probing, scripts: Vec::new() })
+        Some(Gateway { site, probing, firewall, scripts: Vec::new() })
     }
 
     fn uplink(&mut self, table: &Spanned<UplinkTable>) -> Option<(Uplink, Probing)> {

@@ -44,10 +44,8 @@ pub const INNER_OVERHEAD: u16 = 39;
 pub struct Whole {
     /// Moving-target defense: tables `[node]`, `[tunnel]`, `[[peer]]`.
     pub tunnel: Option<Config>,
-    /// A router: tables `[[uplink]]`, `[[network]]`, `[[route]]`.
+    /// A router and its firewall: tables `[[uplink]]`, `[[network]]`, `[[route]]`, `[[zone]]`, `[firewall]`.
     pub gateway: Option<Gateway>,
-    /// Its firewall: tables `[[zone]]`, `[firewall]`.
-    pub firewall: Option<Firewall>,
     /// What works, but deserves a second look.
     pub warnings: Report,
 }

@@ -27,7 +27,10 @@ fn load(file: &Path, gateway: Option<&Handle>) -> Result<Loaded, String> {
     let gateway_before = match (gateway, whole.gateway) {
         (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
         (None, None) => None,
-        _ => return Err(Error::NeedsRestart("whether there is an [[uplink]] or a [[network]]").to_string()),
+        _ => {
+            return Err(Error::NeedsRestart("whether there is an [[uplink]], a [[network]] or a [[zone]]")
+                .to_string());
+        }
     };
     Ok(Loaded { tunnel, gateway_before })
 }

@@ -25,12 +25,11 @@ use crate::control;
 
 /// `firewall apply`
 pub(super) fn apply(firewall: &Firewall, file: &Path, confirm: Option<Duration>) -> Result<(), Failure> {
-    let script = compiled(firewall).script;
     refuse_while_waiting()?;
     if let Some(after) = confirm {
         start_guard(after)?;
     }
-    let done = existing().and_then(|existing| Ok(linux::nft::apply(&replace(&existing, &script))?));
+    let done = in_place(&compiled(firewall).script).and_then(|script| Ok(linux::nft::apply(&script)?));
     if let Err(error) = done {
         // Nothing was changed, so nothing is to be put back.
         if confirm.is_some() {
@@ -97,7 +96,7 @@ fn put_back(before: &str) -> Result<(), Failure> {
     let script = if before.is_empty() {
         format!("add table inet {TABLE}\ndelete table inet {TABLE}\n")
     } else {
-        replace(&existing()?, before)
+        in_place(before)?
     };
     Ok(linux::nft::apply(&script)?)
 }
@@ -131,8 +130,13 @@ fn start_guard(after: Duration) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What puts a table in the place of the one that is in the kernel, in one step.
+pub(crate) fn in_place(script: &str) -> Result<String, Failure> {
+    Ok(replace(&existing()?, script))
+}
+
 /// A change that waits for its confirmation is not changed again.
-fn refuse_while_waiting() -> Result<(), Failure> {
+pub(crate) fn refuse_while_waiting() -> Result<(), Failure> {
     if is_guarded(&saved()?)? {
         return Err(Failure::Message(
             "a change waits for its confirmation: run `sidestep firewall confirm`, or wait until it is undone".to_owned(),

@@ -16,10 +16,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use gateway::firewall::{Compiled, compile};
+use gateway::firewall::{Compiled, Trust, compile};
 
 use crate::cli::{self, Failure, not_loaded, output, print};
 use crate::config::{self, Firewall};
+pub(crate) use apply::{in_place, refuse_while_waiting};
 
 /// The firewall: zones and rules of a configuration
 #[derive(Debug, Subcommand)]
@@ -149,7 +150,7 @@ impl FirewallCommand {
 /// Loads a firewall; warnings go to standard error.
 fn load(file: &Path) -> Result<Firewall, Failure> {
     let none = config::Error::NoFirewall { path: file.to_owned() };
-    cli::load(file)?.firewall.ok_or_else(|| none.into())
+    cli::load(file)?.gateway.and_then(|gateway| gateway.firewall).ok_or_else(|| none.into())
 }
 
 /// The table, for the time zone of this machine.
@@ -165,15 +166,27 @@ fn check(file: &Path, nft: bool) -> Result<(), Failure> {
     if nft {
         return output(out.write_all(table.script.as_bytes()));
     }
-    output(out.write_all(describe(&firewall, file, &table).as_bytes()))
+    output(write!(out, "{}: the firewall is right\n{}", file.display(), describe(&firewall, &table)))
 }
 
 /// What the file comes to, in plain words.
-pub(crate) fn describe(firewall: &Firewall, file: &Path, table: &Compiled) -> String {
+pub(crate) fn describe(firewall: &Firewall, table: &Compiled) -> String {
     let policy = &firewall.policy;
-    let mut text = format!(
-        "{}: the firewall is right\n  {} zones, {} rules, {} tests\n  the first packet of a connection is looked up in {} sets at most, which have {} elements\n",
-        file.display(),
+    let mut text = String::new();
+    for zone in policy.zones() {
+        let trust = match zone.trust {
+            Trust::Inside => "inside",
+            Trust::Guest => "guest",
+            Trust::Outside => "outside",
+        };
+        text += &format!("  zone {} ({trust}): {}", zone.name, zone.interfaces.join(", "));
+        for network in &zone.networks {
+            text += &format!(" {network}");
+        }
+        text += "\n";
+    }
+    text += &format!(
+        "  {} zones, {} rules, {} tests\n  the first packet of a connection is looked up in {} sets at most, which have {} elements\n",
         policy.zones().len(),
         policy.rules().len(),
         firewall.tests.len(),

@@ -6,6 +6,7 @@ use std::path::Path;
 use gateway::site::{DnsServers, Network, RouterFrom, StaticRoute, Uplink};
 
 use crate::config::Gateway;
+use crate::firewall;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
@@ -13,6 +14,10 @@ pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
     // Writing to a String cannot fail.
     let _ =
         writeln!(text, "{} is right. What `sidestep up` would do with it as a gateway:\n", file.display());
+    if let Some(rules) = &gateway.firewall {
+        text += "Firewall\n";
+        text += &firewall::describe(rules, &firewall::compiled(rules));
+    }
     for uplink in &gateway.site.uplinks {
         let _ = write_uplink(&mut text, uplink);
     }

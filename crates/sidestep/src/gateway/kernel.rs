@@ -1,20 +1,34 @@
-//! What the kernel has of a gateway: addresses, routes, settings, the table that masquerades. All of it is in the
+//! What the kernel has of a gateway: the firewall, addresses, routes, settings, the table that masquerades. All of it is in the
 //! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::time::Instant;
 
+use gateway::firewall::TABLE;
 use gateway::plan::{Plan, Route as PlannedRoute};
 use gateway::site::{RouterFrom, Site};
 use gateway::until::Until;
 use ipnet::IpNet;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
-use linux::undo::Journal;
+use linux::undo::{Journal, Step};
 use tracing::info;
+
+use crate::cli::Failure;
+use crate::config::Firewall;
+use crate::firewall::{self, refuse_while_waiting};
 
 /// The table that gives IPv4 packets the address of an uplink.
 const NAT_TABLE: &str = "sidestep-nat";
+
+/// Seconds that connections without packets are remembered for, at least: RFC 6092, REC-14, REC-35, REC-40.
+const TIMEOUTS: [(&str, u32); 4] = [
+    ("udp_timeout", 120),
+    ("udp_timeout_stream", 300),
+    ("tcp_timeout_established", 7_440),
+    ("sctp_timeout_established", 7_440),
+];
 
 /// The kernel, as far as it is this gateway's.
 pub(super) struct Kernel {
@@ -25,21 +39,92 @@ pub(super) struct Kernel {
     routes: Vec<Route>,
     /// The script of nft that is in force, if any.
     nat: Option<String>,
+    /// The firewall that is to be in force, if any.
+    firewall: Option<Firewall>,
 }
 
 impl Kernel {
-    /// Takes back what an earlier run has left, and begins anew.
+    /// Takes back what an earlier run has left, and begins anew. Its firewall stays until there is another: at no time
+    /// is there none.
     pub(super) fn open(journal: &Path) -> linux::Result<Self> {
         let mut netlink = Netlink::open()?;
-        let (journal, left) = Journal::open(journal, &mut netlink)?;
+        let firewall = |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE);
+        let (journal, left) = Journal::open_keeping(journal, &mut netlink, firewall)?;
         if !left.is_empty() {
             info!("an earlier run had left {} things in the kernel: taken back", left.len());
         }
-        Ok(Kernel { netlink, journal, addresses: BTreeMap::new(), routes: Vec::new(), nat: None })
+        let (addresses, routes) = (BTreeMap::new(), Vec::new());
+        Ok(Kernel { netlink, journal, addresses, routes, nat: None, firewall: None })
+    }
+
+    /// Has this firewall in force, whatever is there in its place.
+    pub(super) fn set_firewall(&mut self, firewall: Option<&Firewall>) -> Result<(), Failure> {
+        match firewall {
+            Some(firewall) => {
+                refuse_while_waiting()?;
+                self.put_firewall(firewall)?;
+                self.raise_timeouts()?;
+            }
+            None => self.journal.delete_table(&mut self.netlink, "inet", TABLE)?,
+        }
+        self.firewall = firewall.cloned();
+        Ok(())
+    }
+
+    /// Connection tracking forgets no connection earlier than RFC 6092 allows.
+    fn raise_timeouts(&mut self) -> linux::Result<()> {
+        for (name, seconds) in TIMEOUTS {
+            let path = format!("netfilter/nf_conntrack_{name}");
+            // Not there: a kernel that does not track the protocol.
+            let Ok(found) = linux::sysctl::read_global(&path) else { continue };
+            if found.parse::<u32>().is_ok_and(|found| found < seconds) {
+                self.journal.set_global(&path, &seconds.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts it there, unless it is there: what it has counted stays.
+    fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), Failure> {
+        let table = firewall::compiled(firewall).script;
+        // An empty chain that tells that this one is in force: with any other table in its place it is gone.
+        let mark = format!("up-{:016x}", hash(&table));
+        if !linux::nft::has_chain(TABLE, &mark)? {
+            let script = firewall::in_place(&format!("{table}add chain inet {TABLE} {mark}\n"))?;
+            self.journal.set_table("inet", TABLE, &script)?;
+        }
+        Ok(())
+    }
+
+    /// Puts tables back that somebody has taken away, as a firewall of others does that is started anew. Which these
+    /// were.
+    pub(super) fn restore_tables(&mut self) -> Result<Vec<&'static str>, Failure> {
+        let mut restored = Vec::new();
+        if !linux::nft::has_table("inet", TABLE)?
+            && let Some(firewall) = self.firewall.clone()
+        {
+            self.put_firewall(&firewall)?;
+            restored.push(TABLE);
+        }
+        if let Some(nat) = &self.nat
+            && !linux::nft::has_table("ip", NAT_TABLE)?
+        {
+            self.journal.set_table("ip", NAT_TABLE, nat)?;
+            restored.push(NAT_TABLE);
+        }
+        Ok(restored)
+    }
+
+    /// The firewall that is in force.
+    pub(super) fn firewall(&self) -> Option<&Firewall> {
+        self.firewall.as_ref()
     }
 
     /// Makes a router of the machine: forwarding, and who listens to router advertisements.
     pub(super) fn prepare(&mut self, site: &Site) -> linux::Result<()> {
+        if *site == Site::default() {
+            return Ok(());
+        }
         for uplink in &site.uplinks {
             let listens = uplink.router == RouterFrom::Advertisements;
             // A router listens only where it is told to. The default route is ours to choose.
@@ -177,6 +262,12 @@ impl Kernel {
             }
         }
     }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Routes that are not wanted go before addresses change, those that are new come after them.

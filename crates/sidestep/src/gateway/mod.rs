@@ -71,6 +71,9 @@ pub(crate) enum Error {
     /// The same, several times.
     #[error("{}", .0.join("\n"))]
     Refused(Vec<String>),
+    /// The firewall cannot be in force; all is as it was.
+    #[error("the firewall: {0}")]
+    Firewall(String),
     /// The control socket, or a thread.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -278,8 +281,10 @@ impl Router {
     /// Has this configuration in force: ports, settings, and what is planned for what is known now.
     fn take(&mut self, config: Gateway) -> Result<(), Error> {
         let (clock, contents) = (Clock::read(), self.memory.contents().clone());
-        self.kernel.prepare(&config.site)?;
-        let Gateway { site, probing, .. } = config;
+        let Gateway { site, probing, firewall, .. } = config;
+        // Before anything is forwarded.
+        self.kernel.set_firewall(firewall.as_ref()).map_err(|why| Error::Firewall(why.to_string()))?;
+        self.kernel.prepare(&site)?;
         // What stays the same goes on as it is, with all that it has heard.
         let mut uplinks = std::mem::take(&mut self.uplinks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
@@ -343,8 +348,11 @@ impl Router {
                 self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
             }
             if self.changed || now >= self.next_look {
+                if now >= self.next_look {
+                    self.look_after_tables();
+                    self.next_look = now + LOOK;
+                }
                 self.changed = false;
-                self.next_look = now + LOOK;
                 let problems = self.renew_plan(now);
                 self.tell(problems);
             }
@@ -364,6 +372,15 @@ impl Router {
         }
         self.remember();
         problems
+    }
+
+    fn look_after_tables(&mut self) {
+        match self.kernel.restore_tables() {
+            Ok(restored) => {
+                restored.iter().for_each(|table| warn!("the table {table} was gone, and is back"));
+            }
+            Err(error) => warn!("a table of nftables is gone, and cannot be put back: {error}"),
+        }
     }
 
     fn tell(&mut self, problems: Vec<String>) {
@@ -430,6 +447,7 @@ impl Router {
         let before = Gateway {
             site: self.site.clone(),
             probing: self.uplinks.iter().map(uplink::Port::probing).collect(),
+            firewall: self.kernel.firewall().cloned(),
             scripts: Vec::new(),
         };
         self.remember();

@@ -1,6 +1,7 @@
 //! Tables `[[zone]]` and `[firewall]`: zones, rules, and packets that they are tested with.
 
 mod findings;
+mod members;
 mod table;
 mod value;
 
@@ -17,6 +18,7 @@ use super::convert::Converter;
 use super::document::{Document, Text};
 use super::report::Finding;
 use super::value::Problem;
+pub(super) use members::Tunnels;
 pub(super) use table::{Firewall as FirewallTable, Zone as ZoneTable};
 use table::{Rule as RuleTable, Schedule as ScheduleTable, Test as TestTable, Words};
 use value::Names;
@@ -69,16 +71,18 @@ impl Lines {
 
 impl Converter<'_> {
     /// The firewall, with all that is strange about it reported; None where there is no zone, or something is wrong.
-    /// `endpoints` are prefixes that datagrams of tunnels come to.
     pub(super) fn firewall(
         &mut self,
         document: &Document,
         text: &str,
-        endpoints: Vec<Ipv6Net>,
+        tunnels: Tunnels<'_>,
     ) -> Option<Firewall> {
         let empty = FirewallTable::default();
         let table = document.firewall.as_ref().map_or(&empty, Spanned::get_ref);
-        if document.zone.is_empty() {
+        if table.enabled == Some(false) {
+            return None;
+        }
+        if document.zone.is_empty() && document.uplink.is_empty() {
             if let Some(firewall) = &document.firewall {
                 self.report(Finding::error(
                     firewall.span(),
@@ -87,11 +91,17 @@ impl Converter<'_> {
                     "add [[zone]] tables: name, trust and interfaces of each network",
                 ));
             }
+            self.no_members(document);
             return None;
         }
-        let zones: Vec<_> = document.zone.iter().map(|zone| self.zone(zone)).collect();
-        let settings = self.settings(table, endpoints);
-        let zones: Vec<Zone> = zones.into_iter().collect::<Option<_>>()?;
+        let zones: Vec<_> = if document.zone.is_empty() {
+            members::standard_zones().map(Some).into()
+        } else {
+            document.zone.iter().map(|zone| self.zone(zone)).collect()
+        };
+        let settings = self.settings(table, tunnels.endpoints.clone());
+        let mut zones: Vec<Zone> = zones.into_iter().collect::<Option<_>>()?;
+        self.members(document, &tunnels, &mut zones)?;
         // Without rules first: a zone that cannot be is told before rules that name it.
         let named = self.policy(document, zones, Vec::new(), Settings::default())?;
         let schedules = self.schedules(table);

@@ -21,6 +21,7 @@ pub(in crate::config) struct Zone {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::config) struct Firewall {
+    pub(super) enabled: Option<bool>,
     pub(super) refuse: Text,
     #[serde(default)]
     pub(super) log: bool,
