@@ -18,3 +18,4 @@ mod transparent;
 mod tun;
 mod udp;
 mod undo;
+mod xdp;
