@@ -152,3 +152,46 @@ fn what_cannot_be_at_xdp_is_refused_and_told_why() {
         "{text}"
     );
 }
+
+/// Small packets that a script drops, in a second: at tcx and at XDP in turns. Figures are shown, not judged: they are the
+/// machine's.
+#[test]
+fn drops_of_small_packets_at_tcx_and_at_xdp() {
+    let Some(scene) = Scene::new("xdp-pps", false) else { return };
+    let file = scene.script("drop.lua", "function process_packet(p) return NF_DROP end\n");
+    // Each a packet of its own.
+    let (single, said) = scene.run(&scene.client, &["ethtool", "-K", "eth0", "tx-udp-segmentation", "off"]);
+    assert!(single, "{said}");
+    let program = scene.program().display().to_string();
+    let target = format!("[{SERVER}]:4243");
+    let (seconds, rate) = ("0.1", "10000000");
+    let send =
+        [&program, "lab", "udp-send", "--to", &target, "--rate", rate, "--size", "64", "--seconds", seconds];
+    let repetitions = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 1 } else { 7 };
+    let mut ratios = Vec::new();
+    for _ in 0..repetitions {
+        let dropped = [&[][..], &["--xdp"]].map(|more| {
+            scene.load(
+                &file,
+                "--hook ingress --dev lan --tier kernel --match",
+                &[&["udp dport 4243"], more].concat(),
+            );
+            let (good, sent) = scene.run(&scene.client, &[&send[..], &["--batched"]].concat());
+            assert!(good, "{sent}");
+            let sent: serde_json::Value = serde_json::from_str(sent.trim()).expect("JSON");
+            let status = scene.sidestep(&["list", "--json"]);
+            let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+            let status = &status["scripts"][0];
+            scene.sidestep(&["unload", &file]);
+            assert_eq!(status["errors"], 0, "{status}");
+            let packets = status["verdicts"]["NF_DROP"].as_f64().expect("a number");
+            let rate = packets / (sent["took_us"].as_f64().expect("a number") / 1e6);
+            eprintln!("{more:?}: {rate:.0} a second, {} ns in the script, {sent}", status["ns_per_packet"]);
+            rate
+        });
+        assert!(dropped.iter().all(|rate| *rate > 0.0), "{dropped:?}");
+        ratios.push(dropped[1] / dropped[0]);
+    }
+    ratios.sort_by(f64::total_cmp);
+    eprintln!("XDP of tcx: {:.2} (median), {ratios:.2?}", ratios[ratios.len() / 2]);
+}
