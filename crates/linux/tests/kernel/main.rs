@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test's name says what it is about")]
 
 mod bpf;
+mod conntrack;
 mod dark_prefix;
 mod echo;
 mod neighbor;

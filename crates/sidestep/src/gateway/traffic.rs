@@ -74,7 +74,7 @@ pub(crate) struct Peer {
 /// Whom to ask, beside the gateway's own thread.
 #[derive(Clone, Debug)]
 pub(super) struct Sources {
-    /// Networks of the gateway's hosts.
+    /// Networks of the gateway's hosts, each with the gateway's own address in it.
     pub(super) networks: Vec<IpNet>,
     /// The tunnel's control socket.
     pub(super) tunnel: Option<PathBuf>,
@@ -161,7 +161,8 @@ impl Talkers<'_> {
         self.connections += 1;
         let Connection { source, destination, sent, received, .. } = *connection;
         for (address, sent, received) in [(source, sent, received), (destination, received, sent)] {
-            if !self.networks.iter().any(|network| network.contains(&address)) {
+            let is_host = |network: &IpNet| network.contains(&address) && network.addr() != address;
+            if !self.networks.iter().any(is_host) {
                 continue;
             }
             let host = self.hosts.entry(address).or_insert(Talker {
@@ -238,10 +239,11 @@ mod tests {
             connection("2001:db8:5::b", "2001:db8:5::a", None, None),
             // The gateway's own.
             connection("2001:db8:1::1", "2001:db8:ffff::1", Some(9_999), Some(9_999)),
+            connection("2001:db8:5::1", "2001:db8:ffff::1", Some(9_999), Some(9_999)),
         ] {
             talkers.add(&one);
         }
-        assert_eq!(talkers.connections, 5);
+        assert_eq!(talkers.connections, 6);
         let first = talkers.first();
         let told = |host: &Talker| {
             (host.address.to_string(), host.connections, host.sent_bytes, host.received_bytes)
