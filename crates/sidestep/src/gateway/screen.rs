@@ -306,32 +306,30 @@ impl View {
         if let Some(why) = &status.talkers_incomplete {
             lines.push(Line::from(why.clone()).dim());
         }
-        let title = title("talkers", "", &format!("{} connections", status.connections), Color::Reset);
+        let count = format!(" of {} connections ", status.connections);
+        let title = Line::from(vec![Span::from(" talkers").bold(), count.into()]);
         Part { title, colour: Color::Blue, lines }
     }
 
     fn peers(&self, status: &Status) -> Option<Part> {
         let tunnel = status.peers.first()?.tunnel.clone();
-        let peers = status.peers.iter().map(|peer| {
+        let mut lines = Vec::new();
+        for peer in &status.peers {
             let colour = match peer.state {
                 State::Established => Color::Green,
                 State::Handshake => Color::Yellow,
                 State::Idle => Color::DarkGray,
             };
-            let rates = self.rates.peers.get(&peer.name);
-            let now =
-                rates.map(|(out, back)| format!("   out {}   in {}", words::rate(*out), words::rate(*back)));
-            Line::from(vec![
+            lines.push(Line::from(vec![
                 Span::from(format!("{} ", peer.name)).bold(),
                 Span::styled(text::peer_state(peer), Style::new().fg(colour)),
-                now.unwrap_or_default().into(),
-            ])
-        });
-        Some(Part {
-            title: title("tunnel", &tunnel, "", Color::Reset),
-            colour: Color::Blue,
-            lines: peers.collect(),
-        })
+            ]));
+            if let Some((out, back)) = self.rates.peers.get(&peer.name) {
+                lines.push(Line::from(format!("  out {}   in {}", words::rate(*out), words::rate(*back))));
+            }
+        }
+        let title = Line::from(vec![" tunnel ".into(), Span::from(format!("{tunnel} ")).bold()]);
+        Some(Part { title, colour: Color::Blue, lines })
     }
 }
 
