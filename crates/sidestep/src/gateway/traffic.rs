@@ -86,7 +86,7 @@ impl Sources {
         match Counts::read() {
             Ok(counts) => status.firewall = counts.as_ref().map(firewall),
             Err(error) => {
-                status.problems.push(format!("what the firewall has counted is not known: {error}"))
+                status.problems.push(format!("what the firewall has counted is not known: {error}"));
             }
         }
         let mut talkers = Talkers { networks: &self.networks, connections: 0, hosts: HashMap::new() };
