@@ -72,6 +72,10 @@ pub enum Helper {
     RedirectNeighbor = 152,
     /// `ktime_get_coarse_ns()`, Linux 5.11: as [`Helper::KtimeGetNs`], some milliseconds old and for nothing.
     KtimeGetCoarseNs = 160,
+    /// `xdp_get_buff_len(context)`, Linux 5.18: the packet's length, wherever its parts are.
+    XdpBufferLength = 188,
+    /// `xdp_load_bytes(context, offset, to, length)`, Linux 5.18: 0, or an error below zero.
+    XdpLoadBytes = 189,
     /// `dynptr_read(to, length, dynptr, offset, flags)`, Linux 5.19: 0, or an error below zero.
     DynptrRead = 201,
 }

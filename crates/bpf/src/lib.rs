@@ -8,6 +8,7 @@
 //! | `listing` | [`listing`]: instructions as text |
 //! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
 //! | [`netfilter`] | the same for programs at netfilter's hooks |
+//! | [`xdp`] | what programs may say that come before the kernel has made anything of a packet |
 
 #![forbid(unsafe_code)]
 
@@ -33,4 +34,12 @@ pub mod verdict {
     pub const DROP: i32 = 2;
     /// As the helper said that was called last.
     pub const REDIRECT: i32 = 7;
+}
+
+/// Results of programs at an interface that see packets first of all (`xdp`).
+pub mod xdp {
+    /// The packet is dropped.
+    pub const DROP: i32 = 1;
+    /// The packet goes on into the kernel.
+    pub const PASS: i32 = 2;
 }

@@ -9,6 +9,7 @@
 //! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue; one for many |
 //! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
+//! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
@@ -32,12 +33,14 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod conntrack;
 pub mod echo;
 mod error;
 pub mod event;
 pub mod neighbor;
 pub mod netlink;
 pub mod netns;
+mod nfnetlink;
 pub mod nft;
 pub mod packet;
 pub mod process;

@@ -74,7 +74,7 @@ enum Command {
         #[arg(long)]
         watch: bool,
     },
-    /// Show the gateway: uplinks, prefixes, networks, neighbors, routes
+    /// Show the gateway: uplinks, prefixes, networks, neighbors, routes, firewall, talkers, peers
     #[command(after_help = "Examples:\n  sidestep status\n  sidestep status --watch\n  \
                             sidestep status --json | jq '.uplinks[] | {name, works, prefixes}'")]
     Status {
@@ -84,7 +84,7 @@ enum Command {
         /// Write JSON; its fields are stable
         #[arg(long)]
         json: bool,
-        /// Again every second
+        /// Refresh every second; q ends it
         #[arg(long)]
         watch: bool,
     },

@@ -1,7 +1,8 @@
 //! `show`: the status as text, JSON, and a screen that follows it.
 
+pub(crate) mod follow;
 mod screen;
-mod text;
+pub(crate) mod text;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -14,12 +15,12 @@ use crate::status::Status;
 pub use text::describe;
 
 /// How often `--watch` asks.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
 pub fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
     if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return screen::follow(socket);
+        return follow::follow(screen::View::default(), || ask(socket).map_err(|error| error.to_string()));
     }
     loop {
         if json {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod scene;
+mod traffic;
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -224,6 +225,9 @@ fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
     wait_until("the Internet", || scene.answers("host", INTERNET));
     assert!(scene.run("gw", &["ip", "link", "show", "rt-mt6d"]).contains("UP"));
     let running = scene.kernel();
+    let status = scene.status().expect("a status");
+    let peer = &status["peers"][0];
+    assert!(peer["tunnel"] == "rt-mt6d" && peer["name"] == "b" && peer["state"] != "established", "{peer}");
 
     // The gateway's part would do, the tunnel's does not.
     scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9").replace("rt-mt6d", "other"));

@@ -15,3 +15,4 @@ mod speed;
 mod trouble;
 mod tunnel;
 mod uplinks;
+mod xdp;

@@ -124,6 +124,12 @@ impl Scene {
         scripts.iter().find(|script| script["id"] == id).unwrap_or_else(|| panic!("{id}: {list}")).clone()
     }
 
+    /// The only script that is loaded, as the list has it.
+    pub(crate) fn only_status(&self) -> Value {
+        let list: Value = serde_json::from_str(&self.sidestep(&["list", "--json"])).expect("JSON");
+        list["scripts"][0].clone()
+    }
+
     /// The client floods the server with so many pings, while a script is loaded anew as often as that goes: none is lost.
     pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str, count: u64) {
         let log = self.folder.path().join("flood.log");

@@ -1,9 +1,9 @@
 //! Small programs that run in the kernel: bpf(2), without a compiler.
 //!
 //! A program is written with an [`Assembler`], shares [`Map`]s with us, is loaded as a [`Program`] and attached: to an
-//! interface ([`attach`]), at a hook of netfilter ([`netfilter`]), or where a module of this crate wants it. What it does belongs to the module that needs it
-//! ([`crate::udp::SharedSocket`], the queues of [`crate::tun`], and whoever attaches one to an interface); here is only
-//! what they all stand on.
+//! interface ([`attach`], [`xdp`]), at a hook of netfilter ([`netfilter`]), or where a module of this crate wants it. What
+//! it does belongs to the module that needs it ([`crate::udp::SharedSocket`], the queues of [`crate::tun`], and whoever
+//! attaches one to an interface); here is only what they all stand on.
 //!
 //! Maps, programs and links are descriptors. Nothing here is pinned: what a process attached goes with it, also when it
 //! crashes. The one exception are interfaces of kernels before Linux 6.6: see [`attach`]. Loading takes CAP_BPF (or
@@ -16,6 +16,7 @@ pub mod netfilter;
 mod program;
 mod ring;
 mod syscall;
+pub mod xdp;
 
 pub use bpf::{
     Assembler, Condition, Helper, Label, Operand, Operation, PacketField, Register, Size, context, verdict,

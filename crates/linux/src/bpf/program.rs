@@ -25,6 +25,8 @@ pub enum ProgramKind {
     SkLookup,
     /// Context and results: [`bpf::netfilter`]; Linux 6.4.
     Netfilter,
+    /// Context `xdp_md`, of packets in any number of parts (Linux 5.18); results: [`bpf::xdp`].
+    Xdp,
 }
 
 impl ProgramKind {
@@ -35,6 +37,7 @@ impl ProgramKind {
             ProgramKind::SchedCls => (3, 0),
             ProgramKind::SkLookup => (30, super::attach::SK_LOOKUP),
             ProgramKind::Netfilter => (32, super::netfilter::ATTACH_TYPE),
+            ProgramKind::Xdp => (6, super::xdp::ATTACH_TYPE),
         }
     }
 
@@ -43,7 +46,19 @@ impl ProgramKind {
     fn license(self) -> &'static CStr {
         match self {
             ProgramKind::Netfilter => c"Dual MIT/GPL",
-            ProgramKind::SocketFilter | ProgramKind::SchedCls | ProgramKind::SkLookup => c"Apache-2.0 OR MIT",
+            ProgramKind::SocketFilter | ProgramKind::SchedCls | ProgramKind::SkLookup | ProgramKind::Xdp => {
+                c"Apache-2.0 OR MIT"
+            }
+        }
+    }
+
+    /// Flags of a load.
+    fn flags(self) -> u32 {
+        /// Without it, the kernel refuses interfaces whose packets may be longer than a page.
+        const XDP_HAS_FRAGMENTS: u32 = 1 << 5;
+        match self {
+            ProgramKind::Xdp => XDP_HAS_FRAGMENTS,
+            _ => 0,
         }
     }
 }
@@ -99,7 +114,7 @@ impl Program {
         loaded.is_err().then(|| text(&log)).filter(|log| !log.is_empty())
     }
 
-    /// Runs a `sched_cls` program on a frame, which begins with an Ethernet header and whose first interface is the
+    /// Runs a `sched_cls` or `xdp` program on a frame, which begins with an Ethernet header and whose first interface is the
     /// loopback device of this thread's network namespace. Tells the result, and what the packet is then. One for
     /// netfilter gets a packet that begins with an IP header, as one of this host's own; what it is then is not told. For
     /// tests: nothing is sent.
@@ -179,6 +194,7 @@ fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> 
         attach_type: u32,
     }
     let license = kind.license();
+    let flags = kind.flags();
     let (kind, attach_type) = kind.numbers();
     let attributes = Attributes {
         kind,
@@ -189,7 +205,7 @@ fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> 
         log_size: log.len() as u32,
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         kernel_version: 0,
-        flags: 0,
+        flags,
         name: *b"sidestep\0\0\0\0\0\0\0\0",
         device: 0,
         attach_type,

@@ -8,7 +8,6 @@
 //! partial one must be completed first. The kernel cannot segment UDP super-packets that were handed back so: let only
 //! TCP come whole.
 
-mod attribute;
 pub mod raw;
 pub mod rule;
 
@@ -17,10 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use wire::checksum::TransportChecksum;
 
 use crate::error::{Error, Result};
+use crate::nfnetlink::{HEADERS, Message, NETLINK_NETFILTER, NLMSG_ERROR, attributes};
 use crate::sockopt;
-use attribute::{Message, attributes};
 
-const NETLINK_NETFILTER: i32 = 12;
 const SUBSYSTEM: u16 = 3;
 // linux/netfilter/nfnetlink_queue.h
 const MSG_PACKET: u16 = SUBSYSTEM << 8;
@@ -43,10 +41,6 @@ const ATTR_PAYLOAD: u16 = 10;
 const ATTR_CAP_LEN: u16 = 13;
 const ATTR_SKB_INFO: u16 = 14;
 const SKB_CSUM_NOT_READY: u32 = 1;
-
-const NLMSG_ERROR: u16 = 2;
-/// Header of netlink, then nfgenmsg.
-const HEADERS: usize = 16 + 4;
 
 /// The longest packet that is given whole: an attribute has 65,535 octets with its header.
 pub const MAX_PACKET: usize = 0xffff - 4;

@@ -9,8 +9,8 @@ use std::ops::RangeInclusive;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_NETFILTER};
 
 use super::acknowledgement;
-use super::attribute::Message;
 use crate::error::{Error, Result};
+use crate::nfnetlink::Message;
 use crate::nft;
 
 const SUBSYSTEM_NONE: u8 = 0;

@@ -3,6 +3,7 @@
 #![allow(missing_docs, reason = "a test's name says what it is about")]
 
 mod bpf;
+mod conntrack;
 mod dark_prefix;
 mod echo;
 mod neighbor;
@@ -18,3 +19,4 @@ mod transparent;
 mod tun;
 mod udp;
 mod undo;
+mod xdp;

@@ -105,6 +105,13 @@ fn the_kernel_does_what_the_intermediate_form_says() {
 #[derive(Clone, Default)]
 pub(super) struct Logging(Rc<RefCell<Vec<String>>>);
 
+impl Logging {
+    /// What was logged since it was asked last.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.borrow_mut())
+    }
+}
+
 impl Host for Logging {
     fn now_ms(&mut self) -> u64 {
         0
@@ -152,7 +159,12 @@ impl InKernel {
             log: Some(account::Log { ring: log.as_raw_fd(), program: 5 }),
         };
         let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
-        let program = linux::bpf::Program::load(linux::bpf::ProgramKind::SchedCls, &code)?;
+        let kind = match compiled.place() {
+            Place::Interface { .. } => linux::bpf::ProgramKind::SchedCls,
+            Place::Xdp => linux::bpf::ProgramKind::Xdp,
+            Place::Netfilter { .. } => linux::bpf::ProgramKind::Netfilter,
+        };
+        let program = linux::bpf::Program::load(kind, &code)?;
         Ok(Self { program, log, counted })
     }
 
@@ -162,7 +174,7 @@ impl InKernel {
     }
 
     /// What it has logged since it was asked last.
-    fn logged(&mut self, lines: &[Line]) -> Vec<String> {
+    pub(super) fn logged(&mut self, lines: &[Line]) -> Vec<String> {
         let mut logged = Vec::new();
         self.log.read(usize::MAX, |bytes| {
             let (program, line, numbers) = record(bytes).expect("a record");
@@ -331,7 +343,7 @@ fn both_tiers_do_the_same() {
                 "the intermediate form: {}",
                 told()
             );
-            let logged = std::mem::take(&mut *log.0.borrow_mut());
+            let logged = log.take();
             let lines_of = |(line, numbers): &(usize, Vec<i64>)| lines[*line].text(numbers);
             let told_lines: Vec<String> = maps.logged.drain(..).map(|one| lines_of(&one)).collect();
             assert_eq!(told_lines, logged, "the intermediate form: {}", told());

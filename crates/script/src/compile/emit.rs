@@ -41,7 +41,7 @@ pub struct Results {
 pub const HAND_OVER_MASK: u32 = 0xffff_0000;
 
 /// The eight bytes on the stack through which packets are read and written, and differences of sums kept.
-const BUFFER: i16 = -8;
+pub(super) const BUFFER: i16 = -8;
 /// A zero that the verifier does not know: see [`Emitter::hidden`].
 const ZERO: i16 = -16;
 /// Odd and large: what is multiplied by it may be anything, as far as the verifier knows.
@@ -49,7 +49,7 @@ const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// This processor's counters, and when a packet came whose time is taken: see [`super::account`].
 pub(super) const COUNTERS: i16 = -24;
 pub(super) const BEGUN: i16 = -32;
-/// What the packet is read through at hooks of netfilter, 16 bytes.
+/// What the packet is read through at hooks of netfilter, 16 bytes; elsewhere what `super::place` has there.
 pub(super) const DYNPTR: i16 = -48;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -96;

@@ -8,6 +8,8 @@
 pub mod account;
 mod allocate;
 #[cfg(test)]
+mod at_xdp;
+#[cfg(test)]
 mod differential;
 mod emit;
 mod emit_map;
@@ -107,10 +109,10 @@ pub fn compile(
     };
     let line = chunk.functions[function.0].lines.0;
     let hands_over = results.hand_over_mark.is_some();
-    if hands_over && matches!(place, Place::Netfilter { .. }) {
-        return Err(refused(line, "packets are handed over at interfaces only".to_owned()));
+    if hands_over && !matches!(place, Place::Interface { .. }) {
+        return Err(refused(line, "packets are handed over at interfaces only, and not at XDP".to_owned()));
     }
-    let lowered = lower::lower(&chunk, function, &top, place.has_link(), hands_over);
+    let lowered = lower::lower(&chunk, function, &top, &place, hands_over);
     let (program, hand_overs) = lowered.map_err(CompileError::Refused)?;
     let refusals = place.refusals(&program);
     if !refusals.is_empty() {

@@ -1,13 +1,23 @@
 //! Where a program is attached, which decides how it comes by packets: how it begins, and how it reads.
 
-use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R10};
+use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use bpf::netfilter::{self, Layout};
 use bpf::{Condition, Helper, Label, Operation, Size, context};
 use wire::ethernet;
 
 use super::Refusal;
-use super::emit::{DYNPTR, Emitter};
+use super::emit::{BUFFER, DYNPTR, Emitter};
 use super::ir::{Operand, Program};
+
+/// Octets of a VLAN tag, and the EtherTypes that say that there is one (802.1Q, 802.1ad).
+const TAG: i32 = 4;
+const TAGS: [u16; 2] = [0x8100, 0x88a8];
+/// Octets of the two addresses before it.
+pub(super) const ADDRESSES: i64 = 12;
+// At XDP there is no dynptr, so its place on the stack has these.
+const LENGTH: i16 = DYNPTR;
+const MOVED: i16 = DYNPTR + 8;
+const ETHERTYPE: i16 = BUFFER;
 
 /// Where a program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +27,9 @@ pub enum Place {
         /// Whether they have a link header there.
         has_link: bool,
     },
+    /// First of all at an interface whose packets have a link header (`xdp`): it reads and judges. What is not IP passes
+    /// unseen, and a VLAN tag in the frame is left out of the packet: further on the kernel has it beside the packet.
+    Xdp,
     /// At a hook of netfilter: it reads and judges.
     Netfilter {
         /// What the kernel has where.
@@ -37,25 +50,28 @@ pub enum Side {
 
 impl Place {
     pub(super) const fn has_link(&self) -> bool {
-        matches!(self, Self::Interface { has_link: true })
+        matches!(self, Self::Interface { has_link: true } | Self::Xdp)
     }
 
     /// What a program does that cannot be done there.
     pub(super) fn refusals(&self, program: &Program) -> Vec<Refusal> {
-        if matches!(self, Self::Interface { .. }) {
-            return Vec::new();
-        }
+        let [changes_only, redirects_only] = match self {
+            Self::Interface { .. } => return Vec::new(),
+            Self::Netfilter { .. } => ["in the kernel at an interface only"; 2],
+            Self::Xdp => [
+                "not at XDP, where a packet of this machine or of a virtual interface has a checksum that is not finished \
+                 yet, which a program cannot see there: it runs without xdp",
+                "not at XDP, where nothing is known of neighbors: it runs without xdp",
+            ],
+        };
         let reached = program.blocks.iter().filter(|block| block.end.is_some());
         let changes =
             reached.flat_map(|block| &block.code).filter(|instruction| instruction.action.changes_packet());
-        let redirects = program.redirects.iter().map(|line| (*line, "redirects"));
-        let changes = changes.map(|instruction| (instruction.line, "changes"));
+        let redirects = program.redirects.iter().map(|line| (*line, "redirects", redirects_only));
+        let changes = changes.map(|instruction| (instruction.line, "changes", changes_only));
         let mut refusals: Vec<_> = changes
             .chain(redirects)
-            .map(|(line, does)| Refusal {
-                line,
-                reason: format!("it {does} the packet: in the kernel at an interface only"),
-            })
+            .map(|(line, does, why)| Refusal { line, reason: format!("it {does} the packet: {why}") })
             .collect();
         refusals.sort();
         refusals.dedup();
@@ -80,6 +96,7 @@ impl<'a> Emitter<'a> {
                 self.pass(unseen);
                 self.code.bind(seen);
             }
+            Place::Xdp => self.begin_at_xdp(),
             Place::Netfilter { layout, interfaces } => {
                 self.code.load(Size::Double, R7, R1, netfilter::STATE);
                 self.code.load(Size::Double, R6, R1, netfilter::PACKET);
@@ -104,6 +121,65 @@ impl<'a> Emitter<'a> {
                 self.code.call_kernel(layout.dynptr_from_skb);
             }
         }
+    }
+
+    /// The packet's length goes to the stack, and by how much what is behind the addresses has moved.
+    fn begin_at_xdp(&mut self) {
+        let [seen, tagged, unseen] = [(); 3].map(|()| self.code.label());
+        self.code.copy(R6, R1);
+        self.code.call(Helper::XdpBufferLength);
+        self.code.copy(R7, R0);
+        self.code.set(R8, 0);
+        for at in [ethernet::HEADER_LEN as i32 - 2, ethernet::HEADER_LEN as i32 - 2 + TAG] {
+            self.code.set(R2, at);
+            self.load_at_xdp(ETHERTYPE, 2);
+            self.code.jump_if(R0, Condition::NotEqual, 0, unseen);
+            self.code.load(Size::Half, R0, R10, ETHERTYPE);
+            for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
+                self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), seen);
+            }
+            if at == ethernet::HEADER_LEN as i32 - 2 {
+                for kind in TAGS {
+                    self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), tagged);
+                }
+                self.code.jump(unseen);
+                self.code.bind(tagged);
+                self.code.set(R8, TAG);
+                self.code.add(R7, -TAG);
+            }
+        }
+        self.pass(unseen);
+        self.code.bind(seen);
+        self.code.store(Size::Double, R10, LENGTH, R7);
+        self.code.store(Size::Double, R10, MOVED, R8);
+    }
+
+    /// Copies so many bytes from the offset in R2 to a place on the stack; R0 is 0 unless they are not all there.
+    fn load_at_xdp(&mut self, at: i16, bytes: u8) {
+        self.code.copy(R1, R6);
+        self.code.copy(R3, R10);
+        self.code.add(R3, i32::from(at));
+        self.code.set(R4, bytes.into());
+        self.code.call(Helper::XdpLoadBytes);
+    }
+
+    /// R2 = where a byte of the packet is in the frame. Without a jump, as the verifier follows both ways of one.
+    fn place_at_xdp(&mut self, offset: Operand) {
+        self.move_to(R2, offset);
+        match offset {
+            Operand::Constant(at) if at < ADDRESSES => return,
+            Operand::Constant(_) => self.code.load(Size::Double, R0, R10, MOVED),
+            Operand::Value(_) => {
+                // All ones if it lies within the addresses, and nothing has moved.
+                self.code.copy(R1, R2);
+                self.code.add(R1, -(ADDRESSES as i32));
+                self.code.calculate(Operation::SignedShiftRight, R1, 63);
+                self.code.calculate(Operation::Xor, R1, -1);
+                self.code.load(Size::Double, R0, R10, MOVED);
+                self.code.calculate(Operation::And, R0, R1);
+            }
+        }
+        self.code.calculate(Operation::Add, R2, R0);
     }
 
     fn pass_marked(&mut self, at: i16, mark: u32, unseen: Label) {
@@ -143,6 +219,7 @@ impl<'a> Emitter<'a> {
     /// `to` = the packet's length, without a link header that is made up.
     pub(super) fn length(&mut self, to: bpf::Register) {
         let at = match self.place {
+            Place::Xdp => return self.code.load(Size::Double, to, R10, LENGTH),
             Place::Interface { .. } => context::LEN,
             Place::Netfilter { layout, .. } => layout.length,
         };
@@ -159,6 +236,10 @@ impl<'a> Emitter<'a> {
                 self.code.add(R3, i32::from(at));
                 self.code.set(R4, bytes.into());
                 self.code.call(Helper::SkbLoadBytes);
+            }
+            Place::Xdp => {
+                self.place_at_xdp(offset);
+                self.load_at_xdp(at, bytes);
             }
             Place::Netfilter { .. } => {
                 self.offset(R4, offset);

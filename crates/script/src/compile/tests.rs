@@ -16,12 +16,12 @@ pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
 
 /// The same, for packets with a link header or without.
 pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Refusal>> {
-    compile_at(text, Place::Interface { has_link })
+    compile_at(text, Place::Interface { has_link }, RESULTS)
 }
 
-/// The same, for a place.
-pub(super) fn compile_at(text: &str, place: Place) -> Result<Compiled, Vec<Refusal>> {
-    super::compile(&Script::new("test.lua", text), Logging::default(), RESULTS, place).map_err(|error| {
+/// The same, for a place with these results.
+pub(super) fn compile_at(text: &str, place: Place, results: Results) -> Result<Compiled, Vec<Refusal>> {
+    super::compile(&Script::new("test.lua", text), Logging::default(), results, place).map_err(|error| {
         match error {
             CompileError::Refused(refusals) => refusals,
             CompileError::Script(error) => panic!("{error}"),

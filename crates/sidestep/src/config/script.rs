@@ -30,6 +30,7 @@ pub(super) struct Table {
     function: Text,
     state: Option<Spanned<i64>>,
     tier: Text,
+    xdp: Option<Spanned<bool>>,
     priority: Option<Spanned<i64>>,
     failure: Text,
     fail_open: Option<bool>,
@@ -75,19 +76,21 @@ impl Converter<'_> {
             function: text(&script.function).unwrap_or_else(|| FUNCTION.to_owned()),
             state: state?,
             tier: tier?.unwrap_or(Tier::Auto),
+            xdp: script.xdp.as_ref().is_some_and(|xdp| *xdp.get_ref()),
             priority: priority?,
             failure: failure?.unwrap_or(Failure::Drop),
             fail_open: script.fail_open.unwrap_or(false),
         };
         if let Err(wrong) = attachment.check() {
             let given = match wrong.key {
-                "match" => script.rule.as_ref(),
-                "tier" => script.tier.as_ref(),
+                "match" => script.rule.as_ref().map(Spanned::span),
+                "tier" => script.tier.as_ref().map(Spanned::span),
+                "xdp" => script.xdp.as_ref().map(Spanned::span),
                 _ => None,
             };
             let title = format!("`{}` cannot be used", wrong.key);
             self.report(Finding::error(
-                given.map_or(header, Spanned::span),
+                given.unwrap_or(header),
                 title,
                 wrong.message,
                 "see docs/scripting.md, \"Hooks\"",

@@ -147,8 +147,9 @@ pub(crate) fn run(
         return Err(Error::Privilege.into());
     }
     let signals = Signals::new()?;
-    let gateway_beside = gateway.map(|gateway| Running::start(options, gateway)).transpose()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
+    let start = |gateway| Running::start(options, gateway, Some(socket.clone()));
+    let gateway_beside = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     daemon.gateway_beside = gateway_beside;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];

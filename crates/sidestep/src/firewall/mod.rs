@@ -3,10 +3,11 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`explain`] | `explain` and `test`: which rule decides a packet |
-//! | [`show`] | `show`: what each rule has counted |
+//! | [`count`], [`show`] | `show`: what each rule has counted |
 //! | [`mod@apply`] | `apply`, `confirm`, `remove`: the table in the kernel, and the way back to the one before |
 
 mod apply;
+mod count;
 mod explain;
 mod show;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use gateway::firewall::{Compiled, Trust, compile};
+
+pub(crate) use count::{Count, Counts};
 
 use crate::cli::{self, Failure, not_loaded, output, print};
 use crate::config::{self, Firewall};

@@ -12,9 +12,11 @@ mod describe;
 mod kernel;
 mod memory;
 mod network;
+mod screen;
 mod show;
 mod status;
 mod text;
+mod traffic;
 mod uplink;
 
 use std::path::PathBuf;
@@ -105,7 +107,13 @@ enum Command {
 
 impl Running {
     /// Sets the gateway up, all of it or nothing, and keeps it.
-    pub(crate) fn start(options: &UpOptions, gateway: Gateway) -> Result<Self, Error> {
+    ///
+    /// `tunnel` is the control socket of a tunnel in the same configuration.
+    pub(crate) fn start(
+        options: &UpOptions,
+        gateway: Gateway,
+        tunnel: Option<PathBuf>,
+    ) -> Result<Self, Error> {
         let (commands, received) = channel();
         let waker = Waker::new()?;
         let socket = control::socket_of_gateway()?;
@@ -123,6 +131,7 @@ impl Running {
         let run = move || {
             match Router::set_up(gateway, &journal, state, &own_waker) {
                 Ok(mut router) => {
+                    router.tunnel = tunnel;
                     let _ = ready.send(Ok(()));
                     router.run(&own_waker, &received);
                     router.end();
@@ -177,7 +186,7 @@ pub(crate) fn run(options: &UpOptions, gateway: Gateway) -> Result<(), Error> {
         return Err(Error::Privilege);
     }
     let signals = Signals::new()?;
-    let running = Running::start(options, gateway)?;
+    let running = Running::start(options, gateway, None)?;
     process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
     let poller = Poller::new()?;
     poller.add(&signals, 0, Interest::Readable)?;
@@ -232,6 +241,8 @@ struct Router {
     changed: bool,
     next_look: Instant,
     started: Instant,
+    /// The control socket of a tunnel in the same configuration.
+    tunnel: Option<PathBuf>,
 }
 
 impl Router {
@@ -263,6 +274,7 @@ impl Router {
             changed: false,
             next_look: Instant::now(),
             started: Instant::now(),
+            tunnel: None,
         };
         match router.take(config) {
             Ok(()) => {
@@ -464,15 +476,34 @@ impl Router {
 
     fn answer(&mut self, call: Call, now: Instant) {
         let reply = match call.request {
-            Request::Show => match serde_json::to_value(status::status(self, now)) {
-                Ok(status) => Reply::Ok(status),
-                Err(error) => Reply::Error(error.to_string()),
-            },
+            Request::Show => {
+                let (mut status, sources) = (status::status(self, now), self.sources());
+                let answer = move || {
+                    sources.add_to(&mut status);
+                    let document = serde_json::to_value(&status);
+                    call.answer(document.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
+                };
+                // Without a thread the client is told that there is no answer.
+                if let Err(error) = std::thread::Builder::new().name("status".into()).spawn(answer) {
+                    warn!("the status is not told: {error}");
+                }
+                return;
+            }
             Request::Reload | Request::TestClockOffset { .. } => {
                 Reply::Error("the gateway does not do that: send SIGHUP to it".to_owned())
             }
         };
         call.answer(reply);
+    }
+
+    /// Whom to ask for what this thread does not know.
+    fn sources(&self) -> traffic::Sources {
+        let interfaces: Vec<_> = self.networks.iter().map(|port| &port.network.interface).collect();
+        let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
+        traffic::Sources {
+            networks: inner.map(|address| address.address).collect(),
+            tunnel: self.tunnel.clone(),
+        }
     }
 
     /// Hosts are told that this is no router any more, and all is taken back.

@@ -2,17 +2,14 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
+use super::screen::View;
 use super::status::Status;
 use super::text;
 use crate::cli::{Failure, print};
 use crate::control::{self, Request};
-
-/// How often `--watch` asks.
-const INTERVAL: Duration = Duration::from_secs(1);
-/// Puts the cursor to the upper left corner and clears what is below.
-const ANEW: &str = "\x1b[H\x1b[J";
+use crate::show::INTERVAL;
+use crate::show::follow::follow;
 
 /// Shows the status of the gateway of this network namespace, or of the one that listens at `socket`.
 pub(crate) fn show(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<(), Failure> {
@@ -20,11 +17,11 @@ pub(crate) fn show(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<(
         Some(socket) => socket,
         None => control::socket_of_gateway()?,
     };
+    if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return follow(View::default(), || ask(&socket).map_err(|error| error.to_string()));
+    }
     loop {
         let shown = if json { shown_as_json(&socket, watch)? } else { text::describe(&ask(&socket)?) };
-        if watch && !json && io::stdout().is_terminal() {
-            print(ANEW)?;
-        }
         print(&shown)?;
         if !watch {
             return Ok(());

@@ -7,6 +7,7 @@ use gateway::until::Until;
 use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
+use super::traffic::{Firewall, Peer, Talker};
 use super::{Router, network, uplink};
 
 /// The answer to `sidestep status`. Lifetimes are in seconds; null where there is no end.
@@ -19,6 +20,21 @@ pub(crate) struct Status {
     pub(crate) addresses: Vec<Address>,
     pub(crate) routes: Vec<Route>,
     pub(crate) neighbors: Vec<Neighbor>,
+    /// Null where none is applied.
+    #[serde(default)]
+    pub(crate) firewall: Option<Firewall>,
+    /// Connections that the kernel follows now, also those of the gateway itself.
+    #[serde(default)]
+    pub(crate) connections: u64,
+    /// Of the hosts behind the gateway those that carry most, by their present connections.
+    #[serde(default)]
+    pub(crate) talkers: Vec<Talker>,
+    /// Why there is less of them than there could be.
+    #[serde(default)]
+    pub(crate) talkers_incomplete: Option<String>,
+    /// Those of the tunnel in the same configuration.
+    #[serde(default)]
+    pub(crate) peers: Vec<Peer>,
     /// What could not be done, or not be had.
     pub(crate) problems: Vec<String>,
 }
@@ -121,6 +137,12 @@ pub(super) fn status(router: &mut Router, now: Instant) -> Status {
         routes: routes.collect(),
         problems: router.problems.clone(),
         neighbors: neighbors(router),
+        // The kernel and the tunnel tell the rest: see `traffic`.
+        firewall: None,
+        connections: 0,
+        talkers: Vec::new(),
+        talkers_incomplete: None,
+        peers: Vec::new(),
     }
 }
 

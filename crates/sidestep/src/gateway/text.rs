@@ -3,6 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use super::status::{Network, Prefix, Status, Uplink};
+use super::traffic::{Firewall, Peer, Talker};
+use crate::show::text as words;
 
 /// The status as text for a terminal.
 pub(super) fn describe(status: &Status) -> String {
@@ -13,7 +15,12 @@ pub(super) fn describe(status: &Status) -> String {
 }
 
 fn write_status(text: &mut String, status: &Status) -> fmt::Result {
-    writeln!(text, "gateway, running for {}, version {}", span(status.uptime_seconds), status.version)?;
+    writeln!(
+        text,
+        "gateway, running for {}, version {}",
+        words::duration(status.uptime_seconds),
+        status.version
+    )?;
     for problem in &status.problems {
         writeln!(text, "  problem: {problem}")?;
     }
@@ -32,19 +39,89 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
             None => writeln!(text, "  {}{from} unreachable", route.to)?,
         }
     }
+    if let Some(firewall) = &status.firewall {
+        writeln!(text, "\nfirewall: {}", refused(firewall))?;
+        for (_, line) in firewall_lines(firewall) {
+            writeln!(text, "  {line}")?;
+        }
+    }
+    writeln!(text, "\nconnections: {}", status.connections)?;
+    for host in &status.talkers {
+        writeln!(text, "  {}: {}", host.address, carried(host))?;
+    }
+    if let Some(why) = &status.talkers_incomplete {
+        writeln!(text, "  {why}")?;
+    }
+    if let Some(peer) = status.peers.first() {
+        writeln!(text, "\ntunnel {}", peer.tunnel)?;
+    }
+    for peer in &status.peers {
+        writeln!(text, "  peer {}: {}", peer.name, peer_state(peer))?;
+    }
     Ok(())
 }
 
-fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
-    let state = match uplink {
+/// What the firewall has refused, in a line.
+pub(super) fn refused(firewall: &Firewall) -> String {
+    format!(
+        "{} packets dropped, {} rejected; {} of them by no rule",
+        firewall.dropped_packets, firewall.rejected_packets, firewall.refused_by_default_packets
+    )
+}
+
+/// What else it has counted, the rules, then what is decided by default; and whether that lets packets pass.
+pub(super) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
+    let line = |what: &str, verdict: &Option<String>, packets: u64, bytes: u64| {
+        let verdict = verdict.as_deref().unwrap_or("other");
+        let bytes = words::bytes(bytes as f64);
+        (verdict == "accept", format!("{packets:>10}  {bytes:>9}  {verdict:<6}  {what}"))
+    };
+    let rules = firewall.rules.iter();
+    let rules =
+        rules.map(|rule| line(&format!("rule {}", rule.number), &rule.verdict, rule.packets, rule.bytes));
+    let defaults = firewall.defaults.iter();
+    let defaults = defaults.map(|by| line(&by.reason, &by.verdict, by.packets, by.bytes));
+    rules.chain(defaults).collect()
+}
+
+fn carried(host: &Talker) -> String {
+    let connections = if host.connections == 1 { "connection" } else { "connections" };
+    let bytes = match (host.sent_bytes, host.received_bytes) {
+        (Some(sent), Some(received)) => {
+            format!(", {} sent, {} received", words::bytes(sent as f64), words::bytes(received as f64))
+        }
+        _ => String::new(),
+    };
+    format!("{} {connections}{bytes}", host.connections)
+}
+
+/// A peer in a line.
+pub(super) fn peer_state(peer: &Peer) -> String {
+    let rtt = peer.rtt_ms.map(|rtt| format!(", round trip {}", words::milliseconds(rtt)));
+    format!(
+        "{}{}, {} sent, {} received",
+        words::state(peer.state),
+        rtt.unwrap_or_default(),
+        words::bytes(peer.sent_bytes as f64),
+        words::bytes(peer.received_bytes as f64)
+    )
+}
+
+/// What an uplink lacks, or that it works.
+pub(super) const fn uplink_state(uplink: &Uplink) -> &'static str {
+    match uplink {
         Uplink { works: true, .. } => "works",
         Uplink { link_up: false, .. } => "no link",
         Uplink { probes_answered: Some(false), .. } => "no probe is answered",
         _ => "no router",
-    };
-    writeln!(text, "\nuplink {} at {}: {state}", uplink.name, uplink.interface)?;
+    }
+}
+
+fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
+    writeln!(text, "\nuplink {} at {}: {}", uplink.name, uplink.interface, uplink_state(uplink))?;
     if let Some(router) = uplink.router {
-        let until = uplink.router_seconds.map(|left| format!(", for {}", span(left))).unwrap_or_default();
+        let until =
+            uplink.router_seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
         writeln!(text, "  router: {router}{until}")?;
     }
     write_prefixes(text, &uplink.prefixes)?;
@@ -74,7 +151,7 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
             rogue.address,
             rogue.mac,
             prefixes.join(", "),
-            span(rogue.heard_seconds_ago)
+            words::duration(rogue.heard_seconds_ago)
         )?;
     }
     let neighbors = status.neighbors.iter().filter(|neighbor| neighbor.interface == network.interface);
@@ -86,19 +163,22 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
 
 fn write_prefixes(text: &mut String, prefixes: &[Prefix]) -> fmt::Result {
     for prefix in prefixes {
-        let lasts = match (prefix.preferred_seconds, prefix.valid_seconds) {
-            (None, None) => String::new(),
-            (Some(0), None) => ", deprecated".to_owned(),
-            (Some(0), Some(valid)) => format!(", deprecated, for {}", span(valid)),
-            (_, None) => String::new(),
-            (None, Some(valid)) => format!(", for {}", span(valid)),
-            (Some(preferred), Some(valid)) => {
-                format!(", preferred for {}, for {}", span(preferred), span(valid))
-            }
-        };
-        writeln!(text, "  prefix: {}{lasts}", prefix.prefix)?;
+        writeln!(text, "  prefix: {}{}", prefix.prefix, lasts(prefix))?;
     }
     Ok(())
+}
+
+/// How long a prefix lasts, as what follows its name.
+pub(super) fn lasts(prefix: &Prefix) -> String {
+    match (prefix.preferred_seconds, prefix.valid_seconds) {
+        (Some(0), None) => ", deprecated".to_owned(),
+        (Some(0), Some(valid)) => format!(", deprecated, for {}", words::duration(valid)),
+        (_, None) => String::new(),
+        (None, Some(valid)) => format!(", for {}", words::duration(valid)),
+        (Some(preferred), Some(valid)) => {
+            format!(", preferred for {}, for {}", words::duration(preferred), words::duration(valid))
+        }
+    }
 }
 
 fn write_list(text: &mut String, what: &str, list: &[impl ToString]) -> fmt::Result {
@@ -107,15 +187,4 @@ fn write_list(text: &mut String, what: &str, list: &[impl ToString]) -> fmt::Res
     }
     let list: Vec<_> = list.iter().map(ToString::to_string).collect();
     writeln!(text, "  {what}: {}", list.join(", "))
-}
-
-/// A time in its two largest units.
-fn span(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min {} s", seconds % 60),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
 }

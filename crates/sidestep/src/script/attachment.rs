@@ -36,6 +36,11 @@ pub(crate) struct Attachment {
     /// In which tier it runs
     #[arg(long, default_value = "auto")]
     pub(crate) tier: Tier,
+    /// At XDP of the interface, where packets come first of all, and it costs least to drop them: for a script of ingress
+    /// or prerouting that runs in the kernel as a whole, and changes and redirects no packet
+    #[arg(long)]
+    #[serde(default)]
+    pub(crate) xdp: bool,
     /// Order among the scripts and tables at a hook, as nftables has it: the lowest comes first. By default -150 (mangle)
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) priority: Option<i32>,
@@ -178,12 +183,30 @@ impl Attachment {
         if matches!(self.hook, Hook::Ingress | Hook::Egress) && self.dev.is_none() {
             return wrong("dev", format!("{hook} is of an interface: name it with dev"));
         }
+        let xdp = |message: String| wrong("xdp", message);
+        if self.xdp && !matches!(self.hook, Hook::Ingress | Hook::Prerouting) {
+            return xdp(format!(
+                "XDP has what comes in through an interface: ingress or prerouting, not {hook}"
+            ));
+        }
+        if self.xdp && self.dev.is_none() {
+            return xdp("XDP is of an interface: name it with dev".to_owned());
+        }
+        if self.xdp && matches!(self.tier, Tier::User | Tier::Both) {
+            return xdp("at XDP a script runs in the kernel alone: tier is auto or kernel".to_owned());
+        }
+        if self.xdp && self.priority.is_some() {
+            return xdp("an interface has one program at XDP: there is no priority".to_owned());
+        }
         let rule = match self.rule.as_deref().map(Rule::parse).transpose() {
             Ok(rule) => rule.unwrap_or_default(),
             Err(error) => return wrong("match", error.to_string()),
         };
         if rule.oif.is_some() && matches!(self.hook.netfilter(), "prerouting" | "input") {
             return wrong("match", format!("at {hook} it is not known where a packet goes: oif never holds"));
+        }
+        if self.xdp && rule.iif.is_some() && rule.iif != self.dev {
+            return wrong("match", "iif is another interface than dev: it never holds".to_owned());
         }
         if rule.iif.is_some() && self.hook == Hook::Output {
             return wrong("match", "what this host sends came from nowhere: iif never holds".to_owned());
@@ -217,6 +240,13 @@ mod tests {
         assert_eq!(key(&eth0), Ok(()));
         assert_eq!(key(&Attachment { rule: Some("oif eth1".into()), ..eth0.clone() }), Err("match"));
         assert_eq!(key(&Attachment { rule: Some("tcp port 1".into()), ..eth0.clone() }), Err("match"));
+        let xdp = Attachment { xdp: true, ..eth0.clone() };
+        assert_eq!(key(&xdp), Ok(()));
+        assert_eq!(key(&Attachment { hook: Hook::Prerouting, dev: None, ..xdp.clone() }), Err("xdp"));
+        assert_eq!(key(&Attachment { hook: Hook::Egress, ..xdp.clone() }), Err("xdp"));
+        assert_eq!(key(&Attachment { tier: Tier::Both, ..xdp.clone() }), Err("xdp"));
+        assert_eq!(key(&Attachment { priority: Some(1), ..xdp.clone() }), Err("xdp"));
+        assert_eq!(key(&Attachment { rule: Some("iif eth1".into()), ..xdp }), Err("match"));
         let tunnel = Attachment { hook: Hook::TunnelIn, dev: None, ..eth0 };
         assert_eq!(tunnel.device(), Some("mt6d0"));
     }

@@ -11,12 +11,21 @@ use super::attachment::{Attachment, Failure, Hook, Tier};
 use super::kernel::{self, Maps};
 use super::place::{HAND_OVER, Spot, compile_for};
 
+/// Where a function is explained: at a hook, or at any interface.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct At {
+    /// An interface whose packets have no link header.
+    pub(super) no_link: bool,
+    pub(super) hook: Option<Hook>,
+    /// At XDP of an interface.
+    pub(super) xdp: bool,
+}
+
 /// Explains a function of a script, at a hook or at any interface; whether the kernel runs it, as far as it goes.
 pub(super) fn explain(
     file: &Path,
     function: &str,
-    no_link: bool,
-    hook: Option<Hook>,
+    At { no_link, hook, xdp }: At,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     let path = file.display().to_string();
@@ -34,15 +43,20 @@ pub(super) fn explain(
         file: file.to_owned(),
         hook: hook.unwrap_or(Hook::Ingress),
         // Which one is nothing to the program.
-        dev: matches!(hook, None | Some(Hook::Ingress | Hook::Egress)).then(|| "any".to_owned()),
+        dev: (xdp || matches!(hook, None | Some(Hook::Ingress | Hook::Egress))).then(|| "any".to_owned()),
         rule: None,
         function: function.to_owned(),
         state: None,
         tier: Tier::Kernel,
+        xdp,
         priority: None,
         failure: Failure::Drop,
         fail_open: false,
     };
+    if let Err(wrong) = attachment.check() {
+        writeln!(out, "{path}: {}", wrong.message)?;
+        return Ok(false);
+    }
     let spot = Spot::of(&attachment);
     let place = match spot.place(!no_link) {
         Ok(place) => place,
@@ -53,7 +67,12 @@ pub(super) fn explain(
     };
     let refusals = match compile_for(&attachment, &script, place.clone(), None) {
         Ok(compiled) => {
-            writeln!(out, "{path}: {function} runs in the kernel\n")?;
+            let at = if xdp {
+                ", at XDP (native or generic, as the driver can: `script list` says it)"
+            } else {
+                ""
+            };
+            writeln!(out, "{path}: {function} runs in the kernel{at}\n")?;
             return accepted(out, &path, source, &compiled);
         }
         Err(CompileError::Refused(refusals)) => refusals,
@@ -62,6 +81,11 @@ pub(super) fn explain(
             return Ok(false);
         }
     };
+    if xdp {
+        writeln!(out, "{path}: {function} does not run at XDP; without --xdp it does\n")?;
+        lines(out, source, &BTreeSet::new(), ("no", &refusals))?;
+        return Ok(false);
+    }
     // Which one of the marks is nothing to the program.
     let in_part = spot.may_hand_over().map_err(str::to_owned).and_then(|()| {
         compile_for(&attachment, &script, place, Some(HAND_OVER | 1)).map_err(|error| error.to_string())
@@ -159,12 +183,13 @@ fn lines(
 
 #[cfg(test)]
 mod tests {
-    use super::{Hook, explain};
+    use super::{At, Hook, explain};
     use std::path::Path;
 
     fn explained(file: &Path, function: &str, hook: Option<Hook>) -> (bool, String) {
         let mut out = Vec::new();
-        let good = explain(file, function, false, hook, &mut out).expect("writing to memory");
+        let at = At { hook, ..At::default() };
+        let good = explain(file, function, at, &mut out).expect("writing to memory");
         (good, String::from_utf8(out).expect("text"))
     }
 

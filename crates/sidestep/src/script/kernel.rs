@@ -74,6 +74,7 @@ pub(crate) fn load(
     let kind = match compiled.place() {
         Place::Interface { .. } => ProgramKind::SchedCls,
         Place::Netfilter { .. } => ProgramKind::Netfilter,
+        Place::Xdp => ProgramKind::Xdp,
     };
     match Program::load_with_statistics(kind, &assembled.code) {
         Ok((program, statistics)) => {

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use linux::bpf::xdp::Mode;
+
 use super::attachment::Tier;
 use super::host::protocol::{Scripts, Status, Traced, Verdicts};
 
@@ -32,7 +34,12 @@ fn one(script: &Status) -> String {
         Tier::Both => "both tiers".to_owned(),
         tier => format!("the {} tier", tier.name()),
     };
-    line("function", format_args!("{} in {tier}{threads}", at.function));
+    let xdp = match script.xdp_mode {
+        Some(Mode::Native) => ", at XDP (native: in the driver)",
+        Some(Mode::Generic) => ", at XDP (generic: behind the driver)",
+        None => "",
+    };
+    line("function", format_args!("{} in {tier}{xdp}{threads}", at.function));
     line("packets", format_args!("{}{}", script.packets, verdicts(&script.verdicts)));
     if script.handed_over > 0 {
         line("to Lua", format_args!("{} of them, handed over by the kernel", script.handed_over));

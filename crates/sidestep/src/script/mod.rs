@@ -70,7 +70,8 @@ pub(crate) enum ScriptCommand {
     /// over to Lua where that can be, else all of the function's are. With CAP_BPF and CAP_NET_ADMIN the program is
     /// loaded, so that the kernel verifies it, and not attached.
     #[command(after_help = "Examples:\n  sidestep script explain nat.lua --function snat\n  \
-                            sidestep script explain filter.lua --hook forward\n\n\
+                            sidestep script explain filter.lua --hook forward\n  \
+                            sidestep script explain filter.lua --xdp\n\n\
                             Exit status: 0 if the kernel runs it, or as much of it as it can; 1 if not.")]
     Explain {
         /// The script
@@ -84,6 +85,9 @@ pub(crate) enum ScriptCommand {
         /// For this hook: at an interface, or at netfilter, where packets are read in another way and not changed
         #[arg(long)]
         hook: Option<Hook>,
+        /// At XDP of an interface, where packets are not changed either, and all of the function has to run
+        #[arg(long, conflicts_with = "no_link")]
+        xdp: bool,
     },
     /// Measure what a packet costs in a script
     ///
@@ -106,7 +110,8 @@ pub(crate) enum ScriptCommand {
     #[command(after_help = "Examples:
   sidestep script load filter.lua --hook forward
   sidestep script load nat.lua --hook postrouting --dev eth0 --function snat
-  sidestep script load dns.lua --hook prerouting --match 'udp dport 53' --failure accept --fail-open")]
+  sidestep script load dns.lua --hook prerouting --match 'udp dport 53' --failure accept --fail-open
+  sidestep script load synflood.lua --hook ingress --dev eth0 --xdp")]
     Load {
         #[command(flatten)]
         attachment: Box<Attachment>,
@@ -209,8 +214,8 @@ impl ScriptCommand {
         let good = match self {
             Self::Test { files } => test::test_all(&files, &mut out),
             Self::Check { file } => test::check(&file, &mut out),
-            Self::Explain { file, function, no_link, hook } => {
-                explain::explain(&file, &function, no_link, hook, &mut out)
+            Self::Explain { file, function, no_link, hook, xdp } => {
+                explain::explain(&file, &function, explain::At { no_link, hook, xdp }, &mut out)
             }
             Self::Bench { file, function, pcap } => {
                 output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;

@@ -1,6 +1,6 @@
 //! Where in the kernel a script gets its packets: at an interface, or at a hook of netfilter.
 
-use bpf::{netfilter, verdict};
+use bpf::{netfilter, verdict, xdp};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
 use script::compile::{CompileError, Compiled, HAND_OVER_MASK, Place, Results, Side, compile, matched};
@@ -30,6 +30,8 @@ pub(crate) enum Spot {
         /// Which packets.
         direction: Direction,
     },
+    /// At XDP of an interface of this name.
+    Xdp(String),
     /// At a hook of netfilter.
     Netfilter {
         /// Which.
@@ -61,6 +63,7 @@ impl Spot {
             _ => (NetfilterHook::Postrouting, Some(Direction::Egress)),
         };
         match (direction, device) {
+            (Some(Direction::Ingress), Some((_, device))) if attachment.xdp => Spot::Xdp(device),
             (Some(direction), Some((_, device)))
                 if interfaces.len() == 1 && attachment.priority.is_none() =>
             {
@@ -88,6 +91,7 @@ impl Spot {
             Spot::Interface { .. } => {
                 Err("packets that leave have passed netfilter: none can be handed over to Lua")
             }
+            Spot::Xdp(_) => Err("at XDP no packet can be handed over to Lua"),
             Spot::Netfilter { .. } => {
                 Err("packets are handed over to Lua at interfaces only (--dev, and no --priority)")
             }
@@ -101,6 +105,7 @@ impl Spot {
     pub(crate) fn place(&self, has_link: bool) -> linux::Result<Place> {
         Ok(match self {
             Spot::Interface { .. } => Place::Interface { has_link },
+            Spot::Xdp(_) => Place::Xdp,
             Spot::Netfilter { interfaces, .. } => {
                 Place::Netfilter { layout: linux::bpf::netfilter::layout()?, interfaces: interfaces.clone() }
             }
@@ -121,6 +126,7 @@ pub(crate) fn compile_for(
 ) -> Result<Compiled, CompileError> {
     let (pass, drop) = match place {
         Place::Interface { .. } => (verdict::NEXT, verdict::DROP),
+        Place::Xdp => (xdp::PASS, xdp::DROP),
         Place::Netfilter { .. } => (netfilter::verdict::ACCEPT, netfilter::verdict::DROP),
     };
     let error = match attachment.failure {
@@ -148,6 +154,7 @@ mod tests {
             function: "f".to_owned(),
             state: None,
             tier: Tier::Auto,
+            xdp: false,
             priority: None,
             failure: Failure::Drop,
             fail_open: false,
@@ -157,6 +164,7 @@ mod tests {
         assert_eq!(Spot::of(&plain), interface);
         let same = Attachment { rule: Some("iif lan ip6 saddr ::/0".to_owned()), ..plain.clone() };
         assert_eq!(Spot::of(&same), interface);
+        assert_eq!(Spot::of(&Attachment { xdp: true, ..same }), Spot::Xdp("lan".to_owned()));
         for (hook, priority, rule, wanted) in [
             (Hook::Ingress, Some(-300), None, (NetfilterHook::Prerouting, 2, -300, 1)),
             (Hook::Forward, None, Some("oif wan tcp dport 80"), (NetfilterHook::Forward, 2, -150, 2)),

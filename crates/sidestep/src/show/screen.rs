@@ -1,53 +1,20 @@
 //! A terminal screen that follows the status: endpoints, the time to their next change, throughput.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Gauge, Paragraph};
 
+use super::follow::Screen;
 use super::text;
-use super::{INTERVAL, ask};
-use crate::cli::{Failure, output};
 use crate::status::{Peer, State, Status};
-
-/// How often the countdowns move between two questions.
-const FRAME: Duration = Duration::from_millis(100);
-
-/// Follows the daemon until the user ends it with q, Escape or Ctrl-C.
-pub(super) fn follow(socket: &Path) -> Result<(), Failure> {
-    let mut view = View::default();
-    view.update(ask(socket).map_err(|error| error.to_string()), Instant::now());
-    // Nothing there at the start is a mistake; later it is a daemon that is restarted.
-    if let (None, Some(error)) = (&view.status, &view.error) {
-        return Err(Failure::Message(error.clone()));
-    }
-    let mut terminal =
-        ratatui::try_init().map_err(|error| Failure::Message(format!("no screen: {error}")))?;
-    let result = (|| {
-        let mut asked = Instant::now();
-        loop {
-            if asked.elapsed() >= INTERVAL {
-                asked = Instant::now();
-                view.update(ask(socket).map_err(|error| error.to_string()), asked);
-            }
-            terminal.draw(|frame| view.draw(frame, Instant::now()))?;
-            if event::poll(FRAME)? && view.handle(&event::read()?) {
-                return Ok(());
-            }
-        }
-    })();
-    ratatui::restore();
-    output(result)
-}
 
 /// What is on the screen.
 #[derive(Default)]
-struct View {
+pub(super) struct View {
     status: Option<Status>,
     /// When the status was had.
     at: Option<Instant>,
@@ -87,7 +54,9 @@ impl Rates {
     }
 }
 
-impl View {
+impl Screen for View {
+    type Status = Status;
+
     fn update(&mut self, answer: Result<Status, String>, now: Instant) {
         let status = match answer {
             Ok(status) => status,
@@ -113,21 +82,13 @@ impl View {
         self.error = None;
     }
 
-    /// Whether the user wants to leave.
-    fn handle(&mut self, event: &Event) -> bool {
-        let Event::Key(key) = event else { return false };
-        if key.kind == KeyEventKind::Release {
-            return false;
-        }
+    fn failed(&self) -> Option<&str> {
+        self.error.as_deref().filter(|_| self.status.is_none())
+    }
+
+    fn scroll(&mut self, by: isize) {
         let last = self.status.as_ref().map_or(0, |status| status.peers.len().saturating_sub(1));
-        match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return true,
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return true,
-            KeyCode::Up | KeyCode::Char('k') => self.first = self.first.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.first = (self.first + 1).min(last),
-            _ => {}
-        }
-        false
+        self.first = self.first.saturating_add_signed(by).min(last);
     }
 
     fn draw(&self, frame: &mut Frame<'_>, now: Instant) {
@@ -243,6 +204,7 @@ mod tests {
     use crate::status::tests::example;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use std::time::Duration;
 
     fn screen(view: &View, width: u16, height: u16, now: Instant) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

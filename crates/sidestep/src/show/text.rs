@@ -97,7 +97,7 @@ pub(super) fn drops(counts: &BTreeMap<String, u64>) -> String {
     counts.map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
 }
 
-pub(super) fn state(state: State) -> &'static str {
+pub(crate) fn state(state: State) -> &'static str {
     match state {
         State::Idle => "idle",
         State::Handshake => "being made",
@@ -114,7 +114,7 @@ fn times(count: u64) -> String {
 }
 
 /// Seconds as `1 d 2 h`, `3 h 4 min`, `5 min 6 s`, `7 s`.
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -125,7 +125,7 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// Milliseconds as `1.25 ms` or `4.2 s`.
-pub(super) fn milliseconds(ms: f64) -> String {
+pub(crate) fn milliseconds(ms: f64) -> String {
     if ms.abs() < 1000.0 {
         let digits = if ms.fract() == 0.0 { 0 } else { 2 };
         format!("{ms:.digits$} ms")
@@ -135,12 +135,12 @@ pub(super) fn milliseconds(ms: f64) -> String {
 }
 
 /// Bytes with a binary unit.
-pub(super) fn bytes(count: f64) -> String {
+pub(crate) fn bytes(count: f64) -> String {
     scaled(count, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
 /// Bits per second.
-pub(super) fn rate(bits: f64) -> String {
+pub(crate) fn rate(bits: f64) -> String {
     scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 

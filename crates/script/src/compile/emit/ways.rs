@@ -7,7 +7,7 @@ use super::super::account::HANDED_OVER;
 use super::super::allocate::Place;
 use super::super::ir::{Condition, End, Failure, Operand, Target};
 use super::super::matching::UNMATCHED;
-use super::{Emitter, HAND_OVER_MASK};
+use super::{Attached, Emitter, HAND_OVER_MASK};
 use crate::vm::Verdict;
 
 impl Emitter<'_> {
@@ -138,7 +138,9 @@ impl Emitter<'_> {
     /// Leaves with the verdict of this place among all.
     fn leave_with(&mut self, place: usize) {
         let verdict = Verdict::ALL[place];
-        if let (Verdict::Queue, Some(mark)) = (verdict, self.results.queue_mark) {
+        if let (Verdict::Queue, Some(mark), Attached::Interface { .. }) =
+            (verdict, self.results.queue_mark, self.place)
+        {
             self.code.set(R1, mark.cast_signed());
             self.code.store(Size::Word, R6, context::MARK, R1);
         }

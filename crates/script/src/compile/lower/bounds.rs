@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Lower, State};
 use crate::compile::ir::{Action, Condition, Operand, Operation, Value};
+use crate::compile::place::ADDRESSES;
 
 /// Length of the Ethernet header, a true one or one that is made up.
 pub(super) const LINK: i64 = wire::ethernet::HEADER_LEN as i64;
@@ -21,6 +22,8 @@ const MOST_NARROWED: usize = 64;
 pub(super) enum Link {
     /// It has one.
     There,
+    /// It has one, and behind the addresses there may be a tag that is not to be seen.
+    Tagged,
     /// It is made up: zeros and this EtherType.
     MadeUp(u16),
 }
@@ -29,7 +32,11 @@ impl Lower<'_> {
     /// Bytes of the packet, where it is known that they are there.
     pub(super) fn load(&mut self, offset: impl Into<Operand>, bytes: u8) -> Operand {
         let offset = offset.into();
-        let Link::MadeUp(ethertype) = self.link else { return self.emit(Action::Load { offset, bytes }) };
+        let ethertype = match self.link {
+            Link::There => return self.emit(Action::Load { offset, bytes }),
+            Link::Tagged => return self.load_around_tag(offset, bytes),
+            Link::MadeUp(ethertype) => ethertype,
+        };
         let made_up = match offset {
             Operand::Constant(at @ 0..LINK) => at,
             offset if self.is_behind_link(offset) => return self.emit(Action::Load { offset, bytes }),
@@ -50,6 +57,25 @@ impl Lower<'_> {
             let low = self.emit(Action::Load { offset: LINK.into(), bytes: rest as u8 });
             let high = self.calculate(Operation::ShiftLeft, value, rest * 8);
             value = self.calculate(Operation::Or, high, low);
+        }
+        value
+    }
+
+    /// What may lie on both sides of a tag is read byte by byte.
+    fn load_around_tag(&mut self, offset: Operand, bytes: u8) -> Operand {
+        let is_apart = match offset {
+            Operand::Constant(at) => at + i64::from(bytes) <= ADDRESSES || at >= ADDRESSES,
+            offset => bytes == 1 || self.is_behind_link(offset),
+        };
+        if is_apart {
+            return self.emit(Action::Load { offset, bytes });
+        }
+        let mut value = Operand::Constant(0);
+        for number in 0..bytes {
+            let at = self.calculate(Operation::Add, offset, i64::from(number));
+            let byte = self.emit(Action::Load { offset: at, bytes: 1 });
+            let high = self.calculate(Operation::ShiftLeft, value, 8);
+            value = self.calculate(Operation::Or, high, byte);
         }
         value
     }
@@ -147,7 +173,7 @@ impl Lower<'_> {
     pub(super) fn note_range(&mut self, result: Value, action: &Action) {
         let range = match *action {
             Action::Load { bytes: bytes @ 1..=7, .. } => Some((0, (1 << (8 * bytes)) - 1)),
-            Action::Length => Some((if self.link == Link::There { 0 } else { LINK }, 1 << 24)),
+            Action::Length => Some((if matches!(self.link, Link::MadeUp(_)) { LINK } else { 0 }, 1 << 24)),
             Action::Compare(..) => Some((0, 1)),
             Action::Random => Some((0, u32::MAX.into())),
             Action::Calculate(operation, left, right) => self.range_of(operation, left, right),

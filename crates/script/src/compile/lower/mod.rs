@@ -28,12 +28,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::Refusal;
 use super::ir::{
     Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
 };
 use super::known::TopLevel;
 use super::slot::{Header, Resized, Shape, Slot, Written};
+use super::{Place, Refusal};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
 use bounds::{Link, Range};
@@ -51,7 +51,7 @@ pub(super) fn lower(
     chunk: &Chunk,
     function: FunctionId,
     top: &dyn TopLevel,
-    has_link: bool,
+    place: &Place,
     hands_over: bool,
 ) -> Result<(Program, Vec<Refusal>), Vec<Refusal>> {
     let mut program = Program::default();
@@ -75,7 +75,7 @@ pub(super) fn lower(
         temporaries: 0,
         writes: 0,
         entering: false,
-        link: Link::There,
+        link: if *place == Place::Xdp { Link::Tagged } else { Link::There },
         ranges: HashMap::new(),
         sums: HashMap::new(),
         comparisons: HashMap::new(),
@@ -83,7 +83,7 @@ pub(super) fn lower(
         refusals: Vec::new(),
         hand_overs: hands_over.then(Vec::new),
     };
-    if has_link {
+    if place.has_link() {
         lower.packet(function);
     } else {
         lower.packet_without_link(function);

@@ -80,7 +80,7 @@ impl Lower<'_> {
                 LINK + ipv6::HEADER_LEN as i64
             ));
         };
-        if self.link != Link::There {
+        if matches!(self.link, Link::MadeUp(_)) {
             return self.refuse("the packet grows and shrinks without a link header");
         }
         if !(1..=MOST).contains(&count) || count % 2 != 0 {

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
+use linux::bpf::xdp::Mode;
 use linux::bpf::{Map, MapKind};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
@@ -72,7 +73,7 @@ impl Ready {
             spot.may_hand_over()?;
         }
         let (index, has_link) = match &spot {
-            Spot::Interface { device, .. } => {
+            Spot::Interface { device, .. } | Spot::Xdp(device) => {
                 let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
                 let link = link.map_err(|error| error.to_string())?;
                 let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
@@ -80,6 +81,13 @@ impl Ready {
             }
             Spot::Netfilter { .. } => (0, false),
         };
+        if let Spot::Xdp(device) = &spot
+            && !has_link
+        {
+            return Err(format!(
+                "packets of {device} have no link header, which scripts at XDP read: load it without --xdp"
+            ));
+        }
         let place = spot.place(has_link).map_err(|error| error.to_string())?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
@@ -100,6 +108,11 @@ impl Ready {
 }
 
 impl InKernel {
+    /// Where it runs, if that is at XDP.
+    pub(super) const fn xdp_mode(&self) -> Option<Mode> {
+        self.attached.xdp_mode()
+    }
+
     /// Of packets that it hands over.
     pub(super) const fn mark(&self) -> Option<u32> {
         self.mark
@@ -181,6 +194,9 @@ fn load(
 ) -> Result<kernel::Loaded, String> {
     let compiled = compile_for(attachment, script, place, mark).map_err(|error| match error {
         CompileError::Script(error) => error.message,
+        refused if attachment.xdp => {
+            format!("{refused}\nat XDP a script runs in the kernel as a whole, or not at all: load it without --xdp")
+        }
         refused => refused.to_string(),
     })?;
     kernel::load(&compiled, &script.path, maps, Some(accounts))

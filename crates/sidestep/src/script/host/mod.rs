@@ -464,6 +464,7 @@ impl Host {
             ns_per_packet: counts.ns_per_packet,
             sent: counts.sent,
             handed_over: counts.handed_over,
+            xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
         }
     }
 }

@@ -4,11 +4,13 @@
 //! stead, does not: it is written down in a journal, one for a network namespace whatever the host's socket is, and the
 //! next host takes back what one that was killed has left.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use linux::bpf::Program;
 use linux::bpf::attach::{Attachment, Filter};
 use linux::bpf::netfilter::{Hook, Links};
+use linux::bpf::xdp;
 use linux::netlink::Netlink;
 use linux::undo::Journal;
 use tracing::{info, warn};
@@ -22,6 +24,7 @@ use crate::script::place::Spot;
 #[derive(Debug)]
 pub(super) enum Attached {
     Interface(Attachment),
+    Xdp(xdp::Link),
     Netfilter(Links, Taken),
 }
 
@@ -30,7 +33,16 @@ impl Attached {
     pub(super) fn replace(&mut self, program: &Program) -> linux::Result<()> {
         match self {
             Attached::Interface(attachment) => attachment.replace(program),
+            Attached::Xdp(link) => link.replace(program),
             Attached::Netfilter(links, _) => links.replace(program),
+        }
+    }
+
+    /// Where it runs, if that is at XDP.
+    pub(super) const fn xdp_mode(&self) -> Option<xdp::Mode> {
+        match self {
+            Attached::Xdp(link) => Some(link.mode()),
+            _ => None,
         }
     }
 }
@@ -78,6 +90,18 @@ impl Places {
                 let filter = Filter::new(index, *direction);
                 return self.journal()?.attach_filter(program, filter).map(Attached::Interface);
             }
+            Spot::Xdp(device) => {
+                return xdp::Link::attach(program, index).map(Attached::Xdp).map_err(|mut error| {
+                    if matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::AlreadyExists) {
+                        error.what = format!(
+                            "{device} has a program at XDP already, and can have one only: unload that first \
+                             (`sidestep script list` shows ours, `ip link show {device}` any)"
+                        )
+                        .into();
+                    }
+                    error
+                });
+            }
             Spot::Netfilter { hook, families, priority, .. } => (*hook, families, *priority),
         };
         // The last one loaded comes first, and the kernel puts none where another is: so before all of ours, and if that is
@@ -94,7 +118,7 @@ impl Places {
     pub(super) fn detach(&mut self, attached: Attached) -> linux::Result<()> {
         match (attached, &mut self.journal) {
             (Attached::Interface(attachment), Some(journal)) => journal.detach(&mut self.netlink, attachment),
-            (Attached::Interface(_), None) => Ok(()),
+            (Attached::Interface(_), None) | (Attached::Xdp(_), _) => Ok(()),
             (Attached::Netfilter(_, place), _) => {
                 self.taken.retain(|taken| *taken != place);
                 Ok(())

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use linux::bpf::xdp::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -83,6 +84,8 @@ pub(crate) struct Status {
     pub(crate) sent: u64,
     /// Of the packets, those that the kernel handed over to Lua; 0 but in the tier `both`.
     pub(crate) handed_over: u64,
+    /// At XDP, whether it runs in the driver.
+    pub(crate) xdp_mode: Option<Mode>,
 }
 
 /// Packets by their verdict.

@@ -70,6 +70,7 @@ impl Host {
     ) -> Result<Runs, String> {
         let path = attachment.file.display();
         match attachment.tier {
+            Tier::Auto | Tier::Kernel if attachment.xdp => self.attach_in_kernel(attachment, script, key),
             Tier::Kernel => self
                 .attach_in_kernel(attachment, script, key)
                 .map_err(|why| self.or_both(attachment, script, why)),

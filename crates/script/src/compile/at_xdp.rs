@@ -1,0 +1,144 @@
+//! Scripts at XDP, where frames come as they were on the wire: what they see and say is what they would at ingress.
+
+use wire::checksum::TransportChecksum;
+
+use super::differential::{InKernel, Logging, may_load};
+use super::generate::{self, Random};
+use super::tests::{RESULTS, compile_at};
+use super::{Place, Refusal, Results};
+use crate::packet::Packet;
+use crate::vm::{Limits, Machine, RuleId, Script, Verdict};
+
+const AT_XDP: Results =
+    Results { pass: bpf::xdp::PASS, drop: bpf::xdp::DROP, error: bpf::xdp::DROP, ..RESULTS };
+
+/// What the kernel makes of a frame before ingress: one tag is beside it. None: it is not IP, and no script's.
+fn at_ingress(frame: &[u8]) -> Option<Vec<u8>> {
+    let mut frame = frame.to_vec();
+    if matches!(frame.get(12..14), Some([0x81, 0] | [0x88, 0xa8])) && frame.len() >= 18 {
+        frame.drain(12..16);
+    }
+    matches!(frame.get(12..14), Some([0x08, 0] | [0x86, 0xdd])).then_some(frame)
+}
+
+/// A script in both: the same frames one after the other, each with what came of it.
+struct Both {
+    loaded: InKernel,
+    lines: Vec<super::logging::Line>,
+    machine: Machine,
+    rule: RuleId,
+    log: Logging,
+    text: String,
+}
+
+impl Both {
+    /// None: it cannot run at XDP, for these reasons.
+    fn of(text: &str) -> Result<Self, Vec<Refusal>> {
+        let compiled = compile_at(text, Place::Xdp, AT_XDP)?;
+        let loaded = InKernel::load(&compiled).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let log = Logging::default();
+        let mut machine = Machine::new(log.clone(), Limits::default());
+        let rule = machine.load(Script::new("test.lua", text)).expect("it was compiled");
+        let lines = compiled.intermediate().lines.clone();
+        Ok(Self { loaded, lines, machine, rule, log, text: text.to_owned() })
+    }
+
+    fn run(&mut self, frame: &[u8]) {
+        let (mut expected, mut failed) = (AT_XDP.pass, None);
+        if let Some(frame) = at_ingress(frame) {
+            let mut packet = Packet::of_frame(frame, TransportChecksum::Complete);
+            let (verdict, error) = self.machine.run(self.rule, &mut packet);
+            if error.is_some() || matches!(verdict, Verdict::Drop | Verdict::Stolen) {
+                expected = AT_XDP.drop;
+            }
+            failed = error;
+        }
+        let told = || format!("{failed:?}\n{}\n{}", hex::encode(frame), self.text);
+        let got = self.loaded.program.test_run(frame).unwrap_or_else(|error| panic!("{error}: {}", told()));
+        assert_eq!(got, (expected, frame.to_vec()), "{}", told());
+        let logged = self.loaded.logged(&self.lines);
+        assert_eq!(logged, self.log.take(), "{}", told());
+    }
+}
+
+#[test]
+fn it_has_the_verdicts_the_logs_and_the_tables_of_the_vm() {
+    if !may_load() {
+        return;
+    }
+    let programs = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1200);
+    let mut random = Random::new(0x51de_57e9);
+    let (mut scripts, mut logs, mut tables, mut cases) = (0, 0, 0, 0);
+    for _ in 0..programs {
+        let text = generate::script(&mut random);
+        let Ok(mut both) = Both::of(&text) else { continue };
+        scripts += 1;
+        logs += usize::from(!both.lines.is_empty());
+        tables += usize::from(text.contains("seen:") || text.contains("p:flow"));
+        for _ in 0..256 {
+            both.run(&generate::packet(&mut random));
+            cases += 1;
+        }
+    }
+    println!("{scripts} scripts, {logs} of them log, {tables} have tables; {cases} cases");
+    assert!(programs < 1200 || scripts > 50 && logs > 10 && tables > 10, "{scripts} {logs} {tables}");
+}
+
+/// What lies on both sides of the place of a tag, at places that are known and that the packet decides.
+#[test]
+fn a_tag_is_not_in_the_packet() {
+    if !may_load() {
+        return;
+    }
+    let mut random = Random::new(7);
+    for at in ["6", "8", "10", "11", "12", "13", "14", "p:get()[15] & 15", "(p:get()[15] & 15) + 14"] {
+        let text = format!(
+            "function process_packet(p)
+  local at = {at}
+  local view = p:raw(at, 20):data(packet_udp)
+  nf.log(#p, at, p:get()[at], p:get()[at + 2])
+  if view then nf.log(view:sport():get(), view:dport():get(), view:len():get(), view:check():get()) end
+  local ip = p:raw(at, 46):data(packet_ip6)
+  if ip then nf.log(ip:flow_label():get(), ip:saddr():get(), ip:daddr():get()) end
+  nf.log(p:raw(7, 8):get(), p:data(packet_eth):smac():get(), p:data(packet_eth):type():get())
+  return p:get()[at] & 1
+end"
+        );
+        let mut both = Both::of(&text).unwrap_or_else(|refusals| panic!("{text}\n{refusals:#?}"));
+        for _ in 0..256 {
+            let mut frame = generate::packet(&mut random);
+            frame.resize(frame.len().max(80), 0x5a);
+            both.run(&frame);
+        }
+    }
+}
+
+#[test]
+fn what_changes_or_redirects_a_packet_is_refused_with_its_line() {
+    for (body, line, reason) in [
+        (
+            "if #p > 5 then\np:raw(0, 1):set(3)\np:raw(9, 1):set(3)\nend\nreturn NF_ACCEPT",
+            3,
+            "it changes the packet: not",
+        ),
+        ("p:data(packet_eth):smac():set('02:00:00:00:00:01')\nreturn NF_ACCEPT", 2, "not finished"),
+        (
+            "if #p > 5 then\nreturn p:redirect('eth0')\nend\nreturn NF_ACCEPT",
+            3,
+            "it redirects the packet: not",
+        ),
+        ("local half = #p / 2\nreturn NF_ACCEPT", 2, "'/'"),
+    ] {
+        let text = format!("function process_packet(p)\n{body}\nend");
+        let refusals = compile_at(&text, Place::Xdp, AT_XDP).unwrap_err();
+        assert!(refusals[0].line == line && refusals[0].reason.contains(reason), "{refusals:#?}");
+    }
+}
+
+#[test]
+fn nothing_is_handed_over() {
+    let handing_over = Results { hand_over_mark: Some(0x51df_0001), ..AT_XDP };
+    let text = "function process_packet(p)\nif #p > 99 then nf.log(1) end\nreturn NF_ACCEPT\nend";
+    assert!(compile_at(text, Place::Xdp, handing_over).is_err());
+    assert!(compile_at(text, Place::Interface { has_link: true }, handing_over).is_ok());
+}
