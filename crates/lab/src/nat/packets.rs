@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -27,6 +27,8 @@ const PORT: u16 = 4243;
 const RATE: u32 = 10_000_000;
 /// How many tell how fast it can.
 const FEW: u32 = 1_000;
+/// When nothing has arrived for so long, nothing will.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What drops them on the host that they go to, for nft.
 pub(crate) fn sink() -> String {
@@ -52,10 +54,19 @@ pub(crate) fn carried_for(
 pub(crate) fn carried(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<f64, Error> {
     let before = arrived(hosts)?;
     let sent = send(hosts, ipv4, size, count)?;
-    // What a queue still holds would be missing.
-    std::thread::sleep(Duration::from_millis(100));
-    let arrived = arrived(hosts)? - before;
-    Ok(rate(Sent { sent: arrived, ..sent }))
+    let ended = Instant::now();
+    // What waits in queues, as in front of a process, still arrives, and takes its time.
+    let (mut after, mut late) = (arrived(hosts)?, Duration::ZERO);
+    loop {
+        std::thread::sleep(PAUSE);
+        let now = arrived(hosts)?;
+        if now == after {
+            break;
+        }
+        (after, late) = (now, ended.elapsed());
+    }
+    let took_us = sent.took_us + u64::try_from(late.as_micros()).unwrap_or(0);
+    Ok(rate(Sent { sent: after - before, took_us, ..sent }))
 }
 
 fn rate(sent: Sent) -> f64 {

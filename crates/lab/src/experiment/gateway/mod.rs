@@ -6,13 +6,14 @@
 //! | `subject` | the parts of the plan, what each compares, and the tests that it makes |
 //! | `scene` | hosts and gateways |
 //! | `rules` | the paper's artificial rule set, as two lists and as ours |
-//! | `test` | the single tests |
+//! | `test`, `latency` | the single tests |
 //! | `results`, `sections`, `paper`, `lines`, `page` | what they say, beside what was published |
 //!
 //! All that a part compares is there at the same time, in namespaces of its own, and only one of it works: each test is
 //! made of one after the other before the next test, in both IP versions, and all of that is repeated. Ratios are taken
 //! within a repetition.
 
+mod latency;
 mod lines;
 mod page;
 mod paper;
@@ -41,7 +42,7 @@ use crate::experiment::{INTERRUPTED, Options, tables};
 use results::{Cell, place};
 use scene::Scene;
 use subject::{Part, Subject};
-use test::{Family, Lengths, Test};
+use test::{Family, Lengths, ROUNDS, Test};
 
 /// The parts that an experiment is made of; none, if it is of another plan.
 pub(super) fn parts(experiment: Experiment) -> Vec<Part> {
@@ -174,7 +175,7 @@ impl Plan<'_> {
         there && (self.against.is_empty() || self.against.iter().any(|asked| asked == name))
     }
 
-    /// All measurements of a part in their order. In each run another subject and the other IP version is the first one.
+    /// All measurements of a part in their order. In each round another subject and the other IP version is the first one.
     fn cells(&self, part: Part, subjects: &[Subject]) -> Vec<(u32, Cell)> {
         let quick = self.store.settings.quick;
         let mut subjects = subjects.to_vec();
@@ -185,8 +186,9 @@ impl Plan<'_> {
             }
         }
         let mut cells = Vec::new();
-        for run in 1..=self.runs {
-            for test in tests.iter().copied().filter(|test| run == 1 || !test.once()) {
+        let rounds = if quick { 1 } else { self.runs * ROUNDS };
+        for run in 1..=rounds {
+            for test in tests.iter().copied().filter(|test| test.is_in(run)) {
                 for subject in subjects.iter().copied() {
                     if !part.tests(subject, quick).contains(&test) {
                         continue;

@@ -159,14 +159,14 @@ pub(super) fn markdown(store: &Store) -> String {
 mod tests {
     use super::super::sections::tests::example;
     use super::super::sections::{families, rules_cell, tunnel_cell};
-    use super::super::subject::{List, Part, Subject, Tunnel};
+    use super::super::subject::{List, Part, Router, Subject, Tunnel};
     use super::super::test::{Family, Test};
     use super::*;
 
     #[test]
     fn the_page_needs_nothing_else_and_has_all_parts_that_were_measured() {
         let directory = tempfile::tempdir().expect("a directory");
-        let [v6, v4] = families(Part::T1, Subject::Router { offloads: false }, Test::Echo(1_518));
+        let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Echo(1_518));
         let rules = |count| rules_cell(List::Sidestep, count, Family::Ipv6, Test::Packets(86));
         let tunnel = |tunnel| tunnel_cell(tunnel, Test::Packets(1_024));
         let cells = [

@@ -39,7 +39,7 @@ pub(super) fn nftables(count: u32) -> String {
     for (family, icmp, ipv4) in [("ip6", "ipv6-icmp", false), ("ip", "icmp", true)] {
         let _ = writeln!(
             text,
-            "table {family} list {{\nchain forward {{\ntype filter hook forward priority 0; policy accept;"
+            "table {family} walked {{\nchain forward {{\ntype filter hook forward priority 0; policy accept;"
         );
         for Dropped { v6, v4, port } in dropped(count) {
             let source = if ipv4 { v4 } else { v6 };

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::rules;
-use super::subject::{List, Subject, Tunnel};
+use super::subject::{List, Router, Subject, Tunnel};
 use crate::Error;
 use crate::bench::contender::find;
 use crate::command::{check, check_with_input, run};
@@ -61,11 +61,11 @@ impl Scene {
     pub(super) fn start(prefix: &str, subject: Subject, program: &Path) -> Result<Self, Error> {
         let names: &[&str] = match subject {
             Subject::Tunnel(_) => &["ha", "ga", "gb", "hb"],
-            Subject::Router { .. } | Subject::Rules(..) => &["ha", "gw", "hb"],
+            Subject::Router(_) | Subject::Rules(..) => &["ha", "gw", "hb"],
         };
         let addresses = match subject {
             Subject::Tunnel(_) => [["2001:db8:100::2", "192.168.1.2"], ["2001:db8:200::2", "192.168.2.2"]],
-            Subject::Router { .. } | Subject::Rules(..) => {
+            Subject::Router(_) | Subject::Rules(..) => {
                 [["2001:db8:1::2", "192.168.1.2"], ["2001:db8:f::9", "198.51.100.9"]]
             }
         };
@@ -79,7 +79,7 @@ impl Scene {
             node.create()?;
         }
         match subject {
-            Subject::Router { .. } | Subject::Rules(..) => scene.build_router(subject)?,
+            Subject::Router(_) | Subject::Rules(..) => scene.build_router(subject)?,
             Subject::Tunnel(tunnel) => scene.build_tunnel(tunnel)?,
         }
         scene.node(Site::B).nft(&packets::sink())?;
@@ -106,8 +106,14 @@ impl Scene {
              addr add 198.51.100.9/24 dev eth0\nlink set eth0 up\n\
              route add 2001:db8:1::/48 via 2001:db8:f::1\nroute add 192.168.1.0/24 via 198.51.100.1\n")?;
         let gateway = gateway.clone();
-        if let Subject::Router { offloads: false } | Subject::Rules(..) = subject {
+        if subject != Subject::Router(Router::Offloads) {
             self.offloads_off(&self.nodes)?;
+        }
+        if subject == Subject::Router(Router::ByHand) {
+            gateway.sysctl(&[("ipv6/conf/all/forwarding", 1), ("ipv4/ip_forward", 1)])?;
+            return gateway.ip("addr add 2001:db8:1::1/64 dev lan\naddr add 192.168.1.1/24 dev lan\n\
+                 addr add 2001:db8:f::1/64 dev wan\nroute add default via fe80::9 dev wan\n\
+                 route add default via 198.51.100.9\n");
         }
         self.up(&gateway, ROUTER)?;
         match subject {

@@ -4,7 +4,7 @@ use super::lines::{Height, Line, figure};
 use super::paper;
 use super::results::{Cell, Results};
 use super::rules::COUNTS;
-use super::subject::{List, Part, Subject, Tunnel};
+use super::subject::{List, Part, Router, Subject, Tunnel};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::bench::statistics::Summary;
 use crate::bench::tables::{Table, multiple};
@@ -55,15 +55,16 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
     let mut add = |what: String, ratio: Option<Summary>, met: std::ops::RangeInclusive<f64>| {
         aims.extend(ratio.map(|ratio| Aim { what, ratio, met }));
     };
-    for (offloads, test, what) in [
-        (true, Test::Tcp, "TCP with offloads".to_owned()),
-        (false, Test::Segments(1_518), "TCP, frames of 1518".to_owned()),
-    ]
-    .into_iter()
-    .chain(
-        [FRAMES[0], 512, 1_518].map(|frame| (false, Test::Packets(frame), format!("UDP, frames of {frame}"))),
-    ) {
-        let [v6, v4] = families(Part::T1, Subject::Router { offloads }, test);
+    let tests = [
+        (Router::Offloads, Test::Tcp, "TCP with offloads"),
+        (Router::Single, Test::Segments(1_518), "TCP, frames of 1518"),
+        (Router::Single, Test::Packets(86), "UDP, frames of 86"),
+        (Router::Single, Test::Packets(1_518), "UDP, frames of 1518"),
+        (Router::ByHand, Test::Packets(86), "UDP, frames of 86, without Sidestep"),
+        (Router::ByHand, Test::Packets(1_518), "UDP, frames of 1518, without Sidestep"),
+    ];
+    for (router, test, what) in tests {
+        let [v6, v4] = families(Part::T1, Subject::Router(router), test);
         add(format!("T1: IPv6 within 3 % of IPv4: {what}"), results.ratio(&v6, &v4), 0.97..=ANYTHING);
     }
     for family in [Family::Ipv6, Family::Ipv4] {
@@ -134,7 +135,7 @@ fn router(results: Results) -> Section {
     let windows = WINDOWS.map(|bytes| (format!("{} kB", bytes >> 10), Test::Window(bytes)));
     let mut unlimited = windows.to_vec();
     unlimited.push(("the kernel's choice".to_owned(), Test::Tcp));
-    let (offloads, single) = (Subject::Router { offloads: true }, Subject::Router { offloads: false });
+    let (offloads, single) = (Subject::Router(Router::Offloads), Subject::Router(Router::Single));
     let of = |test| frames(test, 1_518);
     let mut segments = of(Test::Segments);
     segments.retain(|(_, test)| matches!(test, Test::Segments(256..)));
@@ -202,10 +203,25 @@ fn router(results: Results) -> Section {
             let name = title.split(',').next().unwrap_or_default().to_owned();
             parity.push(Line { name, class: colours[parity.len() % colours.len()], points });
         }
-        let rows = names.iter().zip(v6.iter().zip(&v4)).map(|(name, (v6, v4))| {
-            (name.clone(), vec![results.text(v6), results.text(v4), results.ratio_text(v6, v4)])
+        let rows = v6.iter().zip(&v4).map(|(v6, v4)| {
+            let by_hand = |cell: &Cell| Cell { subject: Subject::Router(Router::ByHand), ..*cell };
+            let (v6_by_hand, v4_by_hand) = (by_hand(v6), by_hand(v4));
+            vec![
+                results.text(v6),
+                results.text(v4),
+                results.ratio_text(v6, v4),
+                results.ratio_text(&v6_by_hand, &v4_by_hand),
+                results.ratio_text(v6, &v6_by_hand),
+                results.ratio_text(v4, &v4_by_hand),
+            ]
         });
-        tables.extend(table(title, how, &[axis, "IPv6", "IPv4", "IPv6 / IPv4"], rows));
+        let mut rows: Vec<Vec<Option<String>>> = rows.collect();
+        let mut header = vec![axis, "IPv6", "IPv4", "IPv6 / IPv4"];
+        if rows.iter().any(|row| row[3].is_some()) {
+            header.extend(["the same by hand", "IPv6 / by hand", "IPv4 / by hand"]);
+        }
+        rows.iter_mut().for_each(|row| row.truncate(header.len() - 1));
+        tables.extend(table(title, how, &header, names.iter().cloned().zip(rows)));
     }
     let names: Vec<String> = FRAMES.map(|frame| frame.to_string()).to_vec();
     let caption = "IPv6 as a multiple of IPv4, frames of the same size";
@@ -413,7 +429,7 @@ pub(super) mod tests {
     #[test]
     fn ipv6_stands_beside_ipv4_with_the_ratio_within_runs() {
         let directory = tempfile::tempdir().expect("a directory");
-        let [v6, v4] = families(Part::T1, Subject::Router { offloads: false }, Test::Packets(512));
+        let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Packets(512));
         let store = example(directory.path(), &[(v6, 99.0), (v4, 100.0)]);
         let sections = sections(&store);
         let text: String = sections.iter().flat_map(|section| &section.tables).map(Table::text).collect();

@@ -4,8 +4,11 @@ use super::rules::COUNTS;
 use super::scene::{kernel_has_sit, restore};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::Error;
-use crate::bench::contender::{NONE, find};
+use crate::bench::contender::find;
 use crate::bench::results::{Absence, Entry};
+
+/// Who is a router without Sidestep.
+const BY_HAND: &str = "by-hand";
 
 /// A part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +35,7 @@ impl Part {
     /// What it compares, in the order of tables.
     pub(super) fn subjects(self, quick: bool) -> Vec<Subject> {
         match self {
-            Self::T1 => [true, false].map(|offloads| Subject::Router { offloads }).into(),
+            Self::T1 => [Router::Offloads, Router::Single, Router::ByHand].map(Subject::Router).into(),
             Self::T2 => {
                 let counts: &[u32] = if quick { &[0, 1_000] } else { &COUNTS };
                 let of = |count: &u32| List::ALL.map(|list| Subject::Rules(list, *count));
@@ -48,14 +51,17 @@ impl Part {
         let few = [FRAMES[0], 1_024];
         let all: &[u32] = if quick { &few } else { &FRAMES };
         match (self, subject) {
-            (Self::T1, Subject::Router { offloads: true }) => {
+            (Self::T1, Subject::Router(Router::Offloads)) => {
                 let windows = if quick { &WINDOWS[3..4] } else { &WINDOWS };
                 let windows = windows.iter().copied().map(Test::Window);
                 std::iter::once(Test::Tcp).chain(windows).collect()
             }
             (Self::T2, _) => {
-                let mut tests = vec![Test::Tcp, Test::Echo(128), Test::Connect];
+                let mut tests = vec![Test::Echo(128), Test::Connect];
                 tests.extend(few.map(Test::Packets));
+                if !quick {
+                    tests.push(Test::Tcp);
+                }
                 tests
             }
             (Self::T1 | Self::T3, _) => {
@@ -64,6 +70,9 @@ impl Part {
                 let all: Vec<u32> = all.iter().map(|frame| (*frame).min(largest)).collect();
                 let mut tests: Vec<Test> = frames(&all, Test::Packets);
                 tests.extend::<Vec<Test>>(frames(&all, Test::Echo));
+                if subject == Subject::Router(Router::ByHand) {
+                    return tests;
+                }
                 tests.push(Test::Tcp);
                 if self == Self::T1 {
                     tests.extend(all.iter().copied().filter(|frame| *frame >= 256).map(Test::Segments));
@@ -79,12 +88,22 @@ impl Part {
 /// One of those that a part compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The router as it is, or with each packet by itself, as on a cable.
-    Router { offloads: bool },
+    Router(Router),
     /// So many rules.
     Rules(List, u32),
     /// A way between two gateways.
     Tunnel(Tunnel),
+}
+
+/// A router, and how it gets packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Router {
+    /// As interfaces are.
+    Offloads,
+    /// Each packet by itself, as on a cable.
+    Single,
+    /// The same without Sidestep.
+    ByHand,
 }
 
 /// Who keeps the rules.
@@ -137,8 +156,9 @@ impl Subject {
     /// Its name, unique within its part.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Router { offloads: true } => "offloads".to_owned(),
-            Self::Router { offloads: false } => "single".to_owned(),
+            Self::Router(Router::Offloads) => "offloads".to_owned(),
+            Self::Router(Router::Single) => "single".to_owned(),
+            Self::Router(Router::ByHand) => BY_HAND.to_owned(),
             Self::Rules(list, count) => format!("{}-{count}", list.name()),
             Self::Tunnel(tunnel) => tunnel.name().to_owned(),
         }
@@ -147,7 +167,8 @@ impl Subject {
     /// What `--against` calls it.
     pub(super) const fn contender(self) -> &'static str {
         match self {
-            Self::Router { .. } => NONE,
+            Self::Router(Router::ByHand) => BY_HAND,
+            Self::Router(_) => List::Sidestep.name(),
             Self::Rules(list, _) => list.name(),
             Self::Tunnel(tunnel) => tunnel.name(),
         }
@@ -169,6 +190,7 @@ pub(super) fn contenders(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Err
     let entry = |name: &str, about: &str| Entry { name: name.to_owned(), about: about.to_owned() };
     let mut entries = vec![
         entry("sidestep", "`sidestep up` as router; T2: `sidestep firewall apply`; T3: `[uplink.tunnel]`"),
+        entry(BY_HAND, "T1: the same router without Sidestep: addresses and routes by hand"),
         entry(List::Nftables.name(), "T2: the rules as one list in a chain of nftables, for each packet"),
         entry(Tunnel::Native.name(), "T3: no tunnel, the gateways route IPv6 over the link between them"),
         entry(
@@ -182,7 +204,7 @@ pub(super) fn contenders(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Err
             let legacy = program.to_string_lossy().contains("legacy");
             let kind = if legacy { "xtables, as the paper's gateway had" } else { "over nftables" };
             let about = format!("T2: the rules as one list in FORWARD of ip6tables and iptables ({kind})");
-            entries.insert(1, entry(List::Iptables.name(), &about));
+            entries.insert(2, entry(List::Iptables.name(), &about));
         }
         None => left_out.push(Absence {
             what: List::Iptables.name().to_owned(),
