@@ -141,7 +141,7 @@ fn key(masks: &Masks, region: &Region) -> String {
                 parts.push(std::net::Ipv6Addr::from(value).to_string());
             }
             (Some(Address::Range(family, first, _)), Some(_)) => {
-                parts.push(address(family, first).to_string())
+                parts.push(address(family, first).to_string());
             }
             (Some(range), None) => parts.push(range.to_string()),
             (None, _) => {}

@@ -44,7 +44,7 @@ fn setting(store: &Store) -> String {
     let runs = store.all().map(|one| one.run).max().unwrap_or(0);
     let quick = if settings.quick { " A quick run: its values say that it works, and no more." } else { "" };
     format!(
-        "Sidestep {}. {}. {} repetitions, {} s for a TCP flow, {} measurements, {} of measuring.{quick}",
+        "Sidestep {}. {}. {} rounds, {} s for a TCP flow, {} measurements, {} of measuring.{quick}",
         settings.version,
         settings.machine,
         runs,
@@ -62,7 +62,7 @@ fn cards(store: &Store) -> String {
         .filter(|aim| !aim.what.ends_with("IPv4") && aim.ratio.median.is_finite())
     {
         let (part, what) = what.split_once(": ").unwrap_or(("", what));
-        let (aim, what) = what.split_once(": ").unwrap_or((what, ""));
+        let (aim, what) = what.split_once(": ").or_else(|| what.split_once(", ")).unwrap_or((what, ""));
         let _ = writeln!(
             text,
             "<div class=\"card\"><div class=\"value\">{}×</div><div class=\"name\">{} {}</div>\

@@ -134,7 +134,7 @@ fn frames(test: fn(u32) -> Test, largest: u32) -> Vec<(String, Test)> {
 fn router(results: Results) -> Section {
     let windows = WINDOWS.map(|bytes| (format!("{} kB", bytes >> 10), Test::Window(bytes)));
     let mut unlimited = windows.to_vec();
-    unlimited.push(("the kernel's choice".to_owned(), Test::Tcp));
+    unlimited.push(("automatic".to_owned(), Test::Tcp));
     let (offloads, single) = (Subject::Router(Router::Offloads), Subject::Router(Router::Single));
     let of = |test| frames(test, 1_518);
     let mut segments = of(Test::Segments);
