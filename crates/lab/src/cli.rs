@@ -85,13 +85,15 @@ pub enum LabCommand {
                             Other tunnels are looked for on the path; scripts/contenders installs them below \
                             target/tools.\nOne that is not there is left out, and named.")]
     Bench(bench::Options),
-    /// Repeat the test plan that MT6D was measured with, and put its results beside the published ones
+    /// Repeat the test plans that MT6D and an IPv6 gateway were measured with, and put results beside the published ones
     #[command(after_help = "Examples:\n  sidestep lab experiment all --out report/experiments\n  \
                             sidestep lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
                             sidestep lab experiment http --topology switched --against sidestep\n  \
-                            sidestep lab experiment soak --duration 7d --out report/week\n\n\
+                            sidestep lab experiment soak --duration 7d --out report/week\n  \
+                            sidestep lab experiment t2 --against sidestep,nftables\n\n\
                             Interrupted (Ctrl-C), the same command goes on where it stopped.\n\
-                            docs/experiments.md says what each does, and where it differs from the published plan.")]
+                            docs/experiments.md says what each does, and where it differs from the published plan; \
+                            docs/gateway-performance.md of t1, t2 and t3.")]
     Experiment(experiment::Options),
     /// One gateway with many peers: memory, processor time, losses
     #[command(

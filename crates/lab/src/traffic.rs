@@ -148,11 +148,16 @@ pub struct TcpOptions {
     pub port: u16,
     /// IPv4 in place of IPv6.
     pub ipv4: bool,
+    /// Bytes of both ends' socket buffers, which limit the window; without, the kernel's choice.
+    pub window: Option<u32>,
+    /// Bytes of a segment, TCP's options included, at most; without, what the link holds.
+    pub segment: Option<u32>,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
-        Self { from: Site::A, seconds: 10, rate: 0, parallel: 1, port: 5201, ipv4: false }
+        let (window, segment) = (None, None);
+        Self { from: Site::A, seconds: 10, rate: 0, parallel: 1, port: 5201, ipv4: false, window, segment }
     }
 }
 
@@ -194,6 +199,11 @@ impl TcpTransfer {
         client.args(["-P", &options.parallel.to_string()]);
         if options.rate > 0 {
             client.args(["-b", &options.rate.to_string()]);
+        }
+        for (option, value) in [("-w", options.window), ("-M", options.segment)] {
+            if let Some(value) = value {
+                client.args([option, &value.to_string()]);
+            }
         }
         let client = start_fresh(client, &log("client"))?;
         Ok(Self { client, server, limit: Duration::from_secs(u64::from(options.seconds) + 15) })

@@ -98,3 +98,41 @@ fn a_long_run_of_seconds_counts_rotations_and_leaves_nothing() {
         assert_eq!(value(name), 0.0, "{name}: {raw}");
     }
 }
+
+/// As little of each part as there can be. How fast anything is does not matter here.
+#[test]
+fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios() {
+    let Some(program) = program() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let out = directory.path().join("out");
+    let page = directory.path().join("page.md");
+    std::fs::write(&page, "before\n<!-- gateway:begin -->\n<!-- gateway:end -->\nafter\n").expect("a page");
+
+    for part in ["t1", "t2", "t3"] {
+        let mut command = Command::new(&program);
+        command.args(["lab", "experiment", part, "--quick", "--prefix", "tg", "--out"]).arg(&out);
+        let output = command.arg("--docs").arg(&page).output().expect("the experiment");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{said}");
+    }
+
+    let report = std::fs::read_to_string(out.join("index.html")).expect("a report");
+    let markdown = std::fs::read_to_string(page).expect("a page");
+    for title in ["What was aimed at", "T1: native router", "T2: native firewall", "T3: IPv6-in-IPv4 tunnel"]
+    {
+        assert!(report.contains(&format!("<h2>{title}</h2>")), "{title}");
+        assert!(markdown.contains(&format!("### {title}\n")), "{title}");
+    }
+    for column in ["IPv6 / IPv4", "IPv6 / by hand", "sidestep / native", "sidestep / user-space"] {
+        assert!(report.contains(&format!("<td>{column}</td>")), "{column}");
+    }
+    assert!(report.contains("frames of the same size</figcaption>"), "the parity of IPv6 and IPv4");
+    assert!(!report.contains("NaN") && !report.contains("inf×") && report.contains("×</td>"), "{markdown}");
+    // Each aim has a ratio, and each ratio is one.
+    let aims = markdown.lines().filter(|line| line.starts_with("| T")).map(|line| {
+        let ratio = line.split('|').nth(2).and_then(|cell| cell.split_whitespace().next());
+        ratio.and_then(|ratio| ratio.parse::<f64>().ok()).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+    });
+    let aims: Vec<Option<f64>> = aims.collect();
+    assert!(aims.len() >= 6 && aims.iter().all(Option::is_some), "{markdown}");
+}

@@ -377,6 +377,22 @@ mod tests {
     }
 
     #[test]
+    fn prefixes_of_one_length_are_a_hash_table_and_others_are_intervals() {
+        let text = |sources: &[&str]| {
+            let rules = sources.iter().map(|source| drop_rule("tcp/22", source)).collect();
+            compile(&policy(rules), 0).script
+        };
+        let same = text(&["2001:db8:1::/64", "2001:db8:2::/64"]);
+        assert!(!same.contains("flags interval"), "{same}");
+        assert!(same.contains("ip6 saddr & ffff:ffff:ffff:ffff:: . th dport vmap"), "{same}");
+        assert!(same.contains("6 . 2001:db8:2:: . 22"), "{same}");
+        let ipv4 = text(&["192.0.2.0/25", "10.0.0.128/25"]);
+        assert!(ipv4.contains("ip saddr & 255.255.255.128 . th dport vmap"), "{ipv4}");
+        let other = text(&["2001:db8:1::/64", "2001:db8:2::/48"]);
+        assert!(other.contains("flags interval") && other.contains("6 . 2001:db8:1::/64 . 22"), "{other}");
+    }
+
+    #[test]
     fn a_table_that_is_replaced_keeps_its_base_chains() {
         let existing =
             Existing { chains: vec!["input".into(), "rules-1".into()], maps: vec!["map-1-1".into()] };

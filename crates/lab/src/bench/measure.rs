@@ -15,7 +15,7 @@ use crate::traffic::{
 const PACE: Duration = Duration::from_millis(2);
 
 /// The first rate of a search, datagrams per second, when nothing is known.
-const START: f64 = 20_000.0;
+pub(crate) const START: f64 = 20_000.0;
 
 /// The same of one with batches.
 const START_BATCHED: f64 = 200_000.0;
@@ -24,10 +24,10 @@ const START_BATCHED: f64 = 200_000.0;
 const STEADY_SIZE: usize = 1200;
 
 /// How long a stream's last datagrams may take.
-const DRAIN: Duration = Duration::from_millis(150);
+pub(crate) const DRAIN: Duration = Duration::from_millis(150);
 
 /// How long a rate without loss has to last before it counts.
-const LASTS: Duration = Duration::from_millis(1500);
+pub(crate) const LASTS: Duration = Duration::from_millis(1500);
 
 /// How long a steady stream is, whatever else the lengths are: at a rotation of a second, five or more lie in it.
 pub(crate) const STEADY: Duration = Duration::from_secs(6);

@@ -25,7 +25,7 @@ mod peers;
 pub(crate) mod results;
 pub(crate) mod run;
 pub(crate) mod running;
-mod search;
+pub(crate) mod search;
 mod sidestep;
 pub(crate) mod statistics;
 pub(crate) mod tables;

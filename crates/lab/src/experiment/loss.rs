@@ -1,18 +1,17 @@
 //! Whether moving loses packets: floods of pings over several rotations, between gateways of each kind, connected in each
 //! way, for both profiles.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::Error;
 use crate::bench::results::Entry;
 use crate::command::text;
 use crate::experiment::plan::{name_of, rotation};
-use crate::experiment::run::{Labs, unix_seconds};
+use crate::experiment::run::Labs;
 use crate::experiment::scene::{Outcome, Scene, not_understood};
-use crate::experiment::store::{Measurement, Store};
+use crate::experiment::store::{Measurement, Place, Store};
 use crate::gateway::{Gateways, Profile};
 use crate::lab::Lab;
 use crate::topology::{Node, Site, Topology};
@@ -107,7 +106,7 @@ pub(crate) fn run(store: &mut Store, labs: &Labs) -> Result<(), Error> {
             return Ok(());
         }
         eprintln!("[{:>2} of {}] {:<36} {}", number + 1, cells.len(), cell.key(), said(&outcome));
-        store.keep(cell.key(), measurement(cell, begun, outcome))?;
+        store.keep(cell.key(), Measurement::of(&place(cell), cell.run, begun, outcome))?;
     }
     Ok(())
 }
@@ -122,22 +121,12 @@ fn said(outcome: &Result<Outcome, Error>) -> String {
     }
 }
 
-fn measurement(cell: &Cell, begun: Instant, outcome: Result<Outcome, Error>) -> Measurement {
-    let (values, raw, failed) = match outcome {
-        Ok(outcome) => (outcome.values, outcome.raw, None),
-        Err(error) => (BTreeMap::new(), Value::Null, Some(error.to_string())),
-    };
-    Measurement {
+fn place(cell: &Cell) -> Place<'static> {
+    Place {
         topology: cell.topology,
         rotation: Some(cell.rotation),
-        contender: cell.who.0.to_owned(),
+        contender: cell.who.0.into(),
         test: NAME.to_owned(),
-        run: cell.run,
-        began: unix_seconds().saturating_sub(begun.elapsed().as_secs()),
-        took_s: begun.elapsed().as_secs_f64(),
-        values,
-        failed,
-        raw,
     }
 }
 

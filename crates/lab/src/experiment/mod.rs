@@ -10,6 +10,7 @@
 //! | `host` | what a gateway's process costs meanwhile |
 //! | `soak` | the long run |
 //! | `loss` | floods between gateways of each kind |
+//! | `gateway` | another plan: the gateway as router, firewall and tunnel |
 //! | `papers` | the published values, each with its table or figure |
 //! | `topics`, `tables`, `plot`, `page` | how all that is shown |
 //!
@@ -17,6 +18,7 @@
 //! has all of them side by side.
 
 mod emodel;
+mod gateway;
 mod host;
 mod http;
 mod loss;
@@ -81,28 +83,42 @@ pub struct Options {
     #[arg(long, value_enum)]
     topology: Option<Topology>,
     /// How often each measurement is made [default: 3, where many settings are compared 2; with --full 10, as published;
-    /// `loss`: 1]
+    /// `loss`, --quick: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
     /// The published lengths, sizes and rotation intervals: hours, `all` more than a day
     #[arg(long)]
     full: bool,
+    /// As little as there can be, to see whether it works (`t1`, `t2`, `t3`, `gateway`)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Seconds of each TCP flow (`t1`, `t2`, `t3`, `gateway`) [default: 1; with --full 10]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
     /// How long the long run is: 90s, 20m, 12h, 7d [default: 60s]
     #[arg(long, value_parser = duration, value_name = "TIME")]
     duration: Option<Duration>,
     /// Only these contenders; an unknown name shows all there are [default: all that are here]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     against: Vec<String>,
-    /// Directory of the measurements and the report; an interrupted run goes on there
-    #[arg(long, default_value = "report/experiments", value_name = "DIR")]
-    out: PathBuf,
+    /// Directory of the measurements and the report; an interrupted run goes on there [default: report/experiments;
+    /// `t1`, `t2`, `t3`, `gateway`: report/gateway, which they share]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
     /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`; those
-    /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`
+    /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`, of `t1`, `t2` and `t3` between
+    /// `<!-- gateway:begin -->` and `<!-- gateway:end -->`
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
     /// What the names of the labs' namespaces begin with, before a number for each lab
     #[arg(long, default_value = "exp")]
     prefix: String,
+}
+
+impl Options {
+    fn out(&self, default: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| default.into())
+    }
 }
 
 /// Makes what has not been made yet, and the report of all that there is.
@@ -114,12 +130,20 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::NotRoot);
     }
+    let parts = gateway::parts(options.name);
+    if !parts.is_empty() {
+        return gateway::run(options, &parts, program, stop);
+    }
+    if options.quick || options.seconds.is_some() {
+        return Err(Error::Usage("--quick and --seconds are for t1, t2, t3 and gateway".into()));
+    }
     let (entries, left_out) = contenders(options)?;
     let settings = Settings {
         experiment: options.name,
         topology: options.topology,
         runs: options.runs,
         full: options.full,
+        quick: false,
         duration_s: options.duration.unwrap_or(SOAK).as_secs(),
         contenders: entries,
         left_out,
@@ -128,7 +152,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     };
     let tasks = tasks(&settings);
     programs_are_there(&tasks)?;
-    let mut store = Store::open(&options.out, settings)?;
+    let mut store = Store::open(&options.out("report/experiments"), settings)?;
     for absence in &store.settings.left_out {
         eprintln!("{} is left out: {}", absence.what, absence.why);
     }

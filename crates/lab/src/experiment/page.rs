@@ -88,7 +88,7 @@ fn cards(store: &Store) -> String {
     ];
     let mut text = String::new();
     for (test, value, unit, name, detail) in wanted {
-        let place = Place { topology, rotation: USUAL, contender: "sidestep", test: test.into() };
+        let place = Place { topology, rotation: USUAL, contender: "sidestep".into(), test: test.into() };
         let Some(mean) = store.mean(&place, value) else { continue };
         let shown = if mean.value == 0.0 { "0".into() } else { crate::bench::tables::number(mean.value) };
         let _ = writeln!(
@@ -100,7 +100,7 @@ fn cards(store: &Store) -> String {
     format!("<section class=\"cards\">\n{text}</section>\n")
 }
 
-fn contenders(store: &Store) -> String {
+pub(crate) fn contenders(store: &Store) -> String {
     let mut rows = String::new();
     for entry in &store.settings.contenders {
         let (name, about) = (escape(&entry.name), escape(&entry.about));
@@ -113,7 +113,7 @@ fn contenders(store: &Store) -> String {
     format!("<section>\n<h2>Who takes part</h2>\n<table>\n{rows}</table>\n</section>\n")
 }
 
-fn section(number: usize, topic: &Topic) -> String {
+pub(crate) fn section(number: usize, topic: &Topic) -> String {
     let tables: String = topic
         .tables
         .iter()

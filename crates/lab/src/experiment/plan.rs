@@ -31,7 +31,7 @@ pub(crate) const TRANSFERS: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Experiment {
-    /// Everything below but `loss`, once
+    /// Everything below as far as `soak`, once
     All,
     /// 1,000 pings, one a second (scaled: 32, five a second)
     #[value(name = "ping_std_1k")]
@@ -60,6 +60,14 @@ pub enum Experiment {
     Soak,
     /// Floods of 50,000 over rotations of 10 s and 1 s, both profiles, routing and transparent gateways (not part of `all`)
     Loss,
+    /// The gateway as a router: TCP's window, sizes of frames, IPv6 beside IPv4
+    T1,
+    /// The gateway as a firewall: up to 10,000 rules, beside the same as lists in ip6tables and nftables
+    T2,
+    /// The gateway's IPv6-in-IPv4 tunnel beside native forwarding and a tunnel in user space
+    T3,
+    /// `t1`, `t2` and `t3`
+    Gateway,
 }
 
 impl Experiment {
@@ -221,7 +229,13 @@ fn of(experiment: Experiment, wanted: &Wanted) -> Vec<Task> {
     let full = wanted.full;
     let floods = [Test::PingFlood(10_000), Test::PingFlood(50_000)];
     let tests = match experiment {
-        Experiment::All | Experiment::Soak | Experiment::Loss => Vec::new(),
+        Experiment::All
+        | Experiment::Soak
+        | Experiment::Loss
+        | Experiment::T1
+        | Experiment::T2
+        | Experiment::T3
+        | Experiment::Gateway => Vec::new(),
         Experiment::PingStd1k => vec![Test::PingStd],
         Experiment::PingFlood10k => vec![floods[0]],
         Experiment::PingFlood50k => vec![floods[1]],

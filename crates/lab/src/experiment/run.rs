@@ -5,14 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::Value;
-
 use crate::Error;
 use crate::bench::running::Running;
 use crate::experiment::host::Usage;
 use crate::experiment::plan::{Task, Test, rotation};
 use crate::experiment::scene::{Outcome, Scene};
-use crate::experiment::store::{Measurement, Store};
+use crate::experiment::store::{Measurement, Place, Store};
 use crate::experiment::{contender, http, ping, udp, video, voip};
 use crate::lab::{Builder, Lab};
 use crate::topology::Topology;
@@ -111,22 +109,13 @@ fn keep(
     begun: Instant,
     outcome: Result<Outcome, Error>,
 ) -> Result<(), Error> {
-    let (values, raw, failed) = match outcome {
-        Ok(outcome) => (outcome.values, outcome.raw, None),
-        Err(error) => (Default::default(), Value::Null, Some(error.to_string())),
-    };
-    let measurement = Measurement {
+    let place = Place {
         topology: task.topology,
         rotation: task.rotation,
-        contender: task.contender.to_owned(),
+        contender: task.contender.into(),
         test: task.test.name(),
-        run: task.run,
-        began: unix_seconds().saturating_sub(begun.elapsed().as_secs()),
-        took_s: begun.elapsed().as_secs_f64(),
-        values,
-        failed,
-        raw,
     };
+    let measurement = Measurement::of(&place, task.run, begun, outcome);
     store.keep(task.key(), measurement)
 }
 

@@ -6,8 +6,10 @@
 //! DIR/index.html         the report
 //! ```
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +18,8 @@ use crate::Error;
 use crate::bench::results::{Absence, Entry};
 use crate::bench::statistics::Mean;
 use crate::experiment::plan::{Experiment, Task};
+use crate::experiment::run::unix_seconds;
+use crate::experiment::scene::Outcome;
 use crate::topology::Topology;
 
 /// What must be the same for a run to go on.
@@ -25,7 +29,10 @@ pub(crate) struct Settings {
     pub(crate) topology: Option<Topology>,
     pub(crate) runs: Option<u32>,
     pub(crate) full: bool,
-    /// Of the long run, seconds.
+    /// As little as there can be.
+    #[serde(default)]
+    pub(crate) quick: bool,
+    /// Of the long run, or of a TCP flow of the gateway's experiments, seconds.
     pub(crate) duration_s: u64,
     pub(crate) contenders: Vec<Entry>,
     pub(crate) left_out: Vec<Absence>,
@@ -52,6 +59,28 @@ pub(crate) struct Measurement {
     pub(crate) failed: Option<String>,
     /// What the programs said.
     pub(crate) raw: Value,
+}
+
+impl Measurement {
+    /// One that began then, and came to this.
+    pub(crate) fn of(at: &Place, run: u32, begun: Instant, outcome: Result<Outcome, Error>) -> Self {
+        let (values, raw, failed) = match outcome {
+            Ok(outcome) => (outcome.values, outcome.raw, None),
+            Err(error) => (BTreeMap::new(), Value::Null, Some(error.to_string())),
+        };
+        Self {
+            topology: at.topology,
+            rotation: at.rotation,
+            contender: at.contender.clone().into_owned(),
+            test: at.test.clone(),
+            run,
+            began: unix_seconds().saturating_sub(begun.elapsed().as_secs()),
+            took_s: begun.elapsed().as_secs_f64(),
+            values,
+            failed,
+            raw,
+        }
+    }
 }
 
 /// The directory.
@@ -144,7 +173,7 @@ impl Store {
     pub(crate) fn at<'a>(&'a self, at: &'a Place) -> impl Iterator<Item = &'a Measurement> {
         self.measurements.values().filter(move |one| {
             (one.topology, one.rotation, one.contender.as_str(), one.test.as_str())
-                == (at.topology, at.rotation, at.contender, at.test.as_str())
+                == (at.topology, at.rotation, at.contender.as_ref(), at.test.as_str())
         })
     }
 }
@@ -154,7 +183,7 @@ impl Store {
 pub(crate) struct Place<'a> {
     pub(crate) topology: Topology,
     pub(crate) rotation: Option<u32>,
-    pub(crate) contender: &'a str,
+    pub(crate) contender: Cow<'a, str>,
     pub(crate) test: String,
 }
 
@@ -201,6 +230,7 @@ pub(crate) mod tests {
             topology: None,
             runs: Some(2),
             full: false,
+            quick: false,
             duration_s: 60,
             contenders: vec![entry("none"), entry("sidestep")],
             left_out: vec![Absence { what: "wireguard-go".into(), why: "not installed".into() }],
@@ -243,7 +273,7 @@ pub(crate) mod tests {
         let place = Place {
             topology: Topology::Routed,
             rotation: USUAL,
-            contender: "sidestep",
+            contender: "sidestep".into(),
             test: "ping_std_1k".into(),
         };
         assert_eq!(again.values(&place, "avg_ms"), [1.0]);

@@ -132,6 +132,7 @@ impl<'a> Setting<'a> {
     }
 
     fn place<'b>(&self, contender: &'b str, test: &str) -> Place<'b> {
+        let contender = contender.into();
         Place { topology: self.topology, rotation: self.rotation, contender, test: test.to_owned() }
     }
 

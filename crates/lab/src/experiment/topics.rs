@@ -508,7 +508,7 @@ fn loss(store: &Store) -> Topic {
                     let place = Place {
                         topology,
                         rotation: Some(seconds),
-                        contender: &entry.name,
+                        contender: entry.name.as_str().into(),
                         test: loss::NAME.to_owned(),
                     };
                     let sum = |value: &str| store.values(&place, value).iter().sum::<f64>() as u64;

@@ -12,7 +12,7 @@
 //! repeated, and ratios and differences are taken within a repetition.
 
 mod contender;
-mod packets;
+pub(crate) mod packets;
 pub mod queue;
 mod scene;
 
@@ -134,7 +134,10 @@ impl What {
                 let known = results.best(scene.contender.name(), &measurement.key());
                 measurement.run(scene, None, lengths, known)
             }
-            Self::Packets => Ok(vec![(packets::KEY.to_owned(), packets::carried(scene)? / 1e3, false)]),
+            Self::Packets => {
+                let carried = packets::carried(scene, false, packets::SIZE, packets::COUNT)?;
+                Ok(vec![(packets::KEY.to_owned(), carried / 1e3, false)])
+            }
         }
     }
 }

@@ -3,11 +3,12 @@
 //! They leave in batches that the kernel cuts (UDP_SEGMENT), so that the sender costs little, and are dropped where they
 //! arrive. So what is measured is mostly the router, which works on the sender's processor here.
 
+use std::net::SocketAddr;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use super::scene::Scene;
 use crate::Error;
 use crate::command::{check, text};
 use crate::topology::Site;
@@ -21,26 +22,69 @@ pub(super) const COUNT: u32 = 1_000_000;
 /// The metric's name.
 pub(super) const KEY: &str = "packets_64";
 /// Where they are dropped.
-pub(super) const PORT: u16 = 4243;
+const PORT: u16 = 4243;
+/// No host sends so many in a second: it sends them as fast as it can.
+const RATE: u32 = 10_000_000;
+/// How many tell how fast it can.
+const FEW: u32 = 1_000;
+/// When nothing has arrived for so long, nothing will.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Packets in a second.
-pub(super) fn carried(scene: &Scene) -> Result<f64, Error> {
-    let target = std::net::SocketAddr::new(scene.address(Site::B, false), PORT).to_string();
-    // No host sends so many in a second: it sends them as fast as it can.
-    let (rate, size) = ((COUNT * 10).to_string(), SIZE.to_string());
-    let words =
-        ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", "0.1", "--batched"];
-    let before = arrived(scene)?;
-    let output = text(&check(&mut generator(scene, Site::A, &words)?)?);
-    let sent: Sent = serde_json::from_str(&output)
-        .map_err(|error| Error::output("udp-send", format!("{error}: {output}")))?;
-    // What a queue still holds would be missing.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    Ok((arrived(scene)? - before) as f64 / (sent.took_us.max(1) as f64 / 1e6))
+/// What drops them on the host that they go to, for nft.
+pub(crate) fn sink() -> String {
+    format!(
+        "table netdev sink {{\n counter arrived {{ }}\n chain in {{\n\
+         type filter hook ingress device eth0 priority 0\n\
+         udp dport {PORT} counter name arrived drop\n }}\n}}\n"
+    )
+}
+
+/// Packets in a second, of about so long.
+pub(crate) fn carried_for(
+    hosts: &dyn Hosts,
+    ipv4: bool,
+    size: usize,
+    duration: Duration,
+) -> Result<f64, Error> {
+    let rate = rate(send(hosts, ipv4, size, FEW)?);
+    carried(hosts, ipv4, size, ((rate * duration.as_secs_f64()) as u32).max(FEW))
+}
+
+/// Packets in a second, of so many.
+pub(crate) fn carried(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<f64, Error> {
+    let before = arrived(hosts)?;
+    let sent = send(hosts, ipv4, size, count)?;
+    let ended = Instant::now();
+    // What waits in queues, as in front of a process, still arrives, and takes its time.
+    let (mut after, mut late) = (arrived(hosts)?, Duration::ZERO);
+    loop {
+        std::thread::sleep(PAUSE);
+        let now = arrived(hosts)?;
+        if now == after {
+            break;
+        }
+        (after, late) = (now, ended.elapsed());
+    }
+    let took_us = sent.took_us + u64::try_from(late.as_micros()).unwrap_or(0);
+    Ok(rate(Sent { sent: after - before, took_us, ..sent }))
+}
+
+fn rate(sent: Sent) -> f64 {
+    sent.sent as f64 / (sent.took_us.max(1) as f64 / 1e6)
+}
+
+fn send(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<Sent, Error> {
+    let target = SocketAddr::new(hosts.address(Site::B, ipv4), PORT).to_string();
+    let seconds = (f64::from(count) / f64::from(RATE)).to_string();
+    let (rate, size) = (RATE.to_string(), size.to_string());
+    let words = ["udp-send", "--to", &target, "--rate", &rate, "--size", &size, "--seconds", &seconds];
+    let words = [&words[..], &["--batched"]].concat();
+    let output = text(&check(&mut generator(hosts, Site::A, &words)?)?);
+    serde_json::from_str(&output).map_err(|error| Error::output("udp-send", format!("{error}: {output}")))
 }
 
 /// Packets that were dropped at the server so far.
-fn arrived(scene: &Scene) -> Result<u64, Error> {
+fn arrived(hosts: &dyn Hosts) -> Result<u64, Error> {
     #[derive(Deserialize)]
     struct Listing {
         nftables: Vec<Entry>,
@@ -53,7 +97,7 @@ fn arrived(scene: &Scene) -> Result<u64, Error> {
     struct Counter {
         packets: u64,
     }
-    let mut command = scene.on(Site::B, Path::new("nft"))?;
+    let mut command = hosts.on(Site::B, Path::new("nft"))?;
     let output = text(&check(command.args(["-j", "list", "counters"]))?);
     let listing: Listing =
         serde_json::from_str(&output).map_err(|error| Error::output("nft -j list counters", error))?;

@@ -116,12 +116,7 @@ impl Scene {
             "addr add 2001:db8:f::9/64 dev eth0 nodad\naddr add 192.0.2.1/24 dev eth0\nlink set dev eth0 up\n\
              route add default via 2001:db8:f::1\nroute add default via 192.0.2.2\n",
         )?;
-        self.server.nft(&format!(
-            "table netdev sink {{\n counter arrived {{ }}\n chain in {{\n\
-             type filter hook ingress device eth0 priority 0\n\
-             udp dport {} counter name arrived drop\n }}\n}}\n",
-            packets::PORT
-        ))
+        self.server.nft(&packets::sink())
     }
 
     fn contend(&mut self) -> Result<(), Error> {
