@@ -124,7 +124,7 @@ fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios()
         assert!(markdown.contains(&format!("### {title}\n")), "{title}");
     }
     for column in ["IPv6 / IPv4", "IPv6 / by hand", "sidestep / native", "sidestep / user-space"] {
-        assert!(report.contains(&format!("<td>{column}</td>")), "{column}");
+        assert!(report.contains(&format!("<th>{column}</th>")), "{column}");
     }
     assert!(report.contains("frames of the same size</figcaption>"), "the parity of IPv6 and IPv4");
     assert!(!report.contains("NaN") && !report.contains("inf×") && report.contains("×</td>"), "{markdown}");

@@ -429,7 +429,7 @@ pub(super) mod tests {
     #[test]
     fn ipv6_stands_beside_ipv4_with_the_ratio_within_runs() {
         let directory = tempfile::tempdir().expect("a directory");
-        let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Packets(512));
+        let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Packets(1_518));
         let store = example(directory.path(), &[(v6, 99.0), (v4, 100.0)]);
         let sections = sections(&store);
         let text: String = sections.iter().flat_map(|section| &section.tables).map(Table::text).collect();
