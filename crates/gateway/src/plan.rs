@@ -18,7 +18,7 @@ use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
 use crate::delegation::LeasedPrefix;
 use crate::site::{Advertise, DnsServers, Network, Site};
 use crate::until::Until;
-use crate::uplink::State;
+use crate::uplink::{Reach, State};
 use wire::router_advertisement::Preference;
 
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
@@ -129,6 +129,18 @@ fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
         let silent = if state.answers() { 0 } else { METRIC_SILENT };
         let metric = METRIC + METRIC_STEP * place as u32 + silent;
         let via = |router: Option<IpAddr>| Some(Via { interface: uplink.interface.clone(), router });
+        // IPv4 through IPv6 has no IPv6 of its own; 6to4 without a relay, and a relay of 6rd, reach their domain alone.
+        if uplink.carries_ipv4() && state.link_up() {
+            let to = IpNet::V4(ipnet::Ipv4Net::default());
+            plan.routes.push(Route { to, from: None, via: via(None), metric });
+        }
+        if let (Some(Reach { domain, by_all }), true) = (state.reach(), state.link_up()) {
+            let way = |from| Route { to: domain.into(), from, via: via(None), metric };
+            match by_all {
+                true => plan.routes.push(way(None)),
+                false => plan.routes.extend(state.prefixes().map(|leased| way(Some(leased.prefix)))),
+            }
+        }
         let router = state.router().map(|router| router.address.map(IpAddr::V6));
         plan.routes.extend(router.map(|router| Route {
             to: everywhere,
@@ -258,6 +270,7 @@ mod tests {
             probes: vec!["2001:db8:ffff::1".parse().unwrap()],
             ipv4_router: None,
             masquerade: false,
+            tunnel: None,
         }
     }
 

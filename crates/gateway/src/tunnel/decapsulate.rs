@@ -72,12 +72,10 @@ impl End {
                 if source != *remote {
                     return Err(Refusal::Stranger);
                 }
-                self.from_broker(&whole_ipv6(inner)?)?;
+                self.from_broker(whole_ipv6(inner)?)?;
             }
             (Kind::Automatic(domain), IpAddr::V4(source)) => {
-                let packet = ipv6_header(inner)?;
-                self.from_domain(domain, source, &packet)?;
-                whole_ipv6(inner)?;
+                self.from_domain(domain, source, whole_ipv6(inner)?)?;
             }
             (Kind::FourInSix { remote }, IpAddr::V6(source)) => {
                 if source != *remote {
@@ -95,8 +93,7 @@ impl End {
     }
 
     /// RFC 4213 section 4: addresses that cannot be a source; link-local ones stay on the link.
-    fn from_broker(&self, packet: &Header) -> Result<(), Refusal> {
-        let Header { source, destination } = *packet;
+    fn from_broker(&self, Header { source, destination }: Header) -> Result<(), Refusal> {
         let on_link = destination.is_unicast_link_local() || destination.is_multicast();
         if !is_single_host(source) || source.is_unicast_link_local() && !on_link {
             return Err(Refusal::Source);
@@ -111,9 +108,13 @@ impl End {
     }
 
     /// RFC 3964 section 5, RFC 5969 section 12: who is of the domain has sent it himself, all others come by the relay.
-    fn from_domain(&self, domain: &Domain, from: Ipv4Addr, packet: &Header) -> Result<(), Refusal> {
+    fn from_domain(
+        &self,
+        domain: &Domain,
+        from: Ipv4Addr,
+        Header { source, destination }: Header,
+    ) -> Result<(), Refusal> {
         let IpAddr::V4(local) = self.local else { return Err(Refusal::Stranger) };
-        let Header { source, destination } = *packet;
         match domain.embedded(source, local) {
             Some(end) if end != from || !domain.is_usable(end) || end == local => {
                 return Err(Refusal::Spoofed);
@@ -133,21 +134,9 @@ impl End {
 }
 
 /// Source and destination of an inner packet.
-#[derive(Clone, Copy)]
 struct Header {
     source: Ipv6Addr,
     destination: Ipv6Addr,
-}
-
-/// The header of an inner packet, whatever its length says.
-fn ipv6_header(inner: &[u8]) -> Result<Header, Refusal> {
-    let Some(header) = inner.first_chunk::<{ ipv6::HEADER_LEN }>() else { return Err(Refusal::Malformed) };
-    if header[0] >> 4 != 6 {
-        return Err(Refusal::Malformed);
-    }
-    let address =
-        |at: usize| Ipv6Addr::from_bits(u128::from_be_bytes(std::array::from_fn(|i| header[at + i])));
-    Ok(Header { source: address(8), destination: address(24) })
 }
 
 /// The header of an inner packet that is as long as it says.

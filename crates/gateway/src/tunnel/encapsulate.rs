@@ -41,7 +41,8 @@ impl End {
             type_of_service: packet.traffic_class(),
             total_length: u16::try_from(ipv4::HEADER_LEN + inner.len()).map_err(|_| Refusal::Malformed)?,
             identification,
-            dont_fragment: self.dont_fragment && inner.len() > LEAST_MTU as usize,
+            // RFC 4213 section 3.2.2: what every path with IPv6 takes may be cut.
+            dont_fragment: inner.len() > LEAST_MTU as usize,
             time_to_live: self.hop_limit,
             protocol: protocol::IPV6,
             source: local,
@@ -104,4 +105,4 @@ impl End {
 }
 
 /// IPv4 inside (RFC 2473 section 3).
-pub(super) const PROTOCOL_IPV4: u8 = 4;
+pub const PROTOCOL_IPV4: u8 = 4;

@@ -9,6 +9,8 @@
 //! | `domain` | prefixes that have an IPv4 address in them: 6to4 and 6rd |
 //! | `encapsulate` | a packet on its way into the tunnel |
 //! | `decapsulate` | a packet that came out of it |
+//! | `error` | errors about outer packets, told to whom the inner packet was from |
+//! | `path_mtu` | what the path to the other end takes |
 //!
 //! Invariants, in both directions:
 //! - A packet whose inner and outer addresses do not go together is refused (RFC 3964 section 5, RFC 5969 section 12,
@@ -18,6 +20,8 @@
 mod decapsulate;
 mod domain;
 mod encapsulate;
+mod error;
+mod path_mtu;
 #[cfg(test)]
 mod tests;
 
@@ -25,10 +29,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 
+use crate::uplink::Reach;
+
 pub use decapsulate::Outer;
 pub use domain::Domain;
+pub use encapsulate::PROTOCOL_IPV4;
+pub use error::Heard;
+pub use path_mtu::PathMtu;
 
-/// The least MTU of a link with IPv6 (RFC 8200 section 5), and so of a tunnel.
+/// The least MTU of a link with IPv6 (RFC 8200 section 5).
 pub const LEAST_MTU: u32 = 1_280;
 
 /// A tunnel, as it is configured.
@@ -84,6 +93,12 @@ impl Kind {
         }
     }
 
+    /// The least MTU of the tunnel: what any link with IPv6 takes, inside or outside.
+    #[must_use]
+    pub fn least_mtu(&self) -> u32 {
+        if self.is_over_ipv6() { LEAST_MTU - self.overhead() } else { LEAST_MTU }
+    }
+
     /// Whether the outer packets are those of IPv6.
     #[must_use]
     pub fn is_over_ipv6(&self) -> bool {
@@ -112,9 +127,6 @@ pub struct End {
     pub own: Vec<Ipv6Net>,
     /// Hop limit, or time to live, of outer packets.
     pub hop_limit: u8,
-    /// Whether packets of more than [`LEAST_MTU`] bytes must not be cut on their way (RFC 4213 section 3.2.2: where the
-    /// path has less than 1,300 bytes, they may be).
-    pub dont_fragment: bool,
 }
 
 impl End {
@@ -128,7 +140,7 @@ impl End {
             _ => return None,
         }
         let (kind, hop_limit) = (tunnel.kind.clone(), tunnel.hop_limit);
-        Some(End { kind, local, own, hop_limit, dont_fragment: true })
+        Some(End { kind, local, own, hop_limit })
     }
 
     /// The prefix that 6to4 or 6rd gives this end.
@@ -138,6 +150,14 @@ impl End {
             (Kind::Automatic(domain), IpAddr::V4(local)) => domain.delegated(local),
             _ => None,
         }
+    }
+
+    /// Where the tunnel leads, if not to the Internet.
+    #[must_use]
+    pub fn reach(&self) -> Option<Reach> {
+        let Kind::Automatic(domain) = &self.kind else { return None };
+        let by_all = self.is_relay();
+        (by_all || domain.relay.is_none()).then_some(Reach { domain: domain.prefix, by_all })
     }
 
     /// Whether this end is the relay of its domain: what it gets for addresses beyond the domain goes on to the Internet.

@@ -244,6 +244,114 @@ fn ipv4_crosses_ipv6_also_behind_an_encapsulation_limit() {
     assert_eq!(there.decapsulate(&stranger), Err(Refusal::Stranger));
 }
 
+/// An ICMPv4 message about a packet, of which so many bytes are quoted.
+fn icmpv4_error(kind: u8, code: u8, body: u32, about: &[u8], quoted: usize) -> Vec<u8> {
+    let mut message =
+        [&[kind, code, 0, 0][..], &body.to_be_bytes(), &about[..quoted.min(about.len())]].concat();
+    let sum = wire::checksum::Sum::of(&message).checksum();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    ipv4_packet(
+        "203.0.113.7",
+        &ipv4::Packet::parse(about).unwrap().source().to_string(),
+        protocol::ICMPV4,
+        &message,
+    )
+}
+
+/// Source, destination, type, code and the second four bytes of an ICMPv6 message whose checksum is right.
+fn read_icmpv6(packet: &[u8]) -> (Ipv6Addr, Ipv6Addr, [u8; 2], u32, Vec<u8>) {
+    let packet = ipv6::Packet::parse(packet).unwrap();
+    let message = wire::icmpv6::Message::of_packet(&packet).unwrap();
+    let sum = packet.pseudo_header(packet.payload_length().into(), protocol::ICMPV6);
+    assert!((sum + wire::checksum::Sum::of(packet.payload())).is_valid());
+    let code = [packet.payload()[0], packet.payload()[1]];
+    (packet.source(), packet.destination(), code, message.body(), packet.payload()[8..].to_vec())
+}
+
+const US: &str = "2001:db8:1::2";
+
+#[test]
+fn fragmentation_needed_outside_is_packet_too_big_inside() {
+    let (here, _) = broker();
+    let inner = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 1400);
+    let outer = carried(&here, &inner).unwrap();
+    for (said, told) in [(1400, 1380), (1300, 1280), (576, 1280), (0, 1280), (1480, 1460)] {
+        let heard = here.hear_error(&icmpv4_error(3, 4, said, &outer, 1500), address(US)).unwrap();
+        assert_eq!(heard.path_mtu, Some((address("192.0.2.1"), told)));
+        let (source, destination, code, mtu, quoted) = read_icmpv6(&heard.answer.unwrap());
+        assert_eq!((source, destination), (address(US), address("2001:db8:100::5")));
+        assert_eq!((code, mtu), ([2, 0], told));
+        assert_eq!(quoted, inner[..1232]);
+    }
+    // As little as RFC 792 asks for: the path is known, and the next packet is answered by the device.
+    let heard = here.hear_error(&icmpv4_error(3, 4, 1400, &outer, 28), address(US)).unwrap();
+    assert_eq!((heard.path_mtu, heard.answer), (Some((address("192.0.2.1"), 1380)), None));
+}
+
+#[test]
+fn other_errors_are_address_unreachable() {
+    let (here, _) = broker();
+    let outer = carried(&here, &ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100)).unwrap();
+    for (kind, code) in [(3, 0), (3, 1), (3, 2), (3, 13), (11, 0)] {
+        let heard = here.hear_error(&icmpv4_error(kind, code, 0, &outer, 68), address(US)).unwrap();
+        assert_eq!(heard.path_mtu, None);
+        let (_, destination, code, _, _) = read_icmpv6(&heard.answer.unwrap());
+        assert_eq!((destination, code), (address("2001:db8:100::5"), [1, 3]));
+    }
+}
+
+#[test]
+fn errors_about_what_is_not_ours_are_nothing() {
+    let (here, there) = broker();
+    let inner = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100);
+    let outer = carried(&here, &inner).unwrap();
+    let error = icmpv4_error(3, 4, 1400, &outer, 1500);
+    assert_eq!(there.hear_error(&error, address(US)), None, "to somebody else");
+    let mut damaged = error.clone();
+    damaged[25] ^= 1;
+    assert_eq!(here.hear_error(&damaged, address(US)), None, "a wrong checksum");
+    let quench = icmpv4_error(4, 0, 0, &outer, 1500);
+    assert_eq!(here.hear_error(&quench, address(US)), None);
+    for (place, value) in [(9, protocol::UDP), (12, 1), (19, 9)] {
+        let mut other = outer.clone();
+        other[place] = value;
+        let mut error = icmpv4_error(3, 4, 1400, &other, 1500);
+        error[16..20].copy_from_slice(&[198, 51, 100, 7]);
+        assert_eq!(here.hear_error(&error, address(US)), None, "byte {place} of the quoted header");
+    }
+    // No error about an error.
+    let mut icmp = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100);
+    icmp[6] = protocol::ICMPV6;
+    icmp[40] = 1;
+    let outer = carried(&here, &icmp).unwrap();
+    assert_eq!(here.hear_error(&icmpv4_error(3, 1, 0, &outer, 1500), address(US)).unwrap().answer, None);
+}
+
+#[test]
+fn too_big_outside_is_fragmentation_needed_inside_where_ipv4_is_carried() {
+    let here = end(Kind::FourInSix { remote: address("2001:db8::2") }, "2001:db8::1", &[]);
+    let inner = ipv4_packet("192.0.0.2", "203.0.113.1", protocol::UDP, &[7; 1000]);
+    let outer = carried(&here, &inner).unwrap();
+    let mut out = [0; wire::icmp_error::MAX_LEN];
+    for (reason, expected) in [
+        (wire::icmp_error::Reason::PacketTooBig { mtu: 1400 }, ([3, 4], 1360)),
+        (wire::icmp_error::Reason::PacketTooBig { mtu: 1000 }, ([3, 4], 1240)),
+        (wire::icmp_error::Reason::NoRoute, ([3, 1], 0)),
+        (wire::icmp_error::Reason::HopLimitExceeded, ([3, 1], 0)),
+    ] {
+        let length = wire::icmp_error::build(reason, address("2001:db8::77"), &outer, &mut out).unwrap();
+        let heard = here.hear_error(&out[..length], address("192.0.0.8")).unwrap();
+        assert_eq!(heard.path_mtu.map_or(0, |(_, mtu)| mtu), expected.1);
+        let answer = heard.answer.unwrap();
+        let packet = ipv4::Packet::parse(&answer).unwrap();
+        assert_eq!((packet.source(), packet.destination()), (address("192.0.0.8"), address("192.0.0.2")));
+        assert!(packet.has_valid_checksum() && wire::checksum::Sum::of(packet.payload()).is_valid());
+        let message = wire::icmpv4::Message::parse(packet.payload()).unwrap();
+        assert_eq!(([message.message_type(), message.code()], message.body()), expected);
+        assert_eq!(message.payload(), &inner[..548]);
+    }
+}
+
 proptest! {
     #[test]
     fn arbitrary_packets_do_no_harm(
@@ -256,6 +364,9 @@ proptest! {
             let _ = end.decapsulate(&bytes);
             let _ = end.accept(Outer { source: address("192.0.2.1"), ecn: Ecn::Ce }, &bytes);
             let _ = carried(&end, &bytes);
+            for from in [address::<IpAddr>(US), address("192.0.0.8")] {
+                let _ = end.hear_error(&bytes, from);
+            }
         }
     }
 

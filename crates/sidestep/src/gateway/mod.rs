@@ -15,6 +15,7 @@ mod network;
 mod show;
 mod status;
 mod text;
+mod tunnel;
 mod uplink;
 
 use std::path::PathBuf;
@@ -218,6 +219,8 @@ struct Router {
     monitor: Monitor,
     links: Vec<Link>,
     uplinks: Vec<uplink::Port>,
+    /// Those of the uplinks that are tunnels.
+    tunnels: Vec<tunnel::Port>,
     networks: Vec<network::Port>,
     plan: Plan,
     /// What could not be done, or not be had; each is told once.
@@ -252,6 +255,7 @@ impl Router {
             monitor,
             links,
             uplinks: Vec::new(),
+            tunnels: Vec::new(),
             networks: Vec::new(),
             plan: Plan::default(),
             problems: Vec::new(),
@@ -263,8 +267,12 @@ impl Router {
         };
         match router.take(config) {
             Ok(()) => {
-                let keep =
-                    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+                let keep = [
+                    Capability::CAP_NET_ADMIN,
+                    Capability::CAP_NET_RAW,
+                    Capability::CAP_NET_BIND_SERVICE,
+                    Capability::CAP_BPF,
+                ];
                 process::keep_capabilities(&keep)?;
                 Ok(router)
             }
@@ -278,6 +286,7 @@ impl Router {
     /// Has this configuration in force: ports, settings, and what is planned for what is known now.
     fn take(&mut self, config: Gateway) -> Result<(), Error> {
         let (clock, contents) = (Clock::read(), self.memory.contents().clone());
+        self.make_tunnels(&config.site)?;
         self.kernel.prepare(&config.site)?;
         let Gateway { site, probing, .. } = config;
         // What stays the same goes on as it is, with all that it has heard.
@@ -313,12 +322,39 @@ impl Router {
         if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
     }
 
+    /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
+    fn make_tunnels(&mut self, site: &Site) -> Result<(), Error> {
+        let wanted = |port: &tunnel::Port| site.uplinks.iter().any(|uplink| port.is_of(uplink));
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tunnels).into_iter().partition(wanted);
+        self.tunnels = stay;
+        for port in go {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
+        for uplink in &site.uplinks {
+            let Some(tunnel) =
+                uplink.tunnel.as_ref().filter(|_| !self.tunnels.iter().any(|port| port.is_of(uplink)))
+            else {
+                continue;
+            };
+            let netlink = &mut self.kernel.netlink;
+            let port = tunnel::Port::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
+            self.next_token += tunnel::Port::tokens();
+            self.tunnels.push(port);
+        }
+        self.links = self.kernel.netlink.links()?;
+        for port in &mut self.tunnels {
+            self.kernel.follow(port, &self.links, &self.poller)?;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) {
         let mut events = Events::with_capacity(64);
         loop {
             let now = Instant::now();
             let ports = self.uplinks.iter().filter_map(uplink::Port::deadline);
             let ports = ports.chain(self.networks.iter().filter_map(network::Port::deadline));
+            let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::deadline));
             let deadline = ports.chain([self.next_look]).min().unwrap_or(now + LOOK);
             if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
                 warn!("{error}");
@@ -341,6 +377,9 @@ impl Router {
             }
             for port in &mut self.uplinks {
                 self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
+            }
+            for port in &mut self.tunnels {
+                port.handle_timeout(&mut self.kernel.netlink, now);
             }
             if self.changed || now >= self.next_look {
                 self.changed = false;
@@ -367,7 +406,9 @@ impl Router {
     }
 
     fn tell(&mut self, problems: Vec<String>) {
-        let problems: Vec<_> = problems.into_iter().chain(self.plan.problems.iter().cloned()).collect();
+        let tunnels = self.tunnels.iter().filter_map(tunnel::Port::problem);
+        let problems: Vec<_> =
+            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(tunnels).collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -393,7 +434,10 @@ impl Router {
             Ok(changes) => {
                 // Addresses come and go with links, and by hand: what is ours is looked for in any case.
                 self.changed |= !changes.is_empty();
-                if changes.iter().all(|change| matches!(change, Change::Address(_))) {
+                // A tunnel follows the addresses of what carries it.
+                if self.tunnels.is_empty()
+                    && changes.iter().all(|change| matches!(change, Change::Address(_)))
+                {
                     return;
                 }
             }
@@ -403,13 +447,25 @@ impl Router {
             Ok(links) => self.links = links,
             Err(error) => warn!("{error}"),
         }
+        for port in &mut self.tunnels {
+            match self.kernel.follow(port, &self.links, &self.poller) {
+                Ok(changed) => self.changed |= changed,
+                Err(error) => warn!("{error}"),
+            }
+        }
         self.hand_out_links(now);
     }
 
     fn hand_out_links(&mut self, now: Instant) {
         let link = |name: &str| self.links.iter().find(|link| link.name == name);
         for port in &mut self.uplinks {
-            self.changed |= port.link_is(link(&port.uplink.interface), &self.poller, now);
+            let mut found = link(&port.uplink.interface).cloned();
+            let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
+            if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
+                found.running &= tunnel.is_up();
+                self.changed |= port.set_end(tunnel.end.as_ref());
+            }
+            self.changed |= port.link_is(found.as_ref(), &self.poller, now);
         }
         for port in &mut self.networks {
             port.link_is(link(&port.network.interface), &self.poller, now);
@@ -419,6 +475,8 @@ impl Router {
     fn port_is_readable(&mut self, token: u64, now: Instant) {
         if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
             self.changed |= port.readable(token, now);
+        } else if let Some(port) = self.tunnels.iter_mut().find(|port| port.has(token)) {
+            port.readable(token);
         } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
             port.readable(now);
         }
@@ -464,6 +522,9 @@ impl Router {
         for port in &mut self.networks {
             port.farewell(&mut self.kernel.netlink, now);
         }
+        for port in std::mem::take(&mut self.tunnels) {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
         if let Err(error) = self.kernel.close() {
             warn!("not all is as it was before: {error}");
         }
@@ -475,7 +536,13 @@ fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
     let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
     let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
     let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));
+    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref().map(|_| &uplink.interface));
+    let tunnels: Vec<_> = tunnels.collect();
     for (owner, name, interface) in uplinks.chain(networks).chain(routes) {
+        // A tunnel's is made when the rest is there; so may be what carries it.
+        if tunnels.contains(&interface) {
+            continue;
+        }
         if kernel::index_of(links, interface).is_none() {
             return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
         }

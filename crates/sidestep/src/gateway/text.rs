@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::status::{Network, Prefix, Status, Uplink};
+use super::status::{Network, Prefix, Status, Tunnel, Uplink};
 
 /// The status as text for a terminal.
 pub(super) fn describe(status: &Status) -> String {
@@ -43,12 +43,32 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
         _ => "no router",
     };
     writeln!(text, "\nuplink {} at {}: {state}", uplink.name, uplink.interface)?;
+    if let Some(tunnel) = &uplink.tunnel {
+        write_tunnel(text, tunnel)?;
+    }
     if let Some(router) = uplink.router {
         let until = uplink.router_seconds.map(|left| format!(", for {}", span(left))).unwrap_or_default();
         writeln!(text, "  router: {router}{until}")?;
     }
     write_prefixes(text, &uplink.prefixes)?;
     write_list(text, "DNS servers", &uplink.dns_servers)
+}
+
+fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
+    let local = tunnel.local.map_or("no address".to_owned(), |local| local.to_string());
+    let remote = tunnel.remote.map(|remote| format!(" to {remote}")).unwrap_or_default();
+    writeln!(text, "  tunnel: {} over {}, {local}{remote}, MTU {}", tunnel.kind, tunnel.over, tunnel.mtu)?;
+    writeln!(
+        text,
+        "  carried: {} packets in ({} bytes), {} out ({} bytes)",
+        tunnel.rx_packets, tunnel.rx_bytes, tunnel.tx_packets, tunnel.tx_bytes
+    )?;
+    let drops = tunnel.drops.iter().filter(|(_, count)| **count > 0);
+    write_list(
+        text,
+        "not carried",
+        &drops.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<_>>(),
+    )
 }
 
 fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::Result {
