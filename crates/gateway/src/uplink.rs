@@ -188,7 +188,12 @@ impl State {
 
     /// Whether it leads to the Internet, as far as is known.
     pub fn works(&self) -> bool {
-        self.router().is_some() && self.answers()
+        (self.router().is_some() || self.from.is_none() && self.link_up) && self.answers()
+    }
+
+    /// Whether IPv6 gets to the Internet through it.
+    pub fn leads_ipv6(&self) -> bool {
+        self.works() && self.router().is_some()
     }
 
     /// Prefixes that lead here: those that are written down, and leased ones.

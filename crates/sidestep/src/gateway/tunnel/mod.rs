@@ -133,7 +133,8 @@ impl Port {
 
     /// Whether it is that of this uplink, as it is configured.
     pub(super) fn is_of(&self, uplink: &Uplink) -> bool {
-        self.interface == uplink.interface
+        self.uplink == uplink.name
+            && self.interface == uplink.interface
             && self.addresses.iter().copied().eq(uplink.addresses.iter().map(IpNet::addr))
             && self.prefixes == uplink.prefixes
             && uplink.tunnel.as_ref() == Some(&self.tunnel)

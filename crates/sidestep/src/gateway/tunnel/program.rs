@@ -40,12 +40,10 @@ mod at {
 }
 const VALUE: usize = at::OWN as usize + OWN * 16;
 
-/// In the table of counters: packets and bytes in, packets and bytes out, then the refusals.
-const REFUSALS: i16 = 32;
-/// Room for refusals, a power of two.
-const SLOTS: usize = 16;
-const COUNTERS: usize = REFUSALS as usize + 8 * SLOTS;
-const _: () = assert!(Refusal::ALL.len() <= SLOTS, "each refusal has its slot");
+/// The table of counters has packets and bytes in, packets and bytes out; and behind that an entry for each refusal, of
+/// which the first is the count.
+const COUNTERS: usize = 32;
+const REFUSALS: u32 = 1;
 
 /// What programs and gateway share.
 #[derive(Debug)]
@@ -68,7 +66,7 @@ impl Tables {
     pub(super) fn new() -> linux::Result<Self> {
         Ok(Tables {
             end: Map::create(MapKind::Array, 4, VALUE, 1)?,
-            counters: Map::create(MapKind::PerCpuArray, 4, COUNTERS, 1)?,
+            counters: Map::create(MapKind::PerCpuArray, 4, COUNTERS, REFUSALS + Refusal::ALL.len() as u32)?,
         })
     }
 
@@ -93,13 +91,10 @@ impl Tables {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let sums = self.counters.sum(&[0; 4]).unwrap_or_default();
-        let [rx_packets, rx_bytes, tx_packets, tx_bytes, refused @ ..] = &sums[..] else {
-            return Counts::default();
-        };
-        let refused = std::array::from_fn(|number| refused.get(number).copied().unwrap_or(0));
-        let [rx_packets, rx_bytes] = [*rx_packets, *rx_bytes];
-        Counts { rx_packets, rx_bytes, tx_packets: *tx_packets, tx_bytes: *tx_bytes, refused }
+        let entry = |number: u32| self.counters.sum(&number.to_ne_bytes()).unwrap_or_default();
+        let [rx_packets, rx_bytes, tx_packets, tx_bytes] = entry(0)[..] else { return Counts::default() };
+        let refused = std::array::from_fn(|number| entry(REFUSALS + number as u32).first().copied().unwrap_or(0));
+        Counts { rx_packets, rx_bytes, tx_packets, tx_bytes, refused }
     }
 }
 
@@ -197,23 +192,20 @@ impl<'a> Code<'a> {
         let used = Refusal::ALL.into_iter().zip(*refusals).zip(used.get()).filter(|(_, used)| *used);
         for ((refusal, label), _) in used {
             code.bind(label);
-            code.set(R7, 8 * i32::from(refusal as u8));
+            code.set(R7, REFUSALS.cast_signed() + i32::from(refusal as u8));
             code.jump(count);
         }
         code.bind(count);
-        code.store_value(Word, R10, NUMBER, 0);
+        code.store(Word, R10, NUMBER, R7);
         code.load_map(R1, &tables.counters);
         code.copy(R2, R10);
         code.add(R2, i32::from(NUMBER));
         code.call(Helper::MapLookup);
         code.jump_if(R0, Equal, 0, *leave);
-        // Each refusal has its own place; the verifier knows that it is in the value.
-        code.and(R7, 8 * (SLOTS as i32 - 1));
-        code.add(R0, R7);
-        code.load(Double, R1, R0, REFUSALS);
+        code.load(Double, R1, R0, 0);
         code.add(R1, 1);
-        code.store(Double, R0, REFUSALS, R1);
-        code.jump_if(R7, Equal, 8 * i32::from(Refusal::Stranger as u8), *leave);
+        code.store(Double, R0, 0, R1);
+        code.jump_if(R7, Equal, REFUSALS.cast_signed() + i32::from(Refusal::Stranger as u8), *leave);
         code.exit_with(verdict::DROP);
         code.bind(*leave);
         code.exit_with(verdict::NEXT);
