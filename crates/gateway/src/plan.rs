@@ -203,6 +203,9 @@ fn prefixes_of(
 
 fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[&State]) -> Offer {
     let working = || uplinks.iter().filter(|state| state.leads_ipv6());
+    // Where 6to4 leads nowhere else, hosts are told of it all the same.
+    let domains = uplinks.iter().filter(|state| state.link_up()).filter_map(|state| state.reach());
+    let domains = domains.filter(|reach| !reach.by_all).map(|reach| reach.domain);
     let leads_out = working().filter_map(|state| state.router().map(|router| router.until)).max();
     let dns_servers = match &advertise.dns_servers {
         DnsServers::These(servers) => servers.clone(),
@@ -237,7 +240,9 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
         routes: advertise
             .routes
             .iter()
-            .map(|prefix| OfferedRoute { prefix: *prefix, preference: Preference::Medium })
+            .copied()
+            .chain(domains)
+            .map(|prefix| OfferedRoute { prefix, preference: Preference::Medium })
             .collect(),
         dns_servers,
         search_domains: advertise.search_domains.clone(),
@@ -330,6 +335,9 @@ mod tests {
             let from = (!by_all).then(|| net("2001:db8:a00::/56"));
             assert_eq!(to_domain.iter().map(|route| route.from).collect::<Vec<_>>(), [from]);
             assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
+            let told: Vec<_> =
+                plan.offers[0].as_ref().unwrap().routes.iter().map(|route| route.prefix).collect();
+            assert_eq!(told, if by_all { vec![] } else { vec![domain] });
         }
     }
 

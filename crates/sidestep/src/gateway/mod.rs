@@ -271,7 +271,9 @@ impl Router {
                     Capability::CAP_NET_ADMIN,
                     Capability::CAP_NET_RAW,
                     Capability::CAP_NET_BIND_SERVICE,
+                    // For tunnels, also those of another configuration: without PERFMON the verifier is stricter.
                     Capability::CAP_BPF,
+                    Capability::CAP_PERFMON,
                 ];
                 process::keep_capabilities(&keep)?;
                 Ok(router)

@@ -28,7 +28,7 @@ use linux::undo::Journal;
 use tracing::{info, warn};
 
 use super::{BATCH, random};
-use program::{Settings, Tables};
+use program::{Counts, Settings, Tables};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
@@ -57,8 +57,8 @@ pub(super) struct Port {
     path_mtu: PathMtu,
     /// A router has just said something about the path.
     learned: bool,
-    /// Packets that the programs left to us, refused.
-    refused: [u64; Refusal::ALL.len()],
+    /// Packets that the programs left to us.
+    left: Counts,
     /// Errors that were told to inner senders since then.
     told: (Instant, u32),
     buffer: Vec<u8>,
@@ -120,7 +120,7 @@ impl Port {
             mtu,
             path_mtu: PathMtu::default(),
             learned: false,
-            refused: [0; Refusal::ALL.len()],
+            left: Counts::default(),
             told: (Instant::now(), 0),
             buffer: vec![0; VNET_HEADER + LONGEST],
         })
@@ -280,11 +280,12 @@ impl Port {
         let counts = self.tables.counts();
         let refused = Refusal::ALL.into_iter().map(|refusal| {
             let number = refusal as usize;
-            (refusal.name(), counts.refused[number] + self.refused[number])
+            (refusal.name(), counts.refused[number] + self.left.refused[number])
         });
+        let left = &self.left;
         Crossed {
-            rx: (counts.rx_packets, counts.rx_bytes),
-            tx: (counts.tx_packets, counts.tx_bytes),
+            rx: (counts.rx_packets + left.rx_packets, counts.rx_bytes + left.rx_bytes),
+            tx: (counts.tx_packets + left.tx_packets, counts.tx_bytes + left.tx_bytes),
             refused: refused.collect(),
         }
     }
@@ -319,11 +320,17 @@ impl Port {
         let mut outer = Vec::new();
         match end.encapsulate(packet, random() as u16, &mut outer) {
             Ok(()) => {
-                if let Err(error) = over.socket.send(&outer) {
-                    warn!("uplink {}: {error}", self.uplink);
+                match over.socket.send(&outer) {
+                    Ok(true) => {
+                        self.left.tx_packets += 1;
+                        self.left.tx_bytes += packet.len() as u64;
+                    }
+                    // As any packet for which there is no room.
+                    Ok(false) => {}
+                    Err(error) => warn!("uplink {}: {error}", self.uplink),
                 }
             }
-            Err(refusal) => self.refused[refusal as usize] += 1,
+            Err(refusal) => self.left.refused[refusal as usize] += 1,
         }
         true
     }
@@ -337,11 +344,13 @@ impl Port {
             Ok(Some(inner)) => {
                 // A packet that makes no sense to the kernel is lost.
                 let _ = self.queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&inner)]);
+                self.left.rx_packets += 1;
+                self.left.rx_bytes += inner.len() as u64;
             }
             Ok(None) => {}
             // The program has counted it.
             Err(Refusal::Stranger) => {}
-            Err(refusal) => self.refused[refusal as usize] += 1,
+            Err(refusal) => self.left.refused[refusal as usize] += 1,
         }
         true
     }

@@ -93,7 +93,8 @@ impl Tables {
     pub(super) fn counts(&self) -> Counts {
         let entry = |number: u32| self.counters.sum(&number.to_ne_bytes()).unwrap_or_default();
         let [rx_packets, rx_bytes, tx_packets, tx_bytes] = entry(0)[..] else { return Counts::default() };
-        let refused = std::array::from_fn(|number| entry(REFUSALS + number as u32).first().copied().unwrap_or(0));
+        let refused =
+            std::array::from_fn(|number| entry(REFUSALS + number as u32).first().copied().unwrap_or(0));
         Counts { rx_packets, rx_bytes, tx_packets, tx_bytes, refused }
     }
 }
