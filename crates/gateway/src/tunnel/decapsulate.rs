@@ -72,10 +72,10 @@ impl End {
                 if source != *remote {
                     return Err(Refusal::Stranger);
                 }
-                self.from_broker(whole_ipv6(inner)?)?;
+                self.check_broker(whole_ipv6(inner)?)?;
             }
             (Kind::Automatic(domain), IpAddr::V4(source)) => {
-                self.from_domain(domain, source, whole_ipv6(inner)?)?;
+                self.check_domain(domain, source, whole_ipv6(inner)?)?;
             }
             (Kind::FourInSix { remote }, IpAddr::V6(source)) => {
                 if source != *remote {
@@ -93,7 +93,7 @@ impl End {
     }
 
     /// RFC 4213 section 4: addresses that cannot be a source; link-local ones stay on the link.
-    fn from_broker(&self, Header { source, destination }: Header) -> Result<(), Refusal> {
+    fn check_broker(&self, Header { source, destination }: Header) -> Result<(), Refusal> {
         let on_link = destination.is_unicast_link_local() || destination.is_multicast();
         if !is_single_host(source) || source.is_unicast_link_local() && !on_link {
             return Err(Refusal::Source);
@@ -108,7 +108,7 @@ impl End {
     }
 
     /// RFC 3964 section 5, RFC 5969 section 12: who is of the domain has sent it himself, all others come by the relay.
-    fn from_domain(
+    fn check_domain(
         &self,
         domain: &Domain,
         from: Ipv4Addr,

@@ -32,13 +32,13 @@ impl End {
     #[must_use]
     pub fn hear_error(&self, packet: &[u8], from: IpAddr) -> Option<Heard> {
         match (self.local, from) {
-            (IpAddr::V4(local), IpAddr::V6(from)) => self.from_ipv4(packet, local, from),
-            (IpAddr::V6(local), IpAddr::V4(from)) => self.from_ipv6(packet, local, from),
+            (IpAddr::V4(local), IpAddr::V6(from)) => self.hear_ipv4(packet, local, from),
+            (IpAddr::V6(local), IpAddr::V4(from)) => self.hear_ipv6(packet, local, from),
             _ => None,
         }
     }
 
-    fn from_ipv4(&self, packet: &[u8], local: Ipv4Addr, from: Ipv6Addr) -> Option<Heard> {
+    fn hear_ipv4(&self, packet: &[u8], local: Ipv4Addr, from: Ipv6Addr) -> Option<Heard> {
         let packet = ipv4::Packet::parse(packet).ok()?;
         if packet.protocol() != protocol::ICMPV4 || packet.destination() != local || packet.is_fragment() {
             return None;
@@ -120,7 +120,7 @@ impl End {
         Some([&header.to_bytes()[..], &message].concat())
     }
 
-    fn from_ipv6(&self, packet: &[u8], local: Ipv6Addr, from: Ipv4Addr) -> Option<Heard> {
+    fn hear_ipv6(&self, packet: &[u8], local: Ipv6Addr, from: Ipv4Addr) -> Option<Heard> {
         let packet = ipv6::Packet::parse(packet).ok()?;
         if packet.next_header() != protocol::ICMPV6 || packet.destination() != local {
             return None;

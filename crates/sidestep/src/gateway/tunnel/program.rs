@@ -245,8 +245,8 @@ impl<'a> Code<'a> {
         self.code.jump_if(R1, NotEqual, 6, malformed);
         self.length_of_inner(IPV4.into());
         match domain {
-            Some(domain) => self.from_domain(domain),
-            None => self.from_broker(),
+            Some(domain) => self.check_domain(domain),
+            None => self.check_broker(),
         }
         self.code.load(Byte, R2, R10, OUTER + 1);
         self.code.load(Byte, R3, R10, INNER + 1);
@@ -494,7 +494,7 @@ impl<'a> Code<'a> {
         code.bind(end);
     }
 
-    fn from_broker(&mut self) {
+    fn check_broker(&mut self) {
         let (source, spoofed) = (self.refused(Refusal::Source), self.refused(Refusal::Spoofed));
         let [on_link, known] = std::array::from_fn(|_| self.code.label());
         self.leading(INNER + SOURCE);
@@ -514,7 +514,7 @@ impl<'a> Code<'a> {
         self.code.jump_if(R8, Equal, 0, destination);
     }
 
-    fn from_domain(&mut self, domain: &Domain) {
+    fn check_domain(&mut self, domain: &Domain) {
         let [spoofed, stranger, destination] =
             [Refusal::Spoofed, Refusal::Stranger, Refusal::Destination].map(|refusal| self.refused(refusal));
         let [beyond, known, arrived] = std::array::from_fn(|_| self.code.label());
