@@ -15,6 +15,7 @@
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
+//! | [`tunnel`] | transition tunnels: what they make of a packet, and what they refuse |
 //! | [`until`] | how long something lasts |
 //! | [`uplink`] | what is known of an uplink: link, routers, prefixes, whether it works |
 
@@ -26,5 +27,6 @@ pub mod firewall;
 pub mod plan;
 pub mod rogue;
 pub mod site;
+pub mod tunnel;
 pub mod until;
 pub mod uplink;

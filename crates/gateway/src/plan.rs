@@ -18,7 +18,7 @@ use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
 use crate::delegation::LeasedPrefix;
 use crate::site::{Advertise, DnsServers, Network, Site};
 use crate::until::Until;
-use crate::uplink::State;
+use crate::uplink::{Reach, State};
 use wire::router_advertisement::Preference;
 
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
@@ -129,6 +129,18 @@ fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
         let silent = if state.answers() { 0 } else { METRIC_SILENT };
         let metric = METRIC + METRIC_STEP * place as u32 + silent;
         let via = |router: Option<IpAddr>| Some(Via { interface: uplink.interface.clone(), router });
+        // IPv4 through IPv6 has no IPv6 of its own; 6to4 without a relay, and a relay of 6rd, reach their domain alone.
+        if uplink.carries_ipv4() && state.link_up() {
+            let to = IpNet::V4(ipnet::Ipv4Net::default());
+            plan.routes.push(Route { to, from: None, via: via(None), metric });
+        }
+        if let (Some(Reach { domain, by_all }), true) = (state.reach(), state.link_up()) {
+            let way = |from| Route { to: domain.into(), from, via: via(None), metric };
+            match by_all {
+                true => plan.routes.push(way(None)),
+                false => plan.routes.extend(state.prefixes().map(|leased| way(Some(leased.prefix)))),
+            }
+        }
         let router = state.router().map(|router| router.address.map(IpAddr::V6));
         plan.routes.extend(router.map(|router| Route {
             to: everywhere,
@@ -167,7 +179,7 @@ fn prefixes_of(
     });
     let mut prefixes: Vec<LeasedPrefix> = own.collect();
     let Some(number) = network.subnet else { return prefixes };
-    let taken = uplinks.iter().position(|state| state.works());
+    let taken = uplinks.iter().position(|state| state.leads_ipv6());
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
         for leased in state.prefixes() {
             let Some(prefix) = subnet(leased.prefix, number) else {
@@ -190,7 +202,10 @@ fn prefixes_of(
 }
 
 fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[&State]) -> Offer {
-    let working = || uplinks.iter().filter(|state| state.works());
+    let working = || uplinks.iter().filter(|state| state.leads_ipv6());
+    // Where 6to4 leads nowhere else, hosts are told of it all the same.
+    let domains = uplinks.iter().filter(|state| state.link_up()).filter_map(|state| state.reach());
+    let domains = domains.filter(|reach| !reach.by_all).map(|reach| reach.domain);
     let leads_out = working().filter_map(|state| state.router().map(|router| router.until)).max();
     let dns_servers = match &advertise.dns_servers {
         DnsServers::These(servers) => servers.clone(),
@@ -225,7 +240,9 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
         routes: advertise
             .routes
             .iter()
-            .map(|prefix| OfferedRoute { prefix: *prefix, preference: Preference::Medium })
+            .copied()
+            .chain(domains)
+            .map(|prefix| OfferedRoute { prefix, preference: Preference::Medium })
             .collect(),
         dns_servers,
         search_domains: advertise.search_domains.clone(),
@@ -240,6 +257,7 @@ mod tests {
 
     use super::{plan as plan_of, *};
     use crate::site::{Probing, RouterFrom, Uplink};
+    use crate::tunnel::{Domain, Kind, Tunnel};
     use proptest::prelude::*;
     use wire::router_advertisement::Content;
 
@@ -258,6 +276,7 @@ mod tests {
             probes: vec!["2001:db8:ffff::1".parse().unwrap()],
             ipv4_router: None,
             masquerade: false,
+            tunnel: None,
         }
     }
 
@@ -277,6 +296,49 @@ mod tests {
 
     fn plan(site: &Site, uplinks: &[State]) -> Plan {
         plan_of(site, &uplinks.iter().collect::<Vec<_>>())
+    }
+
+    /// The same site, whose first uplink is a tunnel of this kind.
+    fn over_tunnel(kind: Kind) -> Site {
+        let mut site = site();
+        let tunnel = Tunnel { kind, over: "eth0".into(), local: None, mtu: None, hop_limit: 64 };
+        site.uplinks[0].tunnel = Some(tunnel);
+        site.uplinks[0].router = RouterFrom::PointToPoint;
+        site
+    }
+
+    #[test]
+    fn ipv4_in_ipv6_is_a_way_for_ipv4_and_no_uplink_for_hosts_of_ipv6() {
+        let site = over_tunnel(Kind::FourInSix { remote: Ipv6Addr::LOCALHOST });
+        let mut states = states(&site);
+        states[0].set_link(true);
+        assert!(states[0].works() && !states[0].leads_ipv6());
+        let plan = plan(&site, &states);
+        let everywhere = IpNet::V4(ipnet::Ipv4Net::default());
+        let via = Some(Via { interface: "fibre".into(), router: None });
+        assert!(plan.routes.contains(&Route { to: everywhere, from: None, via, metric: METRIC }));
+        assert_eq!(route(&plan, None), None);
+        assert_eq!(plan.offers[0].as_ref().unwrap().leads_out, None);
+    }
+
+    #[test]
+    fn a_domain_without_a_way_out_is_reached_from_its_own_prefix_alone() {
+        let site = over_tunnel(Kind::Automatic(Domain::six_to_four(None)));
+        let mut states = states(&site);
+        states[0].set_link(true);
+        for by_all in [false, true] {
+            let domain = net("2002::/16");
+            states[0].set_reach(Some(Reach { domain, by_all }));
+            assert!(!states[0].works());
+            let plan = plan(&site, &states);
+            let to_domain: Vec<_> = plan.routes.iter().filter(|route| route.to == domain.into()).collect();
+            let from = (!by_all).then(|| net("2001:db8:a00::/56"));
+            assert_eq!(to_domain.iter().map(|route| route.from).collect::<Vec<_>>(), [from]);
+            assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
+            let told: Vec<_> =
+                plan.offers[0].as_ref().unwrap().routes.iter().map(|route| route.prefix).collect();
+            assert_eq!(told, if by_all { vec![] } else { vec![domain] });
+        }
     }
 
     fn states(site: &Site) -> Vec<State> {

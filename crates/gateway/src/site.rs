@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::advertise::Settings as Advertising;
+use crate::tunnel::{Kind, Tunnel};
 
 /// A site: all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,16 @@ pub struct Uplink {
     pub ipv4_router: Option<Ipv4Addr>,
     /// Whether IPv4 of the networks behind leaves with the address of the interface.
     pub masquerade: bool,
+    /// What carries it, if it is a tunnel.
+    pub tunnel: Option<Tunnel>,
+}
+
+impl Uplink {
+    /// Whether it carries IPv4 and nothing else.
+    #[must_use]
+    pub fn carries_ipv4(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| matches!(tunnel.kind, Kind::FourInSix { .. }))
+    }
 }
 
 /// What to ask a delegating router for.

@@ -26,11 +26,21 @@ pub struct Router {
     pub until: Until,
 }
 
+/// Where an uplink leads that does not lead to the Internet: to the other ends of 6to4 or 6rd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// The prefix that all of them have in common.
+    pub domain: Ipv6Net,
+    /// Whether packets of any source go there: those of a relay. Otherwise those of the uplink's own prefixes.
+    pub by_all: bool,
+}
+
 /// An uplink as it is.
 #[derive(Debug)]
 pub struct State {
-    /// Where the router comes from.
-    from: RouterFrom,
+    /// Where the router comes from; none where no IPv6 leaves.
+    from: Option<RouterFrom>,
+    reach: Option<Reach>,
     link_up: bool,
     routers: Vec<Router>,
     /// DNS servers of router advertisements.
@@ -53,7 +63,8 @@ impl State {
     /// An uplink of which nothing is known yet but what is written down.
     pub fn new(uplink: &Uplink, probing: Probing) -> Self {
         State {
-            from: uplink.router,
+            from: (!uplink.carries_ipv4()).then_some(uplink.router),
+            reach: None,
             link_up: false,
             routers: Vec::new(),
             dns_servers: Vec::new(),
@@ -70,6 +81,16 @@ impl State {
             self.routers.clear();
             self.dns_servers.clear();
         }
+    }
+
+    /// It leads there alone from now on, or to the Internet.
+    pub fn set_reach(&mut self, reach: Option<Reach>) {
+        self.reach = reach;
+    }
+
+    /// Where it leads, if not to the Internet.
+    pub fn reach(&self) -> Option<Reach> {
+        self.reach
     }
 
     /// Whether the link is up.
@@ -146,11 +167,11 @@ impl State {
     /// The router to take, if the link is up. Of several, the most preferred one; of these, the one known longest, so
     /// that advertisements do not make it change to and fro.
     pub fn router(&self) -> Option<Router> {
-        if !self.link_up {
+        if !self.link_up || self.reach.is_some() {
             return None;
         }
         let fixed = |address| Router { address, preference: Preference::Medium, until: Until::Always };
-        match self.from {
+        match self.from? {
             RouterFrom::Address(address) => Some(fixed(Some(address))),
             RouterFrom::PointToPoint => Some(fixed(None)),
             RouterFrom::Advertisements => {
@@ -167,7 +188,12 @@ impl State {
 
     /// Whether it leads to the Internet, as far as is known.
     pub fn works(&self) -> bool {
-        self.router().is_some() && self.answers()
+        (self.router().is_some() || self.from.is_none() && self.link_up) && self.answers()
+    }
+
+    /// Whether IPv6 gets to the Internet through it.
+    pub fn leads_ipv6(&self) -> bool {
+        self.works() && self.router().is_some()
     }
 
     /// Prefixes that lead here: those that are written down, and leased ones.

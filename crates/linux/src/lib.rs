@@ -17,6 +17,7 @@
 //! | [`quiet`] | an interface at which the kernel says nothing of its own |
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`echo`] | echo requests out of one interface |
+//! | [`raw`] | packets of one protocol of IP, with their headers |
 //! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
@@ -46,6 +47,7 @@ pub mod packet;
 pub mod process;
 pub mod queue;
 pub mod quiet;
+pub mod raw;
 mod sockopt;
 pub mod sysctl;
 pub mod transparent;

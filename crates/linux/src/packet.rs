@@ -40,6 +40,38 @@ pub const SOLICITATIONS_AND_ROUTERS: &Filter = &[
     (RETURN, 0, 0, 0),
 ];
 
+/// Lets through errors of ICMPv4 without IP options, whatever link header there is.
+pub const ICMPV4_ERRORS: &Filter = &[
+    (LOAD_HALF, 0, 0, PROTOCOL),
+    (JUMP_IF_EQUAL, 0, 7, 0x0800),
+    (LOAD_HALF, 0, 0, AT_NETWORK + 6), // fragment offset
+    (JUMP_IF_ANY_BIT, 5, 0, 0x1fff),
+    (LOAD_BYTE, 0, 0, AT_NETWORK + 9), // protocol
+    (JUMP_IF_EQUAL, 0, 3, 1),
+    (LOAD_BYTE, 0, 0, AT_NETWORK + 20), // type
+    (JUMP_IF_EQUAL, 2, 0, 3),
+    (JUMP_IF_EQUAL, 1, 0, 11),
+    (RETURN, 0, 0, 0),
+    (RETURN, 0, 0, 0x40000),
+];
+
+/// The same of ICMPv6, without extension headers.
+pub const ICMPV6_ERRORS: &Filter = &[
+    (LOAD_HALF, 0, 0, PROTOCOL),
+    (JUMP_IF_EQUAL, 0, 4, 0x86dd),
+    (LOAD_BYTE, 0, 0, AT_NETWORK + 6), // next header
+    (JUMP_IF_EQUAL, 0, 2, 58),
+    (LOAD_BYTE, 0, 0, AT_NETWORK + 40), // type
+    (JUMP_IF_AT_LEAST, 0, 1, 128),
+    (RETURN, 0, 0, 0),
+    (RETURN, 0, 0, 0x40000),
+];
+
+/// In the place of an offset: the Ethernet type (SKF_AD_PROTOCOL); and from where offsets count in the IP header.
+const PROTOCOL: u32 = 0xffff_f000;
+const AT_NETWORK: u32 = 0xfff0_0000;
+
+const JUMP_IF_ANY_BIT: u16 = 0x45;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_IF_EQUAL: u16 = 0x15;

@@ -8,6 +8,7 @@ use gateway::advertise::Settings as Advertising;
 use gateway::site::{
     Advertise, Delegation, DnsServers, Network, Probing, RouterFrom, Site, StaticRoute, Uplink,
 };
+use gateway::tunnel::{Kind, Tunnel};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::Deserialize;
 use toml::Spanned;
@@ -18,9 +19,13 @@ use super::document::{Document, Text};
 use super::firewall::Firewall;
 use super::report::Finding;
 use super::script::Configured;
+use super::tunnel::TunnelTable;
 use super::value::{self, Problem};
 
 type Texts = Vec<Spanned<String>>;
+
+/// Prefixes of an uplink that is a tunnel: all packets are compared with them.
+const MOST_PREFIXES: usize = 7;
 
 /// `[[uplink]]`, as it stands in the file.
 #[derive(Debug, Deserialize)]
@@ -41,6 +46,7 @@ pub(super) struct UplinkTable {
     ipv4_router: Text,
     #[serde(default)]
     masquerade: bool,
+    tunnel: Option<Spanned<TunnelTable>>,
 }
 
 /// Whether prefixes are asked for, or the length that is wished for.
@@ -153,20 +159,68 @@ impl Converter<'_> {
         let ipv4_router = self.optional("ipv4_router", given.ipv4_router.as_ref(), |text| {
             text.parse().or_else(|_| problem("not an IPv4 address", "write the router's, like \"192.0.2.1\""))
         });
+        let tunnel = match &given.tunnel {
+            Some(table) => {
+                let tunnel = self.uplink_tunnel(table);
+                self.tunnel_fits(given, tunnel.as_ref());
+                Some(tunnel?)
+            }
+            None => None,
+        };
         let interface = interface?;
+        let standard = if tunnel.is_some() { RouterFrom::PointToPoint } else { RouterFrom::Advertisements };
         let uplink = Uplink {
             name: name?.unwrap_or_else(|| interface.clone()),
             interface,
-            router: router?.unwrap_or(RouterFrom::Advertisements),
+            router: router?.unwrap_or(standard),
             addresses: addresses?,
             prefixes: prefixes?,
             delegation: delegation?.flatten(),
             probes: probes?,
             ipv4_router: ipv4_router?,
             masquerade: given.masquerade,
+            tunnel,
         };
         let standard = Probing::default();
         Some((uplink, Probing { interval: interval?.unwrap_or(standard.interval), ..standard }))
+    }
+
+    /// What an uplink cannot have that is a tunnel.
+    fn tunnel_fits(&mut self, given: &UplinkTable, tunnel: Option<&Tunnel>) {
+        let mut refuse = |span: Range<usize>, key: &str, label: &str, help: &str| {
+            self.report(Finding::error(span, format!("`{key}` cannot be used"), label, help));
+        };
+        if let Some(router) = given.router.as_ref().filter(|router| router.get_ref() == "advertised") {
+            let help = r#"leave it out: the other end is the router ("point-to-point")"#;
+            refuse(router.span(), "router", "no router advertises itself in a tunnel", help);
+        }
+        if let Some(delegation) = &given.delegation {
+            refuse(
+                delegation.span(),
+                "delegation",
+                "not through a tunnel",
+                "write the broker's prefix as `prefixes`",
+            );
+        }
+        let Some(tunnel) = tunnel else { return };
+        if let (Some(over), Some(interface)) = (&given.tunnel, &given.interface)
+            && tunnel.over == *interface.get_ref()
+        {
+            let help =
+                "`interface` is the tunnel's own, which `sidestep up` makes; `over` the one that is there";
+            refuse(over.span(), "over", "the tunnel's own interface", help);
+        }
+        if let Some(prefix) = given.prefixes.get(MOST_PREFIXES) {
+            refuse(prefix.span(), "prefixes", "too many for a tunnel", "write shorter prefixes, 7 at most");
+        }
+        if !matches!(tunnel.kind, Kind::FourInSix { .. }) {
+            return;
+        }
+        for (key, first) in [("prefixes", given.prefixes.first()), ("probes", given.probes.first())] {
+            if let Some(first) = first {
+                refuse(first.span(), key, "IPv6, and the tunnel carries IPv4", "remove it");
+            }
+        }
     }
 
     fn network(&mut self, place: usize, table: &Spanned<NetworkTable>) -> Option<Network> {
@@ -315,7 +369,7 @@ fn span<T>(key: &Text, table: &Spanned<T>) -> Range<usize> {
     key.as_ref().map_or_else(|| table.span(), Spanned::span)
 }
 
-fn problem<T>(label: &str, help: &str) -> Result<T, Problem> {
+pub(super) fn problem<T>(label: &str, help: &str) -> Result<T, Problem> {
     Err(Problem { label: label.to_owned(), help: help.to_owned() })
 }
 
@@ -346,7 +400,7 @@ fn prefix(text: &str, help: &str) -> Result<Ipv6Net, Problem> {
     }
 }
 
-fn routed_prefix(text: &str) -> Result<Ipv6Net, Problem> {
+pub(super) fn routed_prefix(text: &str) -> Result<Ipv6Net, Problem> {
     prefix(text, "write a prefix, like \"2001:db8:100::/56\"")
 }
 

@@ -14,6 +14,7 @@ mod gateway;
 mod report;
 mod script;
 mod transparent;
+mod tunnel;
 mod value;
 
 use std::io;

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use gateway::site::{DnsServers, Network, RouterFrom, StaticRoute, Uplink};
 
+use gateway::tunnel::Kind;
+
 use crate::config::Gateway;
 use crate::firewall;
 
@@ -37,6 +39,20 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         RouterFrom::PointToPoint => "the other end of the link".to_owned(),
     };
     writeln!(text, "Uplink    {}: to the Internet through {router} at {}", uplink.name, uplink.interface)?;
+    if let Some(tunnel) = &uplink.tunnel {
+        let kind = tunnel.kind.name();
+        let local = tunnel.local.map_or(format!("the address of {}", tunnel.over), |local| local.to_string());
+        let remote = match (&tunnel.kind, tunnel.kind.remote()) {
+            (Kind::Automatic(_), Some(relay)) => format!("; what is beyond its domain goes to {relay}"),
+            (_, Some(remote)) => format!(" to {remote}"),
+            (_, None) => "; nothing goes beyond its domain".to_owned(),
+        };
+        writeln!(
+            text,
+            "          make {} for it: {kind} over {} from {local}{remote}",
+            uplink.interface, tunnel.over
+        )?;
+    }
     for prefix in &uplink.prefixes {
         writeln!(text, "          {prefix} is routed here")?;
     }

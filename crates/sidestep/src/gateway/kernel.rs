@@ -11,10 +11,12 @@ use gateway::plan::{Plan, Route as PlannedRoute};
 use gateway::site::{RouterFrom, Site};
 use gateway::until::Until;
 use ipnet::IpNet;
+use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
 use linux::undo::{Journal, Step};
 use tracing::info;
 
+use super::tunnel;
 use crate::cli::Failure;
 use crate::config::Firewall;
 use crate::firewall::{self, refuse_while_waiting};
@@ -178,6 +180,21 @@ impl Kernel {
         self.apply_addresses(plan, links, now, &mut problems);
         self.apply_routes(plan, links, &mut problems, Phase::Add);
         problems
+    }
+
+    /// Has a tunnel follow what carries it. Whether it is another now.
+    pub(super) fn follow(
+        &mut self,
+        tunnel: &mut tunnel::Port,
+        links: &[Link],
+        poller: &Poller,
+    ) -> linux::Result<bool> {
+        tunnel.follow(links, &mut self.netlink, &mut self.journal, poller)
+    }
+
+    /// A tunnel's device goes, and what was for it elsewhere.
+    pub(super) fn end_tunnel(&mut self, tunnel: tunnel::Port, poller: &Poller) {
+        tunnel.close(&mut self.netlink, &mut self.journal, poller);
     }
 
     /// Takes everything back.

@@ -17,6 +17,7 @@ mod show;
 mod status;
 mod text;
 mod traffic;
+mod tunnel;
 mod uplink;
 
 use std::path::PathBuf;
@@ -230,6 +231,8 @@ struct Router {
     monitor: Monitor,
     links: Vec<Link>,
     uplinks: Vec<uplink::Port>,
+    /// Those of the uplinks that are tunnels.
+    tunnels: Vec<tunnel::Port>,
     networks: Vec<network::Port>,
     plan: Plan,
     /// What could not be done, or not be had; each is told once.
@@ -266,6 +269,7 @@ impl Router {
             monitor,
             links,
             uplinks: Vec::new(),
+            tunnels: Vec::new(),
             networks: Vec::new(),
             plan: Plan::default(),
             problems: Vec::new(),
@@ -278,8 +282,14 @@ impl Router {
         };
         match router.take(config) {
             Ok(()) => {
-                let keep =
-                    [Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+                let keep = [
+                    Capability::CAP_NET_ADMIN,
+                    Capability::CAP_NET_RAW,
+                    Capability::CAP_NET_BIND_SERVICE,
+                    // For tunnels, also those of another configuration: without PERFMON the verifier is stricter.
+                    Capability::CAP_BPF,
+                    Capability::CAP_PERFMON,
+                ];
                 process::keep_capabilities(&keep)?;
                 Ok(router)
             }
@@ -296,6 +306,7 @@ impl Router {
         let Gateway { site, probing, firewall, .. } = config;
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(|why| Error::Firewall(why.to_string()))?;
+        self.make_tunnels(&site)?;
         self.kernel.prepare(&site)?;
         // What stays the same goes on as it is, with all that it has heard.
         let mut uplinks = std::mem::take(&mut self.uplinks);
@@ -330,12 +341,39 @@ impl Router {
         if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
     }
 
+    /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
+    fn make_tunnels(&mut self, site: &Site) -> Result<(), Error> {
+        let wanted = |port: &tunnel::Port| site.uplinks.iter().any(|uplink| port.is_of(uplink));
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tunnels).into_iter().partition(wanted);
+        self.tunnels = stay;
+        for port in go {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
+        for uplink in &site.uplinks {
+            let Some(tunnel) =
+                uplink.tunnel.as_ref().filter(|_| !self.tunnels.iter().any(|port| port.is_of(uplink)))
+            else {
+                continue;
+            };
+            let netlink = &mut self.kernel.netlink;
+            let port = tunnel::Port::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
+            self.next_token += tunnel::Port::tokens();
+            self.tunnels.push(port);
+        }
+        self.links = self.kernel.netlink.links()?;
+        for port in &mut self.tunnels {
+            self.kernel.follow(port, &self.links, &self.poller)?;
+        }
+        Ok(())
+    }
+
     fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) {
         let mut events = Events::with_capacity(64);
         loop {
             let now = Instant::now();
             let ports = self.uplinks.iter().filter_map(uplink::Port::deadline);
             let ports = ports.chain(self.networks.iter().filter_map(network::Port::deadline));
+            let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::deadline));
             let deadline = ports.chain([self.next_look]).min().unwrap_or(now + LOOK);
             if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
                 warn!("{error}");
@@ -358,6 +396,9 @@ impl Router {
             }
             for port in &mut self.uplinks {
                 self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
+            }
+            for port in &mut self.tunnels {
+                port.handle_timeout(&mut self.kernel.netlink, now);
             }
             if self.changed || now >= self.next_look {
                 if now >= self.next_look {
@@ -396,7 +437,9 @@ impl Router {
     }
 
     fn tell(&mut self, problems: Vec<String>) {
-        let problems: Vec<_> = problems.into_iter().chain(self.plan.problems.iter().cloned()).collect();
+        let tunnels = self.tunnels.iter().filter_map(tunnel::Port::problem);
+        let problems: Vec<_> =
+            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(tunnels).collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -422,7 +465,10 @@ impl Router {
             Ok(changes) => {
                 // Addresses come and go with links, and by hand: what is ours is looked for in any case.
                 self.changed |= !changes.is_empty();
-                if changes.iter().all(|change| matches!(change, Change::Address(_))) {
+                // A tunnel follows the addresses of what carries it.
+                if self.tunnels.is_empty()
+                    && changes.iter().all(|change| matches!(change, Change::Address(_)))
+                {
                     return;
                 }
             }
@@ -432,13 +478,25 @@ impl Router {
             Ok(links) => self.links = links,
             Err(error) => warn!("{error}"),
         }
+        for port in &mut self.tunnels {
+            match self.kernel.follow(port, &self.links, &self.poller) {
+                Ok(changed) => self.changed |= changed,
+                Err(error) => warn!("{error}"),
+            }
+        }
         self.hand_out_links(now);
     }
 
     fn hand_out_links(&mut self, now: Instant) {
         let link = |name: &str| self.links.iter().find(|link| link.name == name);
         for port in &mut self.uplinks {
-            self.changed |= port.link_is(link(&port.uplink.interface), &self.poller, now);
+            let mut found = link(&port.uplink.interface).cloned();
+            let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
+            if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
+                found.running &= tunnel.is_up();
+                self.changed |= port.set_end(tunnel.end.as_ref());
+            }
+            self.changed |= port.link_is(found.as_ref(), &self.poller, now);
         }
         for port in &mut self.networks {
             port.link_is(link(&port.network.interface), &self.poller, now);
@@ -448,6 +506,8 @@ impl Router {
     fn port_is_readable(&mut self, token: u64, now: Instant) {
         if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
             self.changed |= port.readable(token, now);
+        } else if let Some(port) = self.tunnels.iter_mut().find(|port| port.has(token)) {
+            port.readable(token);
         } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
             port.readable(now);
         }
@@ -513,6 +573,9 @@ impl Router {
         for port in &mut self.networks {
             port.farewell(&mut self.kernel.netlink, now);
         }
+        for port in std::mem::take(&mut self.tunnels) {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
         if let Err(error) = self.kernel.close() {
             warn!("not all is as it was before: {error}");
         }
@@ -524,7 +587,13 @@ fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
     let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
     let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
     let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));
+    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref().map(|_| &uplink.interface));
+    let tunnels: Vec<_> = tunnels.collect();
     for (owner, name, interface) in uplinks.chain(networks).chain(routes) {
+        // A tunnel's is made when the rest is there; so may be what carries it.
+        if tunnels.contains(&interface) {
+            continue;
+        }
         if kernel::index_of(links, interface).is_none() {
             return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
         }

@@ -1,5 +1,6 @@
 //! What a gateway says about itself; the field names are a contract.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
@@ -8,7 +9,7 @@ use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use super::traffic::{Firewall, Peer, Talker};
-use super::{Router, network, uplink};
+use super::{Router, network, tunnel, uplink};
 
 /// The answer to `sidestep status`. Lifetimes are in seconds; null where there is no end.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,6 +53,27 @@ pub(crate) struct Uplink {
     pub(crate) router_seconds: Option<u64>,
     pub(crate) prefixes: Vec<Prefix>,
     pub(crate) dns_servers: Vec<Ipv6Addr>,
+    /// Null where it is none.
+    pub(crate) tunnel: Option<Tunnel>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Tunnel {
+    /// `6in4`, `6to4`, `6rd`, `4in6`.
+    pub(crate) kind: String,
+    pub(crate) over: String,
+    /// Null where the interface below has no address for it.
+    pub(crate) local: Option<IpAddr>,
+    /// The other end; of 6to4 and 6rd the relay.
+    pub(crate) remote: Option<IpAddr>,
+    /// The largest inner packet.
+    pub(crate) mtu: u32,
+    pub(crate) rx_packets: u64,
+    pub(crate) rx_bytes: u64,
+    pub(crate) tx_packets: u64,
+    pub(crate) tx_bytes: u64,
+    /// Packets that were not carried, by reason.
+    pub(crate) drops: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,7 +153,11 @@ pub(super) fn status(router: &mut Router, now: Instant) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: now.saturating_duration_since(router.started).as_secs(),
-        uplinks: router.uplinks.iter().map(|port| uplink(port, now)).collect(),
+        uplinks: router
+            .uplinks
+            .iter()
+            .map(|port| uplink(port, router.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink)), now))
+            .collect(),
         networks: router.networks.iter().map(|port| network(port, now)).collect(),
         addresses: addresses.collect(),
         routes: routes.collect(),
@@ -146,7 +172,7 @@ pub(super) fn status(router: &mut Router, now: Instant) -> Status {
     }
 }
 
-fn uplink(port: &uplink::Port, now: Instant) -> Uplink {
+fn uplink(port: &uplink::Port, carrier: Option<&tunnel::Port>, now: Instant) -> Uplink {
     let state = &port.state;
     let prefixes = state.prefixes().map(|leased| prefix(leased.prefix, leased.preferred, leased.valid, now));
     Uplink {
@@ -159,6 +185,25 @@ fn uplink(port: &uplink::Port, now: Instant) -> Uplink {
         router_seconds: state.router().and_then(|router| seconds(router.until, now)),
         prefixes: prefixes.collect(),
         dns_servers: state.dns_servers(),
+        tunnel: carrier.map(tunnel),
+    }
+}
+
+fn tunnel(port: &tunnel::Port) -> Tunnel {
+    let crossed = port.crossed();
+    let (rx_packets, rx_bytes) = crossed.rx;
+    let (tx_packets, tx_bytes) = crossed.tx;
+    Tunnel {
+        kind: port.tunnel.kind.name().to_owned(),
+        over: port.tunnel.over.clone(),
+        local: port.end.as_ref().map(|end| end.local),
+        remote: port.tunnel.kind.remote(),
+        mtu: port.mtu,
+        rx_packets,
+        rx_bytes,
+        tx_packets,
+        tx_bytes,
+        drops: crossed.refused.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::status::{Network, Prefix, Status, Uplink};
+use super::status::{Network, Prefix, Status, Tunnel, Uplink};
 use super::traffic::{Firewall, Peer, Talker};
 use crate::show::text as words;
 
@@ -119,6 +119,9 @@ pub(super) const fn uplink_state(uplink: &Uplink) -> &'static str {
 
 fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
     writeln!(text, "\nuplink {} at {}: {}", uplink.name, uplink.interface, uplink_state(uplink))?;
+    if let Some(tunnel) = &uplink.tunnel {
+        write_tunnel(text, tunnel)?;
+    }
     if let Some(router) = uplink.router {
         let until =
             uplink.router_seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
@@ -126,6 +129,23 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
     }
     write_prefixes(text, &uplink.prefixes)?;
     write_list(text, "DNS servers", &uplink.dns_servers)
+}
+
+fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
+    let local = tunnel.local.map_or("no address".to_owned(), |local| local.to_string());
+    let remote = tunnel.remote.map(|remote| format!(" to {remote}")).unwrap_or_default();
+    writeln!(text, "  tunnel: {} over {}, {local}{remote}, MTU {}", tunnel.kind, tunnel.over, tunnel.mtu)?;
+    writeln!(
+        text,
+        "  carried: {} packets in ({} bytes), {} out ({} bytes)",
+        tunnel.rx_packets, tunnel.rx_bytes, tunnel.tx_packets, tunnel.tx_bytes
+    )?;
+    let drops = tunnel.drops.iter().filter(|(_, count)| **count > 0);
+    write_list(
+        text,
+        "not carried",
+        &drops.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<_>>(),
+    )
 }
 
 fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::Result {

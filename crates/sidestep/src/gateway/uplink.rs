@@ -4,8 +4,10 @@ use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
-use gateway::delegation::{self, Client, Lease, Received};
+use gateway::delegation::{self, Client, Lease, LeasedPrefix, Received};
 use gateway::site::{Probing, RouterFrom, Uplink};
+use gateway::tunnel::End;
+use gateway::until::Until;
 use gateway::uplink::State;
 use linux::echo::EchoSocket;
 use linux::event::{Interest, Poller};
@@ -130,7 +132,9 @@ impl Port {
                 None => Client::new(settings, now, random()),
             }
         });
-        self.state.set_lease(client.as_ref().and_then(|client| client.lease().cloned()));
+        if let Some(client) = &client {
+            self.state.set_lease(client.lease().cloned());
+        }
         Some(Open {
             index: link.index,
             mac: link.mac,
@@ -277,6 +281,29 @@ impl Port {
             }
         }
         changed
+    }
+
+    /// A tunnel has this end now, and so perhaps a prefix of its address. Without an end it keeps the one that it had, as a
+    /// lease is kept while a link is down. Whether that changes anything.
+    pub(super) fn set_end(&mut self, end: Option<&End>) -> bool {
+        let Some(end) = end else { return false };
+        let before = self.state.reach();
+        self.state.set_reach(end.reach());
+        let Some(prefix) =
+            end.delegated().filter(|prefix| self.state.prefixes().all(|leased| leased.prefix != *prefix))
+        else {
+            return before != end.reach();
+        };
+        let leased = LeasedPrefix { prefix, preferred: Until::Always, valid: Until::Always };
+        self.state.set_lease(Some(Lease {
+            server: Vec::new(),
+            prefixes: vec![leased],
+            renew: Until::Always,
+            rebind: Until::Always,
+            dns_servers: Vec::new(),
+        }));
+        self.tell();
+        true
     }
 
     /// What there is of a lease, for the next run.

@@ -1,0 +1,427 @@
+//! A transition tunnel of an uplink: its device, the programs that carry packets in the kernel ([`program`]), and the
+//! socket for those that they leave.
+//!
+//! Invariants:
+//! - The device, the programs and the sockets go with the process, also when it crashes.
+//! - A packet that the programs leave is judged by the same rules (`gateway::tunnel`).
+//! - The outer address is that of the interface below, from one change of it to the next.
+
+mod program;
+#[cfg(test)]
+mod tests;
+
+use std::io::IoSlice;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, Instant};
+
+use gateway::site::Uplink;
+use gateway::tunnel::{End, Heard, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
+use ipnet::{IpNet, Ipv6Net};
+use linux::bpf::attach::{Attachment, Direction, attach_to_own};
+use linux::bpf::{Program, ProgramKind};
+use linux::event::{Interest, Poller};
+use linux::netlink::{Link, Netlink};
+use linux::packet::{self, Options, PacketSocket};
+use linux::raw::RawSocket;
+use linux::tun::{self, Offloads, Queue, VNET_HEADER};
+use linux::undo::Journal;
+use tracing::{info, warn};
+
+use super::{BATCH, random};
+use program::{Counts, Settings, Tables};
+
+/// Bytes of an Ethernet header.
+const ETHERNET: u8 = 14;
+/// Longer than any packet.
+const LONGEST: usize = 1 << 16;
+/// Of the descriptors of a tunnel, what is added to its number.
+const TOKENS: u64 = 4;
+/// Errors that inner senders are told in a second.
+const MOST_ERRORS: u32 = 100;
+
+/// A tunnel, from its device's making to its end.
+pub(super) struct Port {
+    uplink: String,
+    interface: String,
+    pub(super) tunnel: Tunnel,
+    prefixes: Vec<Ipv6Net>,
+    /// Addresses of ours in the tunnel, to answer from.
+    addresses: Vec<IpAddr>,
+    index: u32,
+    queue: Queue,
+    token: u64,
+    tables: Tables,
+    over: Option<Over>,
+    pub(super) end: Option<End>,
+    pub(super) mtu: u32,
+    path_mtu: PathMtu,
+    /// A router has just said something about the path.
+    learned: bool,
+    /// Packets that the programs left to us.
+    left: Counts,
+    /// Errors that were told to inner senders since then.
+    told: (Instant, u32),
+    buffer: Vec<u8>,
+}
+
+/// What there is of a tunnel at the interface that carries it.
+struct Over {
+    link: Link,
+    incoming: Attachment,
+    _outgoing: Attachment,
+    socket: RawSocket,
+    errors: PacketSocket,
+}
+
+impl Over {
+    fn leave(&self, poller: &Poller) {
+        // What is closed leaves the set by itself.
+        let _ = poller.remove(&self.socket);
+        let _ = poller.remove(&self.errors);
+    }
+}
+
+/// What has crossed a tunnel, and what has not.
+#[derive(Clone, Debug)]
+pub(super) struct Crossed {
+    pub(super) rx: (u64, u64),
+    pub(super) tx: (u64, u64),
+    pub(super) refused: Vec<(&'static str, u64)>,
+}
+
+impl Port {
+    /// Makes the device of an uplink that is a tunnel. `first` is the number of its first descriptor, of
+    /// [`Port::tokens`].
+    pub(super) fn open(
+        uplink: &Uplink,
+        tunnel: &Tunnel,
+        poller: &Poller,
+        netlink: &mut Netlink,
+        first: u64,
+    ) -> linux::Result<Self> {
+        let mut device = tun::create(&uplink.interface, 1, Offloads::None)?;
+        let Some(queue) = device.queues.pop() else { unreachable!("a device has a queue") };
+        let mtu = tunnel.mtu.unwrap_or(tunnel.kind.least_mtu());
+        netlink.set_link_mtu(device.index, mtu)?;
+        netlink.set_link_up(device.index, true)?;
+        poller.add(&queue, first, Interest::Readable)?;
+        Ok(Port {
+            uplink: uplink.name.clone(),
+            interface: uplink.interface.clone(),
+            tunnel: tunnel.clone(),
+            prefixes: uplink.prefixes.clone(),
+            addresses: uplink.addresses.iter().map(IpNet::addr).collect(),
+            index: device.index,
+            queue,
+            token: first,
+            tables: Tables::new()?,
+            over: None,
+            end: None,
+            mtu,
+            path_mtu: PathMtu::default(),
+            learned: false,
+            left: Counts::default(),
+            told: (Instant::now(), 0),
+            buffer: vec![0; VNET_HEADER + LONGEST],
+        })
+    }
+
+    /// How many numbers a tunnel takes.
+    pub(super) const fn tokens() -> u64 {
+        TOKENS
+    }
+
+    /// Whether it is that of this uplink, as it is configured.
+    pub(super) fn is_of(&self, uplink: &Uplink) -> bool {
+        self.uplink == uplink.name
+            && self.interface == uplink.interface
+            && self.addresses.iter().copied().eq(uplink.addresses.iter().map(IpNet::addr))
+            && self.prefixes == uplink.prefixes
+            && uplink.tunnel.as_ref() == Some(&self.tunnel)
+    }
+
+    /// Whether packets can leave.
+    pub(super) fn is_up(&self) -> bool {
+        self.end.is_some() && self.over.as_ref().is_some_and(|over| over.link.running)
+    }
+
+    /// Interfaces or addresses may have changed: the tunnel follows. Whether it is another now.
+    ///
+    /// # Errors
+    /// What the kernel refused; it is tried again the next time.
+    pub(super) fn follow(
+        &mut self,
+        links: &[Link],
+        netlink: &mut Netlink,
+        journal: &mut Journal,
+        poller: &Poller,
+    ) -> linux::Result<bool> {
+        let was_up = self.is_up();
+        let link = links.iter().find(|link| link.name == self.tunnel.over);
+        let known = self.over.as_ref().map(|over| (over.link.index, over.link.mac));
+        if known != link.map(|link| (link.index, link.mac)) {
+            if let Some(over) = self.over.take() {
+                over.leave(poller);
+                journal.detach(netlink, over.incoming)?;
+            }
+            if let Some(link) = link {
+                self.over = Some(self.attach(link, journal, poller)?);
+            }
+        }
+        if let (Some(over), Some(link)) = (&mut self.over, link) {
+            over.link = link.clone();
+        }
+        let end = match link {
+            Some(link) => {
+                self.local(link, netlink)?.and_then(|local| End::new(&self.tunnel, local, &self.prefixes))
+            }
+            None => None,
+        };
+        if end != self.end {
+            self.tables.set_end(end.as_ref())?;
+            self.path_mtu.forget();
+            match &end {
+                Some(end) => info!("uplink {}: tunnel from {}", self.uplink, end.local),
+                None => warn!("uplink {}: {} has no address for the tunnel", self.uplink, self.tunnel.over),
+            }
+        }
+        self.set_mtu(netlink)?;
+        Ok(std::mem::replace(&mut self.end, end.clone()) != end || self.is_up() != was_up)
+    }
+
+    fn attach(&self, link: &Link, journal: &mut Journal, poller: &Poller) -> linux::Result<Over> {
+        let settings = Settings {
+            kind: &self.tunnel.kind,
+            hop_limit: self.tunnel.hop_limit,
+            over: (link.index, if link.mac.is_some() { ETHERNET } else { 0 }),
+            device: (self.index, 0),
+            decapsulates: program::kernel_decapsulates()?,
+        };
+        let load = |code| Program::load(ProgramKind::SchedCls, &code);
+        let incoming = load(program::incoming(&settings, &self.tables))?;
+        let outgoing = load(program::outgoing(&settings, &self.tables))?;
+        let socket = if self.tunnel.kind.is_over_ipv6() {
+            RawSocket::ipv6(PROTOCOL_IPV4, &link.name)?
+        } else {
+            RawSocket::ipv4(wire::protocol::IPV6, &link.name)?
+        };
+        poller.add(&socket, self.token + 1, Interest::Readable)?;
+        let over_ipv6 = self.tunnel.kind.is_over_ipv6();
+        let filter = if over_ipv6 { packet::ICMPV6_ERRORS } else { packet::ICMPV4_ERRORS };
+        let errors = PacketSocket::open(link.index, &Options { filter: Some(filter), ..Options::default() })?;
+        poller.add(&errors, self.token + 2, Interest::Readable)?;
+        Ok(Over {
+            link: link.clone(),
+            incoming: journal.attach(&incoming, link.index, Direction::Ingress)?,
+            _outgoing: attach_to_own(&outgoing, self.index, Direction::Egress)?,
+            socket,
+            errors,
+        })
+    }
+
+    /// This end's address: as configured, or the first one of the interface that is good for it.
+    fn local(&self, link: &Link, netlink: &mut Netlink) -> linux::Result<Option<IpAddr>> {
+        if let Some(local) = self.tunnel.local {
+            return Ok(Some(local));
+        }
+        let over_ipv6 = self.tunnel.kind.is_over_ipv6();
+        let addresses = netlink.addresses(link.index)?;
+        let usable = addresses
+            .iter()
+            .filter(|found| found.global && !found.tentative && found.address.addr().is_ipv6() == over_ipv6);
+        let local = usable.min_by_key(|found| found.deprecated).map(|found| found.address.addr());
+        // What it had stays as long as it is there, whatever else comes.
+        let before = self.end.as_ref().map(|end| end.local);
+        let kept = before.filter(|before| addresses.iter().any(|found| found.address.addr() == *before));
+        Ok(kept.or(local))
+    }
+
+    /// What all of the way takes, as far as is known.
+    fn wanted_mtu(&self) -> u32 {
+        let kind = &self.tunnel.kind;
+        let below = self.over.as_ref().map(|over| over.link.mtu.saturating_sub(kind.overhead()));
+        let limits = below.into_iter().chain(self.tunnel.mtu).chain(self.path_mtu.limit());
+        limits.min().unwrap_or(0).max(kind.least_mtu())
+    }
+
+    fn set_mtu(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        let mtu = self.wanted_mtu();
+        if mtu != self.mtu {
+            netlink.set_link_mtu(self.index, mtu)?;
+            self.mtu = mtu;
+        }
+        Ok(())
+    }
+
+    /// Why it cannot carry what it should, in words for who runs the gateway.
+    pub(super) fn problem(&self) -> Option<String> {
+        let Port { uplink, tunnel: Tunnel { kind, over, .. }, .. } = self;
+        let Some(below) = &self.over else {
+            return Some(format!("uplink {uplink}: there is no interface {over} to carry its tunnel"));
+        };
+        let needed = kind.least_mtu() + kind.overhead();
+        if self.end.is_none() {
+            let version = if kind.is_over_ipv6() { "IPv6" } else { "IPv4" };
+            return Some(format!(
+                "uplink {uplink}: {over} has no address of {version} that {} can use",
+                kind.name()
+            ));
+        }
+        (below.link.mtu < needed).then(|| {
+            format!(
+                "uplink {uplink}: {over} carries packets of {} bytes, and its tunnel needs {needed}",
+                below.link.mtu
+            )
+        })
+    }
+
+    /// What has crossed, in the kernel and by way of us.
+    pub(super) fn crossed(&self) -> Crossed {
+        let counts = self.tables.counts();
+        let refused = Refusal::ALL.into_iter().map(|refusal| {
+            let number = refusal as usize;
+            (refusal.name(), counts.refused[number] + self.left.refused[number])
+        });
+        let left = &self.left;
+        Crossed {
+            rx: (counts.rx_packets + left.rx_packets, counts.rx_bytes + left.rx_bytes),
+            tx: (counts.tx_packets + left.tx_packets, counts.tx_bytes + left.tx_bytes),
+            refused: refused.collect(),
+        }
+    }
+
+    /// Whether the descriptor of this number is one of the tunnel's.
+    pub(super) fn has(&self, token: u64) -> bool {
+        (self.token..self.token + TOKENS).contains(&token)
+    }
+
+    /// The descriptor of this number, of the tunnel's own, can be read.
+    pub(super) fn readable(&mut self, token: u64) {
+        for _ in 0..BATCH {
+            let more = match token - self.token {
+                0 => self.carry_out(),
+                1 => self.take_in(),
+                _ => self.hear_error(),
+            };
+            if !more {
+                break;
+            }
+        }
+    }
+
+    /// A packet that the kernel did not encapsulate. Whether there was one.
+    fn carry_out(&mut self) -> bool {
+        let Ok(Some(length)) = self.queue.read(&mut self.buffer) else { return false };
+        let (Some(packet), Some(end), Some(over)) =
+            (self.buffer.get(VNET_HEADER..length), &self.end, &self.over)
+        else {
+            return true;
+        };
+        let mut outer = Vec::new();
+        match end.encapsulate(packet, random() as u16, &mut outer) {
+            Ok(()) => {
+                match over.socket.send(&outer) {
+                    Ok(true) => {
+                        self.left.tx_packets += 1;
+                        self.left.tx_bytes += packet.len() as u64;
+                    }
+                    // As any packet for which there is no room.
+                    Ok(false) => {}
+                    Err(error) => warn!("uplink {}: {error}", self.uplink),
+                }
+            }
+            Err(refusal) => self.left.refused[refusal as usize] += 1,
+        }
+        true
+    }
+
+    /// A packet that the program did not take: it came in fragments, or with options. Whether there was one.
+    fn take_in(&mut self) -> bool {
+        let Some(over) = &self.over else { return false };
+        let Ok(Some(length)) = over.socket.recv(&mut self.buffer) else { return false };
+        let Some(end) = &self.end else { return true };
+        match end.decapsulate(&self.buffer[..length]) {
+            Ok(Some(inner)) => {
+                // A packet that makes no sense to the kernel is lost.
+                let _ = self.queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&inner)]);
+                self.left.rx_packets += 1;
+                self.left.rx_bytes += inner.len() as u64;
+            }
+            Ok(None) => {}
+            // The program has counted it.
+            Err(Refusal::Stranger) => {}
+            Err(refusal) => self.left.refused[refusal as usize] += 1,
+        }
+        true
+    }
+
+    /// An error about a packet of ours, perhaps. Whether there was one.
+    fn hear_error(&mut self) -> bool {
+        let Some(over) = &self.over else { return false };
+        let Ok(Some(length)) = over.errors.recv(&mut self.buffer) else { return false };
+        let link = if over.link.mac.is_some() { usize::from(ETHERNET) } else { 0 };
+        let (Some(packet), Some(end)) = (self.buffer.get(link..length), &self.end) else { return true };
+        let Some(Heard { path_mtu, answer }) = end.hear_error(packet, self.answers_from(end)) else {
+            return true;
+        };
+        // Where there are many other ends, each packet that is too large is answered by itself.
+        if let (Some((_, mtu)), Kind::SixInFour { .. } | Kind::FourInSix { .. }) =
+            (path_mtu, &self.tunnel.kind)
+        {
+            self.path_mtu.learn(mtu, Instant::now());
+            self.learned = true;
+        }
+        if let Some(answer) = answer.filter(|_| self.may_tell()) {
+            let _ = self.queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&answer)]);
+        }
+        true
+    }
+
+    /// Our address that errors come from.
+    fn answers_from(&self, end: &End) -> IpAddr {
+        let ipv4 = self.tunnel.kind.is_over_ipv6();
+        let own = end.own.first().map(|own| IpAddr::V6(Ipv6Addr::from_bits(own.network().to_bits() | 1)));
+        // The dummy address of RFC 7600, of hosts without one of IPv4.
+        let standard = if ipv4 {
+            IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8))
+        } else {
+            own.unwrap_or(Ipv6Addr::LOCALHOST.into())
+        };
+        self.addresses.iter().copied().find(|address| address.is_ipv4() == ipv4).unwrap_or(standard)
+    }
+
+    /// Whether one more error may be told to an inner sender (RFC 4443 section 2.4 f).
+    fn may_tell(&mut self) -> bool {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.told.0) >= Duration::from_secs(1) {
+            self.told = (now, 0);
+        }
+        self.told.1 += 1;
+        self.told.1 <= MOST_ERRORS
+    }
+
+    /// When [`Port::handle_timeout`] wants to be called.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.learned { Some(Instant::now()) } else { self.path_mtu.deadline() }
+    }
+
+    /// Has the device take what the path takes.
+    pub(super) fn handle_timeout(&mut self, netlink: &mut Netlink, now: Instant) {
+        self.learned = false;
+        self.path_mtu.expire(now);
+        if let Err(error) = self.set_mtu(netlink) {
+            warn!("uplink {}: {error}", self.uplink);
+        }
+    }
+
+    /// Detaches what would outlive the device on kernels before Linux 6.6.
+    pub(super) fn close(self, netlink: &mut Netlink, journal: &mut Journal, poller: &Poller) {
+        let _ = poller.remove(&self.queue);
+        if let Some(over) = self.over {
+            over.leave(poller);
+            if let Err(error) = journal.detach(netlink, over.incoming) {
+                warn!("uplink {}: {error}", self.uplink);
+            }
+        }
+    }
+}
