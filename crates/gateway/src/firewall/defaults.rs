@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::address::Family;
 use super::model::{Place, Policy, Trust, Verdict};
 use super::packet::{Packet, State};
-use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, TCP, UDP};
+use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
 
 /// A condition, and what becomes of packets that meet it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,6 +209,15 @@ fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
     if !endpoints.is_empty() {
         let tests = vec![Test::Protocol(&[UDP]), Test::Destination(endpoints, vec![])];
         before.push(step(Accept, tests, "an endpoint of a tunnel of this gateway"));
+    }
+    let settings = policy.settings();
+    for (wanted, family, protocol) in
+        [(settings.ipv6_in_ipv4, Family::V4, &[IPV6][..]), (settings.ipv4_in_ipv6, Family::V6, &[IPV4])]
+    {
+        if wanted {
+            let tests = vec![Test::Family(family), Test::Protocol(protocol)];
+            before.push(step(Accept, tests, "for a transition tunnel of this gateway, which judges it"));
+        }
     }
     before.extend(invalid());
     before.extend(origin(policy, trust));

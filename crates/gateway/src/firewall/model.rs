@@ -203,6 +203,10 @@ pub struct Settings {
     pub accept_special: Vec<IpNet>,
     /// Prefixes at which this gateway's tunnels take datagrams: UDP to them is let in.
     pub tunnel_endpoints: Vec<Ipv6Net>,
+    /// IPv6 inside of IPv4 is let in to the gateway, whose transition tunnels judge it: 6in4, 6to4, 6rd.
+    pub ipv6_in_ipv4: bool,
+    /// The same of IPv4 inside of IPv6: 4in6.
+    pub ipv4_in_ipv6: bool,
 }
 
 impl Default for Settings {
@@ -212,6 +216,8 @@ impl Default for Settings {
             log_refused: false,
             accept_special: Vec::new(),
             tunnel_endpoints: Vec::new(),
+            ipv6_in_ipv4: false,
+            ipv4_in_ipv6: false,
         }
     }
 }

@@ -21,6 +21,10 @@ pub mod protocol {
     pub const ICMP: u8 = 1;
     /// TCP.
     pub const TCP: u8 = 6;
+    /// IPv4 inside of another packet (RFC 2473).
+    pub const IPV4: u8 = 4;
+    /// IPv6 inside of another packet (RFC 4213).
+    pub const IPV6: u8 = 41;
     /// UDP.
     pub const UDP: u8 = 17;
     /// DCCP (RFC 4340).

@@ -133,6 +133,8 @@ impl Random {
             log_refused: self.one_in(2),
             accept_special: special,
             tunnel_endpoints: Vec::new(),
+            ipv6_in_ipv4: self.one_in(4),
+            ipv4_in_ipv6: self.one_in(4),
         };
         Policy::new(zones.to_vec(), rules, settings).expect("a policy")
     }

@@ -94,7 +94,7 @@ impl Scene {
 
     /// Starts a gateway with this configuration, and waits until it answers.
     pub(crate) fn start(&mut self, node: &'static str, configuration: &str) {
-        self.write(&format!("{node}.toml"), configuration);
+        self.configure(node, configuration);
         self.start_again(node);
     }
 
@@ -110,11 +110,18 @@ impl Scene {
 
     /// Gives a gateway that runs another configuration.
     pub(crate) fn reload(&self, node: &str, configuration: &str) {
-        self.write(&format!("{node}.toml"), configuration);
+        self.configure(node, configuration);
         let read = || self.log(node).matches("configuration read again").count();
         let before = read();
         self.gateways[node].signal(Signal::SIGHUP);
         wait_until("a configuration that is read again", || read() > before);
+    }
+
+    /// The customer has the firewall that a gateway has by itself; networks here have addresses for documentation. What is
+    /// behind the others plays the Internet.
+    fn configure(&self, node: &str, configuration: &str) {
+        let firewall = if node == "gw" { "accept_special = [\"2001:db8::/32\"]" } else { "enabled = false" };
+        self.write(&format!("{node}.toml"), &format!("{configuration}\n[firewall]\n{firewall}\n"));
     }
 
     /// Ends a gateway cleanly.

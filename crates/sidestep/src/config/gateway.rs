@@ -46,7 +46,7 @@ pub(super) struct UplinkTable {
     ipv4_router: Text,
     #[serde(default)]
     masquerade: bool,
-    tunnel: Option<Spanned<TunnelTable>>,
+    pub(super) tunnel: Option<Spanned<TunnelTable>>,
 }
 
 /// Whether prefixes are asked for, or the length that is wished for.

@@ -20,7 +20,7 @@ const OWNER: &str = "[uplink.tunnel]";
 #[serde(deny_unknown_fields)]
 pub(super) struct TunnelTable {
     kind: Text,
-    over: Text,
+    pub(super) over: Text,
     remote: Text,
     local: Text,
     mtu: Option<Spanned<i64>>,
@@ -28,6 +28,13 @@ pub(super) struct TunnelTable {
     prefix: Text,
     ipv4_mask: Option<Spanned<i64>>,
     relay: Text,
+}
+
+impl TunnelTable {
+    /// Whether it carries IPv4 inside of IPv6, and not the other way round.
+    pub(super) fn is_over_ipv6(&self) -> bool {
+        self.kind.as_ref().is_some_and(|kind| kind.get_ref() == "4in6")
+    }
 }
 
 /// What `kind` says, before the rest is known.

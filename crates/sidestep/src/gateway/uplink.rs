@@ -38,6 +38,8 @@ pub(super) struct Port {
     /// The lease of an earlier run.
     remembered: Option<Lease>,
     open: Option<Open>,
+    /// What was logged last: lifetimes change all the time.
+    told: String,
 }
 
 struct Open {
@@ -60,7 +62,7 @@ impl Port {
     /// `first` is the number of its first descriptor, of [`Port::tokens`].
     pub(super) fn new(uplink: Uplink, probing: Probing, remembered: Option<Lease>, first: u64) -> Self {
         let state = State::new(&uplink, probing);
-        Port { uplink, state, probing, token: first, remembered, open: None }
+        Port { uplink, state, probing, token: first, remembered, open: None, told: String::new() }
     }
 
     pub(super) fn probing(&self) -> Probing {
@@ -320,14 +322,18 @@ impl Port {
         }
     }
 
-    fn tell(&self) {
+    fn tell(&mut self) {
         let prefixes: Vec<_> = self.state.prefixes().map(|leased| leased.prefix.to_string()).collect();
         let router = match self.state.router() {
             None => "no router".to_owned(),
             Some(router) => router.address.map_or("up".to_owned(), |address| format!("router {address}")),
         };
         let answers = if self.state.answers() { "" } else { ", and no probe is answered" };
-        info!("uplink {}: {router}, prefixes: {}{answers}", self.uplink.name, prefixes.join(", "));
+        let state = format!("{router}, prefixes: {}{answers}", prefixes.join(", "));
+        if state != self.told {
+            info!("uplink {}: {state}", self.uplink.name);
+            self.told = state;
+        }
     }
 }
 

@@ -43,6 +43,9 @@ ipv4_router = "198.51.100.9"
 name      = "office"
 interface = "lan"
 ipv4      = "192.168.1.1/24"
+
+[firewall]
+enabled = false
 "#;
 
 /// Gone, with its processes, when dropped.
@@ -280,7 +283,7 @@ fn gateway_of(tunnel: Tunnel, place: usize) -> String {
             ipv4_of(1 - place)
         ));
     }
-    text + "\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n"
+    text + "\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n[firewall]\nenabled = false\n"
 }
 
 impl Hosts for Scene {

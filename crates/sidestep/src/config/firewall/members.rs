@@ -34,7 +34,7 @@ impl Converter<'_> {
         &mut self,
         document: &Document,
         tunnels: &Tunnels<'_>,
-        zones: &mut [Zone],
+        zones: &mut Vec<Zone>,
     ) -> Option<()> {
         let mut good = true;
         let standard = document.zone.is_empty();
@@ -68,7 +68,21 @@ impl Converter<'_> {
                 None => good = false,
             }
         }
+        // What carries a tunnel is as far outside as the tunnel is.
+        for uplink in document.uplink.iter().map(Spanned::get_ref) {
+            let over = uplink.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().over.as_ref());
+            if let (Some(over), Some(interface)) = (over, &uplink.interface)
+                && zones.iter().all(|zone| !zone.interfaces.contains(over.get_ref()))
+                && let Some(zone) =
+                    zones.iter_mut().find(|zone| zone.interfaces.contains(interface.get_ref()))
+            {
+                zone.interfaces.push(over.get_ref().clone());
+            }
+        }
         good &= self.peers(document, tunnels, zones);
+        if standard {
+            zones.retain(|zone| !zone.interfaces.is_empty());
+        }
         good.then_some(())
     }
 

@@ -99,7 +99,7 @@ impl Converter<'_> {
         } else {
             document.zone.iter().map(|zone| self.zone(zone)).collect()
         };
-        let settings = self.settings(table, tunnels.endpoints.clone());
+        let settings = self.settings(document, table, tunnels.endpoints.clone());
         let mut zones: Vec<Zone> = zones.into_iter().collect::<Option<_>>()?;
         self.members(document, &tunnels, &mut zones)?;
         // Without rules first: a zone that cannot be is told before rules that name it.
@@ -168,7 +168,15 @@ impl Converter<'_> {
         nets.into_iter().collect()
     }
 
-    fn settings(&mut self, table: &FirewallTable, endpoints: Vec<Ipv6Net>) -> Option<Settings> {
+    fn settings(
+        &mut self,
+        document: &Document,
+        table: &FirewallTable,
+        endpoints: Vec<Ipv6Net>,
+    ) -> Option<Settings> {
+        let mut tunnels = document.uplink.iter().filter_map(|uplink| uplink.get_ref().tunnel.as_ref());
+        let over_ipv6 = tunnels.clone().any(|tunnel| tunnel.get_ref().is_over_ipv6());
+        let over_ipv4 = tunnels.any(|tunnel| !tunnel.get_ref().is_over_ipv6());
         let refuse = self.optional("refuse", table.refuse.as_ref(), |text| value::refuse(text));
         let special = self.networks("accept_special", &table.accept_special);
         Some(Settings {
@@ -176,6 +184,8 @@ impl Converter<'_> {
             log_refused: table.log,
             accept_special: special?,
             tunnel_endpoints: endpoints,
+            ipv6_in_ipv4: over_ipv4,
+            ipv4_in_ipv6: over_ipv6,
         })
     }
 
