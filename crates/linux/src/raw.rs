@@ -85,7 +85,7 @@ impl RawSocket {
         for told in message.cmsgs()? {
             match told {
                 ControlMessageOwned::Ipv6PacketInfo(info) => {
-                    header.destination = info.ipi6_addr.s6_addr.into()
+                    header.destination = Ipv6Addr::from(info.ipi6_addr.s6_addr);
                 }
                 ControlMessageOwned::Ipv6TClass(class) => header.traffic_class = class as u8,
                 _ => {}
