@@ -1,6 +1,8 @@
 //! Fragments, extension headers and advertisements of ipv6toolkit and thc-ipv6, from the Internet: nothing of them gets to
 //! a host, nor to a port of the gateway. Without the firewall all of it does, or the tools show nothing.
 
+use std::process::{Child, Stdio};
+
 use super::HOME;
 use super::scene::{INTERNET, Scene, wait_for, wait_until};
 
@@ -53,32 +55,70 @@ fn attacks_from_the_internet_get_nothing_through() {
         // `wan0@if4 UP fe:… <…>`
         let link = scene.run("gw", &["ip", "-br", "link", "show", "dev", "wan0"]);
         let mac = link.split_whitespace().nth(2).expect("an address");
-        for target in [("host", host.as_str()), ("gw", gateway.as_str())] {
-            through(&scene, target, mac, expected);
+        let targets = [("host", host.as_str()), ("gw", gateway.as_str())];
+        if expected {
+            targets.into_iter().for_each(|target| each_gets_through(&scene, target, mac));
+        } else {
+            none_gets_through(&scene, &targets, mac);
         }
         scene.stop();
     }
 }
 
-/// Runs all attacks on an address of a node. Each has to get something there, or nothing.
-fn through(scene: &Scene, (node, address): (&str, &str), mac: &str, expected: bool) {
+/// The attacks on an address of a node.
+fn attacks(node: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     // The gateway is on the link of the attacker: what routers of that link advertise is for it.
-    let fits = |name: &str| node == "host" || !name.ends_with("through the router");
-    for (name, command) in ATTACKS.into_iter().filter(|(name, _)| fits(name)) {
-        // Each begins with nothing known and nothing counted.
-        let _ = scene.run(node, &["nft", "delete", "table", "ip6", "seen"]);
-        scene.node(node).nft(SEEN).expect("a counter");
-        let command = command.replace("HOST", address).replace("MAC", mac).replace("SOURCE", INTERNET);
-        // Those of ipv6toolkit send at once, and then wait for answers.
-        let patience = if command.starts_with("atk6") { "40" } else { "4" };
-        let words: Vec<_> = ["timeout", patience].into_iter().chain(command.split(' ')).collect();
-        let said = scene.run("net", &words);
-        let seen = scene.run(node, &["nft", "list", "table", "ip6", "seen"]);
-        let count: u64 = seen
-            .lines()
-            .filter_map(|line| line.split("packets ").nth(1)?.split(' ').next()?.parse::<u64>().ok())
-            .sum();
-        eprintln!("{name} at {node}: {count} ({})", if expected { "no firewall" } else { "firewall" });
-        assert_eq!(count > 0, expected, "{name} at {node}: {count} came through\n{said}\n{seen}");
+    let of_the_link = node == "gw";
+    ATTACKS.into_iter().filter(move |(name, _)| !(of_the_link && name.ends_with("through the router")))
+}
+
+fn start(scene: &Scene, command: &str, address: &str, mac: &str) -> Child {
+    let command = command.replace("HOST", address).replace("MAC", mac).replace("SOURCE", INTERNET);
+    // Those of ipv6toolkit send at once, and then wait for answers.
+    let patience = if command.starts_with("atk6") { "45" } else { "4" };
+    let mut process = scene.node("net").command("timeout").expect("the namespace");
+    process.arg(patience).args(command.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    process.spawn().expect("an attack")
+}
+
+/// Begins with nothing known and nothing counted.
+fn count_anew(scene: &Scene, node: &str) {
+    let _ = scene.run(node, &["nft", "delete", "table", "ip6", "seen"]);
+    scene.node(node).nft(SEEN).expect("a counter");
+}
+
+fn counted(scene: &Scene, node: &str) -> u64 {
+    let seen = scene.run(node, &["nft", "list", "table", "ip6", "seen"]);
+    let packets = |line: &str| line.split("packets ").nth(1)?.split(' ').next()?.parse::<u64>().ok();
+    seen.lines().filter_map(packets).sum()
+}
+
+/// One after the other, each until something is there.
+fn each_gets_through(scene: &Scene, (node, address): (&str, &str), mac: &str) {
+    for (name, command) in attacks(node) {
+        count_anew(scene, node);
+        let mut attack = start(scene, command, address, mac);
+        wait_until(&format!("{name} at {node}, without a firewall"), || counted(scene, node) > 0);
+        let _ = attack.kill();
+        let _ = attack.wait();
+    }
+}
+
+/// All at once, to their ends.
+fn none_gets_through(scene: &Scene, targets: &[(&str, &str)], mac: &str) {
+    targets.iter().for_each(|(node, _)| count_anew(scene, node));
+    let all = targets.iter().flat_map(|(node, address)| {
+        attacks(node).map(move |(_, command)| start(scene, command, address, mac))
+    });
+    for mut attack in all.collect::<Vec<_>>() {
+        let _ = attack.wait();
+    }
+    for (node, _) in targets {
+        assert_eq!(
+            counted(scene, node),
+            0,
+            "something came through to {node}: {}",
+            scene.run(node, &["nft", "list", "ruleset"])
+        );
     }
 }

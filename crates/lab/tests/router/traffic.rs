@@ -47,7 +47,7 @@ fn talker(status: &Value, address: &str) -> Option<Value> {
 fn the_status_tells_what_is_refused_and_who_carries_what() {
     let Some(mut scene) = Scene::new("rc") else { return };
     counting(&scene, "0");
-    scene.start(&HOME);
+    scene.start(&format!("{}enabled = false\n", *HOME));
     let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     assert_eq!(scene.status().expect("a status")["firewall"], Value::Null);
