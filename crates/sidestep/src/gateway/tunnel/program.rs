@@ -530,7 +530,7 @@ impl<'a> Code<'a> {
         let Some(relay) = domain.relay else {
             self.code.jump(stranger);
             self.code.bind(known);
-            return self.to_us(destination);
+            return self.addressed_here(destination);
         };
         self.code.load(Word, R1, R10, OUTER + 12);
         self.code.set_wide(R2, u32::from_ne_bytes(relay.octets()).into());
@@ -552,11 +552,11 @@ impl<'a> Code<'a> {
         self.link_local(destination);
         self.code.jump(arrived);
         self.code.bind(customer);
-        self.to_us(destination);
+        self.addressed_here(destination);
         self.code.bind(arrived);
     }
 
-    fn to_us(&mut self, otherwise: Label) {
+    fn addressed_here(&mut self, otherwise: Label) {
         let own = self.code.label();
         self.leading(INNER + DESTINATION);
         self.own(own);

@@ -88,7 +88,7 @@ impl Scene {
         match self.end.encapsulate(inner, 0, &mut outer) {
             Ok(()) => {
                 // What it draws by lot.
-                if let IpAddr::V4(_) = self.end.local {
+                if self.end.local.is_ipv4() {
                     let identification = u16::from_be_bytes([out[4], out[5]]);
                     self.end.encapsulate(inner, identification, &mut outer).unwrap();
                 }
