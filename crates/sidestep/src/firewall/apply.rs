@@ -70,7 +70,7 @@ pub(super) fn remove() -> Result<(), Failure> {
         return print("no firewall is applied\n");
     }
     linux::nft::apply(&format!("delete table inet {TABLE}\n"))?;
-    print("the firewall is removed: everything passes\n")
+    print("the firewall is removed: everything passes, until a `sidestep up` that has one puts it back\n")
 }
 
 /// `firewall guard`: says a line when it is ready, then waits.
