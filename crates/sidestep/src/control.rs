@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use client::{Error, LONG, ask, ask_within, find};
-pub use server::{Call, Server};
+pub use server::{Call, Server, make_way};
 
 /// Where the sockets are.
 pub const FOLDER: &str = "/run/sidestep";

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use crate::scene::{SERVER, Scene, example_path};
+use crate::scene::{SERVER, Scene, example_path, verifies_long_scripts};
 
 /// Begins connections from one made-up address after the other, and forgets them at once.
 const FLOOD: &str = r#"
@@ -41,7 +41,7 @@ fn a_flood_does_not_reach_the_server_and_connections_do() {
         retransmitted(&scene) > before
     };
     let tiers = scene.tiers(&file, "process_packet", "ingress");
-    let xdp = tiers.contains(&"kernel").then_some("xdp");
+    let xdp = verifies_long_scripts().then_some("xdp");
     for tier in tiers.into_iter().chain(xdp) {
         scene.server.nft(arrived).expect("a counter");
         if tier == "user" {

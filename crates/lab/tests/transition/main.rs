@@ -58,12 +58,14 @@ fn a_host_behind_a_broker_tunnel_has_the_internet() {
     let large = scene.run("host", &["ping", "-c", "1", "-M", "do", "-s", "1452", "-W", "2", INTERNET]);
     assert!(large.contains("mtu") && large.contains("1480"), "{large}");
 
+    let before_transfer = scene.sent("gw", "wan");
     let bytes = scene.transfer("host", ("inet", INTERNET), 1, || {});
     let tunnel = scene.tunnel("gw");
     assert!(tunnel["tx_bytes"].as_u64() > Some(bytes), "{bytes} bytes: {tunnel}");
-    // Super-packets cross whole: many segments in one.
+    // Super-packets cross whole: the tunnel counts what they are cut into, the link counts them.
     let packets = tunnel["tx_packets"].as_u64().expect("a number");
-    assert!(packets > 0, "{tunnel}");
+    let whole = scene.sent("gw", "wan") - before_transfer;
+    assert!(packets > bytes / 1480 && whole < packets / 4, "{whole} on the link: {tunnel}");
     let facts =
         [&tunnel["kind"], &tunnel["over"], &tunnel["local"], &tunnel["remote"]].map(|fact| fact.as_str());
     assert_eq!(facts, [Some("6in4"), Some("wan"), Some("198.51.100.7"), Some("192.0.2.1")]);
@@ -85,7 +87,7 @@ fn a_connection_goes_on_when_the_outer_address_changes() {
         // Who runs the tunnel tells the broker, as by the address that brokers have for it.
         scene.reload("far", &broker("198.51.101.9"));
         wait_until("the other address", || scene.tunnel("gw")["local"] == "198.51.101.9");
-        assert!(scene.answers("host", INTERNET));
+        wait_until("the Internet", || scene.answers("host", INTERNET));
     });
     assert!(bytes > 0);
     let status = scene.status("gw").expect("a status");
@@ -104,6 +106,53 @@ fn without_an_outer_address_the_uplink_is_down_and_says_why() {
     assert!(report.contains("unreachable") || report.contains("No route"), "{report}");
     scene.give("gw", "198.51.100.7");
     wait_until("the Internet", || scene.answers("host", INTERNET));
+}
+
+/// A moving tunnel whose packets cross the broker's: its outer addresses are of the prefix that comes with it.
+#[test]
+fn a_moving_tunnel_crosses_the_brokers() {
+    let Some(mut scene) = Scene::new("tm", BROKER) else { return };
+    scene.internet();
+    scene.run("far", &["ip", "route", "add", "2001:db8:b1::/64", "via", INTERNET]);
+    scene.run("inet", &["ip", "address", "add", "2001:db8:b::1/64", "dev", "lo"]);
+    scene.start("far", &broker("198.51.100.7"));
+    let (ours, theirs) = (scene.key("gw"), scene.key("inet"));
+    let end = |node: &str, external: &str, hops: &str, peer: &str, key: &str, allowed: &str| {
+        format!(
+            "[node]\nprivate_key_file = \"{node}.key\"\nexternal = \"{external}\"\nhop_prefix = \"{hops}\"\n\
+             on_link = false\n[tunnel]\nname = \"{}\"\n[[peer]]\nname = \"other\"\npublic_key = \"{key}\"\n\
+             hop_prefix = \"{peer}\"\nallowed_ips = [\"{allowed}\"]\nrotation = \"1s\"\n",
+            scene.tunnel_name(node)
+        )
+    };
+    let (gw_hops, inet_hops) = ("2001:db8:100:a1::/64", "2001:db8:b1::/64");
+    let gw = end("gw", "he6", gw_hops, inet_hops, &theirs, "2001:db8:b::/64") + &broker_example();
+    let inet = end("inet", "eth0", inet_hops, gw_hops, &ours, "2001:db8:100::/56");
+    scene.write("inet.toml", &inet);
+    scene.start_tunnel("inet");
+    scene.start("gw", &gw);
+    wait_for("an address of the broker's prefix", || scene.address("host", "2001:db8:100:"));
+    wait_until("the other site", || scene.answers("host", "2001:db8:b::1"));
+
+    let rotations = || {
+        let shown = scene.sidestep("gw", &["show", &scene.tunnel_name("gw"), "--json"]);
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        shown["peers"][0]["rotations"].as_u64().expect("a number")
+    };
+    let (begin, crossed) = (rotations(), scene.tunnel("gw")["tx_packets"].as_u64());
+    let count = "400";
+    let report = scene.run("host", &["ping", "-q", "-c", count, "-i", "0.01", "2001:db8:b::1"]);
+    assert!(report.contains(&format!("{count} received")), "{report}");
+    wait_until("rotations", || rotations() >= begin + 3);
+    assert!(scene.tunnel("gw")["tx_packets"].as_u64() >= crossed.map(|packets| packets + 400));
+
+    // Somebody starts it once more, in another namespace: refused, and it goes on.
+    let second = scene.sidestep("host", &["up", "inet.toml", "--state-dir", "second"]);
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && !said.contains("an earlier run"), "{said}");
+    let begin = rotations();
+    wait_until("rotations", || rotations() >= begin + 3);
+    assert!(scene.answers("host", "2001:db8:b::1"));
 }
 
 #[test]
@@ -178,19 +227,45 @@ fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
     assert!(scene.answers("inet", &new));
 }
 
+fn six_to_four(more: &str) -> String {
+    format!(
+        "[[uplink]]\nname = \"sixtofour\"\ninterface = \"tun6to4\"\n[uplink.tunnel]\nkind = \"6to4\"\nover = \"wan\"\n{more}\
+         [[network]]\ninterface = \"lan\"\n"
+    )
+}
+
 #[test]
 fn hosts_of_6to4_reach_each_other_and_nobody_else() {
     let Some(mut scene) = Scene::new("t6", BROKER) else { return };
-    let six_to_four = "[[uplink]]\nname = \"sixtofour\"\ninterface = \"tun6to4\"\n[uplink.tunnel]\nkind = \"6to4\"\nover = \"wan\"\n\
-                       [[network]]\ninterface = \"lan\"\n";
-    scene.start("gw", six_to_four);
-    scene.start("far", six_to_four);
+    let six_to_four = six_to_four("");
+    scene.start("gw", &six_to_four);
+    scene.start("far", &six_to_four);
     wait_for("an address", || scene.address("host", "2002:c633:6407:"));
     let other = wait_for("an address", || scene.address("inet", "2002:c000:201:"));
     wait_until("each other", || scene.answers("host", &other));
     let status = scene.status("gw").expect("a status");
     assert_eq!(status["uplinks"][0]["works"], false, "it does not lead to the Internet");
     assert!(!scene.answers("host", INTERNET));
+}
+
+#[test]
+fn a_relay_that_is_named_leads_6to4_to_the_internet() {
+    let Some(mut scene) = Scene::new("tl", BROKER) else { return };
+    let configuration = six_to_four(&format!("relay = \"{}\"\n", BROKER[2]));
+    scene.node("relay").ip("addr add 2001:500::1/128 dev lo\n").expect("an address");
+    scene.start("relay", configuration.split("[[network]]").next().expect("a part"));
+    scene.start("gw", &configuration);
+    scene.start("far", &configuration);
+    let one = wait_for("an address", || scene.address("host", "2002:c633:6407:"));
+    let other = wait_for("an address", || scene.address("inet", "2002:c000:201:"));
+    wait_until("the Internet", || scene.answers("host", "2001:500::1"));
+    assert!(scene.answers("relay", &one));
+    assert_eq!(scene.status("gw").expect("a status")["uplinks"][0]["works"], true);
+    // Ends of 6to4 need no relay between them.
+    let relayed = || scene.tunnel("relay")["rx_packets"].as_u64();
+    let before = relayed();
+    wait_until("each other", || scene.answers("host", &other));
+    assert_eq!(relayed(), before);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! `host` is behind `gw`, `inet` behind `far`; `isp` is the router that `gw`, `far` and `relay` have in common.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -100,12 +101,49 @@ impl Scene {
 
     /// The same with the configuration that is there.
     pub(crate) fn start_again(&mut self, node: &'static str) {
-        let mut command = self.node(node).command(&self.program).expect("the namespace");
-        command.arg("up").arg(self.folder.path().join(format!("{node}.toml")));
-        command.arg("--state-dir").arg(self.folder.path().join(format!("{node}-state")));
-        let log = self.folder.path().join(format!("{node}.log"));
-        self.gateways.insert(node, Process::start(&mut command, &log).expect("a gateway"));
+        let process = self.up(node);
+        self.gateways.insert(node, process);
         wait_for("a gateway that answers", || self.status(node));
+    }
+
+    fn up(&self, node: &str) -> Process {
+        let mut command = self.node(node).command(&self.program).expect("the namespace");
+        command.arg("up").arg(self.path(&format!("{node}.toml")));
+        command.arg("--state-dir").arg(self.path(&format!("{node}-state")));
+        Process::start(&mut command, &self.path(&format!("{node}.log"))).expect("a process")
+    }
+
+    /// Starts what is a moving tunnel and no gateway, with the configuration that is there.
+    pub(crate) fn start_tunnel(&mut self, node: &'static str) {
+        let process = self.up(node);
+        self.gateways.insert(node, process);
+        wait_until("a tunnel that answers", || {
+            self.sidestep(node, &["show", &self.tunnel_name(node)]).status.success()
+        });
+    }
+
+    /// A moving tunnel's name: all namespaces have their control sockets in one folder.
+    pub(crate) fn tunnel_name(&self, node: &str) -> String {
+        format!("{}{}", self.prefix, &node[..1])
+    }
+
+    /// Makes a node's private key; the public one.
+    pub(crate) fn key(&self, node: &str) -> String {
+        let private = self.sidestep(node, &["genkey"]).stdout;
+        let path = self.path(&format!("{node}.key"));
+        std::fs::write(&path, private).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("its mode");
+        let mut command = self.node(node).command(&self.program).expect("the namespace");
+        let file = std::fs::File::open(&path).expect("a file");
+        let public = command.arg("pubkey").stdin(file).output().expect("the program").stdout;
+        String::from_utf8(public).expect("text").trim().to_owned()
+    }
+
+    /// Packets that have left by an interface; a super-packet is one.
+    pub(crate) fn sent(&self, node: &str, interface: &str) -> u64 {
+        let text = self.run(node, &["ip", "-j", "-s", "link", "show", "dev", interface]);
+        let links: Value = serde_json::from_str(&text).expect("JSON");
+        links[0]["stats64"]["tx"]["packets"].as_u64().unwrap_or_else(|| panic!("{links}"))
     }
 
     /// Gives a gateway that runs another configuration.

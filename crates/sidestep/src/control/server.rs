@@ -117,7 +117,11 @@ impl Drop for Server {
 }
 
 /// Removes the socket of a daemon that has died.
-fn make_way(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// Where one answers, or something else than a socket is. Who takes over what belongs to the socket, as the journal beside
+/// it, asks this first: [`Server::start`] comes later.
+pub fn make_way(path: &Path) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();
     let taken = |what: String| Err(io::Error::new(io::ErrorKind::AddrInUse, what));

@@ -76,7 +76,7 @@ impl Part {
                 if self == Self::T1 {
                     tests.extend(all.iter().copied().filter(|frame| *frame >= 256).map(Test::Segments));
                 } else {
-                    tests.push(Test::Tcp);
+                    tests.extend([Test::Tcp, Test::Segments(1_024)]);
                 }
                 let searched: &[u32] = if quick { &all[1..] } else { &all };
                 tests.extend::<Vec<Test>>(frames(searched, Test::WithoutLoss));
