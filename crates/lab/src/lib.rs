@@ -33,6 +33,7 @@
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
+//! | [`patience`] | waiting, in tests |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
 //! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
 //! | [`cli`] | the command line |
@@ -65,6 +66,7 @@ pub mod many;
 pub mod namespaces;
 pub mod nat;
 pub mod observer;
+pub mod patience;
 mod port;
 pub mod process;
 pub mod relay;

@@ -1,8 +1,8 @@
 //! A configuration that changes while traffic flows.
 
 use std::process::Command;
-use std::time::Duration;
 
+use lab::patience::wait_until;
 use lab::{Lab, Node, Site};
 
 use crate::scene;
@@ -70,7 +70,7 @@ fn a_gateway_moves_to_another_hopping_prefix() {
         let at = |address: Option<String>| address.is_some_and(|a| a.starts_with("2001:db8:aa:"));
         at(there(Site::A, "local")) && at(there(Site::B, "remote"))
     };
-    scene::wait_until("both ends know the new prefix", Duration::from_secs(30), || moved(&lab));
+    wait_until("both ends know the new prefix", || moved(&lab));
     scene::assert_complete(&scene::finish(scene::start_stream(&lab, Site::B, 4)));
 }
 

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use lab::capture::Recording;
 use lab::observer::packets_containing;
+use lab::patience::wait_until;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
 use lab::{Lab, Node, Site, Topology};
 
 use crate::scene;
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A lab in which the hosts of both sites know each other, and packets pass both gateways by.
 fn up(prefix: &str, topology: Topology, arguments: &[&str]) -> Option<Lab> {
@@ -30,7 +29,7 @@ fn rewritten(lab: &Lab, site: Site) -> u64 {
 
 /// Hosts say something, until they do so with other addresses.
 fn wait_rewritten(lab: &Lab) {
-    scene::wait_until("addresses are replaced", PATIENCE, || {
+    wait_until("addresses are replaced", || {
         traffic::ping(lab, PingOptions { count: 5, ..PingOptions::default() }).expect("pings");
         rewritten(lab, Site::A) > 0 && rewritten(lab, Site::B) > 0
     });
@@ -143,9 +142,7 @@ fn a_crash_and_a_restart_leave_nothing_and_lose_little() {
     lab.gateway(Site::B).kill();
     lab.gateway(Site::B).start().expect("a gateway");
     let filters = || scene::run(&lab, Node::GatewayB, &["tc", "filter", "show", "dev", "ex", "ingress"]);
-    scene::wait_until("one filter, not two", PATIENCE, || {
-        filters().matches("bpf chain 0 handle").count() <= 1
-    });
+    wait_until("one filter, not two", || filters().matches("bpf chain 0 handle").count() <= 1);
     wait_rewritten(&lab);
     let pings = traffic::ping(&lab, PingOptions { count: 2_000, interval: None, ..PingOptions::default() });
     assert_eq!(pings.expect("a summary").received, 2_000);

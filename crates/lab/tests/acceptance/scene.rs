@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 use lab::{Builder, Lab, Node, Site};
@@ -77,16 +77,6 @@ pub(crate) fn finish(stream: UdpStream) -> UdpReport {
 pub(crate) fn assert_complete(report: &UdpReport) {
     assert!(report.sent.sent > 0 && report.sent.refused == 0, "{:?}", report.sent);
     assert_eq!((report.lost, report.received.duplicated), (0, 0), "gaps {:?}", report.received.gaps);
-}
-
-/// Waits until something holds.
-pub(crate) fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    start.elapsed()
 }
 
 /// Runs a command on a machine; what it wrote to both outputs.

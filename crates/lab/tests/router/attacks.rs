@@ -3,8 +3,10 @@
 
 use std::process::{Child, Stdio};
 
+use lab::patience::{wait_for, wait_until};
+
 use super::HOME;
-use super::scene::{INTERNET, Scene, wait_for, wait_until};
+use super::scene::{INTERNET, Scene};
 
 /// Counts what hosts would believe: segments and datagrams, after reassembly, and messages of neighbor discovery and of
 /// group membership that have passed a router.

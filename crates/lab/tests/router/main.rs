@@ -7,8 +7,10 @@ mod traffic;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use lab::patience::{wait_for, wait_until};
 use nix::sys::signal::Signal;
-use scene::{INTERNET, SECOND, Scene, wait_for, wait_until};
+
+use scene::{INTERNET, SECOND, Scene};
 
 /// The examples, at the interfaces of the tests.
 static HOME: LazyLock<String> =

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
+use lab::patience::{wait_for, wait_until};
+
 use crate::HOME;
-use crate::scene::{INTERNET, Scene, wait_for, wait_until};
+use crate::scene::{INTERNET, Scene};
 
 const FIREWALL: &str = r#"
 [[zone]]

@@ -3,7 +3,9 @@
 mod scene;
 mod strangers;
 
-use scene::{INTERNET, Scene, wait_for, wait_until};
+use lab::patience::{wait_for, wait_until};
+
+use scene::{INTERNET, Scene};
 
 /// Customer and broker of the examples.
 const BROKER: [&str; 3] = ["198.51.100.7", "192.0.2.1", "203.0.113.9"];

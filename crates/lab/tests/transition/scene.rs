@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::namespaces::Namespace;
+use lab::patience::{wait_for, wait_until};
 use lab::process::Process;
 use nix::sys::signal::Signal;
 use serde_json::Value;
@@ -276,21 +277,4 @@ impl Drop for Scene {
             let _ = self.node(name).delete();
         }
     }
-}
-
-/// Waits until there is something.
-pub(crate) fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let start = Instant::now();
-    loop {
-        if let Some(value) = attempt() {
-            return value;
-        }
-        assert!(start.elapsed() < Duration::from_secs(40), "not within 40 s: {what}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-/// Waits until something holds.
-pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    wait_for(what, || holds().then_some(()));
 }

@@ -5,7 +5,9 @@ use linux::raw::RawSocket;
 use wire::checksum::Sum;
 use wire::{icmpv6, ipv4, ipv6, protocol};
 
-use crate::scene::{INTERNET, Scene, wait_until};
+use lab::patience::wait_until;
+
+use crate::scene::{INTERNET, Scene};
 use crate::with_broker;
 
 /// An echo request.

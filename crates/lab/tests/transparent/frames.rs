@@ -4,9 +4,10 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lab::patience::wait_until;
 use lab::process::Process;
 
-use crate::scene::{Scene, wait_until};
+use crate::scene::Scene;
 
 /// A capture that runs.
 pub(crate) struct Capture {
@@ -34,7 +35,7 @@ impl Capture {
         .map(str::to_owned);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let process = scene.start(node, &words, &format!("{node}-{port}.log"));
-        wait_until("tcpdump", Duration::from_secs(10), || file.metadata().is_ok_and(|file| file.len() >= 24));
+        wait_until("tcpdump", || file.metadata().is_ok_and(|file| file.len() >= 24));
         Capture { process, file }
     }
 

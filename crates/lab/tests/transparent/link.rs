@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use lab::patience::wait_until;
 use lab::{Profile, Topology};
 use linux::packet::{Options, PacketSocket};
 
 use crate::frames::{Capture, holds};
-use crate::scene::{MACS, Scene, THIRD, wait_until};
+use crate::scene::{MACS, Scene, THIRD};
 
 /// Without its MAC in the configuration a host is known with its first solicitation; the gateway remembers it, also when
 /// it is killed, and what it left in the kernel is taken back by the next start.
@@ -34,7 +35,7 @@ fn hosts_are_learned_and_remembered() {
     scene.start_gateways_with(&configurations);
     let log = scene.logs();
     assert!(log.contains("did not end cleanly") && !log.contains("protected host"), "{log}");
-    wait_until("third hosts reach each other", Duration::from_secs(10), || reached(&scene));
+    wait_until("third hosts reach each other", || reached(&scene));
     scene.wait_connected();
     scene.stop_gateways();
     let parameter = |interface, name| {

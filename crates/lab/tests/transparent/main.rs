@@ -10,8 +10,9 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use frames::{Capture, holds, ipv6};
+use lab::patience::wait_until;
 use lab::{Profile, Topology};
-use scene::{MACS, Scene, THIRD, THIRD_IPV4, wait_until};
+use scene::{MACS, Scene, THIRD, THIRD_IPV4};
 
 /// From the hosts' boot on: they get addresses and a lower MTU, reach each other across rotations without a loss, and
 /// nobody sees what is not for him; third hosts are left alone.
@@ -79,7 +80,7 @@ fn story(prefix: &str, topology: Topology, profile: Profile) {
     scene.node("to").sysctl(&[("ipv6/conf/eth/dad_transmits", 1)]).expect("sysctl");
     scene.node("to").ip(&format!("addr add {a}/64 dev eth\n")).expect("an address");
     let taken = || scene.run("to", &["ip", "-6", "addr", "show", "dev", "eth"]).contains("dadfailed");
-    wait_until("a duplicate is detected", Duration::from_secs(10), taken);
+    wait_until("a duplicate is detected", taken);
 
     scene.stop_gateways();
     assert_eq!(scene.run("ga", &["cat", "/proc/sys/net/ipv6/conf/in/disable_ipv6"]).trim(), "0");

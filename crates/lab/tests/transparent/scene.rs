@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::namespaces::Namespace;
 use lab::process::Process;
@@ -130,14 +130,5 @@ impl Scene {
     /// What a command has written that was started with this log.
     pub(crate) fn output(&self, log: &str) -> String {
         std::fs::read_to_string(self.lab.directory().join(log)).unwrap_or_default()
-    }
-}
-
-/// Waits until something holds.
-pub(crate) fn wait_until(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
