@@ -178,9 +178,27 @@ pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
+/// The same of a sentence: what stands between backticks is code.
+pub(crate) fn prose(text: &str) -> String {
+    let mut parts = escape(text);
+    for tag in ["<code>", "</code>"].into_iter().cycle() {
+        match parts.find('`') {
+            Some(place) => parts.replace_range(place..=place, tag),
+            None => return parts,
+        }
+    }
+    parts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_in_a_sentence_is_code() {
+        assert_eq!(prose("`up` & `<x>`"), "<code>up</code> &amp; <code>&lt;x&gt;</code>");
+        assert_eq!(prose("none"), "none");
+    }
 
     #[test]
     fn ticks_are_round_and_inside() {

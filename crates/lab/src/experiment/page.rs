@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::bench::page::{OWN_STYLE, STYLE, html};
-use crate::chart::escape;
+use crate::chart::{escape, prose};
 use crate::experiment::plan::{Experiment, USUAL};
 use crate::experiment::plot;
 use crate::experiment::store::{Place, Store};
@@ -103,11 +103,11 @@ fn cards(store: &Store) -> String {
 pub(crate) fn contenders(store: &Store) -> String {
     let mut rows = String::new();
     for entry in &store.settings.contenders {
-        let (name, about) = (escape(&entry.name), escape(&entry.about));
+        let (name, about) = (escape(&entry.name), prose(&entry.about));
         let _ = writeln!(rows, "<tr><th>{name}</th><td class=\"text\">{about}</td></tr>");
     }
     for absence in &store.settings.left_out {
-        let (what, why) = (escape(&absence.what), escape(&absence.why));
+        let (what, why) = (escape(&absence.what), prose(&absence.why));
         let _ = writeln!(rows, "<tr><th>{what}</th><td class=\"text\">left out: {why}</td></tr>");
     }
     format!("<section>\n<h2>Who takes part</h2>\n<table>\n{rows}</table>\n</section>\n")
@@ -122,7 +122,7 @@ pub(crate) fn section(number: usize, topic: &Topic) -> String {
     format!(
         "<section id=\"t{number}\">\n<h2>{}</h2>\n<p class=\"lead\">{}</p>\n<div class=\"plots\">\n{}</div>\n{tables}</section>\n",
         escape(&topic.title),
-        escape(&topic.about),
+        prose(&topic.about),
         topic.plots.concat(),
     )
 }

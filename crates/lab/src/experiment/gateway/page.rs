@@ -8,7 +8,7 @@ use super::sections::{Aim, Section, all_aims, sections};
 use crate::bench::docs::one_line;
 use crate::bench::page::{OWN_STYLE, STYLE, html};
 use crate::bench::tables::multiple;
-use crate::chart::escape;
+use crate::chart::{escape, prose};
 use crate::experiment::page::contenders;
 use crate::experiment::run::time;
 use crate::experiment::store::Store;
@@ -83,8 +83,8 @@ fn section(section: &Section) -> String {
         .map(|[theirs, ours]| {
             format!(
                 "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td></tr>\n",
-                escape(theirs),
-                escape(ours)
+                prose(theirs),
+                prose(ours)
             )
         })
         .collect();
@@ -97,13 +97,13 @@ fn section(section: &Section) -> String {
         .tables
         .iter()
         .map(|table| {
-            format!("<h3>{}</h3>\n<p>{}</p>\n{}", escape(&table.title), escape(&table.how), html(table))
+            format!("<h3>{}</h3>\n<p>{}</p>\n{}", escape(&table.title), prose(&table.how), html(table))
         })
         .collect();
     let about = if section.plots.is_empty() {
         String::new()
     } else {
-        format!("<p class=\"lead\">{}</p>\n", escape(section.about))
+        format!("<p class=\"lead\">{}</p>\n", prose(section.about))
     };
     format!(
         "<section>\n<h2>{}</h2>\n{about}{statements}<div class=\"plots\">\n{}</div>\n{tables}</section>\n",
