@@ -7,21 +7,14 @@
 //! the discipline itself stays, as others may have come to use it.
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::link::{AttachType, Link};
 use super::program::Program;
-use super::syscall::{bpf, call};
 use crate::error::{Context as _, Result};
 use crate::netlink::Netlink;
-
-const LINK_CREATE: i32 = 28;
-const LINK_UPDATE: i32 = 29;
-// Types of attachment.
-pub(super) const SK_LOOKUP: u32 = 36;
-const TCX_INGRESS: u32 = 46;
-const TCX_EGRESS: u32 = 47;
 
 /// Which packets of an interface a program sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,9 +62,7 @@ pub struct Attachment(Attached);
 #[derive(Debug)]
 enum Attached {
     /// The kernel detaches it with its last descriptor.
-    Link {
-        fd: OwnedFd,
-    },
+    Link(Link),
     Filter {
         filter: Filter,
         netlink: Netlink,
@@ -84,32 +75,13 @@ impl Attachment {
     ///
     /// `EINVAL`: the kernel is older than Linux 6.6.
     pub fn tcx(program: &Program, index: u32, direction: Direction) -> Result<Self> {
-        #[repr(C)]
-        struct Attributes {
-            program: u32,
-            interface: u32,
-            attach_type: u32,
-            flags: u32,
-            relative: u32,
-            padding: u32,
-            expected_revision: u64,
-        }
-        let attributes = Attributes {
-            program: program.fd.as_raw_fd() as u32,
-            interface: index,
-            attach_type: match direction {
-                Direction::Ingress => TCX_INGRESS,
-                Direction::Egress => TCX_EGRESS,
-            },
-            flags: 0,
-            relative: 0,
-            padding: 0,
-            expected_revision: 0,
+        let attach_type = match direction {
+            Direction::Ingress => AttachType::TcxIngress,
+            Direction::Egress => AttachType::TcxEgress,
         };
-        // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
-        let fd = unsafe { bpf(LINK_CREATE, &attributes) };
+        let link = Link::create(program, index, attach_type, 0, [0; 4]);
         let what = || format!("bpf LINK_CREATE tcx at interface {index} (needs CAP_NET_ADMIN and Linux 6.6)");
-        Ok(Self(Attached::Link { fd: fd.context(what)? }))
+        Ok(Self(Attached::Link(link.context(what)?)))
     }
 
     /// Attaches a program of type `sched_cls` to an interface of this thread's network namespace by a filter. It stays if
@@ -124,30 +96,19 @@ impl Attachment {
     /// Puts another program in the place of the one that runs, between two packets. A filter that somebody has removed is
     /// there again.
     pub fn replace(&mut self, program: &Program) -> Result<()> {
-        #[repr(C)]
-        struct Attributes {
-            link: u32,
-            program: u32,
-            flags: u32,
-            old_program: u32,
-        }
-        let fd = match &mut self.0 {
-            Attached::Link { fd } => fd,
+        match &mut self.0 {
+            Attached::Link(link) => link.replace(program).context(|| "bpf LINK_UPDATE"),
             Attached::Filter { filter, netlink } => {
                 netlink.add_clsact(filter.index)?;
-                return netlink.put_filter(filter, program.fd.as_raw_fd());
+                netlink.put_filter(filter, program.fd.as_raw_fd())
             }
-        };
-        let (link, program) = (fd.as_raw_fd() as u32, program.fd.as_raw_fd() as u32);
-        let attributes = Attributes { link, program, flags: 0, old_program: 0 };
-        // SAFETY: LINK_UPDATE reads the structure, which holds no pointer. The link keeps the program.
-        unsafe { call(LINK_UPDATE, &attributes) }.map(drop).context(|| "bpf LINK_UPDATE")
+        }
     }
 
     /// The filter, if it is attached by one.
     pub(crate) fn filter(&self) -> Option<Filter> {
         match &self.0 {
-            Attached::Link { .. } => None,
+            Attached::Link(_) => None,
             Attached::Filter { filter, .. } => Some(*filter),
         }
     }
@@ -156,7 +117,7 @@ impl Attachment {
     #[must_use]
     pub fn way(&self) -> Way {
         match self.0 {
-            Attached::Link { .. } => Way::Tcx,
+            Attached::Link(_) => Way::Tcx,
             Attached::Filter { .. } => Way::Clsact,
         }
     }
@@ -182,31 +143,12 @@ pub fn attach_to_own(program: &Program, index: u32, direction: Direction) -> Res
     }
 }
 
-/// A program attached to a network namespace. It runs until this is dropped, or the process ends.
-#[derive(Debug)]
-pub(crate) struct Link {
-    _fd: OwnedFd,
-}
-
 /// Attaches a program of type `sk_lookup` to the network namespace of this thread. It runs for each packet that no
 /// connected socket takes, after the programs that others have attached.
 pub(crate) fn attach_sk_lookup(program: &Program) -> Result<Link> {
-    #[repr(C)]
-    struct Attributes {
-        program: u32,
-        target: u32,
-        attach_type: u32,
-        flags: u32,
-    }
     let namespace =
         std::fs::File::open("/proc/thread-self/ns/net").context(|| "open /proc/thread-self/ns/net")?;
-    let attributes = Attributes {
-        program: program.fd.as_raw_fd() as u32,
-        target: namespace.as_raw_fd() as u32,
-        attach_type: SK_LOOKUP,
-        flags: 0,
-    };
-    // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
-    let fd = unsafe { bpf(LINK_CREATE, &attributes) };
-    Ok(Link { _fd: fd.context(|| "bpf LINK_CREATE sk_lookup (needs CAP_NET_ADMIN and Linux 5.9)")? })
+    let target = namespace.as_raw_fd() as u32;
+    Link::create(program, target, AttachType::SkLookup, 0, [0; 4])
+        .context(|| "bpf LINK_CREATE sk_lookup (needs CAP_NET_ADMIN and Linux 5.9)")
 }

@@ -11,6 +11,7 @@
 
 pub mod attach;
 mod btf;
+mod link;
 mod map;
 pub mod netfilter;
 mod program;
@@ -21,6 +22,7 @@ pub mod xdp;
 pub use bpf::{
     Assembler, Condition, Helper, Label, Operand, Operation, PacketField, Register, Size, context, verdict,
 };
+pub(crate) use link::Link;
 pub use map::{Map, MapKind};
 pub use program::{Program, ProgramKind};
 pub use ring::Ring;

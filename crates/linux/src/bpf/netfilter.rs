@@ -4,19 +4,16 @@
 //! would show a packet to both, or to none for a moment. So what is attached is a program that goes on with the one in a
 //! map, which is replaced there between two packets.
 
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::AsRawFd as _;
 
 pub use bpf::netfilter::{Layout, verdict};
 use bpf::{Assembler, Helper, Register};
 
 use super::btf::Types;
+use super::link::{AttachType, Link};
 use super::map::{Map, MapKind};
 use super::program::{Program, ProgramKind};
-use super::syscall::bpf;
 use crate::error::{Context as _, Error, Result};
-
-const LINK_CREATE: i32 = 28;
-pub(super) const ATTACH_TYPE: u32 = 45;
 
 /// IP version of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +68,7 @@ pub fn layout() -> Result<Layout> {
 #[derive(Debug)]
 pub struct Links {
     // These go first: without its map the program lets all pass.
-    _links: Vec<OwnedFd>,
+    _links: Vec<Link>,
     programs: Map,
     priority: i32,
 }
@@ -125,34 +122,15 @@ fn entrance(programs: &Map) -> Result<Program> {
     Program::load(ProgramKind::Netfilter, &code)
 }
 
-fn link(program: &Program, family: Family, hook: Hook, priority: i32) -> Result<OwnedFd> {
-    #[repr(C)]
-    struct Attributes {
-        program: u32,
-        target: u32,
-        attach_type: u32,
-        flags: u32,
-        family: u32,
-        hook: u32,
-        priority: i32,
-        defragment: u32,
-    }
-    let attributes = Attributes {
-        program: program.fd.as_raw_fd() as u32,
-        target: 0,
-        attach_type: ATTACH_TYPE,
-        flags: 0,
-        // NFPROTO_IPV4 and NFPROTO_IPV6, from linux/netfilter.h.
-        family: match family {
-            Family::Ipv4 => 2,
-            Family::Ipv6 => 10,
-        },
-        hook: hook as u32,
-        priority,
-        // Fragments come as they do to a chain of this priority: whole where connections are tracked.
-        defragment: 0,
+fn link(program: &Program, family: Family, hook: Hook, priority: i32) -> Result<Link> {
+    // NFPROTO_IPV4 and NFPROTO_IPV6, from linux/netfilter.h.
+    let protocol = match family {
+        Family::Ipv4 => 2,
+        Family::Ipv6 => 10,
     };
-    // SAFETY: LINK_CREATE reads the structure, which holds no pointer. The link keeps the program.
-    let fd = unsafe { bpf(LINK_CREATE, &attributes) };
-    fd.context(|| format!("bpf LINK_CREATE netfilter {hook:?} {family:?} priority {priority} (needs CAP_NET_ADMIN and Linux 6.4)"))
+    // No flag: fragments come as they do to a chain of this priority, whole where connections are tracked.
+    let more = [protocol, hook as u32, priority.cast_unsigned(), 0];
+    Link::create(program, 0, AttachType::Netfilter, 0, more).context(|| {
+        format!("bpf LINK_CREATE netfilter {hook:?} {family:?} priority {priority} (needs CAP_NET_ADMIN and Linux 6.4)")
+    })
 }

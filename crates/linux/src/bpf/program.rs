@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Assembler;
+use super::link::AttachType;
 use super::syscall::{bpf, exchange};
 use crate::error::{Context as _, Error, Result};
 
@@ -35,9 +36,9 @@ impl ProgramKind {
         match self {
             ProgramKind::SocketFilter => (1, 0),
             ProgramKind::SchedCls => (3, 0),
-            ProgramKind::SkLookup => (30, super::attach::SK_LOOKUP),
-            ProgramKind::Netfilter => (32, super::netfilter::ATTACH_TYPE),
-            ProgramKind::Xdp => (6, super::xdp::ATTACH_TYPE),
+            ProgramKind::SkLookup => (30, AttachType::SkLookup as u32),
+            ProgramKind::Netfilter => (32, AttachType::Netfilter as u32),
+            ProgramKind::Xdp => (6, AttachType::Xdp as u32),
         }
     }
 

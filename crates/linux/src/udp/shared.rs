@@ -17,8 +17,8 @@ use wire::checksum::Sum;
 
 use super::message::{Message, leading_int, send_packet};
 use super::{EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Options, Received, SendOutcome};
-use crate::bpf::attach::{Link, attach_sk_lookup};
-use crate::bpf::{Assembler, Condition, Helper, Map, MapKind, Program, ProgramKind, Register, Size};
+use crate::bpf::attach::attach_sk_lookup;
+use crate::bpf::{Assembler, Condition, Helper, Link, Map, MapKind, Program, ProgramKind, Register, Size};
 use crate::error::{Context as _, Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
