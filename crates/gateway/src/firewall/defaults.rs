@@ -283,13 +283,14 @@ fn invalid() -> Vec<Step> {
 
 /// What cannot come from a zone.
 fn origin(policy: &Policy, trust: Trust) -> Vec<Step> {
-    let groups = [v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), v4(224, 4)];
-    let mut steps: Vec<Step> = groups
+    const GROUP: &str = "a group is no source (RFC 6092 REC-1)";
+    // What may come from it, as neighbor discovery, has been accepted. Kernels differ in what they say of its route.
+    const UNSPECIFIED: &str = "the unspecified address is no source (RFC 4291 section 2.5.2)";
+    let none =
+        [(v6([0xff00, 0, 0, 0, 0, 0, 0, 0], 8), GROUP), (v4(224, 4), GROUP), (v6([0; 8], 128), UNSPECIFIED)];
+    let mut steps: Vec<Step> = none
         .into_iter()
-        .map(|net| {
-            let tests = vec![Test::Source(vec![net], vec![])];
-            step(Verdict::Drop, tests, "a group is no source (RFC 6092 REC-1)")
-        })
+        .map(|(net, reason)| step(Verdict::Drop, vec![Test::Source(vec![net], vec![])], reason))
         .collect();
     if trust != Trust::Outside {
         let reason = "its source is routed elsewhere (RFC 6092 REC-5, RFC 2827)";
