@@ -129,7 +129,7 @@ fn a_moving_tunnel_crosses_the_brokers() {
     };
     let (gw_hops, inet_hops) = ("2001:db8:100:a1::/64", "2001:db8:b1::/64");
     let gw = end("gw", "he6", gw_hops, inet_hops, &theirs, "2001:db8:b::/64") + &broker_example();
-    let inet = end("inet", "eth0", inet_hops, gw_hops, &ours, "2001:db8:100::/56");
+    let inet = end("inet", "eth0", inet_hops, gw_hops, &ours, "2001:db8:100::/64");
     scene.write("inet.toml", &inet);
     scene.start_tunnel("inet");
     scene.start("gw", &gw);
