@@ -50,7 +50,7 @@ enum Command {
         /// The configuration
         file: PathBuf,
     },
-    /// Bring the tunnel up and run it, in the foreground
+    /// Bring a tunnel, a gateway, or both up and run them, in the foreground
     ///
     /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
     /// SIGTERM and SIGINT end it, and everything that it set up in the kernel is removed.
@@ -58,7 +58,8 @@ enum Command {
                             systemctl enable --now sidestep@mt6d0      the same, as a service")]
     Up(UpOptions),
     /// Have the running daemon read its configuration again
-    #[command(after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n\n\
+    #[command(after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n  \
+                            sidestep reload gateway      a gateway without a tunnel, beside a tunnel\n\n\
                             A configuration with an error is refused, and the one in use stays.")]
     Reload(Daemon),
     /// Show the tunnel and its peers
@@ -165,6 +166,17 @@ impl Daemon {
             (Some(path), _) => Ok(path),
             (None, Some(tunnel)) => Ok(control::socket_of(&tunnel)),
             (None, None) => control::find(control::FOLDER.as_ref()),
+        }
+    }
+
+    /// The same, or the socket of this namespace's gateway: where no tunnel is, or where it is asked for.
+    fn path_or_gateway(self) -> Result<PathBuf, control::Error> {
+        let gateway = control::socket_of_gateway().ok().filter(|socket| socket.exists());
+        let is_asked_for = self.tunnel.as_deref() == Some("gateway");
+        match (self.path(), gateway) {
+            (Ok(path), Some(gateway)) if is_asked_for && !path.exists() => Ok(gateway),
+            (Err(control::Error::NoSocket(_)), Some(gateway)) => Ok(gateway),
+            (result, _) => result,
         }
     }
 }
@@ -319,7 +331,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             }
         }
         Command::Reload(daemon) => {
-            let path = daemon.path()?;
+            let path = daemon.path_or_gateway()?;
             control::ask_within(&path, &Request::Reload, control::LONG)?;
             print(format_args!("{}: reloaded\n", path.display()))?;
         }

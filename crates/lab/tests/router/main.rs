@@ -287,24 +287,64 @@ fn what_cannot_be_applied_changes_nothing() {
     assert!(!output.status.success() && said.contains("2001:db8:5::/48"), "{said}");
     assert_eq!(scene.kernel(), before);
 
-    // A running gateway keeps what it has.
+    // A running gateway keeps what it has, also of an uplink that would be another.
     scene.start(&HOME);
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     let running = scene.kernel();
-    scene.write("gw.toml", &with_route);
-    scene.signal(Signal::SIGHUP);
-    wait_until("a refusal", || scene.log().contains("the configuration stays as it was"));
-    assert_eq!(scene.kernel(), running);
-    // Another network's number: hosts get other addresses.
-    scene.write("gw.toml", &HOME.replace("subnet    = 1", "subnet    = 9"));
-    scene.signal(Signal::SIGHUP);
-    wait_until("addresses of the other subnet", || {
-        scene
-            .host_addresses()
-            .iter()
-            .any(|(address, preferred)| address.split(':').nth(3) == Some("9") && *preferred)
+    let leased = |scene: &Scene| scene.status().expect("a status")["uplinks"][0]["prefixes"].clone();
+    let lease = leased(&scene);
+    assert!(lease.to_string().contains("2001:db8:10"), "{lease}");
+    for refused in [&with_route, &with_route.replace("\"fibre\"", "\"cable\"")] {
+        scene.write("gw.toml", refused);
+        let output = scene.sidestep(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("2001:db8:5::/48"), "{said}");
+        assert!(scene.log().contains("the configuration stays as it was"));
+        assert_eq!(scene.kernel(), running);
+        assert_eq!(leased(&scene)[0]["prefix"], lease[0]["prefix"]);
+    }
+}
+
+#[test]
+fn a_reload_leaves_no_stale_addresses() {
+    let Some(mut scene) = Scene::new("rv") else { return };
+    scene.start(&HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    // Another number, and another name: hosts get other addresses, and use the old ones no more.
+    let preferred = |scene: &Scene| {
+        let addresses = scene.host_addresses().into_iter().filter(|(_, preferred)| *preferred);
+        addresses.map(|(address, _)| address).filter(|address| address.starts_with("2001:db8:10")).collect()
+    };
+    let other = HOME.replace("subnet    = 1", "subnet    = 9");
+    scene.write("gw.toml", &other.replace("name      = \"lan\"", "name      = \"house\""));
+    assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
+    wait_until("addresses of the other subnet only", || {
+        let addresses: Vec<String> = preferred(&scene);
+        !addresses.is_empty() && addresses.iter().all(|address| address.split(':').nth(3) == Some("9"))
     });
+    // No network at all.
+    let uplink = HOME.split("[[network]]").next().expect("a part");
+    scene.write("gw.toml", uplink);
+    assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
+    wait_until("no address", || preferred(&scene).is_empty());
+}
+
+/// The kernel forgets addresses and routes of an interface that goes down.
+#[test]
+fn a_network_is_back_when_its_link_is() {
+    let Some(mut scene) = Scene::new("rq") else { return };
+    scene.start(&HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let running = scene.kernel();
+    scene.run("gw", &["ip", "link", "set", "lan", "down"]);
+    std::thread::sleep(Duration::from_millis(500));
+    scene.run("gw", &["ip", "link", "set", "lan", "up"]);
+    wait_until("all of it", || scene.kernel() == running);
+    let routes = || scene.run("gw", &["ip", "-6", "route", "show", "dev", "lan"]);
+    wait_until("the connected route", || routes().contains("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
 }
 
 #[test]

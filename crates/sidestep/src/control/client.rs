@@ -33,7 +33,7 @@ pub enum Error {
     #[error("{} is for its owner alone: try again with sudo", .0.display())]
     Denied(PathBuf),
     /// There is no socket to be found.
-    #[error("no sidestep is running: there is no socket in {}", .0.display())]
+    #[error("no tunnel is up: there is no socket of one in {} (`sidestep status` shows a gateway)", .0.display())]
     NoSocket(PathBuf),
     /// There are several.
     #[error("several tunnels are up: give the name of one: {}", .0.join(", "))]

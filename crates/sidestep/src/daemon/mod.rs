@@ -148,7 +148,7 @@ pub(crate) fn run(
     }
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
-    let start = |gateway| Running::start(options, gateway, Some(socket.clone()));
+    let start = |gateway| Running::start(options, gateway, Some(socket.clone()), drop);
     let gateway_beside = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     daemon.gateway_beside = gateway_beside;
@@ -319,7 +319,7 @@ impl Daemon {
             std::fs::create_dir_all(folder)?;
         }
         // The journal is that of a daemon that has died, not of one in another network namespace.
-        control::make_way(&socket)?;
+        control::make_way(socket)?;
         let mut kernel =
             Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();

@@ -205,10 +205,12 @@ impl Kernel {
     fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<String>) {
         let mut wanted = BTreeMap::new();
         for address in &plan.addresses {
-            if let Some(index) = index_of(links, &address.interface)
+            // When a link comes up the kernel makes the route of an address that has a lifetime only if it comes then.
+            let link = links.iter().find(|link| link.name == address.interface && link.up);
+            if let Some(link) = link
                 && !address.valid.is_over(now)
             {
-                wanted.insert((index, address.address), (address.preferred, address.valid));
+                wanted.insert((link.index, address.address), (address.preferred, address.valid));
             }
         }
         let mut there = BTreeSet::new();

@@ -18,7 +18,7 @@ pub(super) struct Memory {
     written: Contents,
 }
 
-/// Leases by the name of the uplink, prefixes by that of the network.
+/// Leases by the name of the uplink, prefixes by the interface of the network: hosts there have them, whatever it is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Contents {
     leases: BTreeMap<String, Remembered>,

@@ -8,6 +8,7 @@
 //! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
 //! - Nothing is touched that somebody else has set up.
 
+mod alone;
 mod describe;
 mod kernel;
 mod memory;
@@ -27,17 +28,18 @@ use std::time::{Duration, Instant};
 
 use gateway::plan::{Plan, plan};
 use gateway::site::Site;
-use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor};
 use linux::process::{self, Capability};
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::cli::UpOptions;
-use crate::config::{self, Gateway};
+use crate::config::Gateway;
 use crate::control::{self, Call, Reply, Request, Server};
 use kernel::Kernel;
 use memory::{Clock, Contents, Memory};
 
+pub(crate) use alone::run;
 pub(crate) use describe::describe;
 pub(crate) use show::show;
 
@@ -109,11 +111,13 @@ enum Command {
 impl Running {
     /// Sets the gateway up, all of it or nothing, and keeps it.
     ///
-    /// `tunnel` is the control socket of a tunnel in the same configuration.
+    /// `tunnel` is the control socket of a tunnel in the same configuration. Without one, who asks for the configuration to
+    /// be read again is handed to `reload`, on the control socket's thread.
     pub(crate) fn start(
         options: &UpOptions,
         gateway: Gateway,
         tunnel: Option<PathBuf>,
+        reload: impl Fn(Call) + Send + 'static,
     ) -> Result<Self, Error> {
         let (commands, received) = channel();
         let waker = Waker::new()?;
@@ -121,10 +125,13 @@ impl Running {
         let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
         let state = options.state_dir.join(format!("{name}-gateway.json"));
         let server = {
-            let (commands, waker) = (commands.clone(), waker.clone());
-            Server::start(&socket, move |call| {
-                let _ = commands.send(Command::Call(call));
-                waker.wake();
+            let (commands, waker, alone) = (commands.clone(), waker.clone(), tunnel.is_none());
+            Server::start(&socket, move |call: Call| match call.request {
+                Request::Reload if alone => reload(call),
+                _ => {
+                    let _ = commands.send(Command::Call(call));
+                    waker.wake();
+                }
             })?
         };
         let (ready, is_ready) = channel();
@@ -181,43 +188,6 @@ impl Drop for Running {
     }
 }
 
-/// Runs a gateway without a tunnel, until it is told to end.
-pub(crate) fn run(options: &UpOptions, gateway: Gateway) -> Result<(), Error> {
-    if !process::may_administer_network() {
-        return Err(Error::Privilege);
-    }
-    let signals = Signals::new()?;
-    let running = Running::start(options, gateway, None)?;
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
-    let poller = Poller::new()?;
-    poller.add(&signals, 0, Interest::Readable)?;
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    info!("the gateway is up");
-    let mut events = Events::with_capacity(1);
-    loop {
-        poller.wait(&mut events, None)?;
-        match signals.read()? {
-            Some(Signal::Stop) => break,
-            Some(Signal::Reload) => {
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-                match load(options).and_then(|gateway| running.handle().reload(Box::new(gateway))) {
-                    Ok(_) => info!("configuration read again"),
-                    Err(why) => warn!("the configuration stays as it was: {why}"),
-                }
-                let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-            }
-            None => {}
-        }
-    }
-    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    Ok(())
-}
-
-fn load(options: &UpOptions) -> Result<Gateway, String> {
-    let whole = config::load(&options.file).map_err(|error| error.to_string())?;
-    whole.gateway.ok_or_else(|| format!("{}: there is no gateway in it any more", options.file.display()))
-}
-
 /// Evenly distributed.
 fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| linux::clock::boottime_us().wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -234,6 +204,8 @@ struct Router {
     /// Those of the uplinks that are tunnels.
     tunnels: Vec<tunnel::Port>,
     networks: Vec<network::Port>,
+    /// What a configuration that is being taken has no more: until it is in force the one from before may be wanted again.
+    retired: Retired,
     plan: Plan,
     /// What could not be done, or not be had; each is told once.
     problems: Vec<String>,
@@ -246,6 +218,12 @@ struct Router {
     started: Instant,
     /// The control socket of a tunnel in the same configuration.
     tunnel: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct Retired {
+    uplinks: Vec<uplink::Port>,
+    networks: Vec<network::Port>,
 }
 
 impl Router {
@@ -271,6 +249,7 @@ impl Router {
             uplinks: Vec::new(),
             tunnels: Vec::new(),
             networks: Vec::new(),
+            retired: Retired::default(),
             plan: Plan::default(),
             problems: Vec::new(),
             memory: Memory::load(state),
@@ -309,7 +288,9 @@ impl Router {
         self.make_tunnels(&site)?;
         self.kernel.prepare(&site)?;
         // What stays the same goes on as it is, with all that it has heard.
-        let mut uplinks = std::mem::take(&mut self.uplinks);
+        let Retired { mut uplinks, mut networks } = std::mem::take(&mut self.retired);
+        uplinks.append(&mut self.uplinks);
+        networks.append(&mut self.networks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
             let same = uplinks.iter().position(|port| port.uplink == *uplink && port.probing() == probing);
             self.uplinks.push(match same {
@@ -321,24 +302,36 @@ impl Router {
             });
             self.next_token += uplink::Port::tokens();
         }
-        uplinks.iter_mut().for_each(|port| port.close(&self.poller));
-        let mut networks = std::mem::take(&mut self.networks);
         for network in &site.networks {
             let same = networks.iter().position(|port| port.network == *network);
             self.networks.push(match same {
                 Some(place) => networks.remove(place),
                 None => {
-                    let formerly = contents.prefixes.get(&network.name).cloned().unwrap_or_default();
+                    let formerly = contents.prefixes.get(&network.interface).cloned().unwrap_or_default();
                     network::Port::new(network.clone(), formerly, self.next_token)
                 }
             });
             self.next_token += 1;
         }
-        networks.iter_mut().for_each(|port| port.close(&self.poller));
+        self.retired = Retired { uplinks, networks };
         self.site = site;
         self.hand_out_links(clock.now);
         let problems = self.renew_plan(clock.now);
         if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
+    }
+
+    /// What is not wanted any more ends. Hosts of a network that is gone look for another router.
+    fn close_retired(&mut self) {
+        let Retired { uplinks, networks } = std::mem::take(&mut self.retired);
+        for mut port in uplinks {
+            port.close(&self.poller);
+        }
+        for mut port in networks {
+            if !self.networks.iter().any(|other| other.network.interface == port.network.interface) {
+                port.farewell(&mut self.kernel.netlink, Instant::now());
+            }
+            port.close(&self.poller);
+        }
     }
 
     /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
@@ -455,7 +448,7 @@ impl Router {
             }
         }
         for port in &self.networks {
-            contents.prefixes.insert(port.network.name.clone(), port.known_prefixes());
+            contents.prefixes.insert(port.network.interface.clone(), port.known_prefixes());
         }
         self.memory.save(contents);
     }
@@ -523,7 +516,7 @@ impl Router {
             scripts: Vec::new(),
         };
         self.remember();
-        match self.take(config) {
+        let result = match self.take(config) {
             Ok(()) => Ok(Box::new(before)),
             Err(why) => {
                 if let Err(error) = self.take(before) {
@@ -531,7 +524,9 @@ impl Router {
                 }
                 Err(why.to_string())
             }
-        }
+        };
+        self.close_retired();
+        result
     }
 
     fn answer(&mut self, call: Call, now: Instant) {
@@ -549,9 +544,10 @@ impl Router {
                 }
                 return;
             }
-            Request::Reload | Request::TestClockOffset { .. } => {
-                Reply::Error("the gateway does not do that: send SIGHUP to it".to_owned())
+            Request::Reload => {
+                Reply::Error("the gateway is reloaded with its tunnel: give that one's name".to_owned())
             }
+            Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
         };
         call.answer(reply);
     }
