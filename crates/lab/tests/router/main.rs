@@ -330,7 +330,8 @@ fn a_reload_leaves_no_stale_addresses() {
     wait_until("no address", || preferred(&scene).is_empty());
 }
 
-/// The kernel forgets addresses and routes of an interface that goes down.
+/// The kernel forgets addresses and routes of an interface that goes down, and makes no route of an address with a lifetime
+/// that has come meanwhile.
 #[test]
 fn a_network_is_back_when_its_link_is() {
     let Some(mut scene) = Scene::new("rq") else { return };
@@ -340,6 +341,7 @@ fn a_network_is_back_when_its_link_is() {
     let running = scene.kernel();
     scene.run("gw", &["ip", "link", "set", "lan", "down"]);
     std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(scene.address("gw", "lan", "2001:db8:10"), None);
     scene.run("gw", &["ip", "link", "set", "lan", "up"]);
     wait_until("all of it", || scene.kernel() == running);
     let routes = || scene.run("gw", &["ip", "-6", "route", "show", "dev", "lan"]);
