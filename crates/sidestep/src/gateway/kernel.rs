@@ -124,6 +124,8 @@ impl Kernel {
 
     /// Makes a router of the machine: forwarding, and who listens to router advertisements.
     pub(super) fn prepare(&mut self, site: &Site) -> linux::Result<()> {
+        // First: a file without a router takes away what the one before it had.
+        self.masquerade(site)?;
         if *site == Site::default() {
             return Ok(());
         }
@@ -144,7 +146,7 @@ impl Kernel {
         if site.networks.iter().any(|network| network.ipv4.is_some()) {
             self.journal.set_global("ipv4/ip_forward", "1")?;
         }
-        self.masquerade(site)
+        Ok(())
     }
 
     fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
