@@ -308,6 +308,30 @@ fn what_cannot_be_applied_changes_nothing() {
 }
 
 #[test]
+fn settings_are_set_again_and_go_with_the_router() {
+    let Some(mut scene) = Scene::new("ry") else { return };
+    let masquerading = HOME.replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.start(&masquerading);
+    let tables = || scene.run("gw", &["nft", "list", "tables"]);
+    assert!(tables().contains("sidestep-nat"), "{}", tables());
+    let setting = || scene.run("gw", &["cat", "/proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    assert_eq!(setting().trim(), "2");
+    // As `sysctl --system` does it.
+    scene.run("gw", &["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    wait_until("the setting", || setting().trim() == "2");
+
+    // A file with a firewall alone.
+    scene.write(
+        "gw.toml",
+        "[[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"wan0\"]\n[firewall]\n",
+    );
+    scene.signal(Signal::SIGHUP);
+    wait_until("another file", || scene.log().contains("configuration read again"));
+    assert!(!tables().contains("sidestep-nat"), "{}", tables());
+    scene.stop();
+}
+
+#[test]
 fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     let Some(mut scene) = Scene::new("rz") else { return };
     let before = scene.kernel();

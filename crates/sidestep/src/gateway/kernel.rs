@@ -122,14 +122,16 @@ impl Kernel {
         self.firewall.as_ref()
     }
 
-    /// Makes a router of the machine: forwarding, and who listens to router advertisements.
-    pub(super) fn prepare(&mut self, site: &Site) -> linux::Result<()> {
+    /// Makes a router of the machine: forwarding, and who listens to router advertisements. What is so already is left
+    /// alone; an interface that is not there has no settings.
+    pub(super) fn prepare(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
         // First: a file without a router takes away what the one before it had.
         self.masquerade(site)?;
         if *site == Site::default() {
             return Ok(());
         }
-        for uplink in &site.uplinks {
+        let is_there = |interface: &str| index_of(links, interface).is_some();
+        for uplink in site.uplinks.iter().filter(|uplink| is_there(&uplink.interface)) {
             let listens = uplink.router == RouterFrom::Advertisements;
             // A router listens only where it is told to. The default route is ours to choose.
             let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_ra_defrtr", "0")];
@@ -137,7 +139,7 @@ impl Kernel {
                 self.journal.set_parameter(&uplink.interface, name, value)?;
             }
         }
-        for network in &site.networks {
+        for network in site.networks.iter().filter(|network| is_there(&network.interface)) {
             for name in ["accept_ra", "accept_redirects"] {
                 self.journal.set_parameter(&network.interface, name, "0")?;
             }

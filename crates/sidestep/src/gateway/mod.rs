@@ -307,7 +307,7 @@ impl Router {
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(|why| Error::Firewall(why.to_string()))?;
         self.make_tunnels(&site)?;
-        self.kernel.prepare(&site)?;
+        self.kernel.prepare(&site, &self.links)?;
         // What stays the same goes on as it is, with all that it has heard.
         let mut uplinks = std::mem::take(&mut self.uplinks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
@@ -406,7 +406,8 @@ impl Router {
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
-                let problems = self.renew_plan(now);
+                let mut problems = self.restore();
+                problems.extend(self.renew_plan(now));
                 self.tell(problems);
             }
             for port in &mut self.networks {
@@ -425,6 +426,12 @@ impl Router {
         }
         self.remember();
         problems
+    }
+
+    /// Sets again what an interface that was made anew, or somebody, has otherwise. What could not be done is returned.
+    fn restore(&mut self) -> Vec<String> {
+        let result = self.kernel.prepare(&self.site, &self.links);
+        result.err().map(|error| error.to_string()).into_iter().collect()
     }
 
     fn look_after_tables(&mut self) {
