@@ -26,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gateway::plan::{Plan, plan};
-use gateway::site::Site;
+use gateway::site::{Site, Uplink};
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
 use linux::netlink::{Change, Link, Monitor};
 use linux::process::{self, Capability};
@@ -406,7 +406,7 @@ impl Router {
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
-                let mut problems = self.restore();
+                let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now));
                 self.tell(problems);
             }
@@ -428,10 +428,18 @@ impl Router {
         problems
     }
 
-    /// Sets again what an interface that was made anew, or somebody, has otherwise. What could not be done is returned.
-    fn restore(&mut self) -> Vec<String> {
-        let result = self.kernel.prepare(&self.site, &self.links);
-        result.err().map(|error| error.to_string()).into_iter().collect()
+    /// Makes devices of tunnels anew that somebody has deleted, and sets again what an interface that was made anew, or
+    /// somebody, has otherwise. What could not be done is returned.
+    fn restore(&mut self, now: Instant) -> Vec<String> {
+        let site = self.site.clone();
+        let mut problems = Vec::new();
+        let is_tunnel = |uplink: &&Uplink| uplink.tunnel.is_some();
+        if self.tunnels.len() < site.uplinks.iter().filter(is_tunnel).count() {
+            problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
+            self.hand_out_links(now);
+        }
+        problems.extend(self.kernel.prepare(&site, &self.links).err().map(|error| error.to_string()));
+        problems
     }
 
     fn look_after_tables(&mut self) {
@@ -499,6 +507,10 @@ impl Router {
         for port in &mut self.uplinks {
             let mut found = link(&port.uplink.interface).cloned();
             let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
+            if port.uplink.tunnel.is_some() && tunnel.is_none() {
+                // Of that name, but not ours.
+                found = None;
+            }
             if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
                 found.running &= tunnel.is_up();
                 self.changed |= port.set_end(tunnel.end.as_ref());
@@ -513,8 +525,13 @@ impl Router {
     fn port_is_readable(&mut self, token: u64, now: Instant) {
         if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
             self.changed |= port.readable(token, now);
-        } else if let Some(port) = self.tunnels.iter_mut().find(|port| port.has(token)) {
-            port.readable(token);
+        } else if let Some(place) = self.tunnels.iter().position(|port| port.has(token)) {
+            self.tunnels[place].readable(token);
+            if self.tunnels[place].is_gone() {
+                let port = self.tunnels.remove(place);
+                self.kernel.end_tunnel(port, &self.poller);
+                self.changed = true;
+            }
         } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
             port.readable(now);
         }

@@ -61,6 +61,8 @@ pub(super) struct Port {
     left: Counts,
     /// Errors that were told to inner senders since then.
     told: (Instant, u32),
+    /// There is no device any more.
+    gone: bool,
     buffer: Vec<u8>,
 }
 
@@ -122,6 +124,7 @@ impl Port {
             learned: false,
             left: Counts::default(),
             told: (Instant::now(), 0),
+            gone: false,
             buffer: vec![0; VNET_HEADER + LONGEST],
         })
     }
@@ -295,7 +298,16 @@ impl Port {
 
     /// A packet that the kernel did not encapsulate. Whether there was one.
     fn carry_out(&mut self) -> bool {
-        let Ok(Some(length)) = self.queue.read(&mut self.buffer) else { return false };
+        let length = match self.queue.read(&mut self.buffer) {
+            Ok(Some(length)) => length,
+            Ok(None) => return false,
+            // Somebody has deleted the device (EBADFD): it can be read for ever, and nothing will come.
+            Err(error) => {
+                warn!("uplink {}: {} is gone, and is made anew: {error}", self.uplink, self.interface);
+                self.gone = true;
+                return false;
+            }
+        };
         let (Some(packet), Some(end), Some(over)) =
             (self.buffer.get(VNET_HEADER..length), &self.end, &self.over)
         else {
@@ -396,6 +408,11 @@ impl Port {
         if let Err(error) = self.set_mtu(netlink) {
             warn!("uplink {}: {error}", self.uplink);
         }
+    }
+
+    /// Whether somebody has deleted the device.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Detaches what would outlive the device on kernels before Linux 6.6.
