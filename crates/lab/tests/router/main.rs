@@ -308,6 +308,37 @@ fn what_cannot_be_applied_changes_nothing() {
 }
 
 #[test]
+fn a_router_that_is_on_no_network_yet_is_waited_for() {
+    let Some(mut scene) = Scene::new("rw") else { return };
+    let before = scene.kernel();
+    let route = "\n[[route]]\nto = \"2001:db8:5::/48\"\nvia = \"2001:db8:77::1\"\ninterface = \"lan\"\n";
+    let waiting = HOME.replace("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
+    scene.start(&waiting);
+    let problems = || scene.status().expect("a status")["problems"].to_string();
+    let told =
+        ["uplink fibre: add route 0.0.0.0/0 via 198.51.100.1 dev wan0: ", "add route 2001:db8:5::/48 via "];
+    wait_until("both problems", || told.iter().all(|problem| problems().contains(problem)));
+    assert!(told.iter().all(|problem| scene.log().contains(problem)), "{}", scene.log());
+    wait_until("the rest works", || scene.answers("host", INTERNET));
+
+    scene.run("gw", &["ip", "address", "add", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "add", "2001:db8:77::9/64", "dev", "lan", "nodad"]);
+    wait_until("no problem", || !problems().contains("add route"));
+    let routes = || scene.run("gw", &["sh", "-c", "ip route; ip -6 route"]);
+    let there = ["default via 198.51.100.1 dev wan0", "2001:db8:5::/48 via 2001:db8:77::1 dev lan"];
+    assert!(there.iter().all(|route| routes().contains(route)), "{}", routes());
+
+    // A reload is as a start.
+    scene.write("gw.toml", &waiting.replace("2001:db8:77::1", "2001:db8:78::1"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the problem", || problems().contains("2001:db8:78::1"));
+    scene.run("gw", &["ip", "address", "del", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "del", "2001:db8:77::9/64", "dev", "lan"]);
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
 fn settings_are_set_again_and_go_with_the_router() {
     let Some(mut scene) = Scene::new("ry") else { return };
     let masquerading = HOME.replace("delegation = 56 ", "delegation = 56\nmasquerade = true");

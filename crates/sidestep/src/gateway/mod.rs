@@ -35,7 +35,7 @@ use tracing::{info, warn};
 use crate::cli::UpOptions;
 use crate::config::{self, Gateway};
 use crate::control::{self, Call, Reply, Request, Server};
-use kernel::Kernel;
+use kernel::{Kernel, Problem};
 use memory::{Clock, Contents, Memory};
 
 pub(crate) use describe::describe;
@@ -337,8 +337,11 @@ impl Router {
         networks.iter_mut().for_each(|port| port.close(&self.poller));
         self.site = site;
         self.hand_out_links(clock.now);
-        let problems = self.renew_plan(clock.now);
-        if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
+        // What waits for an address is tried again, and told, as later on.
+        self.changed = true;
+        let refused = self.renew_plan(clock.now).into_iter().filter(|problem| !problem.waits);
+        let refused: Vec<_> = refused.map(|problem| problem.text).collect();
+        if refused.is_empty() { Ok(()) } else { Err(Error::Refused(refused)) }
     }
 
     /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
@@ -407,7 +410,7 @@ impl Router {
                 }
                 self.changed = false;
                 let mut problems = self.restore(now);
-                problems.extend(self.renew_plan(now));
+                problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 self.tell(problems);
             }
             for port in &mut self.networks {
@@ -417,10 +420,10 @@ impl Router {
     }
 
     /// The kernel as it should be now. What could not be done is returned.
-    fn renew_plan(&mut self, now: Instant) -> Vec<String> {
+    fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
         let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
         self.plan = plan(&self.site, &states);
-        let problems = self.kernel.apply(&self.plan, &self.links, now);
+        let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             port.set_offer(offer.clone(), now);
         }
