@@ -47,6 +47,12 @@ impl Error {
     pub fn already_exists(&self) -> bool {
         self.raw_os_error() == Some(libc::EEXIST)
     }
+
+    /// Whether there is no way to an address, as to the router of a route, as long as there is no other address here.
+    #[must_use]
+    pub fn unreachable(&self) -> bool {
+        matches!(self.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
+    }
 }
 
 impl fmt::Display for Error {

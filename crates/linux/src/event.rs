@@ -47,6 +47,8 @@ pub struct Event {
     /// An error is pending; on an endpoint socket usually a message in the error queue
     /// (see [`crate::udp::EndpointSocket::recv_error`]). It is reported until it is read.
     pub error: bool,
+    /// The other side is gone: a terminal that was closed, a pipe that nobody writes to.
+    pub hung_up: bool,
 }
 
 /// Room for the events of one wait, kept between waits so that none allocates.
@@ -72,6 +74,7 @@ impl Events {
                 readable: flags.intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP),
                 writable: flags.contains(EpollFlags::EPOLLOUT),
                 error: flags.contains(EpollFlags::EPOLLERR),
+                hung_up: flags.contains(EpollFlags::EPOLLHUP),
             }
         })
     }
@@ -210,7 +213,7 @@ mod tests {
         std::thread::spawn(move || (0..3).for_each(|_| other.wake())).join().unwrap();
         assert_eq!(poller.wait(&mut events, None).unwrap(), 1);
         let event = events.iter().next().unwrap();
-        assert_eq!(event, Event { token: 7, readable: true, writable: false, error: false });
+        assert_eq!(event, Event { token: 7, readable: true, writable: false, error: false, hung_up: false });
 
         waker.drain();
         assert_eq!(poller.wait(&mut events, Some(Duration::ZERO)).unwrap(), 0);

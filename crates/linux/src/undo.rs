@@ -290,7 +290,7 @@ impl Journal {
             }
             Err(error) => {
                 if !self.done.contains(&step) {
-                    self.append(&Line::Undid(step))?;
+                    self.strike_out(step)?;
                 }
                 Err(error)
             }
@@ -301,7 +301,11 @@ impl Journal {
         let Some(position) = self.done.iter().position(|done| done == step) else { return Ok(()) };
         take_back(step, netlink)?;
         self.done.remove(position);
-        self.append(&Line::Undid(step.clone()))?;
+        self.strike_out(step.clone())
+    }
+
+    fn strike_out(&mut self, step: Step) -> Result<()> {
+        self.append(&Line::Undid(step))?;
         self.struck_out += 1;
         if self.struck_out >= COMPACT_AFTER {
             self.file = write_anew(&self.path, &self.done)?;
@@ -395,6 +399,24 @@ mod tests {
         content.extend(b"{\"did\":{\"route\":{\"destin");
         let expected = [route("2001:db8::/64"), Step::DarkPrefix { tunnel: "mt6d0".into() }];
         assert_eq!(outstanding(&content), expected);
+    }
+
+    #[test]
+    fn a_step_that_fails_again_and_again_fills_no_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let kept = route("2001:db8:1::/64");
+        let file = write_anew(&path, &[]).unwrap();
+        let mut journal = Journal { path: path.clone(), file, done: Vec::new(), struck_out: 0 };
+        journal.take(kept.clone(), || Ok(())).unwrap();
+        for _ in 0..COMPACT_AFTER + 10 {
+            let failed =
+                journal.take(route("2001:db8:2::/64"), || Err::<(), _>(Error::other("add", "refused")));
+            assert!(failed.unwrap_err().to_string().contains("refused"));
+        }
+        let content = std::fs::read(&path).unwrap();
+        assert!(content.split(|&byte| byte == b'\n').count() < COMPACT_AFTER, "{} bytes", content.len());
+        assert_eq!(outstanding(&content), [kept]);
     }
 
     proptest::proptest! {

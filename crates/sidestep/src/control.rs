@@ -72,8 +72,18 @@ pub fn socket_of_gateway() -> io::Result<PathBuf> {
 
 /// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
 fn is_of_no_tunnel(path: &Path) -> bool {
+    is_numbered(path, SCRIPTS) || is_of_gateway(path)
+}
+
+/// Whether a socket is a gateway's, by its name.
+fn is_of_gateway(path: &Path) -> bool {
+    is_numbered(path, GATEWAY)
+}
+
+/// Whether a socket's name is this and the number of a network namespace.
+fn is_numbered(path: &Path, kind: &str) -> bool {
     let name = path.file_stem().and_then(|name| name.to_str());
-    let number = name.and_then(|name| name.strip_prefix(SCRIPTS).or_else(|| name.strip_prefix(GATEWAY)));
+    let number = name.and_then(|name| name.strip_prefix(kind));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
 }
 

@@ -350,6 +350,61 @@ fn a_network_is_back_when_its_link_is() {
 }
 
 #[test]
+fn a_router_that_is_on_no_network_yet_is_waited_for() {
+    let Some(mut scene) = Scene::new("rw") else { return };
+    let before = scene.kernel();
+    let route = "\n[[route]]\nto = \"2001:db8:5::/48\"\nvia = \"2001:db8:77::1\"\ninterface = \"lan\"\n";
+    let waiting = HOME.replace("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
+    scene.start(&waiting);
+    let problems = || scene.status().expect("a status")["problems"].to_string();
+    let told =
+        ["uplink fibre: add route 0.0.0.0/0 via 198.51.100.1 dev wan0: ", "add route 2001:db8:5::/48 via "];
+    wait_until("both problems", || told.iter().all(|problem| problems().contains(problem)));
+    assert!(told.iter().all(|problem| scene.log().contains(problem)), "{}", scene.log());
+    wait_until("the rest works", || scene.answers("host", INTERNET));
+
+    scene.run("gw", &["ip", "address", "add", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "add", "2001:db8:77::9/64", "dev", "lan", "nodad"]);
+    wait_until("no problem", || !problems().contains("add route"));
+    let routes = || scene.run("gw", &["sh", "-c", "ip route; ip -6 route"]);
+    let there = ["default via 198.51.100.1 dev wan0", "2001:db8:5::/48 via 2001:db8:77::1 dev lan"];
+    assert!(there.iter().all(|route| routes().contains(route)), "{}", routes());
+
+    // A reload is as a start.
+    scene.write("gw.toml", &waiting.replace("2001:db8:77::1", "2001:db8:78::1"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the problem", || problems().contains("2001:db8:78::1"));
+    scene.run("gw", &["ip", "address", "del", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "del", "2001:db8:77::9/64", "dev", "lan"]);
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn settings_are_set_again_and_go_with_the_router() {
+    let Some(mut scene) = Scene::new("ry") else { return };
+    let masquerading = HOME.replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.start(&masquerading);
+    let tables = || scene.run("gw", &["nft", "list", "tables"]);
+    assert!(tables().contains("sidestep-nat"), "{}", tables());
+    let setting = || scene.run("gw", &["cat", "/proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    assert_eq!(setting().trim(), "2");
+    // As `sysctl --system` does it.
+    scene.run("gw", &["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    wait_until("the setting", || setting().trim() == "2");
+
+    // A file with a firewall alone.
+    scene.write(
+        "gw.toml",
+        "[[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"wan0\"]\n[firewall]\n",
+    );
+    scene.signal(Signal::SIGHUP);
+    wait_until("another file", || scene.log().contains("configuration read again"));
+    assert!(!tables().contains("sidestep-nat"), "{}", tables());
+    scene.stop();
+}
+
+#[test]
 fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     let Some(mut scene) = Scene::new("rz") else { return };
     let before = scene.kernel();

@@ -229,6 +229,19 @@ fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
     assert!(scene.answers("inet", &new));
 }
 
+#[test]
+fn a_device_that_somebody_deletes_is_made_anew() {
+    let Some(mut scene) = with_broker("tg") else { return };
+    scene.run("gw", &["ip", "link", "delete", "he6"]);
+    wait_until("the device", || scene.run("gw", &["ip", "link"]).contains("he6"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let told = scene.log("gw").matches("he6 is gone").count();
+    assert_eq!(told, 1, "{}", scene.log("gw"));
+    let setting = scene.run("gw", &["cat", "/proc/sys/net/ipv6/conf/he6/accept_ra"]);
+    assert_eq!(setting.trim(), "0", "it has the settings of an uplink");
+    scene.stop("gw");
+}
+
 fn six_to_four(more: &str) -> String {
     format!(
         "[[uplink]]\nname = \"sixtofour\"\ninterface = \"tun6to4\"\n[uplink.tunnel]\nkind = \"6to4\"\nover = \"wan\"\n{more}\

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ENDING, Reply, Request};
+use super::{ENDING, Reply, Request, is_of_gateway};
 use crate::status::Status;
 
 /// The longest request, in bytes.
@@ -130,7 +130,12 @@ pub fn make_way(path: &Path) -> io::Result<()> {
     }
     match UnixStream::connect(path) {
         Ok(_) => {
-            taken(format!("another sidestep answers on {shown}: end it, or choose another with --socket"))
+            let remedy = if is_of_gateway(path) {
+                "end it: there is one gateway in each network namespace"
+            } else {
+                "end it, or choose another with --socket"
+            };
+            taken(format!("another sidestep answers on {shown}: {remedy}"))
         }
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         Err(error) => Err(io::Error::new(error.kind(), format!("{shown}: {error}"))),
@@ -292,6 +297,21 @@ mod tests {
         assert!(path.exists());
         let (_server, path) = daemon(folder.path());
         assert!(ask(&path, &Request::Show).is_ok());
+    }
+
+    #[test]
+    fn a_second_gateway_is_told_that_there_is_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let said = |name: &str| {
+            let path = folder.path().join(name);
+            let _first = UnixListener::bind(&path).unwrap();
+            make_way(&path).unwrap_err().to_string()
+        };
+        let gateway = said("gateway-4026531840.sock");
+        assert!(gateway.ends_with("end it: there is one gateway in each network namespace"), "{gateway}");
+        for tunnel in ["gateway-home.sock", "mt6d0.sock"] {
+            assert!(said(tunnel).ends_with("or choose another with --socket"), "{tunnel}");
+        }
     }
 
     #[test]

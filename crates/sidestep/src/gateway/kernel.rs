@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use gateway::firewall::TABLE;
 use gateway::plan::{Plan, Route as PlannedRoute};
-use gateway::site::{RouterFrom, Site};
+use gateway::site::{RouterFrom, Site, StaticRoute};
 use gateway::until::Until;
 use ipnet::IpNet;
 use linux::event::Poller;
@@ -122,12 +122,16 @@ impl Kernel {
         self.firewall.as_ref()
     }
 
-    /// Makes a router of the machine: forwarding, and who listens to router advertisements.
-    pub(super) fn prepare(&mut self, site: &Site) -> linux::Result<()> {
+    /// Makes a router of the machine: forwarding, and who listens to router advertisements. What is so already is left
+    /// alone; an interface that is not there has no settings.
+    pub(super) fn prepare(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
+        // First: a file without a router takes away what the one before it had.
+        self.masquerade(site)?;
         if *site == Site::default() {
             return Ok(());
         }
-        for uplink in &site.uplinks {
+        let is_there = |interface: &str| index_of(links, interface).is_some();
+        for uplink in site.uplinks.iter().filter(|uplink| is_there(&uplink.interface)) {
             let listens = uplink.router == RouterFrom::Advertisements;
             // A router listens only where it is told to. The default route is ours to choose.
             let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_ra_defrtr", "0")];
@@ -135,7 +139,7 @@ impl Kernel {
                 self.journal.set_parameter(&uplink.interface, name, value)?;
             }
         }
-        for network in &site.networks {
+        for network in site.networks.iter().filter(|network| is_there(&network.interface)) {
             for name in ["accept_ra", "accept_redirects"] {
                 self.journal.set_parameter(&network.interface, name, "0")?;
             }
@@ -144,7 +148,7 @@ impl Kernel {
         if site.networks.iter().any(|network| network.ipv4.is_some()) {
             self.journal.set_global("ipv4/ip_forward", "1")?;
         }
-        self.masquerade(site)
+        Ok(())
     }
 
     fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
@@ -173,12 +177,12 @@ impl Kernel {
         Ok(())
     }
 
-    /// Has the kernel's addresses and routes as planned, as far as that can be. What cannot be is returned in words.
-    pub(super) fn apply(&mut self, plan: &Plan, links: &[Link], now: Instant) -> Vec<String> {
+    /// Has the kernel's addresses and routes as planned, as far as that can be. What cannot be is returned.
+    pub(super) fn apply(&mut self, site: &Site, plan: &Plan, links: &[Link], now: Instant) -> Vec<Problem> {
         let mut problems = Vec::new();
-        self.apply_routes(plan, links, &mut problems, Phase::Remove);
+        self.remove_routes(plan, links, &mut problems);
         self.apply_addresses(plan, links, now, &mut problems);
-        self.apply_routes(plan, links, &mut problems, Phase::Add);
+        self.add_routes(site, plan, links, &mut problems);
         problems
     }
 
@@ -202,7 +206,7 @@ impl Kernel {
         self.journal.undo_all(&mut self.netlink)
     }
 
-    fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<String>) {
+    fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<Problem>) {
         let mut wanted = BTreeMap::new();
         for address in &plan.addresses {
             // When a link comes up the kernel makes the route of an address that has a lifetime only if it comes then.
@@ -230,7 +234,7 @@ impl Kernel {
                     self.addresses.remove(&(index, address));
                     there.remove(&(index, address));
                 }
-                Err(error) => problems.push(error.to_string()),
+                Err(error) => problems.push(error.into()),
             }
         }
         for ((index, address), lifetimes) in wanted {
@@ -249,51 +253,75 @@ impl Kernel {
             };
             match result {
                 Ok(()) => drop(self.addresses.insert((index, address), lifetimes)),
-                Err(error) => problems.push(error.to_string()),
+                Err(error) => problems.push(error.into()),
             }
         }
     }
 
-    fn apply_routes(&mut self, plan: &Plan, links: &[Link], problems: &mut Vec<String>, phase: Phase) {
+    /// Routes that are not wanted go before addresses change.
+    fn remove_routes(&mut self, plan: &Plan, links: &[Link], problems: &mut Vec<Problem>) {
         let wanted: Vec<Route> = plan.routes.iter().filter_map(|route| kernel_route(route, links)).collect();
-        match phase {
-            Phase::Remove => {
-                let there = self.netlink.own_routes().unwrap_or_default();
-                for route in std::mem::take(&mut self.routes) {
-                    if wanted.contains(&route) && there.contains(&route) {
-                        self.routes.push(route);
-                    } else if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
-                        problems.push(error.to_string());
-                        self.routes.push(route);
-                    }
-                }
-            }
-            Phase::Add => {
-                for route in wanted {
-                    if self.routes.contains(&route) {
-                        continue;
-                    }
-                    match self.journal.add_route(&mut self.netlink, route.clone()) {
-                        Ok(()) => self.routes.push(route),
-                        Err(error) => problems.push(error.to_string()),
-                    }
-                }
+        let there = self.netlink.own_routes().unwrap_or_default();
+        for route in std::mem::take(&mut self.routes) {
+            if wanted.contains(&route) && there.contains(&route) {
+                self.routes.push(route);
+            } else if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
+                problems.push(error.into());
+                self.routes.push(route);
             }
         }
     }
+
+    /// Those that are new come after them.
+    fn add_routes(&mut self, site: &Site, plan: &Plan, links: &[Link], problems: &mut Vec<Problem>) {
+        for planned in &plan.routes {
+            let Some(route) = kernel_route(planned, links).filter(|route| !self.routes.contains(route))
+            else {
+                continue;
+            };
+            match self.journal.add_route(&mut self.netlink, route.clone()) {
+                Ok(()) => self.routes.push(route),
+                Err(error) => problems.push(Problem {
+                    text: format!("{}: {}", in_words(planned, site), error.source),
+                    waits: error.unreachable(),
+                }),
+            }
+        }
+    }
+}
+
+/// What the kernel refused.
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// A route's router is on no network yet: its address comes later, as from a DHCP client.
+    pub(super) waits: bool,
+}
+
+impl From<linux::Error> for Problem {
+    fn from(error: linux::Error) -> Self {
+        Problem { text: error.to_string(), waits: false }
+    }
+}
+
+/// A route with what it is for.
+fn in_words(route: &PlannedRoute, site: &Site) -> String {
+    let from = route.from.map(|from| format!(" from {from}")).unwrap_or_default();
+    let Some(via) = &route.via else { return format!("add route {}{from}, unreachable", route.to) };
+    let is_own =
+        |own: &StaticRoute| own.to == route.to && own.via == via.router && own.interface == via.interface;
+    let uplink = site.uplinks.iter().find(|uplink| uplink.interface == via.interface);
+    let owner = match uplink {
+        Some(uplink) if !site.routes.iter().any(is_own) => format!("uplink {}: ", uplink.name),
+        _ => String::new(),
+    };
+    let router = via.router.map(|router| format!(" via {router}")).unwrap_or_default();
+    format!("{owner}add route {}{from}{router} dev {}", route.to, via.interface)
 }
 
 fn hash(text: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     text.hash(&mut hasher);
     hasher.finish()
-}
-
-/// Routes that are not wanted go before addresses change, those that are new come after them.
-#[derive(Clone, Copy)]
-enum Phase {
-    Remove,
-    Add,
 }
 
 /// Addresses with a lifetime and those without are not of one kind for the kernel.

@@ -27,7 +27,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gateway::plan::{Plan, plan};
-use gateway::site::Site;
+use gateway::site::{Site, Uplink};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor};
 use linux::process::{self, Capability};
@@ -36,7 +36,7 @@ use tracing::warn;
 use crate::cli::UpOptions;
 use crate::config::Gateway;
 use crate::control::{self, Call, Reply, Request, Server};
-use kernel::Kernel;
+use kernel::{Kernel, Problem};
 use memory::{Clock, Contents, Memory};
 
 pub(crate) use alone::run;
@@ -286,7 +286,7 @@ impl Router {
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(|why| Error::Firewall(why.to_string()))?;
         self.make_tunnels(&site)?;
-        self.kernel.prepare(&site)?;
+        self.kernel.prepare(&site, &self.links)?;
         // What stays the same goes on as it is, with all that it has heard.
         let Retired { mut uplinks, mut networks } = std::mem::take(&mut self.retired);
         uplinks.append(&mut self.uplinks);
@@ -316,8 +316,11 @@ impl Router {
         self.retired = Retired { uplinks, networks };
         self.site = site;
         self.hand_out_links(clock.now);
-        let problems = self.renew_plan(clock.now);
-        if problems.is_empty() { Ok(()) } else { Err(Error::Refused(problems)) }
+        // What waits for an address is tried again, and told, as later on.
+        self.changed = true;
+        let refused = self.renew_plan(clock.now).into_iter().filter(|problem| !problem.waits);
+        let refused: Vec<_> = refused.map(|problem| problem.text).collect();
+        if refused.is_empty() { Ok(()) } else { Err(Error::Refused(refused)) }
     }
 
     /// What is not wanted any more ends. Hosts of a network that is gone look for another router.
@@ -399,7 +402,8 @@ impl Router {
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
-                let problems = self.renew_plan(now);
+                let mut problems = self.restore(now);
+                problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 self.tell(problems);
             }
             for port in &mut self.networks {
@@ -409,14 +413,28 @@ impl Router {
     }
 
     /// The kernel as it should be now. What could not be done is returned.
-    fn renew_plan(&mut self, now: Instant) -> Vec<String> {
+    fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
         let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
         self.plan = plan(&self.site, &states);
-        let problems = self.kernel.apply(&self.plan, &self.links, now);
+        let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             port.set_offer(offer.clone(), now);
         }
         self.remember();
+        problems
+    }
+
+    /// Makes devices of tunnels anew that somebody has deleted, and sets again what an interface that was made anew, or
+    /// somebody, has otherwise. What could not be done is returned.
+    fn restore(&mut self, now: Instant) -> Vec<String> {
+        let site = self.site.clone();
+        let mut problems = Vec::new();
+        let is_tunnel = |uplink: &&Uplink| uplink.tunnel.is_some();
+        if self.tunnels.len() < site.uplinks.iter().filter(is_tunnel).count() {
+            problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
+            self.hand_out_links(now);
+        }
+        problems.extend(self.kernel.prepare(&site, &self.links).err().map(|error| error.to_string()));
         problems
     }
 
@@ -485,6 +503,10 @@ impl Router {
         for port in &mut self.uplinks {
             let mut found = link(&port.uplink.interface).cloned();
             let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
+            if port.uplink.tunnel.is_some() && tunnel.is_none() {
+                // Of that name, but not ours.
+                found = None;
+            }
             if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
                 found.running &= tunnel.is_up();
                 self.changed |= port.set_end(tunnel.end.as_ref());
@@ -499,8 +521,13 @@ impl Router {
     fn port_is_readable(&mut self, token: u64, now: Instant) {
         if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
             self.changed |= port.readable(token, now);
-        } else if let Some(port) = self.tunnels.iter_mut().find(|port| port.has(token)) {
-            port.readable(token);
+        } else if let Some(place) = self.tunnels.iter().position(|port| port.has(token)) {
+            self.tunnels[place].readable(token);
+            if self.tunnels[place].is_gone() {
+                let port = self.tunnels.remove(place);
+                self.kernel.end_tunnel(port, &self.poller);
+                self.changed = true;
+            }
         } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
             port.readable(now);
         }

@@ -1,6 +1,7 @@
 //! A terminal screen that follows a gateway: links, prefixes and their lifetimes, neighbors, what the firewall refuses,
 //! who carries how much, the tunnel's peers.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
@@ -34,6 +35,8 @@ pub(super) struct View {
     error: Option<String>,
     /// Boxes scrolled past.
     first: usize,
+    /// As many as there is any use in, where the screen was drawn last.
+    last: Cell<usize>,
 }
 
 /// In a second, between the last two.
@@ -93,6 +96,12 @@ impl Part {
         u16::try_from(self.lines.len()).unwrap_or(u16::MAX).saturating_add(2)
     }
 
+    /// With lines that are too long cut into several.
+    fn wrapped(mut self, width: u16) -> Self {
+        self.lines = self.lines.into_iter().flat_map(|line| wrapped(line, width.into())).collect();
+        self
+    }
+
     fn draw(self, frame: &mut Frame<'_>, area: Rect) {
         let block = Block::bordered().title(self.title).border_style(Style::new().fg(self.colour));
         frame.render_widget(Paragraph::new(self.lines).block(block), area);
@@ -116,7 +125,6 @@ impl Screen for View {
         self.status = Some(status);
         self.at = Some(now);
         self.error = None;
-        self.scroll(0);
     }
 
     fn failed(&self) -> Option<&str> {
@@ -124,8 +132,8 @@ impl Screen for View {
     }
 
     fn scroll(&mut self, by: isize) {
-        let last = self.status.as_ref().map_or(0, |status| status.uplinks.len() + status.networks.len() + 3);
-        self.first = self.first.saturating_add_signed(by).min(last);
+        let last = self.last.get();
+        self.first = self.first.min(last).saturating_add_signed(by).min(last);
     }
 
     fn draw(&self, frame: &mut Frame<'_>, _: Instant) {
@@ -150,20 +158,21 @@ impl Screen for View {
         );
         let links: Vec<Part> = problems(status)
             .into_iter()
-            .chain(status.uplinks.iter().map(uplink))
+            .chain(status.uplinks.iter().map(|own| uplink(status, own)))
             .chain(status.networks.iter().map(|own| network(status, own)))
             .collect();
         let traffic: Vec<Part> = [self.firewall(status), Some(self.talkers(status)), self.peers(status)]
             .into_iter()
             .flatten()
             .collect();
-        if body.width >= WIDE {
+        let last = if body.width >= WIDE {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
-            draw_from(frame, left, links, self.first);
-            draw_from(frame, right, traffic, self.first);
+            let last = draw_from(frame, left, links, self.first);
+            last.max(draw_from(frame, right, traffic, self.first))
         } else {
-            draw_from(frame, body, links.into_iter().chain(traffic).collect(), self.first);
-        }
+            draw_from(frame, body, links.into_iter().chain(traffic).collect(), self.first)
+        };
+        self.last.set(last);
         let foot_line = match &self.error {
             Some(error) => Line::from(error.clone()).red(),
             None => Line::from("q: leave   up, down: scroll").dim(),
@@ -172,9 +181,19 @@ impl Screen for View {
     }
 }
 
-/// Draws boxes from this one on, or the last one, as many as there is room for.
-fn draw_from(frame: &mut Frame<'_>, area: Rect, parts: Vec<Part>, first: usize) {
-    let first = first.min(parts.len().saturating_sub(1));
+/// Draws boxes from this one on, as many as there is room for; but not from one after the first from which on all fit,
+/// which is returned.
+fn draw_from(frame: &mut Frame<'_>, area: Rect, parts: Vec<Part>, first: usize) -> usize {
+    let parts: Vec<_> = parts.into_iter().map(|part| part.wrapped(area.width.saturating_sub(2))).collect();
+    let mut left = area.height;
+    let fit = parts.iter().rev().take_while(|part| {
+        let rest = left.checked_sub(part.height());
+        left = rest.unwrap_or(0);
+        rest.is_some()
+    });
+    // One that is higher than the screen is seen at its beginning.
+    let last = (parts.len() - fit.count()).min(parts.len().saturating_sub(1));
+    let first = first.min(last);
     let mut free = area;
     for part in parts.into_iter().skip(first) {
         let height = part.height();
@@ -185,6 +204,33 @@ fn draw_from(frame: &mut Frame<'_>, area: Rect, parts: Vec<Part>, first: usize) 
         part.draw(frame, area);
         free = rest;
     }
+    last
+}
+
+/// A line in as many as it takes with so many columns. Other than in names there are no wide characters.
+fn wrapped(line: Line<'static>, width: usize) -> Vec<Line<'static>> {
+    if line.width() <= width || width == 0 {
+        return vec![line];
+    }
+    let mut lines = vec![Line::default().style(line.style)];
+    let mut free = width;
+    for span in line.spans {
+        let characters: Vec<char> = span.content.chars().collect();
+        let mut rest = &characters[..];
+        while !rest.is_empty() {
+            if free == 0 {
+                lines.push(Line::default().style(line.style));
+                free = width;
+            }
+            let (now, later) = rest.split_at(free.min(rest.len()));
+            if let Some(last) = lines.last_mut() {
+                last.push_span(Span::styled(now.iter().collect::<String>(), span.style));
+            }
+            free -= now.len();
+            rest = later;
+        }
+    }
+    lines
 }
 
 fn title(what: &str, name: &str, state: &str, colour: Color) -> Line<'static> {
@@ -203,9 +249,10 @@ fn problems(status: &Status) -> Option<Part> {
     })
 }
 
-fn uplink(uplink: &Uplink) -> Part {
+fn uplink(status: &Status, uplink: &Uplink) -> Part {
     let colour = if uplink.works { Color::Green } else { Color::Red };
-    let mut lines = Vec::new();
+    let mut lines: Vec<_> =
+        listed("addresses", &status.addresses_at(&uplink.interface)).into_iter().collect();
     if let Some(router) = uplink.router {
         let until = uplink.router_seconds.map(|left| format!(", for {}", words::duration(left)));
         lines.push(Line::from(format!("router {router}{}", until.unwrap_or_default())));
@@ -222,8 +269,7 @@ fn network(status: &Status, network: &Network) -> Part {
         Network { rogue_routers, .. } if !rogue_routers.is_empty() => Color::Yellow,
         _ => Color::Green,
     };
-    let addresses = status.addresses.iter().filter(|address| address.interface == network.interface);
-    let addresses: Vec<_> = addresses.map(|address| address.address).collect();
+    let addresses = status.addresses_at(&network.interface);
     let mut lines: Vec<Line<'static>> = listed("addresses", &addresses).into_iter().collect();
     lines.extend(network.prefixes.iter().map(prefix));
     if network.advertises {
@@ -372,6 +418,7 @@ mod tests {
             "addresses": [
                 { "interface": "eth1", "address": "2001:db8:1000::1/64", "preferred_seconds": null, "valid_seconds": null },
                 { "interface": "eth1", "address": "192.168.5.1/24", "preferred_seconds": null, "valid_seconds": null },
+                { "interface": "eth0", "address": "2001:db8:ffff::2/64", "preferred_seconds": null, "valid_seconds": null },
             ],
             "routes": [],
             "neighbors": [
@@ -422,6 +469,7 @@ mod tests {
                 "1 of 2 uplinks work",
                 "uplink fibre at eth0, works",
                 "uplink cable at eth0, no probe is answered",
+                "addresses 2001:db8:ffff::2/64",
                 "2001:db8:1000::/56, preferred for 1 h 0 min, for 1 h 30 min",
                 "2001:db8:2000::/64, deprecated, for 1 h 30 min",
                 "ROGUE ROUTER fe80::bad (02:00:00:00:0b:ad), heard 12 s ago",
@@ -447,11 +495,28 @@ mod tests {
         for _ in 0..20 {
             view.scroll(1);
         }
-        assert!(screen(&view, 90, 16).contains("site-b"), "{}", screen(&view, 90, 16));
+        let end = screen(&view, 90, 16);
+        assert!(end.contains("site-b") && end.contains("talkers"), "past the end:\n{end}");
+        view.scroll(-1);
+        assert_ne!(screen(&view, 90, 16), end, "no key is lost at the end");
         for _ in 0..20 {
             view.scroll(-1);
         }
         assert!(screen(&view, 90, 16).contains("no such device"));
+        // Where all fits there is nowhere to go.
+        let all = screen(&view, 90, 60);
+        view.scroll(1);
+        assert_eq!(screen(&view, 90, 60), all);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_wrapped() {
+        let mut view = View::default();
+        let mut status = example();
+        status.problems = vec![format!("{} the end", "a long problem ".repeat(20))];
+        view.update(Ok(status), Instant::now());
+        let shown = screen(&view, 90, 60);
+        assert!(shown.contains("the end"), "{shown}");
     }
 
     #[test]

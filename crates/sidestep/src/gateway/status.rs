@@ -135,6 +135,14 @@ pub(crate) struct Neighbor {
     pub(crate) mac: String,
 }
 
+impl Status {
+    /// The gateway's own addresses at an interface.
+    pub(super) fn addresses_at(&self, interface: &str) -> Vec<IpNet> {
+        let addresses = self.addresses.iter().filter(|address| address.interface == interface);
+        addresses.map(|address| address.address).collect()
+    }
+}
+
 /// The status now.
 pub(super) fn status(router: &mut Router, now: Instant) -> Status {
     let addresses = router.plan.addresses.iter().map(|address| Address {
@@ -245,6 +253,7 @@ fn neighbors(router: &mut Router) -> Vec<Neighbor> {
             Some(Neighbor { interface: interface.clone(), address: neighbor.address, mac })
         }));
     }
+    neighbors.sort_by_key(|neighbor| neighbor.address);
     neighbors
 }
 

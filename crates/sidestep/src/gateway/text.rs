@@ -25,7 +25,7 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
         writeln!(text, "  problem: {problem}")?;
     }
     for uplink in &status.uplinks {
-        write_uplink(text, uplink)?;
+        write_uplink(text, status, uplink)?;
     }
     for network in &status.networks {
         write_network(text, status, network)?;
@@ -117,11 +117,12 @@ pub(super) const fn uplink_state(uplink: &Uplink) -> &'static str {
     }
 }
 
-fn write_uplink(text: &mut String, uplink: &Uplink) -> fmt::Result {
+fn write_uplink(text: &mut String, status: &Status, uplink: &Uplink) -> fmt::Result {
     writeln!(text, "\nuplink {} at {}: {}", uplink.name, uplink.interface, uplink_state(uplink))?;
     if let Some(tunnel) = &uplink.tunnel {
         write_tunnel(text, tunnel)?;
     }
+    write_list(text, "addresses", &status.addresses_at(&uplink.interface))?;
     if let Some(router) = uplink.router {
         let until =
             uplink.router_seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
@@ -151,8 +152,7 @@ fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
 fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::Result {
     let link = if network.link_up { "link up" } else { "no link" };
     writeln!(text, "\nnetwork {} at {}: {link}", network.name, network.interface)?;
-    let addresses = status.addresses.iter().filter(|address| address.interface == network.interface);
-    write_list(text, "addresses", &addresses.map(|address| address.address).collect::<Vec<_>>())?;
+    write_list(text, "addresses", &status.addresses_at(&network.interface))?;
     if network.advertises {
         let leads = if network.default_router { "default router" } else { "no default router" };
         writeln!(

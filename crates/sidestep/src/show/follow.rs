@@ -1,8 +1,10 @@
 //! A terminal screen that follows a status until the user leaves it.
 
+use std::io;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use linux::event::{Events, Interest, Poller};
 use ratatui::Frame;
 
 use super::INTERVAL;
@@ -39,9 +41,11 @@ pub(crate) fn follow<S: Screen>(
     if let Some(error) = screen.failed() {
         return Err(Failure::Message(error.to_owned()));
     }
+    let (poller, mut events) = (Poller::new()?, Events::with_capacity(1));
+    poller.add(io::stdin(), 0, Interest::Readable)?;
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::Message(format!("no screen: {error}")))?;
-    let result = (|| {
+    let result = (|| -> io::Result<()> {
         let mut asked = Instant::now();
         loop {
             if asked.elapsed() >= INTERVAL {
@@ -49,13 +53,40 @@ pub(crate) fn follow<S: Screen>(
                 screen.update(ask(), asked);
             }
             terminal.draw(|frame| screen.draw(frame, Instant::now()))?;
-            if event::poll(FRAME)? && handle(&mut screen, &event::read()?) {
-                return Ok(());
+            match wait_for_keys(&mut events, &poller, FRAME)? {
+                Keys::Some if event::poll(Duration::ZERO)? && handle(&mut screen, &event::read()?) => break,
+                Keys::Some | Keys::None => {}
+                Keys::NoMore => break,
             }
         }
+        Ok(())
     })();
+    if wait_for_keys(&mut events, &poller, Duration::ZERO).is_ok_and(|keys| keys == Keys::NoMore) {
+        // Nothing to restore, and nobody to tell: what is dropped here would complain, and panic as it cannot.
+        std::mem::forget(terminal);
+        return Ok(());
+    }
     ratatui::restore();
     output(result)
+}
+
+/// What there is to read from the terminal.
+#[derive(Debug, PartialEq, Eq)]
+enum Keys {
+    Some,
+    None,
+    /// It is gone.
+    NoMore,
+}
+
+/// Waits for keys, at most so long. `crossterm` reads for ever from a terminal that is gone: it is not asked then.
+fn wait_for_keys(events: &mut Events, poller: &Poller, time: Duration) -> io::Result<Keys> {
+    poller.wait(events, Some(time))?;
+    Ok(match events.iter().next() {
+        None => Keys::None,
+        Some(event) if event.hung_up || event.error => Keys::NoMore,
+        Some(_) => Keys::Some,
+    })
 }
 
 /// Whether the user wants to leave.
@@ -72,4 +103,22 @@ fn handle(screen: &mut impl Screen, event: &Event) -> bool {
         _ => {}
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn it_ends_with_its_terminal() {
+        let (terminal, mut keyboard) = io::pipe().unwrap();
+        let (poller, mut events) = (Poller::new().unwrap(), Events::with_capacity(1));
+        poller.add(&terminal, 0, Interest::Readable).unwrap();
+        assert_eq!(wait_for_keys(&mut events, &poller, FRAME).unwrap(), Keys::None);
+        keyboard.write_all(b"j").unwrap();
+        assert_eq!(wait_for_keys(&mut events, &poller, FRAME).unwrap(), Keys::Some);
+        drop(keyboard);
+        assert_eq!(wait_for_keys(&mut events, &poller, FRAME).unwrap(), Keys::NoMore);
+    }
 }

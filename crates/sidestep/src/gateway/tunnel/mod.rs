@@ -20,7 +20,7 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::{Attachment, Direction, attach_to_own};
 use linux::bpf::{Program, ProgramKind};
 use linux::event::{Interest, Poller};
-use linux::netlink::{Link, Netlink};
+use linux::netlink::{Address, Link, Netlink};
 use linux::packet::{self, Options, PacketSocket};
 use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
@@ -61,6 +61,8 @@ pub(super) struct Port {
     left: Counts,
     /// Errors that were told to inner senders since then.
     told: (Instant, u32),
+    /// There is no device any more.
+    gone: bool,
     buffer: Vec<u8>,
 }
 
@@ -122,6 +124,7 @@ impl Port {
             learned: false,
             left: Counts::default(),
             told: (Instant::now(), 0),
+            gone: false,
             buffer: vec![0; VNET_HEADER + LONGEST],
         })
     }
@@ -173,7 +176,8 @@ impl Port {
         }
         let end = match link {
             Some(link) => {
-                self.local(link, netlink)?.and_then(|local| End::new(&self.tunnel, local, &self.prefixes))
+                let before = self.end.as_ref().map(|end| end.local);
+                end_at(&self.tunnel, &self.prefixes, &netlink.addresses(link.index)?, before)
             }
             None => None,
         };
@@ -217,23 +221,6 @@ impl Port {
             socket,
             errors,
         })
-    }
-
-    /// This end's address: as configured, or the first one of the interface that is good for it.
-    fn local(&self, link: &Link, netlink: &mut Netlink) -> linux::Result<Option<IpAddr>> {
-        if let Some(local) = self.tunnel.local {
-            return Ok(Some(local));
-        }
-        let over_ipv6 = self.tunnel.kind.is_over_ipv6();
-        let addresses = netlink.addresses(link.index)?;
-        let usable = addresses
-            .iter()
-            .filter(|found| found.global && !found.tentative && found.address.addr().is_ipv6() == over_ipv6);
-        let local = usable.min_by_key(|found| found.deprecated).map(|found| found.address.addr());
-        // What it had stays as long as it is there, whatever else comes.
-        let before = self.end.as_ref().map(|end| end.local);
-        let kept = before.filter(|before| addresses.iter().any(|found| found.address.addr() == *before));
-        Ok(kept.or(local))
     }
 
     /// What all of the way takes, as far as is known.
@@ -311,7 +298,16 @@ impl Port {
 
     /// A packet that the kernel did not encapsulate. Whether there was one.
     fn carry_out(&mut self) -> bool {
-        let Ok(Some(length)) = self.queue.read(&mut self.buffer) else { return false };
+        let length = match self.queue.read(&mut self.buffer) {
+            Ok(Some(length)) => length,
+            Ok(None) => return false,
+            // Somebody has deleted the device (EBADFD): it can be read for ever, and nothing will come.
+            Err(error) => {
+                warn!("uplink {}: {} is gone, and is made anew: {error}", self.uplink, self.interface);
+                self.gone = true;
+                return false;
+            }
+        };
         let (Some(packet), Some(end), Some(over)) =
             (self.buffer.get(VNET_HEADER..length), &self.end, &self.over)
         else {
@@ -414,6 +410,11 @@ impl Port {
         }
     }
 
+    /// Whether somebody has deleted the device.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
     /// Detaches what would outlive the device on kernels before Linux 6.6.
     pub(super) fn close(self, netlink: &mut Netlink, journal: &mut Journal, poller: &Poller) {
         let _ = poller.remove(&self.queue);
@@ -424,4 +425,21 @@ impl Port {
             }
         }
     }
+}
+
+/// The end of a tunnel: at the address that is configured, or at the first one of the interface that is good for it.
+fn end_at(tunnel: &Tunnel, prefixes: &[Ipv6Net], found: &[Address], before: Option<IpAddr>) -> Option<End> {
+    let end = |local| End::new(tunnel, local, prefixes);
+    // What it had stays as long as it is there, whatever else comes.
+    let kept = before.filter(|before| found.iter().any(|found| found.address.addr() == *before));
+    if let Some(local) = tunnel.local.or(kept) {
+        return end(local);
+    }
+    let usable = |deprecated| {
+        let usable = found
+            .iter()
+            .filter(move |found| found.global && !found.tentative && found.deprecated == deprecated);
+        usable.map(|found| found.address.addr())
+    };
+    usable(false).chain(usable(true)).find_map(end)
 }

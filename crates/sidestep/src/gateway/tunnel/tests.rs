@@ -352,3 +352,36 @@ fn without_an_address_nothing_leaves_and_nothing_is_taken() {
     outer[16..20].copy_from_slice(&[198, 51, 100, 7]);
     assert_eq!(scene.run(&scene.incoming, 0x0800, &outer).0, verdict::NEXT);
 }
+
+#[test]
+fn the_first_address_that_the_kind_can_use_is_taken_and_kept() {
+    let kind = Kind::Automatic(Domain::six_to_four(None));
+    let mut tunnel = Tunnel { kind, over: "lo".into(), local: None, mtu: None, hop_limit: 63 };
+    let address = |text: &str, deprecated| Address {
+        index: 1,
+        address: text.parse().unwrap(),
+        tentative: false,
+        duplicate: false,
+        global: true,
+        deprecated,
+        permanent: true,
+    };
+    let found = [
+        address("2001:db8::1/64", false),
+        address("198.51.100.7/24", true),
+        address("192.168.1.1/24", false),
+        address("198.51.100.8/24", false),
+        address("198.51.100.9/24", false),
+    ];
+    let local = |tunnel: &Tunnel, found: &[Address], before: Option<&str>| {
+        let before = before.map(|before| before.parse().unwrap());
+        end_at(tunnel, &[], found, before).map(|end| end.local.to_string())
+    };
+    assert_eq!(local(&tunnel, &found, None).unwrap(), "198.51.100.8", "192.168.1.1 is private");
+    assert_eq!(local(&tunnel, &found, Some("198.51.100.9")).unwrap(), "198.51.100.9");
+    assert_eq!(local(&tunnel, &found[..4], Some("198.51.100.9")).unwrap(), "198.51.100.8");
+    assert_eq!(local(&tunnel, &found[..3], None).unwrap(), "198.51.100.7", "better than none");
+    assert_eq!(local(&tunnel, &found[2..3], None), None);
+    tunnel.local = Some([203, 0, 113, 1].into());
+    assert_eq!(local(&tunnel, &found, None).unwrap(), "203.0.113.1");
+}
