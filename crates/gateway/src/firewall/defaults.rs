@@ -132,6 +132,9 @@ const fn v4(a: u8, length: u8) -> IpNet {
 
 const LINK_LOCAL: IpNet = v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10);
 const UNSPECIFIED: IpNet = v6([0; 8], 128);
+/// What every host on a link may write as its source, whatever its networks: the unspecified addresses before it has
+/// another.
+pub(super) const LINK_SOURCES: [IpNet; 3] = [LINK_LOCAL, UNSPECIFIED, v4(0, 32)];
 /// IPv4-compatible (with the loopback and the unspecified address) and -mapped, documentation (RFC 3849, RFC 9637),
 /// ORCHID (RFC 4843, RFC 7343 is routable nowhere either), site-local (RFC 3879), link-local, unique local (RFC 4193).
 const NEVER_OUTSIDE: [IpNet; 9] = [
