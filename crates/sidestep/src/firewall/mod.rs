@@ -23,7 +23,7 @@ pub(crate) use count::{Count, Counts};
 
 use crate::cli::{self, Failure, not_loaded, output, print};
 use crate::config::{self, Firewall};
-pub(crate) use apply::{in_place, refuse_while_waiting};
+pub(crate) use apply::{UP, in_place, marked, refuse_while_waiting};
 
 /// The firewall: zones and rules of a configuration
 #[derive(Debug, Subcommand)]
@@ -77,7 +77,8 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
     },
     /// Show what each rule has counted since the table was put into the kernel
     #[command(after_help = "Examples:\n  sidestep firewall show gateway.toml\n  \
-                            sidestep firewall show --json | jq '.rules[] | {number, packets}'")]
+                            sidestep firewall show --json | jq '.rules[] | {number, packets}'\n\n\
+                            Exit status: 1 if no firewall is in the kernel, or not that of the file.")]
     Show {
         /// The configuration that was applied, for the text of the rules
         file: Option<PathBuf>,
@@ -139,7 +140,7 @@ impl FirewallCommand {
             }
             Self::Show { file, json } => {
                 let firewall = file.as_deref().map(load).transpose()?;
-                print(show::show(firewall.as_ref(), json)?)?;
+                print(show::show(firewall.as_ref().zip(file.as_deref()), json)?)?;
             }
             Self::Apply { file, confirm } => apply::apply(&load(&file)?, &file, confirm)?,
             Self::Confirm => apply::confirm()?,
