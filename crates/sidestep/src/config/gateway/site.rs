@@ -1,0 +1,121 @@
+//! What concerns several keys or tables of a gateway.
+
+use std::ops::Range;
+
+use gateway::plan::subnet;
+use gateway::site::Site;
+use ipnet::Ipv6Net;
+use toml::Spanned;
+
+use super::super::convert::Converter;
+use super::super::document::{Document, Text};
+use super::super::report::Finding;
+
+impl Converter<'_> {
+    /// What concerns several tables: names, interfaces, subnets and prefixes are each taken once.
+    pub(super) fn site_fits(&mut self, document: &Document, site: &Site) {
+        let uplinks = document.uplink.iter().zip(&site.uplinks);
+        let uplinks = uplinks.map(|(table, uplink)| {
+            let given = table.get_ref();
+            (
+                ("name", &uplink.name, span(&given.name, table)),
+                ("interface", &uplink.interface, span(&given.interface, table)),
+            )
+        });
+        let networks = document.network.iter().zip(&site.networks);
+        let networks = networks.map(|(table, network)| {
+            let given = table.get_ref();
+            (
+                ("name", &network.name, span(&given.name, table)),
+                ("interface", &network.interface, span(&given.interface, table)),
+            )
+        });
+        let mut seen: Vec<(&str, &String, Range<usize>)> = Vec::new();
+        for (key, value, place) in uplinks.chain(networks).flat_map(|(name, interface)| [name, interface]) {
+            match seen.iter().find(|(other, taken, _)| *other == key && *taken == value) {
+                Some((_, _, first)) => {
+                    let title = format!("two uplinks or networks have the {key} {value:?}");
+                    let help = format!("each needs its own {key}");
+                    self.report(
+                        Finding::error(place, title, "the second", help).related(first.clone(), "the first"),
+                    );
+                }
+                None => seen.push((key, value, place)),
+            }
+        }
+        for (place, (table, network)) in document.network.iter().zip(&site.networks).enumerate() {
+            let earlier = site.networks[..place]
+                .iter()
+                .position(|other| other.subnet.is_some() && other.subnet == network.subnet);
+            if let Some(first) = earlier {
+                let number = network.subnet.unwrap_or(0);
+                let title = format!("two networks have subnet {number}");
+                let help = "each network has a /64 of its own in every prefix: number them with `subnet`";
+                let first = document.network[first].span();
+                self.report(
+                    Finding::error(table.span(), title, "the second", help).related(first, "the first"),
+                );
+            }
+        }
+        self.prefixes_fit(document, site);
+    }
+
+    /// Each prefix is at one place.
+    fn prefixes_fit(&mut self, document: &Document, site: &Site) {
+        let uplinks = document.uplink.iter().zip(&site.uplinks);
+        let routed: Vec<(Ipv6Net, Range<usize>)> =
+            uplinks.flat_map(|(table, uplink)| places(&table.get_ref().prefixes, &uplink.prefixes)).collect();
+        for (place, (prefix, second)) in routed.iter().enumerate() {
+            let overlaps = |other: &Ipv6Net| other.contains(prefix) || prefix.contains(other);
+            if let Some((other, first)) = routed[..place].iter().find(|(other, _)| overlaps(other)) {
+                let title = format!("the uplinks' prefixes {other} and {prefix} overlap");
+                let help = "a prefix leads to one uplink: write what the provider routes through this one";
+                self.report(
+                    Finding::error(second.clone(), title, "the second", help)
+                        .related(first.clone(), "the first"),
+                );
+            }
+        }
+        let networks = document.network.iter().zip(&site.networks).enumerate();
+        let own: Vec<(usize, Ipv6Net, Range<usize>)> = networks
+            .flat_map(|(index, (table, network))| {
+                let places = places(&table.get_ref().prefixes, &network.prefixes);
+                places.map(move |(prefix, span)| (index, prefix, span))
+            })
+            .collect();
+        for (place, (index, prefix, second)) in own.iter().enumerate() {
+            if let Some((.., first)) = own[..place].iter().find(|(_, other, _)| other == prefix) {
+                let title = format!("the prefix {prefix} is there twice");
+                let help = "each network has /64s of its own";
+                self.report(
+                    Finding::error(second.clone(), title, "the second", help)
+                        .related(first.clone(), "the first"),
+                );
+            }
+            let others = site.networks.iter().enumerate().filter(|(other, _)| other != index);
+            for (network, number) in others.filter_map(|(_, other)| Some((other, other.subnet?))) {
+                let taken = routed.iter().find(|(routed, _)| subnet(*routed, number) == Some(*prefix));
+                if let Some((routed, first)) = taken {
+                    let title = format!(
+                        "{prefix} is subnet {number} of {routed}, which network {:?} has",
+                        network.name
+                    );
+                    let help = "each network has /64s of its own: number them with `subnet`";
+                    self.report(
+                        Finding::error(second.clone(), title, "the second", help)
+                            .related(first.clone(), "the prefix that the first is taken from"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Values, each with its place.
+fn places<T: Copy>(texts: &[Spanned<String>], values: &[T]) -> impl Iterator<Item = (T, Range<usize>)> {
+    values.iter().copied().zip(texts.iter().map(Spanned::span))
+}
+
+fn span<T>(key: &Text, table: &Spanned<T>) -> Range<usize> {
+    key.as_ref().map_or_else(|| table.span(), Spanned::span)
+}
