@@ -104,6 +104,27 @@ fn a_firewall_alone_can_be_checked() {
     assert!(run("check").status.success());
 }
 
+#[test]
+fn addresses_that_the_firewall_drops_are_warned_of() {
+    let warnings = |more: &str| {
+        let no_key: &config::ReadKey = &|_| Err(KeyFileError::Missing);
+        let text = format!("[[uplink]]\ninterface = \"eth0\"\n{more}\n[[network]]\ninterface = \"eth1\"\n");
+        let whole = config::parse(&text, Path::new("/etc/gateway.toml"), no_key).expect("a configuration");
+        whole.warnings.render(false)
+    };
+    for dropped in [
+        "prefixes = [\"2001:db8:1::/48\"]",
+        "addresses = [\"fe80::2/64\", \"2001:db8:1::2/64\"]",
+        "tunnel = { kind = \"6rd\", over = \"eth2\", prefix = \"2001:db8::/32\", relay = \"192.0.2.1\" }",
+    ] {
+        let said = warnings(dropped);
+        assert!(said.contains("add accept_special = [\"2001:db8::/32\"] to [firewall]"), "{dropped}: {said}");
+        assert_eq!(warnings(&format!("{dropped}\n[firewall]\naccept_special = [\"2001:db8::/32\"]")), "");
+        assert_eq!(warnings(&format!("{dropped}\n[firewall]\nenabled = false")), "");
+    }
+    assert_eq!(warnings("addresses = [\"fe80::2/64\", \"2a00:1450::2/64\"]"), "");
+}
+
 fn survives(text: &str) {
     let no_key: &config::ReadKey = &|_| Err(KeyFileError::Missing);
     match config::parse(text, Path::new("/etc/gateway.toml"), no_key) {

@@ -1,9 +1,9 @@
 //! A packet as the firewall sees it, and how one is told in words.
 //!
 //! ```text
-//! tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+//! tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
 //! udp from 2001:db8::1 port 5353 to 2001:db8:1::5 port 53 in guest out wan established
-//! icmpv6/echo-request from 2001:db8::1 to 2001:db8:1::5 in wan out lan
+//! icmpv6/echo-request from 2a00:1450::1 to 2a02:8100:1::5 in wan out lan
 //! ```
 //!
 //! | word | says |

@@ -136,6 +136,7 @@ impl Converter<'_> {
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
         let site = Site { uplinks, networks, routes };
         self.site_fits(document, &site);
+        self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         Some(Gateway { site, probing, firewall, scripts: Vec::new() })
     }
 

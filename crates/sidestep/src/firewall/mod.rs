@@ -29,7 +29,7 @@ pub(crate) use apply::{UP, in_place, marked, refuse_while_waiting};
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   sidestep firewall check gateway.toml
-  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+  sidestep firewall explain gateway.toml tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
   sidestep firewall test gateway.toml
   sidestep firewall apply gateway.toml --confirm 60s
   sidestep firewall confirm
@@ -50,9 +50,9 @@ pub(crate) enum FirewallCommand {
     },
     /// Say what becomes of a packet, and which rule decides
     #[command(after_help = "Examples:
-  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
-  sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2001:db8::1 to gateway in wan'
-  sidestep firewall explain gateway.toml 'udp/53 from 2001:db8::1 to gateway in guest at sat 23:00'
+  sidestep firewall explain gateway.toml tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
+  sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2a00:1450::1 to gateway in wan'
+  sidestep firewall explain gateway.toml 'udp/53 from 2a02:8100:2::9 to gateway in guest at sat 23:00'
 
 docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
     Explain {

@@ -1,15 +1,19 @@
 //! What concerns several keys or tables of a gateway.
 
+use std::net::IpAddr;
 use std::ops::Range;
 
+use gateway::firewall::defaults::never_outside;
+use gateway::firewall::{Policy, Trust};
 use gateway::plan::subnet;
-use gateway::site::Site;
-use ipnet::Ipv6Net;
+use gateway::site::{RouterFrom, Site, Uplink};
+use ipnet::{IpNet, Ipv6Net};
 use toml::Spanned;
 
 use super::super::convert::Converter;
 use super::super::document::{Document, Text};
 use super::super::report::Finding;
+use super::UplinkTable;
 
 impl Converter<'_> {
     /// What concerns several tables: names, interfaces, subnets and prefixes are each taken once.
@@ -107,6 +111,62 @@ impl Converter<'_> {
                     );
                 }
             }
+        }
+    }
+
+    /// Routers are on the uplink's link, and its addresses may be seen there.
+    pub(super) fn uplinks_fit(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
+        for (table, uplink) in document.uplink.iter().zip(&site.uplinks) {
+            let given = table.get_ref();
+            let on_link = |router: IpAddr| uplink.addresses.iter().any(|net| net.contains(&router));
+            if let (RouterFrom::Address(router), Some(text)) = (uplink.router, &given.router)
+                && !router.is_unicast_link_local()
+                && !on_link(router.into())
+            {
+                let help = "write its link-local address, like \"fe80::1\", or add the gateway's own address in the \
+                            router's network to `addresses`";
+                self.report(Finding::error(
+                    text.span(),
+                    "`router` cannot be used",
+                    "on no link of this uplink",
+                    help,
+                ));
+            }
+            if let (Some(router), Some(text)) = (uplink.ipv4_router, &given.ipv4_router)
+                && uplink.addresses.iter().any(|net| net.addr().is_ipv4())
+                && !on_link(router.into())
+            {
+                let help = "write the length of the router's network behind the address in `addresses`, like \
+                            \"192.0.2.2/24\"";
+                let label = "in the network of none of the uplink's addresses";
+                self.report(Finding::error(text.span(), "`ipv4_router` cannot be used", label, help));
+            }
+            if let Some(policy) = policy {
+                self.may_be_outside(given, uplink, policy);
+            }
+        }
+    }
+
+    /// Warns of the first address or prefix of an uplink that the firewall drops there.
+    fn may_be_outside(&mut self, given: &UplinkTable, uplink: &Uplink, policy: &Policy) {
+        let routed = places(&given.prefixes, &uplink.prefixes);
+        let domain = given.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().prefix.as_ref());
+        let domain = domain.and_then(|text| Some((text.get_ref().parse().ok()?, text.span())));
+        let addresses = places(&given.addresses, &uplink.addresses);
+        let mut all = addresses.chain(routed.chain(domain).map(|(net, span)| (IpNet::V6(net), span)));
+        let dropped = |net: IpNet| {
+            let zone = policy.zone_of(&uplink.interface, net.addr())?;
+            let of_link = matches!(net.addr(), IpAddr::V6(address) if address.is_unicast_link_local());
+            let crosses = policy.trust(zone) == Some(Trust::Outside) && !of_link;
+            never_outside(net, policy.settings()).filter(|_| crosses)
+        };
+        if let Some((never, span)) = all.find_map(|(net, span)| Some((dropped(net)?, span))) {
+            self.report(Finding::warning(
+                span,
+                format!("the firewall drops what goes between addresses of {never} outside and the networks"),
+                "never outside (RFC 6092 REC-3)",
+                format!("where it is, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
+            ));
         }
     }
 }
