@@ -96,7 +96,7 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
         /// The configuration
         file: PathBuf,
         /// Bring the table before back after this time, unless confirmed
-        #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = time_to_confirm)]
         confirm: Option<Duration>,
     },
     /// Keep what `apply --confirm` has put into the kernel
@@ -151,6 +151,14 @@ impl FirewallCommand {
     }
 }
 
+/// A time in which somebody can confirm.
+fn time_to_confirm(text: &str) -> Result<Duration, String> {
+    match config::parse_duration(text)? {
+        Duration::ZERO => Err("nobody can confirm that fast: write a time like 60s".to_owned()),
+        time => Ok(time),
+    }
+}
+
 /// Loads a firewall; warnings go to standard error.
 fn load(file: &Path) -> Result<Firewall, Failure> {
     let none = config::Error::NoFirewall { path: file.to_owned() };
@@ -190,13 +198,18 @@ pub(crate) fn describe(firewall: &Firewall, table: &Compiled) -> String {
         text += "\n";
     }
     text += &format!(
-        "  {} zones, {} rules, {} tests\n  the first packet of a connection is looked up in {} sets at most, which have {} elements\n",
+        "  {} zones, {} rules, {} tests\n",
         policy.zones().len(),
         policy.rules().len(),
         firewall.tests.len(),
-        table.lookups,
-        table.elements,
     );
+    text += &match table.lookups {
+        0 => "  the trust of the zones decides everything\n".to_owned(),
+        sets => format!(
+            "  the first packet of a connection is looked up in {sets} sets at most, which have {} elements\n",
+            table.elements
+        ),
+    };
     if policy.rules().iter().any(|rule| rule.schedule.is_some()) {
         text +=
             "  schedules are written in UTC: apply it again when the clock changes to or from summer time\n";

@@ -200,7 +200,9 @@ impl Converter<'_> {
         match Policy::new(zones, rules, settings) {
             Ok(policy) => Some(policy),
             Err(error) => {
-                self.report(findings::of_zones(&error, document));
+                if !members::is_told_of_links(&error, document) {
+                    self.report(findings::of_zones(&error, document));
+                }
                 None
             }
         }

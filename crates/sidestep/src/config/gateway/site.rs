@@ -35,16 +35,20 @@ impl Converter<'_> {
             )
         });
         let mut seen: Vec<(&str, &String, Range<usize>)> = Vec::new();
-        for (key, value, place) in uplinks.chain(networks).flat_map(|(name, interface)| [name, interface]) {
-            match seen.iter().find(|(other, taken, _)| *other == key && *taken == value) {
-                Some((_, _, first)) => {
-                    let title = format!("two uplinks or networks have the {key} {value:?}");
-                    let help = format!("each needs its own {key}");
-                    self.report(
-                        Finding::error(place, title, "the second", help).related(first.clone(), "the first"),
-                    );
-                }
-                None => seen.push((key, value, place)),
+        for (name, interface) in uplinks.chain(networks) {
+            for (key, value, place) in [interface, name] {
+                let taken = seen.iter().find(|(other, taken, _)| *other == key && *taken == value);
+                let Some((_, _, first)) = taken else {
+                    seen.push((key, value, place));
+                    continue;
+                };
+                let title = format!("two uplinks or networks have the {key} {value:?}");
+                let help = format!("each needs its own {key}");
+                self.report(
+                    Finding::error(place, title, "the second", help).related(first.clone(), "the first"),
+                );
+                // Without a name it is called by the interface.
+                break;
             }
         }
         for (place, (table, network)) in document.network.iter().zip(&site.networks).enumerate() {
