@@ -6,8 +6,11 @@ use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-/// A complete configuration, with comments.
-const EXAMPLE: &str = include_str!("../../../examples/site-a.toml");
+/// Complete configurations, with comments.
+const EXAMPLES: [(&str, &str); 2] = [
+    ("A tunnel", include_str!("../../../examples/site-a.toml")),
+    ("A gateway", include_str!("../../../examples/home.toml")),
+];
 
 /// The script that completes the command line in `shell`.
 pub(crate) fn completions(mut command: Command, shell: Shell) -> String {
@@ -33,9 +36,10 @@ pub(crate) fn page(mut command: Command) -> io::Result<String> {
     for command in command.get_subcommands() {
         add_command(&mut page, command)?;
     }
-    page.push_str(".SH CONFIGURATION\nA complete configuration:\n.PP\n.nf\n");
-    page.push_str(&verbatim(EXAMPLE));
-    page.push_str(".fi\n");
+    page.push_str(".SH CONFIGURATION\nComplete configurations.\n");
+    for (what, example) in EXAMPLES {
+        page.push_str(&format!(".PP\n{what}:\n.PP\n.nf\n{}.fi\n", verbatim(example)));
+    }
     page.push_str(CLOSING);
     Ok(page)
 }
@@ -125,7 +129,7 @@ mod tests {
             );
         }
         assert!(!page.contains("test\\-clock"));
-        assert!(page.contains("[[peer]]") && page.contains(".SH EXAMPLES\n"));
+        assert!(page.contains("[[peer]]") && page.contains("[[uplink]]") && page.contains(".SH EXAMPLES\n"));
     }
 
     #[test]

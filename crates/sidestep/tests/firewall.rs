@@ -104,6 +104,42 @@ fn a_firewall_alone_can_be_checked() {
     assert!(run("check").status.success());
 }
 
+#[test]
+fn addresses_that_the_firewall_drops_are_warned_of() {
+    let warnings = |more: &str| {
+        let no_key: &config::ReadKey = &|_| Err(KeyFileError::Missing);
+        let text = format!("[[uplink]]\ninterface = \"eth0\"\n{more}\n[[network]]\ninterface = \"eth1\"\n");
+        let whole = config::parse(&text, Path::new("/etc/gateway.toml"), no_key).expect("a configuration");
+        whole.warnings.render(false)
+    };
+    for dropped in [
+        "prefixes = [\"2001:db8:1::/48\"]",
+        "addresses = [\"fe80::2/64\", \"2001:db8:1::2/64\"]",
+        "tunnel = { kind = \"6rd\", over = \"eth2\", prefix = \"2001:db8::/32\", relay = \"192.0.2.1\" }",
+    ] {
+        let said = warnings(dropped);
+        assert!(said.contains("add accept_special = [\"2001:db8::/32\"] to [firewall]"), "{dropped}: {said}");
+        assert_eq!(warnings(&format!("{dropped}\n[firewall]\naccept_special = [\"2001:db8::/32\"]")), "");
+        assert_eq!(warnings(&format!("{dropped}\n[firewall]\nenabled = false")), "");
+    }
+    assert_eq!(warnings("addresses = [\"fe80::2/64\", \"2a00:1450::2/64\"]"), "");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let zones = "[[zone]]\nname = \"lan\"\ntrust = \"inside\"\ninterfaces = [\"eth1\"]\n";
+    let checked = text(&firewall(&["check", "gateway.toml"], zones).stdout);
+    assert!(checked.contains("0 rules") && !checked.contains("sets"), "{checked}");
+    let tested = firewall(&["test", "gateway.toml"], zones);
+    assert!(tested.status.success());
+    assert!(text(&tested.stdout).contains("there are no tests"), "{}", text(&tested.stdout));
+    let asked = firewall(&["explain", "gateway.toml", "tcp from 2a00::1 to gateway in eth9"], zones);
+    assert!(text(&asked.stderr).ends_with("there are lan (eth1), gateway\n"), "{}", text(&asked.stderr));
+    let applied = firewall(&["apply", "gateway.toml", "--confirm", "0s"], zones);
+    assert_eq!(applied.status.code(), Some(2));
+    assert!(text(&applied.stderr).contains("write a time like 60s"), "{}", text(&applied.stderr));
+}
+
 fn survives(text: &str) {
     let no_key: &config::ReadKey = &|_| Err(KeyFileError::Missing);
     match config::parse(text, Path::new("/etc/gateway.toml"), no_key) {

@@ -175,6 +175,16 @@ fn without_a_daemon_show_says_so() {
 }
 
 #[test]
+fn interfaces_that_are_not_there_yet_are_told_by_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "[[uplink]]\ninterface = \"lo\"\n[[network]]\ninterface = \"later0\"\n";
+    fs::write(folder.path().join("home.toml"), text).unwrap();
+    let plan = stdout(&sidestep_in(folder.path(), &["check", "home.toml"], ""));
+    assert!(plan.ends_with("\nThere is no interface later0 yet (`ip link` lists them).\n"), "{plan}");
+    assert!(!plan.contains("no interface lo "), "{plan}");
+}
+
+#[test]
 fn a_reader_that_leaves_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidestep"))
         .arg("man")

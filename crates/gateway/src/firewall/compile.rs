@@ -17,11 +17,13 @@
 mod element;
 mod rule;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
+use ipnet::IpNet;
+
 use super::TABLE;
-use super::defaults::{Stages, Step, Test, stages};
+use super::defaults::{LINK_SOURCES, Stages, Step, Test, stages};
 use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
 use super::lookup::{Entry, Lookups, Relation};
 use super::model::{Place, Places, Policy, Rule, Verdict};
@@ -216,8 +218,8 @@ fn test_text(test: &Test) -> String {
     let list = |mut items: Vec<String>| {
         if items.len() == 1 { items.remove(0) } else { format!("{{ {} }}", items.join(", ")) }
     };
-    let nets = |field: &str, nets: &[ipnet::IpNet], except: &[ipnet::IpNet]| {
-        let texts = |nets: &[ipnet::IpNet]| list(nets.iter().map(ToString::to_string).collect());
+    let nets = |field: &str, nets: &[IpNet], except: &[IpNet]| {
+        let texts = |nets: &[IpNet]| list(nets.iter().map(ToString::to_string).collect());
         let version = if nets.first().is_some_and(|net| net.addr().is_ipv4()) { "ip" } else { "ip6" };
         let mut text = format!("{version} {field} {}", texts(nets));
         if !except.is_empty() {
@@ -313,28 +315,35 @@ fn dispatch(policy: &Policy) -> String {
 }
 
 /// Rules that send a packet to the chain of its zone: by interface and address where a zone is part of an interface,
-/// then by interface.
+/// then by interface. What is of a link that is in parts comes behind these, since a part may have it.
 fn by_zone(policy: &Policy, interface: &str, field: &str, chain: impl Fn(Place) -> String) -> String {
-    let (mut whole, mut ipv4, mut ipv6) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut whole, mut parts, mut links) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, zone) in policy.zones().iter().enumerate() {
         let target = chain(Place::Zone(index));
         for name in &zone.interfaces {
             if zone.networks.is_empty() {
                 whole.push(format!("\"{name}\" : goto {target}"));
             }
-            for net in &zone.networks {
-                let part = format!("\"{name}\" . {net} : goto {target}");
-                if net.addr().is_ipv4() { ipv4.push(part) } else { ipv6.push(part) }
+            parts.extend(
+                zone.networks.iter().map(|net| (*net, format!("\"{name}\" . {net} : goto {target}"))),
+            );
+            if let Some(link) = policy.zone_of_link(name) {
+                let target = chain(link);
+                links.extend(LINK_SOURCES.map(|net| (net, format!("\"{name}\" . {net} : goto {target}"))));
             }
         }
     }
-    let rules = [
-        (format!("{interface} . ip6 {field}"), ipv6),
-        (format!("{interface} . ip {field}"), ipv4),
-        (interface.to_owned(), whole),
-    ];
-    let used = rules.into_iter().filter(|(_, elements)| !elements.is_empty());
-    used.map(|(key, elements)| format!("\t\t{key} vmap {{ {} }}\n", elements.join(", "))).collect()
+    let map = |key: &str, elements: Vec<String>| match elements.is_empty() {
+        true => String::new(),
+        false => format!("\t\t{key} vmap {{ {} }}\n", elements.join(", ")),
+    };
+    let by_address = |elements: Vec<(IpNet, String)>| {
+        let (ipv4, ipv6): (Vec<_>, Vec<_>) = elements.into_iter().partition(|(net, _)| net.addr().is_ipv4());
+        let texts = |elements: Vec<(IpNet, String)>| elements.into_iter().map(|(_, text)| text).collect();
+        map(&format!("{interface} . ip6 {field}"), texts(ipv6))
+            + &map(&format!("{interface} . ip {field}"), texts(ipv4))
+    };
+    by_address(parts) + &by_address(links.into_iter().collect()) + &map(interface, whole)
 }
 
 #[cfg(test)]

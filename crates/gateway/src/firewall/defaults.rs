@@ -5,7 +5,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Family;
-use super::model::{Place, Policy, Trust, Verdict};
+use super::model::{Place, Policy, Settings, Trust, Verdict};
 use super::packet::{Packet, State};
 use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
 
@@ -132,6 +132,9 @@ const fn v4(a: u8, length: u8) -> IpNet {
 
 const LINK_LOCAL: IpNet = v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10);
 const UNSPECIFIED: IpNet = v6([0; 8], 128);
+/// What every host on a link may write as its source, whatever its networks: the unspecified addresses before it has
+/// another.
+pub(super) const LINK_SOURCES: [IpNet; 3] = [LINK_LOCAL, UNSPECIFIED, v4(0, 32)];
 /// IPv4-compatible (with the loopback and the unspecified address) and -mapped, documentation (RFC 3849, RFC 9637),
 /// ORCHID (RFC 4843, RFC 7343 is routable nowhere either), site-local (RFC 3879), link-local, unique local (RFC 4193).
 const NEVER_OUTSIDE: [IpNet; 9] = [
@@ -147,6 +150,13 @@ const NEVER_OUTSIDE: [IpNet; 9] = [
 ];
 /// This network, loopback, reserved (RFC 6890). Private addresses may be translated behind the firewall.
 const NEVER_OUTSIDE_IPV4: [IpNet; 3] = [v4(0, 8), v4(127, 8), v4(240, 4)];
+
+/// Of the addresses that are never outside, those that this network is among; None where it may be outside, here.
+#[must_use]
+pub fn never_outside(net: IpNet, settings: &Settings) -> Option<IpNet> {
+    let accepted = settings.accept_special.iter().any(|special| special.contains(&net));
+    NEVER_OUTSIDE.into_iter().chain(NEVER_OUTSIDE_IPV4).find(|never| never.contains(&net) && !accepted)
+}
 
 /// The steps for packets between the two.
 #[must_use]
@@ -317,13 +327,23 @@ fn boundary(policy: &Policy) -> Vec<Step> {
         vec![Test::NarrowGroup],
         "a group of narrower scope than the internet (RFC 6092 REC-2)",
     )];
-    for (nets, family, reason) in [
-        (NEVER_OUTSIDE.to_vec(), Family::V6, "an address that is never outside (RFC 6092 REC-3 and REC-7)"),
-        (NEVER_OUTSIDE_IPV4.to_vec(), Family::V4, "an address that is never outside (RFC 6890)"),
+    for (nets, family, of_source, of_destination) in [
+        (
+            NEVER_OUTSIDE.to_vec(),
+            Family::V6,
+            "its source is never outside (RFC 6092 REC-3 and REC-7)",
+            "its destination is never outside (RFC 6092 REC-3 and REC-7)",
+        ),
+        (
+            NEVER_OUTSIDE_IPV4.to_vec(),
+            Family::V4,
+            "its source is never outside (RFC 6890)",
+            "its destination is never outside (RFC 6890)",
+        ),
     ] {
-        for test in [Test::Source(nets.clone(), except(family)), Test::Destination(nets, except(family))] {
-            steps.push(step(Verdict::Drop, vec![test], reason));
-        }
+        let source = Test::Source(nets.clone(), except(family));
+        steps.push(step(Verdict::Drop, vec![source], of_source));
+        steps.push(step(Verdict::Drop, vec![Test::Destination(nets, except(family))], of_destination));
     }
     steps
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`model`] | a [`Policy`]: zones, rules, and what they are made of |
 //! | [`service`], [`address`] | what a rule says of ports and addresses, from text |
-//! | [`packet`] | a packet in words: `tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan` |
+//! | [`packet`] | a packet in words: `tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan` |
 //! | [`defaults`] | what holds where no rule decides: RFC 6092, RFC 4890, the trust of the zones |
 //! | [`evaluate`] | which rule or default decides a packet |
 //! | [`mod@compile`] | the policy as one transaction of nft |

@@ -7,11 +7,12 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv6Net};
 
 use super::address::Address;
+use super::defaults::LINK_SOURCES;
 use super::packet::Moment;
 use super::service::Service;
 
-/// How much a zone may do where no rule says otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How much a zone may do where no rule says otherwise, from most to least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Trust {
     /// Opens connections everywhere, and to the gateway.
     Inside,
@@ -346,7 +347,8 @@ impl Policy {
         }
     }
 
-    /// The zone that an address is in behind an interface: one that has this part of it before one that has all.
+    /// The zone that an address is in behind an interface: one that has this part of it before one that has all, before
+    /// that of its link.
     #[must_use]
     pub fn zone_of(&self, interface: &str, address: IpAddr) -> Option<Place> {
         let has = |zone: &&Zone| zone.interfaces.iter().any(|name| name == interface);
@@ -355,7 +357,20 @@ impl Policy {
         let index = zones
             .position(|zone| has(&zone) && part(zone))
             .or_else(|| self.zones.iter().position(|zone| has(&zone) && zone.networks.is_empty()));
-        index.map(Place::Zone)
+        let of_link =
+            || self.zone_of_link(interface).filter(|_| LINK_SOURCES.iter().any(|net| net.contains(&address)));
+        index.map(Place::Zone).or_else(of_link)
+    }
+
+    /// The zone of what is [`LINK_SOURCES`] where zones have only parts of an interface: the least trusted of them, since
+    /// nothing tells whose it is. Without one there would be no neighbor discovery.
+    pub(super) fn zone_of_link(&self, interface: &str) -> Option<Place> {
+        let has = |zone: &Zone| zone.interfaces.iter().any(|name| name == interface);
+        let there: Vec<_> = self.zones.iter().enumerate().filter(|(_, zone)| has(zone)).collect();
+        if there.iter().any(|(_, zone)| zone.networks.is_empty()) {
+            return None;
+        }
+        there.into_iter().max_by_key(|(_, zone)| zone.trust).map(|(index, _)| Place::Zone(index))
     }
 }
 
@@ -401,6 +416,18 @@ mod tests {
         assert_eq!(policy.zone_of("t0", "fd00::1".parse().unwrap()), Some(Place::Zone(1)));
         assert_eq!(policy.zone_of("t0", "2001:db8::1".parse().unwrap()), Some(Place::Zone(0)));
         assert_eq!(policy.zone_of("t1", "fd00::1".parse().unwrap()), None);
+        assert_eq!(policy.zone_of("t0", "fe80::1".parse().unwrap()), Some(Place::Zone(0)));
+    }
+
+    #[test]
+    fn what_is_of_the_link_is_in_the_least_trusted_of_its_parts() {
+        let guests = Zone { trust: Trust::Guest, ..zone("guests", &["t0"], &["fd00:2::/32"]) };
+        let policy = policy(vec![guests, zone("part", &["t0"], &["fd00:1::/32"])]).unwrap();
+        for address in ["fe80::1", "::", "0.0.0.0"] {
+            assert_eq!(policy.zone_of("t0", address.parse().unwrap()), Some(Place::Zone(0)), "{address}");
+            assert_eq!(policy.zone_of("t1", address.parse().unwrap()), None, "{address}");
+        }
+        assert_eq!(policy.zone_of("t0", "fd00:3::1".parse().unwrap()), None);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A packet as the firewall sees it, and how one is told in words.
 //!
 //! ```text
-//! tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+//! tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
 //! udp from 2001:db8::1 port 5353 to 2001:db8:1::5 port 53 in guest out wan established
-//! icmpv6/echo-request from 2001:db8::1 to 2001:db8:1::5 in wan out lan
+//! icmpv6/echo-request from 2a00:1450::1 to 2a02:8100:1::5 in wan out lan
 //! ```
 //!
 //! | word | says |
@@ -105,7 +105,7 @@ pub enum WordsError {
     #[error("source and destination are of different families")]
     Families,
     /// Neither a zone nor an interface.
-    #[error("`{0}` is no zone: there are {1}")]
+    #[error("`{0}` is no zone, and no interface of one that has the address: there are {1}")]
     Zone(String, String),
     /// It may leave in several ways.
     #[error("where does it go? write `out ZONE` (there are {0}) or `to gateway`")]
@@ -316,11 +316,16 @@ pub fn minute_of_day(text: &str) -> Option<u16> {
 
 fn place(policy: &Policy, name: &str, address: IpAddr) -> Result<Place, WordsError> {
     let place = policy.place(name).or_else(|| policy.zone_of(name, address));
-    place.ok_or_else(|| WordsError::Zone(name.to_owned(), names(policy)))
+    place.ok_or_else(|| WordsError::Zone(name.to_owned(), with_interfaces(policy)))
 }
 
 fn names(policy: &Policy) -> String {
     policy.places().map(|place| policy.name(place)).collect::<Vec<_>>().join(", ")
+}
+
+fn with_interfaces(policy: &Policy) -> String {
+    let zones = policy.zones().iter().map(|zone| format!("{} ({})", zone.name, zone.interfaces.join(", ")));
+    zones.chain([super::model::GATEWAY.to_owned()]).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside if it comes
@@ -387,7 +392,7 @@ mod tests {
             ("tcp from ::1 to ::2", "where it comes from is missing"),
             ("tcp from ::1 to 10.0.0.1 in lan", "different families"),
             ("icmp from ::1 to ::2 in lan", "different families"),
-            ("tcp from ::1 to ::2 in lna", "`lna` is no zone: there are lan, guest, wan, gateway"),
+            ("tcp from ::1 to ::2 in lna", "there are lan (eth1), guest (eth2), wan (eth0), gateway"),
             ("tcp from ::1 to ::2 in wan", "where does it go?"),
             ("tcp from ::1 to ::2 in lan at 09:00", "a day and a time"),
         ] {

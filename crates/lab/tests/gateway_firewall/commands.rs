@@ -147,4 +147,9 @@ fn counters_are_shown_by_rule_and_base_chains_stay() {
         serde_json::from_str(&machine.firewall(&["show", &file, "--json"])).expect("JSON");
     assert_eq!(shown["rules"][0]["number"], 1);
     assert_eq!((&shown["rules"][0]["packets"], &shown["rules"][0]["action"]), (&0.into(), &"accept".into()));
+    let other = machine.try_firewall(&["show", &machine.file(1002)]);
+    assert_eq!(other.status.code(), Some(1), "counters of rules that are not in force");
+    let said = String::from_utf8_lossy(&other.stderr);
+    assert!(said.contains("`sidestep firewall apply 1002.toml`"), "{said}");
+    machine.firewall(&["show"]);
 }

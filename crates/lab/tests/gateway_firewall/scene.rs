@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   w0 ── z0 lan, and in 2a00:0:77::/48 and 10.0.77.0/24 peers      2a00::/32   10.0.0.0/16
-//!   w1 ── z1 dmz                                                    2a01::/32   10.1.0.0/16
+//!   w1 ── z1 dmz: these and no other addresses                      2a01::/32   10.1.0.0/16
 //!   w2 ── z2 guest                                                  2a02::/32   10.2.0.0/16
 //!   w3 ── z3 wan                                                    the rest
 //!   w4 ── z4 wan2                                                   2a04::/32   10.4.0.0/16
@@ -155,7 +155,7 @@ impl Scene {
         };
         vec![
             zone("lan", Trust::Inside, "z0", &[]),
-            zone("dmz", Trust::Inside, "z1", &[]),
+            zone("dmz", Trust::Inside, "z1", &["2a01::/32", "10.1.0.0/16"]),
             zone("guest", Trust::Guest, "z2", &[]),
             zone("wan", Trust::Outside, "z3", &[]),
             zone("wan2", Trust::Outside, "z4", &[]),

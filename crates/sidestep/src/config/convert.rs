@@ -58,7 +58,11 @@ pub(super) fn convert(
                 0..0,
                 "the table [node] is missing",
                 "",
-                "begin with [node]: private_key_file, external and hop_prefix describe this gateway",
+                if document.peer.is_empty() {
+                    "[node] and [[peer]] describe a tunnel, [[uplink]] and [[network]] a gateway, [[zone]] a firewall"
+                } else {
+                    "begin with [node]: private_key_file, external and hop_prefix describe this gateway"
+                },
             ));
             None
         }

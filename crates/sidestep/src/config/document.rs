@@ -190,13 +190,13 @@ pub(super) fn read(text: &str, report: &mut Report) -> Option<Document> {
     match toml::from_str(text) {
         Ok(document) => Some(document),
         Err(error) => {
-            report.add(finding(&error));
+            report.add(finding(&error, text));
             None
         }
     }
 }
 
-fn finding(error: &toml::de::Error) -> Finding {
+fn finding(error: &toml::de::Error, text: &str) -> Finding {
     let span = error.span().unwrap_or(0..0);
     // A message may quote a value.
     let message = blank_keys(error.message());
@@ -207,14 +207,55 @@ fn finding(error: &toml::de::Error) -> Finding {
         let help = format!("known here: {}", known.replace('`', "").replace(" or ", ", "));
         return Finding::error(span, format!("unknown key `{name}`"), "not known here", help);
     }
-    let help = if message.starts_with("invalid type") {
-        "text stands in quotes, numbers and true or false do not, lists stand in brackets"
+    let before = text.get(..span.start).unwrap_or_default();
+    let help = if let Some(seconds) = seconds(&message, before) {
+        format!("a duration has a unit, and stands in quotes: write \"{seconds}s\"")
+    } else if message.starts_with("invalid type") {
+        "text stands in quotes, numbers and true or false do not, lists stand in brackets".to_owned()
     } else if message.starts_with("duplicate") {
-        "remove one of them; each peer has a [[peer]] header of its own"
+        match header_of_many(before) {
+            Some(header) => format!("remove one of them; each {header} has a header of its own"),
+            None => "remove one of them".to_owned(),
+        }
     } else {
-        "`sidestep man` shows a complete configuration"
+        "`sidestep man` shows complete configurations".to_owned()
     };
     Finding::error(span, message, "", help)
+}
+
+/// Keys whose values are durations.
+const DURATIONS: [&str; 8] = [
+    "advertise_interval",
+    "probe_interval",
+    "rotation",
+    "rotation_spread",
+    "keepalive",
+    "lifetime",
+    "key_exchange",
+    "key_exchange_window",
+];
+
+/// The number that stands for a duration, by serde's message and the text before it.
+fn seconds<'m>(message: &'m str, before: &str) -> Option<&'m str> {
+    let (number, _) = message.strip_prefix("invalid type: integer `")?.split_once("`, expected a string")?;
+    let key = before.trim_end().strip_suffix('=')?;
+    DURATIONS.iter().any(|name| key.trim_end().ends_with(name)).then_some(number)
+}
+
+/// The header of the table that the text ends in, if it is one of a list of tables.
+fn header_of_many(text: &str) -> Option<&'static str> {
+    const HEADERS: [&str; 8] = [
+        "[[peer]]",
+        "[[script]]",
+        "[[uplink]]",
+        "[[network]]",
+        "[[route]]",
+        "[[zone]]",
+        "[[firewall.rule]]",
+        "[[firewall.test]]",
+    ];
+    let last = text.lines().rev().map(str::trim_start).find(|line| line.starts_with('['))?;
+    HEADERS.into_iter().find(|header| last.starts_with(header))
 }
 
 /// Name and known names of serde's "unknown field `a`, expected one of `b`, `c`".

@@ -22,6 +22,8 @@ use super::script::Configured;
 use super::tunnel::TunnelTable;
 use super::value::{self, Problem};
 
+mod site;
+
 type Texts = Vec<Spanned<String>>;
 
 /// Prefixes of an uplink that is a tunnel: all packets are compared with them.
@@ -134,6 +136,7 @@ impl Converter<'_> {
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
         let site = Site { uplinks, networks, routes };
         self.site_fits(document, &site);
+        self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         Some(Gateway { site, probing, firewall, scripts: Vec::new() })
     }
 
@@ -316,57 +319,6 @@ impl Converter<'_> {
             given.iter().map(|text| self.value(key, Some(text), |text| parse(text))).collect();
         values.into_iter().collect()
     }
-
-    /// What concerns several tables: names, interfaces and subnets are each taken once.
-    fn site_fits(&mut self, document: &Document, site: &Site) {
-        let uplinks = document.uplink.iter().zip(&site.uplinks);
-        let uplinks = uplinks.map(|(table, uplink)| {
-            let given = table.get_ref();
-            (
-                ("name", &uplink.name, span(&given.name, table)),
-                ("interface", &uplink.interface, span(&given.interface, table)),
-            )
-        });
-        let networks = document.network.iter().zip(&site.networks);
-        let networks = networks.map(|(table, network)| {
-            let given = table.get_ref();
-            (
-                ("name", &network.name, span(&given.name, table)),
-                ("interface", &network.interface, span(&given.interface, table)),
-            )
-        });
-        let mut seen: Vec<(&str, &String, Range<usize>)> = Vec::new();
-        for (key, value, place) in uplinks.chain(networks).flat_map(|(name, interface)| [name, interface]) {
-            match seen.iter().find(|(other, taken, _)| *other == key && *taken == value) {
-                Some((_, _, first)) => {
-                    let title = format!("two uplinks or networks have the {key} {value:?}");
-                    let help = format!("each needs its own {key}");
-                    self.report(
-                        Finding::error(place, title, "the second", help).related(first.clone(), "the first"),
-                    );
-                }
-                None => seen.push((key, value, place)),
-            }
-        }
-        for (place, (table, network)) in document.network.iter().zip(&site.networks).enumerate() {
-            let earlier = site.networks[..place]
-                .iter()
-                .position(|other| other.subnet.is_some() && other.subnet == network.subnet);
-            if let Some(first) = earlier {
-                let number = network.subnet.unwrap_or(0);
-                let title = format!("two networks have subnet {number}");
-                let help = "each network has a /64 of its own in every prefix: number them with `subnet`";
-                let first = document.network[first].span();
-                self.report(
-                    Finding::error(table.span(), title, "the second", help).related(first, "the first"),
-                );
-            }
-        }
-    }
-}
-
-fn span<T>(key: &Text, table: &Spanned<T>) -> Range<usize> {
-    key.as_ref().map_or_else(|| table.span(), Spanned::span)
 }
 
 pub(super) fn problem<T>(label: &str, help: &str) -> Result<T, Problem> {

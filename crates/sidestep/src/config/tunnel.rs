@@ -25,7 +25,7 @@ pub(super) struct TunnelTable {
     local: Text,
     mtu: Option<Spanned<i64>>,
     hop_limit: Option<Spanned<i64>>,
-    prefix: Text,
+    pub(super) prefix: Text,
     ipv4_mask: Option<Spanned<i64>>,
     relay: Text,
 }

@@ -103,6 +103,9 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Error::NoSocket(folder.to_owned()));
         }
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(Error::Denied(folder.to_owned()));
+        }
         Err(source) => return Err(Error::Io { path: folder.to_owned(), source }),
     };
     let mut sockets: Vec<PathBuf> = entries
@@ -115,7 +118,8 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         .collect();
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.
-        sockets.retain(|path| UnixStream::connect(path).is_ok());
+        let is_dead = |error: io::Error| error.kind() != io::ErrorKind::PermissionDenied;
+        sockets.retain(|path| !UnixStream::connect(path).is_err_and(is_dead));
     }
     sockets.sort();
     match sockets.as_slice() {

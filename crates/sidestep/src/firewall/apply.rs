@@ -8,6 +8,7 @@
 //! neither table.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub(super) fn apply(firewall: &Firewall, file: &Path, confirm: Option<Duration>)
     if let Some(after) = confirm {
         start_guard(after)?;
     }
-    let done = in_place(&compiled(firewall).script).and_then(|script| Ok(linux::nft::apply(&script)?));
+    let script = marked(&compiled(firewall).script, APPLIED).1;
+    let done = in_place(&script).and_then(|script| Ok(linux::nft::apply(&script)?));
     if let Err(error) = done {
         // Nothing was changed, so nothing is to be put back.
         if confirm.is_some() {
@@ -133,6 +135,31 @@ fn start_guard(after: Duration) -> Result<(), Failure> {
 /// What puts a table in the place of the one that is in the kernel, in one step.
 pub(crate) fn in_place(script: &str) -> Result<String, Failure> {
     Ok(replace(&existing()?, script))
+}
+
+/// Who has put a table into the kernel: the first part of its mark's name.
+pub(crate) const UP: &str = "up";
+const APPLIED: &str = "applied";
+
+/// A mark, and the script with it: an empty chain that tells which table is in force, and who has put it there. With any
+/// other table in its place it is gone.
+pub(crate) fn marked(script: &str, by: &str) -> (String, String) {
+    let mut hasher = DefaultHasher::new();
+    script.hash(&mut hasher);
+    let mark = format!("{by}-{:016x}", hasher.finish());
+    let script = format!("{script}add chain inet {TABLE} {mark}\n");
+    (mark, script)
+}
+
+/// Whether this firewall is the one in the kernel.
+pub(super) fn is_in_force(firewall: &Firewall) -> linux::Result<bool> {
+    let script = compiled(firewall).script;
+    for by in [UP, APPLIED] {
+        if linux::nft::has_chain(TABLE, &marked(&script, by).0)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A change that waits for its confirmation is not changed again.

@@ -85,6 +85,10 @@ pub(super) fn test(
     file: &Path,
     out: &mut dyn Write,
 ) -> io::Result<bool> {
+    if tests.is_empty() {
+        writeln!(out, "{}: there are no tests: [[firewall.test]] tables are some", file.display())?;
+        return Ok(true);
+    }
     let mut failed = 0;
     for test in tests {
         let decision = evaluate(&firewall.policy, &test.packet);

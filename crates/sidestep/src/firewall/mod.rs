@@ -23,13 +23,13 @@ pub(crate) use count::{Count, Counts};
 
 use crate::cli::{self, Failure, not_loaded, output, print};
 use crate::config::{self, Firewall};
-pub(crate) use apply::{in_place, refuse_while_waiting};
+pub(crate) use apply::{UP, in_place, marked, refuse_while_waiting};
 
 /// The firewall: zones and rules of a configuration
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   sidestep firewall check gateway.toml
-  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
+  sidestep firewall explain gateway.toml tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
   sidestep firewall test gateway.toml
   sidestep firewall apply gateway.toml --confirm 60s
   sidestep firewall confirm
@@ -50,9 +50,9 @@ pub(crate) enum FirewallCommand {
     },
     /// Say what becomes of a packet, and which rule decides
     #[command(after_help = "Examples:
-  sidestep firewall explain gateway.toml tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan
-  sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2001:db8::1 to gateway in wan'
-  sidestep firewall explain gateway.toml 'udp/53 from 2001:db8::1 to gateway in guest at sat 23:00'
+  sidestep firewall explain gateway.toml tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
+  sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2a00:1450::1 to gateway in wan'
+  sidestep firewall explain gateway.toml 'udp/53 from 2a02:8100:2::9 to gateway in guest at sat 23:00'
 
 docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
     Explain {
@@ -77,7 +77,8 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
     },
     /// Show what each rule has counted since the table was put into the kernel
     #[command(after_help = "Examples:\n  sidestep firewall show gateway.toml\n  \
-                            sidestep firewall show --json | jq '.rules[] | {number, packets}'")]
+                            sidestep firewall show --json | jq '.rules[] | {number, packets}'\n\n\
+                            Exit status: 1 if no firewall is in the kernel, or not that of the file.")]
     Show {
         /// The configuration that was applied, for the text of the rules
         file: Option<PathBuf>,
@@ -95,7 +96,7 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
         /// The configuration
         file: PathBuf,
         /// Bring the table before back after this time, unless confirmed
-        #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
+        #[arg(long, value_name = "DURATION", value_parser = time_to_confirm)]
         confirm: Option<Duration>,
     },
     /// Keep what `apply --confirm` has put into the kernel
@@ -139,7 +140,7 @@ impl FirewallCommand {
             }
             Self::Show { file, json } => {
                 let firewall = file.as_deref().map(load).transpose()?;
-                print(show::show(firewall.as_ref(), json)?)?;
+                print(show::show(firewall.as_ref().zip(file.as_deref()), json)?)?;
             }
             Self::Apply { file, confirm } => apply::apply(&load(&file)?, &file, confirm)?,
             Self::Confirm => apply::confirm()?,
@@ -147,6 +148,14 @@ impl FirewallCommand {
             Self::Guard { after } => apply::guard(after)?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A time in which somebody can confirm.
+fn time_to_confirm(text: &str) -> Result<Duration, String> {
+    match config::parse_duration(text)? {
+        Duration::ZERO => Err("nobody can confirm that fast: write a time like 60s".to_owned()),
+        time => Ok(time),
     }
 }
 
@@ -189,13 +198,18 @@ pub(crate) fn describe(firewall: &Firewall, table: &Compiled) -> String {
         text += "\n";
     }
     text += &format!(
-        "  {} zones, {} rules, {} tests\n  the first packet of a connection is looked up in {} sets at most, which have {} elements\n",
+        "  {} zones, {} rules, {} tests\n",
         policy.zones().len(),
         policy.rules().len(),
         firewall.tests.len(),
-        table.lookups,
-        table.elements,
     );
+    text += &match table.lookups {
+        0 => "  the trust of the zones decides everything\n".to_owned(),
+        sets => format!(
+            "  the first packet of a connection is looked up in {sets} sets at most, which have {} elements\n",
+            table.elements
+        ),
+    };
     if policy.rules().iter().any(|rule| rule.schedule.is_some()) {
         text +=
             "  schedules are written in UTC: apply it again when the clock changes to or from summer time\n";

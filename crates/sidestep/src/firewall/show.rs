@@ -1,23 +1,33 @@
 //! `sidestep firewall show`: what the table in the kernel has counted.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::apply::is_in_force;
 use super::count::{Count, Counts};
 use crate::cli::Failure;
 use crate::config::Firewall;
 
-/// The counters, as text or JSON. With a firewall its rules are named, those that counted nothing too.
-pub(super) fn show(firewall: Option<&Firewall>, json: bool) -> Result<String, Failure> {
+/// The counters, as text or JSON. With a firewall and its file its rules are named, those that counted nothing too.
+pub(super) fn show(of: Option<(&Firewall, &Path)>, json: bool) -> Result<String, Failure> {
     let Some(mut counts) = Counts::read()? else {
         return Err(Failure::Message("no firewall is applied: `sidestep firewall apply FILE`".to_owned()));
     };
-    if let Some(firewall) = firewall {
+    if let Some((firewall, file)) = of {
+        if !is_in_force(firewall)? {
+            let file = file.display();
+            return Err(Failure::Message(format!(
+                "another firewall is in force than that of {file}: `sidestep firewall apply {file}` changes that, \
+                 `sidestep firewall show` without a file has the counters of the one that is"
+            )));
+        }
         for number in 1..=firewall.policy.rules().len() {
             counts.rules.entry(number).or_default();
         }
     }
+    let firewall = of.map(|(firewall, _)| firewall);
     Ok(if json { document(&counts, firewall) } else { text(&counts, firewall) })
 }
 

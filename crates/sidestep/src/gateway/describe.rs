@@ -1,9 +1,10 @@
 //! What a configuration of a gateway leads to, in plain words.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gateway::site::{DnsServers, Network, RouterFrom, StaticRoute, Uplink};
+use gateway::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
 use gateway::tunnel::Kind;
 
@@ -12,6 +13,7 @@ use crate::firewall;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
+    let Site { uplinks, networks, routes } = &gateway.site;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ =
@@ -20,14 +22,24 @@ pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
         text += "Firewall\n";
         text += &firewall::describe(rules, &firewall::compiled(rules));
     }
-    for uplink in &gateway.site.uplinks {
+    for uplink in uplinks {
         let _ = write_uplink(&mut text, uplink);
     }
-    for network in &gateway.site.networks {
+    for network in networks {
         let _ = write_network(&mut text, network);
     }
-    for route in &gateway.site.routes {
+    for route in routes {
         let _ = write_route(&mut text, route);
+    }
+    let uplinks = uplinks.iter().map(|uplink| match &uplink.tunnel {
+        Some(tunnel) => &tunnel.over,
+        None => &uplink.interface,
+    });
+    let needed: BTreeSet<_> = uplinks.chain(networks.iter().map(|network| &network.interface)).collect();
+    for interface in needed {
+        if !Path::new("/sys/class/net").join(interface).exists() {
+            let _ = writeln!(text, "\nThere is no interface {interface} yet (`ip link` lists them).");
+        }
     }
     text
 }

@@ -2,7 +2,6 @@
 //! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 use std::time::Instant;
 
@@ -88,12 +87,9 @@ impl Kernel {
 
     /// Puts it there, unless it is there: what it has counted stays.
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), Failure> {
-        let table = firewall::compiled(firewall).script;
-        // An empty chain that tells that this one is in force: with any other table in its place it is gone.
-        let mark = format!("up-{:016x}", hash(&table));
+        let (mark, table) = firewall::marked(&firewall::compiled(firewall).script, firewall::UP);
         if !linux::nft::has_chain(TABLE, &mark)? {
-            let script = firewall::in_place(&format!("{table}add chain inet {TABLE} {mark}\n"))?;
-            self.journal.set_table("inet", TABLE, &script)?;
+            self.journal.set_table("inet", TABLE, &firewall::in_place(&table)?)?;
         }
         Ok(())
     }
@@ -316,12 +312,6 @@ fn in_words(route: &PlannedRoute, site: &Site) -> String {
     };
     let router = via.router.map(|router| format!(" via {router}")).unwrap_or_default();
     format!("{owner}add route {}{from}{router} dev {}", route.to, via.interface)
-}
-
-fn hash(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// Addresses with a lifetime and those without are not of one kind for the kernel.

@@ -1,12 +1,13 @@
 //! Who is in a zone by the key `zone` of an uplink, a network or a peer, and the zones of a file that has none.
 
-use gateway::firewall::{Trust, Zone};
+use gateway::firewall::{PolicyError, Trust, Zone};
 use ipnet::Ipv6Net;
 use mt6d::config::PeerConfig;
 use toml::Spanned;
 
 use super::{Converter, Document};
 use crate::config::report::Finding;
+use crate::config::value::interface;
 
 /// The tunnels of the same file.
 pub(in crate::config) struct Tunnels<'a> {
@@ -139,6 +140,19 @@ impl Converter<'_> {
             self.report(Finding::error(name.span(), "`zone` cannot be used", "no such zone", help));
         }
         found
+    }
+}
+
+/// Whether the interface that zones do not agree about is told of where uplinks and networks are looked at: several have
+/// it, or it can be that of none.
+pub(super) fn is_told_of_links(error: &PolicyError, document: &Document) -> bool {
+    let links = |name: &str| {
+        links(document).filter(|(_, link)| link.is_some_and(|link| link.get_ref() == name)).count()
+    };
+    match error {
+        PolicyError::SameInterface(_, _, name) => links(name) > 1,
+        PolicyError::InterfaceName(_, name) => links(name) > 0 && interface(name).is_err(),
+        _ => false,
     }
 }
 

@@ -200,7 +200,9 @@ impl Converter<'_> {
         match Policy::new(zones, rules, settings) {
             Ok(policy) => Some(policy),
             Err(error) => {
-                self.report(findings::of_zones(&error, document));
+                if !members::is_told_of_links(&error, document) {
+                    self.report(findings::of_zones(&error, document));
+                }
                 None
             }
         }
@@ -302,7 +304,7 @@ impl Converter<'_> {
     fn test(&mut self, table: &Spanned<TestTable>, lines: &Lines, policy: &Policy) -> Option<Expectation> {
         let (test, header) = (table.get_ref(), table.span());
         let owner = "[[firewall.test]]";
-        let example = "\"tcp from 2001:db8::1 to 2001:db8:1::5 port 22 in lan\"";
+        let example = "\"tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan\"";
         let words = self.required(&test.packet, &header, owner, "packet", example);
         let packet = self.value("packet", words, |words| {
             Packet::parse(words, policy).map_err(|error| Problem {

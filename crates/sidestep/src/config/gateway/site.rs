@@ -1,0 +1,185 @@
+//! What concerns several keys or tables of a gateway.
+
+use std::net::IpAddr;
+use std::ops::Range;
+
+use gateway::firewall::defaults::never_outside;
+use gateway::firewall::{Policy, Trust};
+use gateway::plan::subnet;
+use gateway::site::{RouterFrom, Site, Uplink};
+use ipnet::{IpNet, Ipv6Net};
+use toml::Spanned;
+
+use super::super::convert::Converter;
+use super::super::document::{Document, Text};
+use super::super::report::Finding;
+use super::UplinkTable;
+
+impl Converter<'_> {
+    /// What concerns several tables: names, interfaces, subnets and prefixes are each taken once.
+    pub(super) fn site_fits(&mut self, document: &Document, site: &Site) {
+        let uplinks = document.uplink.iter().zip(&site.uplinks);
+        let uplinks = uplinks.map(|(table, uplink)| {
+            let given = table.get_ref();
+            (
+                ("name", &uplink.name, span(&given.name, table)),
+                ("interface", &uplink.interface, span(&given.interface, table)),
+            )
+        });
+        let networks = document.network.iter().zip(&site.networks);
+        let networks = networks.map(|(table, network)| {
+            let given = table.get_ref();
+            (
+                ("name", &network.name, span(&given.name, table)),
+                ("interface", &network.interface, span(&given.interface, table)),
+            )
+        });
+        let mut seen: Vec<(&str, &String, Range<usize>)> = Vec::new();
+        for (name, interface) in uplinks.chain(networks) {
+            for (key, value, place) in [interface, name] {
+                let taken = seen.iter().find(|(other, taken, _)| *other == key && *taken == value);
+                let Some((_, _, first)) = taken else {
+                    seen.push((key, value, place));
+                    continue;
+                };
+                let title = format!("two uplinks or networks have the {key} {value:?}");
+                let help = format!("each needs its own {key}");
+                self.report(
+                    Finding::error(place, title, "the second", help).related(first.clone(), "the first"),
+                );
+                // Without a name it is called by the interface.
+                break;
+            }
+        }
+        for (place, (table, network)) in document.network.iter().zip(&site.networks).enumerate() {
+            let earlier = site.networks[..place]
+                .iter()
+                .position(|other| other.subnet.is_some() && other.subnet == network.subnet);
+            if let Some(first) = earlier {
+                let number = network.subnet.unwrap_or(0);
+                let title = format!("two networks have subnet {number}");
+                let help = "each network has a /64 of its own in every prefix: number them with `subnet`";
+                let first = document.network[first].span();
+                self.report(
+                    Finding::error(table.span(), title, "the second", help).related(first, "the first"),
+                );
+            }
+        }
+        self.prefixes_fit(document, site);
+    }
+
+    /// Each prefix is at one place.
+    fn prefixes_fit(&mut self, document: &Document, site: &Site) {
+        let uplinks = document.uplink.iter().zip(&site.uplinks);
+        let routed: Vec<(Ipv6Net, Range<usize>)> =
+            uplinks.flat_map(|(table, uplink)| places(&table.get_ref().prefixes, &uplink.prefixes)).collect();
+        for (place, (prefix, second)) in routed.iter().enumerate() {
+            let overlaps = |other: &Ipv6Net| other.contains(prefix) || prefix.contains(other);
+            if let Some((other, first)) = routed[..place].iter().find(|(other, _)| overlaps(other)) {
+                let title = format!("the uplinks' prefixes {other} and {prefix} overlap");
+                let help = "a prefix leads to one uplink: write what the provider routes through this one";
+                self.report(
+                    Finding::error(second.clone(), title, "the second", help)
+                        .related(first.clone(), "the first"),
+                );
+            }
+        }
+        let networks = document.network.iter().zip(&site.networks).enumerate();
+        let own: Vec<(usize, Ipv6Net, Range<usize>)> = networks
+            .flat_map(|(index, (table, network))| {
+                let places = places(&table.get_ref().prefixes, &network.prefixes);
+                places.map(move |(prefix, span)| (index, prefix, span))
+            })
+            .collect();
+        for (place, (index, prefix, second)) in own.iter().enumerate() {
+            if let Some((.., first)) = own[..place].iter().find(|(_, other, _)| other == prefix) {
+                let title = format!("the prefix {prefix} is there twice");
+                let help = "each network has /64s of its own";
+                self.report(
+                    Finding::error(second.clone(), title, "the second", help)
+                        .related(first.clone(), "the first"),
+                );
+            }
+            let others = site.networks.iter().enumerate().filter(|(other, _)| other != index);
+            for (network, number) in others.filter_map(|(_, other)| Some((other, other.subnet?))) {
+                let taken = routed.iter().find(|(routed, _)| subnet(*routed, number) == Some(*prefix));
+                if let Some((routed, first)) = taken {
+                    let title = format!(
+                        "{prefix} is subnet {number} of {routed}, which network {:?} has",
+                        network.name
+                    );
+                    let help = "each network has /64s of its own: number them with `subnet`";
+                    self.report(
+                        Finding::error(second.clone(), title, "the second", help)
+                            .related(first.clone(), "the prefix that the first is taken from"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Routers are on the uplink's link, and its addresses may be seen there.
+    pub(super) fn uplinks_fit(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
+        for (table, uplink) in document.uplink.iter().zip(&site.uplinks) {
+            let given = table.get_ref();
+            let on_link = |router: IpAddr| uplink.addresses.iter().any(|net| net.contains(&router));
+            if let (RouterFrom::Address(router), Some(text)) = (uplink.router, &given.router)
+                && !router.is_unicast_link_local()
+                && !on_link(router.into())
+            {
+                let help = "write its link-local address, like \"fe80::1\", or add the gateway's own address in the \
+                            router's network to `addresses`";
+                self.report(Finding::error(
+                    text.span(),
+                    "`router` cannot be used",
+                    "on no link of this uplink",
+                    help,
+                ));
+            }
+            if let (Some(router), Some(text)) = (uplink.ipv4_router, &given.ipv4_router)
+                && uplink.addresses.iter().any(|net| net.addr().is_ipv4())
+                && !on_link(router.into())
+            {
+                let help = "write the length of the router's network behind the address in `addresses`, like \
+                            \"192.0.2.2/24\"";
+                let label = "in the network of none of the uplink's addresses";
+                self.report(Finding::error(text.span(), "`ipv4_router` cannot be used", label, help));
+            }
+            if let Some(policy) = policy {
+                self.may_be_outside(given, uplink, policy);
+            }
+        }
+    }
+
+    /// Warns of the first address or prefix of an uplink that the firewall drops there.
+    fn may_be_outside(&mut self, given: &UplinkTable, uplink: &Uplink, policy: &Policy) {
+        let routed = places(&given.prefixes, &uplink.prefixes);
+        let domain = given.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().prefix.as_ref());
+        let domain = domain.and_then(|text| Some((text.get_ref().parse().ok()?, text.span())));
+        let addresses = places(&given.addresses, &uplink.addresses);
+        let mut all = addresses.chain(routed.chain(domain).map(|(net, span)| (IpNet::V6(net), span)));
+        let dropped = |net: IpNet| {
+            let zone = policy.zone_of(&uplink.interface, net.addr())?;
+            let of_link = matches!(net.addr(), IpAddr::V6(address) if address.is_unicast_link_local());
+            let crosses = policy.trust(zone) == Some(Trust::Outside) && !of_link;
+            never_outside(net, policy.settings()).filter(|_| crosses)
+        };
+        if let Some((never, span)) = all.find_map(|(net, span)| Some((dropped(net)?, span))) {
+            self.report(Finding::warning(
+                span,
+                format!("the firewall drops what goes between addresses of {never} outside and the networks"),
+                "never outside (RFC 6092 REC-3)",
+                format!("where it is, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
+            ));
+        }
+    }
+}
+
+/// Values, each with its place.
+fn places<T: Copy>(texts: &[Spanned<String>], values: &[T]) -> impl Iterator<Item = (T, Range<usize>)> {
+    values.iter().copied().zip(texts.iter().map(Spanned::span))
+}
+
+fn span<T>(key: &Text, table: &Spanned<T>) -> Range<usize> {
+    key.as_ref().map_or_else(|| table.span(), Spanned::span)
+}
