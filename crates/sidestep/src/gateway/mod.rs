@@ -418,7 +418,7 @@ impl Router {
     /// The kernel as it should be now. What could not be done is returned.
     fn renew_plan(&mut self, now: Instant) -> Vec<String> {
         let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
-        self.plan = plan(&self.site, &states);
+        self.plan = plan(&self.site, &states, now);
         let problems = self.kernel.apply(&self.plan, &self.links, now);
         for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             port.set_offer(offer.clone(), now);
