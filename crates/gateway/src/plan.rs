@@ -220,7 +220,8 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
             usable.map(|leased| gateway_address(network, leased.prefix).addr()).into_iter().collect()
         }
         DnsServers::FromUplinks => {
-            let mut servers: Vec<_> = working().flat_map(|state| state.dns_servers()).collect();
+            let servers = working().flat_map(|state| state.dns_servers());
+            let mut servers: Vec<_> = servers.filter(reached_from_elsewhere).collect();
             let mut seen = Vec::new();
             servers.retain(|server| {
                 !seen.contains(server) && {
@@ -257,6 +258,14 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
     }
 }
 
+/// Whether hosts of another link can ask it: a link-local DNS server is one for its own link (RFC 8106 section 5.1).
+fn reached_from_elsewhere(server: &Ipv6Addr) -> bool {
+    !(server.is_unicast_link_local()
+        || server.is_loopback()
+        || server.is_unspecified()
+        || server.is_multicast())
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -266,7 +275,7 @@ mod tests {
     use crate::site::{Probing, RouterFrom, Uplink};
     use crate::tunnel::{Domain, Kind, Tunnel};
     use proptest::prelude::*;
-    use wire::router_advertisement::Content;
+    use wire::router_advertisement::{AdvertisedOption, Content};
 
     fn net(text: &str) -> Ipv6Net {
         text.parse().unwrap()
@@ -455,6 +464,23 @@ mod tests {
         states[0].set_lease(Some(old(Until::Time(now + Duration::from_secs(60)))));
         let preferred = offered(&plan(&site, &states), now).into_iter().map(|(_, preferred)| preferred);
         assert_eq!(preferred.collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn dns_servers_that_only_the_gateway_can_ask_are_not_passed_on() {
+        let (mut site, now) = (site(), Instant::now());
+        site.networks[0].advertise = Some(Advertise::default());
+        let mut states = states(&site);
+        let servers = ["fe80::1", "::1", "::", "ff02::fb", "2001:db8:ffff::53"];
+        let option = AdvertisedOption::DnsServers {
+            lifetime: 600,
+            servers: servers.map(|server| server.parse().unwrap()).to_vec(),
+        };
+        states[0].set_link(true);
+        let content = Content { options: vec![option], ..advertisement(1_800) };
+        assert!(states[0].heard("fe80::1".parse().unwrap(), &content, now));
+        let told = plan(&site, &states).offers[0].as_ref().unwrap().dns_servers.clone();
+        assert_eq!(told, ["2001:db8:ffff::53".parse::<Ipv6Addr>().unwrap()]);
     }
 
     #[test]
