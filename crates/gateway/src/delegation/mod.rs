@@ -257,6 +257,8 @@ impl Client {
         let limits = match message {
             MessageType::Solicit => Limits { longest: self.solicit_interval, ..retransmission::SOLICIT },
             MessageType::Request => retransmission::REQUEST,
+            // Only where a lease is confirmed does a Rebind end before the lease does.
+            MessageType::Rebind if end.is_some() => retransmission::CONFIRM,
             _ => retransmission::EXTEND,
         };
         let [a, b, c, ..] = random.to_be_bytes();

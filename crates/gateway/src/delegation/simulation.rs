@@ -226,7 +226,8 @@ fn after_a_restart_the_lease_is_confirmed_and_used_even_without_an_answer() {
     scene.sent.clear();
     scene.servers.clear();
     scene.run(100);
-    assert!(scene.kinds().iter().all(|kind| *kind == MessageType::Rebind) && scene.sent.len() <= 2);
+    assert!(scene.kinds().iter().all(|kind| *kind == MessageType::Rebind));
+    assert!((4..=5).contains(&scene.sent.len()), "{:?}", scene.sent);
     assert_eq!(scene.client.lease(), Some(&lease));
     scene.run(1_100);
     assert!(scene.kinds().contains(&MessageType::Renew));
