@@ -446,7 +446,7 @@ mod tests {
         comes_up(&mut states[0], now);
         comes_up(&mut states[1], now);
         let other = ("2001:db8:b00:2::/64".to_owned(), true);
-        assert_eq!(offered(&plan(&site, &states), now)[1..], [other.clone()]);
+        assert_eq!(offered(&plan(&site, &states), now)[1..], *std::slice::from_ref(&other));
         let old = |preferred| Lease {
             server: Vec::new(),
             prefixes: vec![LeasedPrefix {
