@@ -407,7 +407,7 @@ impl Router {
                 }
                 self.changed = false;
                 let problems = self.renew_plan(now);
-                self.tell(problems);
+                self.tell(problems, now);
             }
             for port in &mut self.networks {
                 port.handle_timeout(&mut self.kernel.netlink, now);
@@ -436,10 +436,11 @@ impl Router {
         }
     }
 
-    fn tell(&mut self, problems: Vec<String>) {
-        let tunnels = self.tunnels.iter().filter_map(tunnel::Port::problem);
+    fn tell(&mut self, problems: Vec<String>, now: Instant) {
+        let ports = self.uplinks.iter().filter_map(|port| port.problem(now));
+        let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::problem));
         let problems: Vec<_> =
-            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(tunnels).collect();
+            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(ports).collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }

@@ -14,7 +14,7 @@ use linux::event::{Interest, Poller};
 use linux::netlink::{Link, Netlink};
 use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
 use tracing::{info, warn};
-use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT};
+use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, Message, RouterSolicitation};
 use wire::router_advertisement::Content;
@@ -26,6 +26,8 @@ const SOLICITATIONS: u32 = 3;
 const BETWEEN_SOLICITATIONS: Duration = Duration::from_secs(4);
 /// How soon a socket is tried again that needs an address which is not there yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a prefix is waited for before that is a problem.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the descriptors of an uplink, what is added to its number.
 const TOKENS: u64 = 4;
 
@@ -56,6 +58,15 @@ struct Open {
     sequence: u16,
     /// Whether a request of the last round is unanswered.
     waiting: bool,
+}
+
+/// A prefix that was asked for and is not there.
+pub(super) struct Wait {
+    pub(super) since: Instant,
+    /// What a server has answered.
+    pub(super) status: Option<StatusCode>,
+    /// Why there is none, in words.
+    pub(super) why: String,
 }
 
 impl Port {
@@ -308,6 +319,34 @@ impl Port {
         true
     }
 
+    /// What it waits for, if that is a prefix.
+    pub(super) fn waits(&self) -> Option<Wait> {
+        let open = self.open.as_ref().filter(|_| self.state.link_up())?;
+        let wait = open.client.as_ref()?.wait()?;
+        let why = match &wait.answer {
+            _ if open.dhcp.is_none() => {
+                format!("but there is no link-local address, or its port {CLIENT_PORT} is taken")
+            }
+            None => "nobody answers".to_owned(),
+            Some((status, words)) => {
+                let says = match status {
+                    StatusCode::Success => "a server answers, and gives none".to_owned(),
+                    status => format!("a server says {status}"),
+                };
+                if words.is_empty() { says } else { format!("{says}: {words}") }
+            }
+        };
+        let status = wait.answer.as_ref().map(|(status, _)| *status);
+        Some(Wait { since: wait.since, status, why })
+    }
+
+    /// What is not as it should be, in words that stay the same as long as that does.
+    pub(super) fn problem(&self, now: Instant) -> Option<String> {
+        let wait = self.waits().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
+        let (name, patience) = (&self.uplink.name, PATIENCE.as_secs());
+        Some(format!("uplink {name}: no prefix, asked by DHCPv6 for more than {patience} s, {}", wait.why))
+    }
+
     /// What there is of a lease, for the next run.
     pub(super) fn lease(&self) -> Option<&Lease> {
         match &self.open {
@@ -329,7 +368,11 @@ impl Port {
             Some(router) => router.address.map_or("up".to_owned(), |address| format!("router {address}")),
         };
         let answers = if self.state.answers() { "" } else { ", and no probe is answered" };
-        let state = format!("{router}, prefixes: {}{answers}", prefixes.join(", "));
+        let prefixes = match prefixes.as_slice() {
+            [] => "no prefix".to_owned(),
+            prefixes => format!("prefixes: {}", prefixes.join(", ")),
+        };
+        let state = format!("{router}, {prefixes}{answers}");
         if state != self.told {
             info!("uplink {}: {state}", self.uplink.name);
             self.told = state;
