@@ -316,7 +316,7 @@ impl Router {
                 Some(place) => uplinks.remove(place),
                 None => {
                     let lease = contents.lease(&uplink.name, clock);
-                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token)
+                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, clock.now)
                 }
             });
             self.next_token += uplink::Port::tokens();

@@ -71,8 +71,18 @@ pub(super) struct Wait {
 
 impl Port {
     /// `first` is the number of its first descriptor, of [`Port::tokens`].
-    pub(super) fn new(uplink: Uplink, probing: Probing, remembered: Option<Lease>, first: u64) -> Self {
-        let state = State::new(&uplink, probing);
+    pub(super) fn new(
+        uplink: Uplink,
+        probing: Probing,
+        remembered: Option<Lease>,
+        first: u64,
+        now: Instant,
+    ) -> Self {
+        let mut state = State::new(&uplink, probing);
+        let remembered =
+            remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_over(now));
+        // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
+        state.set_lease(remembered.clone());
         Port { uplink, state, probing, token: first, remembered, open: None, told: String::new() }
     }
 
@@ -420,5 +430,49 @@ pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
     match ndisc::parse(&packet).ok()? {
         Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An uplink that asks for a prefix, and whose link has not been looked at.
+    fn port(delegation: bool, remembered: Lease, now: Instant) -> Port {
+        let uplink = Uplink {
+            name: "fibre".into(),
+            interface: "eth0".into(),
+            router: RouterFrom::Advertisements,
+            addresses: Vec::new(),
+            prefixes: Vec::new(),
+            delegation: delegation.then(Default::default),
+            probes: Vec::new(),
+            ipv4_router: None,
+            masquerade: false,
+            tunnel: None,
+        };
+        Port::new(uplink, Probing::default(), Some(remembered), 16, now)
+    }
+
+    #[test]
+    fn a_remembered_lease_is_there_before_the_link_if_it_has_not_run_out() {
+        let now = Instant::now();
+        let lease = |valid| Lease {
+            server: vec![1],
+            prefixes: vec![LeasedPrefix {
+                prefix: "2001:db8::/56".parse().expect("a prefix"),
+                preferred: valid,
+                valid,
+            }],
+            renew: valid,
+            rebind: valid,
+            dns_servers: Vec::new(),
+        };
+        let later = lease(Until::Time(now + Duration::from_secs(60)));
+        let waiting = port(true, later.clone(), now);
+        assert_eq!(waiting.state.prefixes().collect::<Vec<_>>(), later.prefixes);
+        assert_eq!((waiting.lease(), waiting.state.works()), (Some(&later), false));
+        assert_eq!(port(false, later, now).state.prefixes().count(), 0);
+        assert_eq!(port(true, lease(Until::Time(now)), now).state.prefixes().count(), 0);
     }
 }
