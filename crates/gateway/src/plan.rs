@@ -448,6 +448,7 @@ mod tests {
         let other = ("2001:db8:b00:2::/64".to_owned(), true);
         assert_eq!(offered(&plan(&site, &states), now)[1..], *std::slice::from_ref(&other));
         let old = |preferred| Lease {
+            iaid: 1,
             server: Vec::new(),
             prefixes: vec![LeasedPrefix {
                 prefix: net("2001:db8:a00::/56"),

@@ -105,10 +105,13 @@ impl Client {
         Client { settings, lease: None, state, wait: Wait::begins(now), solicit_interval }
     }
 
-    /// Goes on with a lease from before a restart, if it is still valid.
+    /// Goes on with a lease from before a restart, if it is still valid; under its IAID, since servers know it by that.
     pub fn resume(settings: Settings, lease: Lease, now: Instant, random: u64) -> Self {
         let mut client = Client::new(settings, now, random);
         client.lease = Some(lease).filter(|lease| !lease.expires().is_over(now));
+        if let Some(lease) = &client.lease {
+            client.settings.iaid = lease.iaid;
+        }
         client.link_up(now, random);
         client
     }

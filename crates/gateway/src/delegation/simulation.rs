@@ -266,6 +266,22 @@ fn after_a_restart_the_lease_is_confirmed_and_used_even_without_an_answer() {
 }
 
 #[test]
+fn a_lease_from_before_keeps_its_iaid_and_a_new_one_has_that_of_the_settings() {
+    let mut scene = Scene::new(vec![Server::new(1, 1)]);
+    scene.run(10);
+    let lease = scene.client.lease().unwrap().clone();
+    assert_eq!(lease.iaid, IAID);
+    let others = || Settings { iaid: 7, ..settings() };
+    scene.client = Client::resume(others(), lease.clone(), scene.now, 0);
+    scene.sent.clear();
+    scene.run(20);
+    assert_eq!((scene.kinds(), scene.prefix()), (vec![MessageType::Rebind], Some("2001:db8:1::/56".into())));
+    let mut later = Client::resume(others(), lease, scene.now + Duration::from_secs(4_000), 0);
+    let solicit = later.poll(scene.now + Duration::from_secs(4_001), 0).unwrap();
+    assert!(Message::parse(&solicit).unwrap().delegation(7).is_some());
+}
+
+#[test]
 fn on_another_network_the_new_server_decides() {
     let mut scene = Scene::new(vec![Server::new(1, 1)]);
     scene.run(10);

@@ -36,7 +36,7 @@ use crate::cli::UpOptions;
 use crate::config::{self, Gateway};
 use crate::control::{self, Call, Reply, Request, Server};
 use kernel::Kernel;
-use memory::{Clock, Contents, Memory};
+use memory::{Clock, Contents, Memory, Uuid};
 
 pub(crate) use describe::describe;
 pub(crate) use show::show;
@@ -223,6 +223,12 @@ fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| linux::clock::boottime_us().wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
+/// A random one (RFC 9562 section 5.4).
+fn new_uuid() -> Uuid {
+    let bits = u128::from(random()) << 64 | u128::from(random());
+    (bits & !(0xf << 76 | 3 << 62) | 4 << 76 | 2 << 62).to_be_bytes()
+}
+
 /// The gateway's own thread.
 struct Router {
     site: Site,
@@ -238,6 +244,7 @@ struct Router {
     /// What could not be done, or not be had; each is told once.
     problems: Vec<String>,
     memory: Memory,
+    uuid: Uuid,
     /// The number of the next descriptor; none has one that another had.
     next_token: u64,
     /// Whether the plan may be another now.
@@ -262,6 +269,7 @@ impl Router {
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
+        let memory = Memory::load(state);
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -273,7 +281,8 @@ impl Router {
             networks: Vec::new(),
             plan: Plan::default(),
             problems: Vec::new(),
-            memory: Memory::load(state),
+            uuid: memory.contents().uuid.unwrap_or_else(new_uuid),
+            memory,
             next_token: FIRST_PORT,
             changed: false,
             next_look: Instant::now(),
@@ -316,7 +325,7 @@ impl Router {
                 Some(place) => uplinks.remove(place),
                 None => {
                     let lease = contents.lease(&uplink.name, clock);
-                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, clock.now)
+                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, self.uuid, clock.now)
                 }
             });
             self.next_token += uplink::Port::tokens();
@@ -450,6 +459,7 @@ impl Router {
     fn remember(&mut self) {
         let clock = Clock::read();
         let mut contents = Contents::default();
+        contents.uuid = Some(self.uuid);
         for port in &self.uplinks {
             if let Some(lease) = port.lease() {
                 contents.set_lease(&port.uplink.name, lease, clock);

@@ -19,6 +19,7 @@ use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, Message, RouterSolicitation};
 use wire::router_advertisement::Content;
 
+use super::memory::Uuid;
 use super::{BATCH, FRAME, random};
 
 /// Solicitations to a link that came up, and the time between two (RFC 4861 section 10).
@@ -37,6 +38,7 @@ pub(super) struct Port {
     pub(super) state: State,
     probing: Probing,
     token: u64,
+    uuid: Uuid,
     /// The lease of an earlier run.
     remembered: Option<Lease>,
     open: Option<Open>,
@@ -76,6 +78,7 @@ impl Port {
         probing: Probing,
         remembered: Option<Lease>,
         first: u64,
+        uuid: Uuid,
         now: Instant,
     ) -> Self {
         let mut state = State::new(&uplink, probing);
@@ -83,7 +86,7 @@ impl Port {
             remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_over(now));
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
         state.set_lease(remembered.clone());
-        Port { uplink, state, probing, token: first, remembered, open: None, told: String::new() }
+        Port { uplink, state, probing, token: first, uuid, remembered, open: None, told: String::new() }
     }
 
     pub(super) fn probing(&self) -> Probing {
@@ -131,6 +134,13 @@ impl Port {
         let options = Options { filter: Some(ROUTER_ADVERTISEMENTS), ..Options::default() };
         let listens = self.uplink.router == RouterFrom::Advertisements && link.mac.is_some();
         let complain = |error: &linux::Error| warn!("uplink {}: {error}", self.uplink.name);
+        if self.uplink.router == RouterFrom::Advertisements && !listens {
+            warn!(
+                "uplink {}: {} has no MAC address, and router advertisements are not heard there: give the `router`'s \
+                 address, or \"point-to-point\"",
+                self.uplink.name, link.name
+            );
+        }
         let routers =
             if listens { PacketSocket::open(link.index, &options).inspect_err(complain).ok() } else { None };
         if let Some(socket) = &routers {
@@ -146,10 +156,13 @@ impl Port {
             poller.add(socket, self.token + 2, Interest::Readable).inspect_err(complain).ok()?;
         }
         let client = self.uplink.delegation.map(|wanted| {
-            let mac = link.mac.map_or([0; 6], |mac| mac.0);
-            // A DUID by link-layer address (RFC 8415 section 11.4): the same after every restart.
-            let duid = [&[0, 3, 0, 1][..], &mac].concat();
-            let settings = delegation::Settings { duid, iaid: 1, wished_length: wanted.length };
+            // By link-layer address (RFC 8415 section 11.4), or UUID (RFC 6355): the same after every restart.
+            let duid = match link.mac {
+                Some(mac) => [&[0, 3, 0, 1][..], &mac.0].concat(),
+                None => [&[0, 4][..], &self.uuid].concat(),
+            };
+            let iaid = iaid(&self.uplink.name);
+            let settings = delegation::Settings { duid, iaid, wished_length: wanted.length };
             match self.remembered.take() {
                 Some(lease) => Client::resume(settings, lease, now, random()),
                 None => Client::new(settings, now, random()),
@@ -319,6 +332,7 @@ impl Port {
         };
         let leased = LeasedPrefix { prefix, preferred: Until::Always, valid: Until::Always };
         self.state.set_lease(Some(Lease {
+            iaid: 0,
             server: Vec::new(),
             prefixes: vec![leased],
             renew: Until::Always,
@@ -405,6 +419,11 @@ impl Open {
     }
 }
 
+/// The IAID of an uplink: the same after every restart, and wherever it is in the file (FNV-1a).
+fn iaid(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 /// A client's socket at the link-local address of an interface; None while there is no such address.
 fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
     let address = link_local(netlink, index)?;
@@ -451,13 +470,20 @@ mod tests {
             masquerade: false,
             tunnel: None,
         };
-        Port::new(uplink, Probing::default(), Some(remembered), 16, now)
+        Port::new(uplink, Probing::default(), Some(remembered), 16, [5; 16], now)
+    }
+
+    #[test]
+    fn iaids_are_of_names() {
+        assert_eq!(iaid("foobar"), 0xbf9c_f968, "the vector of FNV-1a");
+        assert_ne!(iaid("fibre"), iaid("cable"));
     }
 
     #[test]
     fn a_remembered_lease_is_there_before_the_link_if_it_has_not_run_out() {
         let now = Instant::now();
         let lease = |valid| Lease {
+            iaid: 1,
             server: vec![1],
             prefixes: vec![LeasedPrefix {
                 prefix: "2001:db8::/56".parse().expect("a prefix"),
