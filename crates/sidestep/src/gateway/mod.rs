@@ -429,6 +429,9 @@ impl Router {
         let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
         self.plan = plan(&self.site, &states, now);
         let problems = self.kernel.apply(&self.plan, &self.links, now);
+        for port in &mut self.uplinks {
+            port.set_addresses(&self.plan.addresses);
+        }
         for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             port.set_offer(offer.clone(), now);
         }

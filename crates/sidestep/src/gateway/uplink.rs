@@ -1,10 +1,11 @@
 //! An uplink at its interface: the sockets through which routers are heard, prefixes asked for, and hosts probed.
 
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use gateway::delegation::{self, Client, Lease, LeasedPrefix, Received};
+use gateway::plan::Address;
 use gateway::site::{Probing, RouterFrom, Uplink};
 use gateway::tunnel::End;
 use gateway::until::Until;
@@ -42,6 +43,8 @@ pub(super) struct Port {
     /// The lease of an earlier run.
     remembered: Option<Lease>,
     open: Option<Open>,
+    /// The gateway's address in a prefix of this uplink, at a network.
+    inner: Option<Ipv6Addr>,
     /// What was logged last: lifetimes change all the time.
     told: String,
 }
@@ -86,7 +89,17 @@ impl Port {
             remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_over(now));
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
         state.set_lease(remembered.clone());
-        Port { uplink, state, probing, token: first, uuid, remembered, open: None, told: String::new() }
+        Port {
+            uplink,
+            state,
+            probing,
+            token: first,
+            uuid,
+            remembered,
+            open: None,
+            inner: None,
+            told: String::new(),
+        }
     }
 
     pub(super) fn probing(&self) -> Probing {
@@ -242,8 +255,10 @@ impl Port {
                 changed |= self.state.probed(false);
             }
             open.sequence = open.sequence.wrapping_add(1);
+            // Else the kernel would take an address of another uplink, which this one's provider lets nothing through from.
+            let source = own_address(netlink, open.index).or(self.inner);
             for host in &self.uplink.probes {
-                if let Err(error) = echo.send(*host, open.sequence) {
+                if let Err(error) = echo.send(*host, source, open.sequence) {
                     warn!("uplink {}: {error}", self.uplink.name);
                 }
             }
@@ -371,6 +386,16 @@ impl Port {
         Some(format!("uplink {name}: no prefix, asked by DHCPv6 for more than {patience} s, {}", wait.why))
     }
 
+    /// These are the gateway's addresses now.
+    pub(super) fn set_addresses(&mut self, addresses: &[Address]) {
+        let of_prefix =
+            |address: &Ipv6Addr| self.state.prefixes().any(|leased| leased.prefix.contains(address));
+        self.inner = addresses.iter().find_map(|address| match address.address.addr() {
+            IpAddr::V6(address) => Some(address).filter(of_prefix),
+            IpAddr::V4(_) => None,
+        });
+    }
+
     /// What there is of a lease, for the next run.
     pub(super) fn lease(&self) -> Option<&Lease> {
         match &self.open {
@@ -438,7 +463,17 @@ fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
 pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
     let addresses = netlink.addresses(index).ok()?;
     addresses.into_iter().find_map(|found| match found.address.addr() {
-        std::net::IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        _ => None,
+    })
+}
+
+/// An address of an interface that others than those of its link answer to.
+fn own_address(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
+    let addresses = netlink.addresses(index).ok()?.into_iter();
+    let mut usable = addresses.filter(|found| found.global && !found.tentative && !found.deprecated);
+    usable.find_map(|found| match found.address.addr() {
+        IpAddr::V6(address) if !address.is_unique_local() => Some(address),
         _ => None,
     })
 }
