@@ -7,10 +7,11 @@
 //! - Each network has one /64 of each prefix of each uplink. A prefix leads to its own uplink only, because no other
 //!   provider takes packets from it (RFC 2827): default routes are by source, and where the uplink has gone hosts are
 //!   told that there is no way.
-//! - Of several uplinks that work the first one's prefix is preferred by hosts; the others' are there and deprecated.
-//!   When the first one fails, the next one's becomes preferred.
+//! - Of several uplinks that work hosts prefer the prefix of the first one that has a preferred one for them; the others'
+//!   are there and deprecated. When the first one fails, the next one's becomes preferred.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Instant;
 
 use ipnet::{IpNet, Ipv6Net};
 
@@ -78,7 +79,7 @@ pub struct Via {
 }
 
 /// What there should be now.
-pub fn plan(site: &Site, uplinks: &[&State]) -> Plan {
+pub fn plan(site: &Site, uplinks: &[&State], now: Instant) -> Plan {
     let mut plan = Plan::default();
     uplink_routes(site, uplinks, &mut plan);
     plan.routes.extend(site.routes.iter().map(|route| Route {
@@ -91,7 +92,7 @@ pub fn plan(site: &Site, uplinks: &[&State]) -> Plan {
         plan.addresses.extend(uplink.addresses.iter().map(|address| always(&uplink.interface, *address)));
     }
     for network in &site.networks {
-        let prefixes = prefixes_of(network, site, uplinks, &mut plan.problems);
+        let prefixes = prefixes_of(network, site, uplinks, now, &mut plan.problems);
         plan.addresses.extend(prefixes.iter().map(|leased| Address {
             interface: network.interface.clone(),
             address: IpNet::V6(gateway_address(network, leased.prefix)),
@@ -170,6 +171,7 @@ fn prefixes_of(
     network: &Network,
     site: &Site,
     uplinks: &[&State],
+    now: Instant,
     problems: &mut Vec<String>,
 ) -> Vec<LeasedPrefix> {
     let own = network.prefixes.iter().map(|prefix| LeasedPrefix {
@@ -179,25 +181,29 @@ fn prefixes_of(
     });
     let mut prefixes: Vec<LeasedPrefix> = own.collect();
     let Some(number) = network.subnet else { return prefixes };
-    let taken = uplinks.iter().position(|state| state.leads_ipv6());
+    let mut of_uplinks = Vec::new();
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
         for leased in state.prefixes() {
-            let Some(prefix) = subnet(leased.prefix, number) else {
-                problems.push(format!(
+            match subnet(leased.prefix, number) {
+                Some(prefix) => of_uplinks.push((place, LeasedPrefix { prefix, ..leased })),
+                None => problems.push(format!(
                     "network {}: {} of uplink {} has no subnet {number}: take a smaller `subnet`, or ask the provider \
                      for a shorter prefix",
                     network.name, leased.prefix, uplink.name
-                ));
-                continue;
-            };
-            // Where no uplink works all is as it was: hosts need not change before there is something better.
-            let preferred = match taken {
-                Some(taken) if taken != place => Until::Over,
-                _ => leased.preferred,
-            };
-            prefixes.push(LeasedPrefix { prefix, preferred, valid: leased.valid });
+                )),
+            }
         }
     }
+    // One that works and has nothing for this network leaves hosts the next one's.
+    let usable = |(place, leased): &&(usize, LeasedPrefix)| {
+        uplinks[*place].leads_ipv6() && !leased.preferred.is_over(now)
+    };
+    let taken = of_uplinks.iter().find(usable).map(|(place, _)| *place);
+    prefixes.extend(of_uplinks.into_iter().map(|(place, leased)| match taken {
+        Some(taken) if taken != place => LeasedPrefix { preferred: Until::Over, ..leased },
+        // Where no uplink works all is as it was: hosts need not change before there is something better.
+        _ => leased,
+    }));
     prefixes
 }
 
@@ -214,7 +220,8 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
             usable.map(|leased| gateway_address(network, leased.prefix).addr()).into_iter().collect()
         }
         DnsServers::FromUplinks => {
-            let mut servers: Vec<_> = working().flat_map(|state| state.dns_servers()).collect();
+            let servers = working().flat_map(|state| state.dns_servers());
+            let mut servers: Vec<_> = servers.filter(reached_from_elsewhere).collect();
             let mut seen = Vec::new();
             servers.retain(|server| {
                 !seen.contains(server) && {
@@ -251,15 +258,24 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
     }
 }
 
+/// Whether hosts of another link can ask it: a link-local DNS server is one for its own link (RFC 8106 section 5.1).
+fn reached_from_elsewhere(server: &Ipv6Addr) -> bool {
+    !(server.is_unicast_link_local()
+        || server.is_loopback()
+        || server.is_unspecified()
+        || server.is_multicast())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::{plan as plan_of, *};
+    use crate::delegation::Lease;
     use crate::site::{Probing, RouterFrom, Uplink};
     use crate::tunnel::{Domain, Kind, Tunnel};
     use proptest::prelude::*;
-    use wire::router_advertisement::Content;
+    use wire::router_advertisement::{AdvertisedOption, Content};
 
     fn net(text: &str) -> Ipv6Net {
         text.parse().unwrap()
@@ -295,7 +311,7 @@ mod tests {
     }
 
     fn plan(site: &Site, uplinks: &[State]) -> Plan {
-        plan_of(site, &uplinks.iter().collect::<Vec<_>>())
+        plan_of(site, &uplinks.iter().collect::<Vec<_>>(), Instant::now())
     }
 
     /// The same site, whose first uplink is a tunnel of this kind.
@@ -420,6 +436,52 @@ mod tests {
         states[0].set_link(false);
         assert_eq!(preferred(&states), [true, false, true]);
         assert_eq!(route(&plan(&site, &states), Some("2001:db8:a00::/56")).unwrap().via, None);
+    }
+
+    #[test]
+    fn an_uplink_without_a_preferred_prefix_for_a_network_leaves_it_the_next_ones() {
+        let (mut site, now) = (site(), Instant::now());
+        site.uplinks[0].prefixes.clear();
+        let mut states = states(&site);
+        comes_up(&mut states[0], now);
+        comes_up(&mut states[1], now);
+        let other = ("2001:db8:b00:2::/64".to_owned(), true);
+        assert_eq!(offered(&plan(&site, &states), now)[1..], *std::slice::from_ref(&other));
+        let old = |preferred| Lease {
+            iaid: 1,
+            server: Vec::new(),
+            prefixes: vec![LeasedPrefix {
+                prefix: net("2001:db8:a00::/56"),
+                preferred,
+                valid: Until::Always,
+            }],
+            renew: Until::Always,
+            rebind: Until::Always,
+            dns_servers: Vec::new(),
+        };
+        states[0].set_lease(Some(old(Until::Time(now))));
+        let ended = ("2001:db8:a00:2::/64".to_owned(), false);
+        assert_eq!(offered(&plan(&site, &states), now)[1..], [ended, other]);
+        states[0].set_lease(Some(old(Until::Time(now + Duration::from_secs(60)))));
+        let preferred = offered(&plan(&site, &states), now).into_iter().map(|(_, preferred)| preferred);
+        assert_eq!(preferred.collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn dns_servers_that_only_the_gateway_can_ask_are_not_passed_on() {
+        let (mut site, now) = (site(), Instant::now());
+        site.networks[0].advertise = Some(Advertise::default());
+        let mut states = states(&site);
+        let servers = ["fe80::1", "::1", "::", "ff02::fb", "2001:db8:ffff::53"];
+        let option = AdvertisedOption::DnsServers {
+            lifetime: 600,
+            servers: servers.map(|server| server.parse().unwrap()).to_vec(),
+        };
+        states[0].set_link(true);
+        let content = Content { options: vec![option], ..advertisement(1_800) };
+        assert!(states[0].heard("fe80::1".parse().unwrap(), &content, now));
+        let told = plan(&site, &states).offers[0].as_ref().unwrap().dns_servers.clone();
+        assert_eq!(told, ["2001:db8:ffff::53".parse::<Ipv6Addr>().unwrap()]);
     }
 
     #[test]

@@ -464,7 +464,11 @@ fn first_fragments_without_their_upper_layer_header_and_guests() {
         ("udp from 2a02::1 to gateway port 53 in guest", Accept),
         ("udp from fe80::1 port 546 to ff02::1:2 port 547 in guest out gateway", Accept),
         ("udp from 0.0.0.0 port 68 to 255.255.255.255 port 67 in guest out gateway", Accept),
+        // DHCPv6 servers answer from any address and port.
         ("udp from fe80::1 port 547 to fe80::2 port 546 in wan out gateway", Accept),
+        ("udp from 2a00::1 port 40000 to fe80::2 port 546 in wan out gateway", Accept),
+        ("udp from fe80::1 port 547 to 2a02::1 port 546 in wan out gateway", Drop),
+        ("udp from fe80::1 port 547 to fe80::2 port 547 in wan out gateway", Drop),
         ("icmpv6 from 2a02::1 to gateway in guest", Accept),
     ] {
         assert_eq!(becomes(&policy, words), verdict, "{words}");

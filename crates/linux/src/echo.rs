@@ -1,9 +1,10 @@
 //! Echo requests (RFC 4443 section 4) out of one interface, to see whether hosts behind it answer.
 
+use std::io::IoSlice;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use nix::sys::socket::{MsgFlags, SockaddrIn6};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn6};
 
 use crate::error::{Error, Result};
 use crate::sockopt;
@@ -41,17 +42,26 @@ impl EchoSocket {
         Ok(Self { fd: owned, identifier })
     }
 
-    /// Sends a request. `false` where it did not leave: there is no address to send from, no way, or no room.
-    pub fn send(&self, to: Ipv6Addr, sequence: u16) -> Result<bool> {
+    /// Sends a request, from an address of this host, or from what the kernel chooses: if the interface has none, one of
+    /// any other. `false` where it did not leave: there is no address to send from, no way, or no room.
+    pub fn send(&self, to: Ipv6Addr, from: Option<Ipv6Addr>, sequence: u16) -> Result<bool> {
         let mut message = [0; HEADER_LEN];
         message[0] = ECHO_REQUEST;
         message[4..6].copy_from_slice(&self.identifier.to_be_bytes());
         message[6..8].copy_from_slice(&sequence.to_be_bytes());
         let address = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, 0));
+        let source = from.map(|from| libc::in6_pktinfo {
+            ipi6_addr: libc::in6_addr { s6_addr: from.octets() },
+            ipi6_ifindex: 0,
+        });
+        let source = source.as_ref().map(ControlMessage::Ipv6PacketInfo);
+        let (fd, message) = (self.fd.as_raw_fd(), [IoSlice::new(&message)]);
         // The kernel computes the checksum.
-        match nix::sys::socket::sendto(self.fd.as_raw_fd(), &message, &address, MsgFlags::empty()) {
+        match nix::sys::socket::sendmsg(fd, &message, source.as_slice(), MsgFlags::empty(), Some(&address)) {
             Ok(_) => Ok(true),
             Err(error) => match error {
+                // The address is not there, or not yet.
+                nix::errno::Errno::EINVAL if from.is_some() => Ok(false),
                 nix::errno::Errno::EBADF | nix::errno::Errno::EINVAL => {
                     Err(Error::new(format!("send an echo request to {to}"), error))
                 }

@@ -1,6 +1,7 @@
 //! DHCPv6 (RFC 8415), as far as a router needs that asks for prefixes: messages between client and server, and the
 //! options of prefix delegation.
 
+use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::ParseError;
@@ -15,6 +16,8 @@ pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
 const HEADER_LEN: usize = 4;
 const OPTION_HEADER_LEN: usize = 4;
+/// Characters of a server's words that are kept.
+const LONGEST_REMARK: usize = 200;
 
 /// Codes of options (RFC 8415 section 21, RFC 3646, RFC 8415 section 21.24).
 mod code {
@@ -164,11 +167,7 @@ impl<'a> Message<'a> {
 
     /// The IA_PD of that name.
     pub fn delegation(&self, iaid: u32) -> Option<Delegation> {
-        let found = Options(self.options)
-            .find(|(found, option)| *found == code::IA_PD && option.len() >= 12 && u32_at(option, 0) == iaid);
-        let (_, option) = found?;
-        let inner = &option[12..];
-        check(inner).ok()?;
+        let (option, inner) = self.ia_pd(iaid)?;
         let prefixes =
             Options(inner).filter(|(found, option)| *found == code::IA_PREFIX && option.len() >= 25);
         let prefixes = prefixes.map(|(_, option)| DelegatedPrefix {
@@ -187,6 +186,28 @@ impl<'a> Message<'a> {
             prefixes: prefixes.filter(sound).collect(),
             status: status(inner),
         })
+    }
+
+    /// What the server says of the IA_PD of that name, or else of the message as a whole, with its words for people.
+    pub fn remark(&self, iaid: u32) -> (StatusCode, String) {
+        let inner = self.ia_pd(iaid).and_then(|(_, inner)| status_option(inner));
+        let Some(option) = inner.or_else(|| status_option(self.options)) else {
+            return (StatusCode::Success, String::new());
+        };
+        // It ends in logs and on terminals.
+        let words = String::from_utf8_lossy(&option[2..]);
+        let words: String = words.chars().filter(|char| !char.is_control()).take(LONGEST_REMARK).collect();
+        (StatusCode::of(u16_at(option, 0)), words.trim().to_owned())
+    }
+
+    /// The IA_PD of that name: all of it, and its options.
+    fn ia_pd(&self, iaid: u32) -> Option<(&'a [u8], &'a [u8])> {
+        let found = Options(self.options)
+            .find(|(found, option)| *found == code::IA_PD && option.len() >= 12 && u32_at(option, 0) == iaid);
+        let (_, option) = found?;
+        let inner = &option[12..];
+        check(inner).ok()?;
+        Some((option, inner))
     }
 
     fn option(&self, code: u16) -> Option<&'a [u8]> {
@@ -214,9 +235,25 @@ impl StatusCode {
     }
 }
 
+impl fmt::Display for StatusCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StatusCode::Other(code) => write!(f, "status {code}"),
+            // Their names are those of the RFC.
+            named => write!(f, "{named:?}"),
+        }
+    }
+}
+
 fn status(options: &[u8]) -> StatusCode {
-    let found = Options(options).find(|(found, option)| *found == code::STATUS && option.len() >= 2);
-    found.map_or(StatusCode::Success, |(_, option)| StatusCode::of(u16_at(option, 0)))
+    status_option(options).map_or(StatusCode::Success, |option| StatusCode::of(u16_at(option, 0)))
+}
+
+/// The contents of a status option: a code, and text in UTF-8.
+fn status_option(options: &[u8]) -> Option<&[u8]> {
+    Options(options)
+        .find(|(found, option)| *found == code::STATUS && option.len() >= 2)
+        .map(|(_, option)| option)
 }
 
 /// Whether the bytes are whole options.
@@ -311,7 +348,7 @@ impl Builder {
             inner = inner.option(code::IA_PREFIX, &option);
         }
         if delegation.status != StatusCode::Success {
-            inner = inner.status(delegation.status);
+            inner = inner.status(delegation.status, "");
         }
         let mut option =
             [delegation.iaid, delegation.t1, delegation.t2].map(u32::to_be_bytes).as_flattened().to_vec();
@@ -319,8 +356,8 @@ impl Builder {
         self.option(code::IA_PD, &option)
     }
 
-    /// What the message as a whole says.
-    pub fn status(self, status: StatusCode) -> Self {
+    /// What the message as a whole says, and words for people.
+    pub fn status(self, status: StatusCode, words: &str) -> Self {
         let code: u16 = match status {
             StatusCode::Success => 0,
             StatusCode::UnspecFail => 1,
@@ -329,7 +366,7 @@ impl Builder {
             StatusCode::NoPrefixAvail => 6,
             StatusCode::Other(other) => other,
         };
-        self.option(code::STATUS, &code.to_be_bytes())
+        self.option(code::STATUS, &[&code.to_be_bytes(), words.as_bytes()].concat())
     }
 
     /// The payload of the datagram.
@@ -396,6 +433,23 @@ mod tests {
         assert_eq!(message.status(), StatusCode::Success);
     }
 
+    #[test]
+    fn a_remark_is_that_of_the_ia_or_of_the_message_and_fit_for_a_terminal() {
+        let refused =
+            Delegation { iaid: 1, t1: 0, t2: 0, prefixes: Vec::new(), status: StatusCode::NoPrefixAvail };
+        let words = "no\u{1b}[31m contract\n";
+        let bytes = Builder::new(MessageType::Reply, [0; 3])
+            .delegation(&refused)
+            .status(StatusCode::UnspecFail, words)
+            .finish();
+        let message = Message::parse(&bytes).unwrap();
+        assert_eq!(message.remark(1), (StatusCode::NoPrefixAvail, String::new()));
+        assert_eq!(message.remark(2), (StatusCode::UnspecFail, "no[31m contract".to_owned()));
+        let bytes = Builder::new(MessageType::Reply, [0; 3]).status(StatusCode::Success, &"ä".repeat(500));
+        let (status, words) = Message::parse(&bytes.finish()).unwrap().remark(1);
+        assert_eq!((status, words.chars().count()), (StatusCode::Success, LONGEST_REMARK));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..12u8) {
@@ -405,7 +459,7 @@ mod tests {
             }
             if let Ok(message) = Message::parse(&bytes) {
                 let _ = (message.client_id(), message.preference(), message.status(), message.dns_servers().count());
-                let _ = (message.delegation(0), message.longest_solicit_interval());
+                let _ = (message.delegation(0), message.remark(0), message.longest_solicit_interval());
             }
         }
 

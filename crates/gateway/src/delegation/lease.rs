@@ -17,6 +17,8 @@ const LEAST_T1: Duration = Duration::from_secs(5);
 /// Prefixes from one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
+    /// The identity association that it belongs to, by the client's name for it.
+    pub iaid: u32,
     /// The server's DUID.
     pub server: Vec<u8>,
     /// The prefixes, in the order that the server has them.
@@ -75,6 +77,7 @@ impl Lease {
         let t2 = if delegation.t2 == 0 { part(8).max(t1) } else { delegation.t2 };
         let renew = Until::seconds(t1, now).max(Until::Time(now + LEAST_T1));
         Lease {
+            iaid: delegation.iaid,
             server: server.to_vec(),
             prefixes,
             renew,

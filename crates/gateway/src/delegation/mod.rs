@@ -41,8 +41,19 @@ pub struct Client {
     settings: Settings,
     lease: Option<Lease>,
     state: State,
+    /// Of meaning without a lease.
+    wait: Wait,
     /// What a server has set as the longest interval of Solicits.
     solicit_interval: Duration,
+}
+
+/// How long there has been no lease, and what servers say of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Since then.
+    pub since: Instant,
+    /// Status and words of the last answer; success, where a server just has nothing to give.
+    pub answer: Option<(StatusCode, String)>,
 }
 
 #[derive(Debug)]
@@ -90,13 +101,17 @@ impl Client {
     /// Begins to ask. `random` is evenly distributed, here and everywhere else.
     pub fn new(settings: Settings, now: Instant, random: u64) -> Self {
         let state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random));
-        Client { settings, lease: None, state, solicit_interval: retransmission::SOLICIT.longest }
+        let solicit_interval = retransmission::SOLICIT.longest;
+        Client { settings, lease: None, state, wait: Wait::begins(now), solicit_interval }
     }
 
-    /// Goes on with a lease from before a restart, if it is still valid.
+    /// Goes on with a lease from before a restart, if it is still valid; under its IAID, since servers know it by that.
     pub fn resume(settings: Settings, lease: Lease, now: Instant, random: u64) -> Self {
         let mut client = Client::new(settings, now, random);
         client.lease = Some(lease).filter(|lease| !lease.expires().is_over(now));
+        if let Some(lease) = &client.lease {
+            client.settings.iaid = lease.iaid;
+        }
         client.link_up(now, random);
         client
     }
@@ -108,13 +123,21 @@ impl Client {
                 let target = lease.as_offer(now);
                 self.ask(MessageType::Rebind, target, Some(now + CONFIRM_FOR), now, random);
             }
-            None => self.state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random)),
+            None => {
+                self.state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random));
+                self.wait = Wait::begins(now);
+            }
         }
     }
 
     /// What there is, valid or not: see [`LeasedPrefix::valid`].
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
+    }
+
+    /// How the wait for a lease goes, where there is none.
+    pub fn wait(&self) -> Option<&Wait> {
+        self.lease.is_none().then_some(&self.wait)
     }
 
     /// When [`Client::poll`] wants to be called; never, where a lease has no end.
@@ -184,6 +207,7 @@ impl Client {
         if let Some(seconds) = message.longest_solicit_interval() {
             self.solicit_interval = Duration::from_secs(seconds.into());
         }
+        self.wait.answer = Some(message.remark(self.settings.iaid));
         let delegation = message.delegation(self.settings.iaid);
         match (message.message_type(), exchange.message) {
             (MessageType::Advertise, MessageType::Solicit) => {
@@ -249,6 +273,7 @@ impl Client {
         let gone = lease.prefixes.is_empty();
         if gone {
             self.lease = None;
+            self.wait = Wait::begins(now);
         }
         gone
     }
@@ -257,6 +282,8 @@ impl Client {
         let limits = match message {
             MessageType::Solicit => Limits { longest: self.solicit_interval, ..retransmission::SOLICIT },
             MessageType::Request => retransmission::REQUEST,
+            // Only where a lease is confirmed does a Rebind end before the lease does.
+            MessageType::Rebind if end.is_some() => retransmission::CONFIRM,
             _ => retransmission::EXTEND,
         };
         let [a, b, c, ..] = random.to_be_bytes();
@@ -269,6 +296,12 @@ impl Client {
             target,
         };
         self.state = State::Asking(Box::new(exchange));
+    }
+}
+
+impl Wait {
+    fn begins(since: Instant) -> Self {
+        Wait { since, answer: None }
     }
 }
 

@@ -26,6 +26,9 @@ pub(super) const REQUEST: Limits = Limits {
 /// Renew and Rebind.
 pub(super) const EXTEND: Limits =
     Limits { first: Duration::from_secs(10), longest: Duration::from_secs(600), most: None, patient: false };
+/// A Rebind that confirms a lease: as a Confirm is repeated (section 18.2.12).
+pub(super) const CONFIRM: Limits =
+    Limits { first: Duration::from_secs(1), longest: Duration::from_secs(4), most: None, patient: false };
 
 /// Where the repetition of a message stands.
 #[derive(Debug)]
@@ -112,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_rebind_after_a_restart_ends_after_ten_seconds() {
-        assert_eq!(intervals(EXTEND, Some(Duration::from_secs(10)), 0), [9.0, 16.2]);
-        assert_eq!(intervals(EXTEND, Some(Duration::from_secs(10)), u64::from(u32::MAX)), [11.0]);
+        assert_eq!(intervals(CONFIRM, Some(Duration::from_secs(10)), 0), [0.9, 1.6, 2.9, 3.6, 3.6]);
+        assert_eq!(intervals(CONFIRM, Some(Duration::from_secs(10)), MIDDLE), [1.0, 2.0, 4.0, 4.0]);
     }
 }

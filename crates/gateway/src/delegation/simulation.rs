@@ -22,6 +22,8 @@ struct Server {
     remembers: bool,
     /// Renewed prefixes that it takes back.
     takes_back: bool,
+    /// Says instead of giving anything.
+    refuses: Option<(StatusCode, &'static str)>,
 }
 
 impl Server {
@@ -32,7 +34,15 @@ impl Server {
             preferred_lifetime: 1_800,
             valid_lifetime: 3_600,
         };
-        Server { id: vec![id], preference: 0, prefix, rapid: false, remembers: true, takes_back: false }
+        Server {
+            id: vec![id],
+            preference: 0,
+            prefix,
+            rapid: false,
+            remembers: true,
+            takes_back: false,
+            refuses: None,
+        }
     }
 
     fn answer(&self, bytes: &[u8]) -> Option<Vec<u8>> {
@@ -58,8 +68,11 @@ impl Server {
         let mut builder = Builder::new(kind, message.transaction())
             .client_id(message.client_id().unwrap())
             .server_id(&self.id)
-            .preference(self.preference)
-            .delegation(&answer);
+            .preference(self.preference);
+        builder = match self.refuses {
+            Some((status, words)) => builder.status(status, words),
+            None => builder.delegation(&answer),
+        };
         if rapid && asked == MessageType::Solicit {
             builder = builder.rapid_commit();
         }
@@ -172,6 +185,25 @@ fn without_a_server_it_asks_ever_more_seldom() {
 }
 
 #[test]
+fn a_client_that_waits_knows_how_long_and_what_servers_say() {
+    let mut scene = Scene::new(Vec::new());
+    scene.run(40);
+    let wait = scene.client.wait().unwrap();
+    assert_eq!((wait.since, &wait.answer), (scene.start, &None));
+    let says = (StatusCode::NoPrefixAvail, "no contract");
+    scene.servers.push(Server { refuses: Some(says), ..Server::new(1, 1) });
+    scene.run(200);
+    let wait = scene.client.wait().unwrap();
+    assert_eq!((wait.since, &wait.answer), (scene.start, &Some((says.0, says.1.to_owned()))));
+    scene.servers[0].refuses = None;
+    scene.run(600);
+    assert_eq!((scene.client.wait(), scene.prefix().is_some()), (None, true));
+    scene.servers.clear();
+    scene.run(4_300);
+    assert!(scene.client.wait().is_some_and(|wait| wait.since > scene.start && wait.answer.is_none()));
+}
+
+#[test]
 fn when_its_server_is_gone_another_one_extends_the_lease() {
     let mut scene = Scene::new(vec![Server::new(1, 1)]);
     scene.run(10);
@@ -226,10 +258,27 @@ fn after_a_restart_the_lease_is_confirmed_and_used_even_without_an_answer() {
     scene.sent.clear();
     scene.servers.clear();
     scene.run(100);
-    assert!(scene.kinds().iter().all(|kind| *kind == MessageType::Rebind) && scene.sent.len() <= 2);
+    assert!(scene.kinds().iter().all(|kind| *kind == MessageType::Rebind));
+    assert!((4..=5).contains(&scene.sent.len()), "{:?}", scene.sent);
     assert_eq!(scene.client.lease(), Some(&lease));
     scene.run(1_100);
     assert!(scene.kinds().contains(&MessageType::Renew));
+}
+
+#[test]
+fn a_lease_from_before_keeps_its_iaid_and_a_new_one_has_that_of_the_settings() {
+    let mut scene = Scene::new(vec![Server::new(1, 1)]);
+    scene.run(10);
+    let lease = scene.client.lease().unwrap().clone();
+    assert_eq!(lease.iaid, IAID);
+    let others = || Settings { iaid: 7, ..settings() };
+    scene.client = Client::resume(others(), lease.clone(), scene.now, 0);
+    scene.sent.clear();
+    scene.run(20);
+    assert_eq!((scene.kinds(), scene.prefix()), (vec![MessageType::Rebind], Some("2001:db8:1::/56".into())));
+    let mut later = Client::resume(others(), lease, scene.now + Duration::from_secs(4_000), 0);
+    let solicit = later.poll(scene.now + Duration::from_secs(4_001), 0).unwrap();
+    assert!(Message::parse(&solicit).unwrap().delegation(7).is_some());
 }
 
 #[test]

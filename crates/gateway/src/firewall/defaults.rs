@@ -206,7 +206,9 @@ fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
     ];
     let udp = |port| vec![Test::Protocol(&[UDP]), Test::Port(port)];
     if trust == Trust::Outside {
-        let replies = [from_link(udp(&[546])), vec![Test::FromPort(547)]].concat();
+        // Servers answer from any address and port. The client's socket is at a link-local address (RFC 8415 section
+        // 17), and no router forwards anything to one.
+        let replies = [udp(&[546]), vec![Test::Destination(vec![LINK_LOCAL], vec![])]].concat();
         before.push(step(Accept, replies, "DHCPv6 answers to this gateway (RFC 8415)"));
         let replies = [vec![Test::Family(Family::V4)], udp(&[68]), vec![Test::FromPort(67)]].concat();
         before.push(step(Accept, replies, "DHCP answers to this gateway (RFC 2131)"));

@@ -18,21 +18,33 @@ pub(super) struct Memory {
     written: Contents,
 }
 
+/// What a gateway without a MAC address is called by (RFC 6355).
+pub(super) type Uuid = [u8; 16];
+
 /// Leases by the name of the uplink, prefixes by the interface of the network: hosts there have them, whatever it is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Contents {
     leases: BTreeMap<String, Remembered>,
     pub(super) prefixes: BTreeMap<String, Vec<Ipv6Net>>,
+    #[serde(default)]
+    pub(super) uuid: Option<Uuid>,
 }
 
 /// A lease; times are Unix seconds, none is for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
+    #[serde(default = "first_iaid")]
+    iaid: u32,
     server: Vec<u8>,
     prefixes: Vec<(Ipv6Net, Option<u64>, Option<u64>)>,
     renew: Option<u64>,
     rebind: Option<u64>,
     dns_servers: Vec<Ipv6Addr>,
+}
+
+/// That of leases from when each uplink had the same.
+fn first_iaid() -> u32 {
+    1
 }
 
 impl Memory {
@@ -67,6 +79,7 @@ impl Memory {
 impl Contents {
     pub(super) fn set_lease(&mut self, uplink: &str, lease: &Lease, clock: Clock) {
         let remembered = Remembered {
+            iaid: lease.iaid,
             server: lease.server.clone(),
             prefixes: lease
                 .prefixes
@@ -81,14 +94,15 @@ impl Contents {
     }
 
     pub(super) fn lease(&self, uplink: &str, clock: Clock) -> Option<Lease> {
-        let Remembered { server, prefixes, renew, rebind, dns_servers } = self.leases.get(uplink)?.clone();
+        let Remembered { iaid, server, prefixes, renew, rebind, dns_servers } =
+            self.leases.get(uplink)?.clone();
         let prefixes = prefixes.into_iter().map(|(prefix, preferred, valid)| LeasedPrefix {
             prefix,
             preferred: clock.until(preferred),
             valid: clock.until(valid),
         });
         let (renew, rebind) = (clock.until(renew), clock.until(rebind));
-        Some(Lease { server, prefixes: prefixes.collect(), renew, rebind, dns_servers })
+        Some(Lease { iaid, server, prefixes: prefixes.collect(), renew, rebind, dns_servers })
     }
 }
 
@@ -125,4 +139,24 @@ fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
     let new = path.with_extension("new");
     std::fs::write(&new, serde_json::to_vec(contents)?)?;
     std::fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_from_before_iaids_had_names_is_read() {
+        let file = r#"{"leases": {"fibre": {"server": [1], "prefixes": [["2001:db8::/56", null, null]],
+            "renew": null, "rebind": null, "dns_servers": []}}, "prefixes": {}}"#;
+        let mut contents: Contents = serde_json::from_str(file).expect("a file");
+        let clock = Clock::read();
+        let mut lease = contents.lease("fibre", clock).expect("a lease");
+        assert_eq!((lease.iaid, contents.uuid), (1, None));
+        (lease.iaid, contents.uuid) = (7, Some([5; 16]));
+        contents.set_lease("fibre", &lease, clock);
+        let written = serde_json::to_string(&contents).expect("a file");
+        let read: Contents = serde_json::from_str(&written).expect("a file");
+        assert_eq!((read.lease("fibre", clock), read.uuid), (Some(lease), Some([5; 16])));
+    }
 }

@@ -37,7 +37,7 @@ use crate::cli::UpOptions;
 use crate::config::Gateway;
 use crate::control::{self, Call, Reply, Request, Server};
 use kernel::{Kernel, Problem};
-use memory::{Clock, Contents, Memory};
+use memory::{Clock, Contents, Memory, Uuid};
 
 pub(crate) use alone::run;
 pub(crate) use describe::describe;
@@ -193,6 +193,12 @@ fn random() -> u64 {
     getrandom::u64().unwrap_or_else(|_| linux::clock::boottime_us().wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
+/// A random one (RFC 9562 section 5.4).
+fn new_uuid() -> Uuid {
+    let bits = u128::from(random()) << 64 | u128::from(random());
+    (bits & !(0xf << 76 | 3 << 62) | 4 << 76 | 2 << 62).to_be_bytes()
+}
+
 /// The gateway's own thread.
 struct Router {
     site: Site,
@@ -210,6 +216,7 @@ struct Router {
     /// What could not be done, or not be had; each is told once.
     problems: Vec<String>,
     memory: Memory,
+    uuid: Uuid,
     /// The number of the next descriptor; none has one that another had.
     next_token: u64,
     /// Whether the plan may be another now.
@@ -240,6 +247,7 @@ impl Router {
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
+        let memory = Memory::load(state);
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -252,7 +260,8 @@ impl Router {
             retired: Retired::default(),
             plan: Plan::default(),
             problems: Vec::new(),
-            memory: Memory::load(state),
+            uuid: memory.contents().uuid.unwrap_or_else(new_uuid),
+            memory,
             next_token: FIRST_PORT,
             changed: false,
             next_look: Instant::now(),
@@ -297,7 +306,7 @@ impl Router {
                 Some(place) => uplinks.remove(place),
                 None => {
                     let lease = contents.lease(&uplink.name, clock);
-                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token)
+                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, self.uuid, clock.now)
                 }
             });
             self.next_token += uplink::Port::tokens();
@@ -404,7 +413,7 @@ impl Router {
                 self.changed = false;
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
-                self.tell(problems);
+                self.tell(problems, now);
             }
             for port in &mut self.networks {
                 port.handle_timeout(&mut self.kernel.netlink, now);
@@ -415,8 +424,11 @@ impl Router {
     /// The kernel as it should be now. What could not be done is returned.
     fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
         let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
-        self.plan = plan(&self.site, &states);
+        self.plan = plan(&self.site, &states, now);
         let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
+        for port in &mut self.uplinks {
+            port.set_addresses(&self.plan.addresses);
+        }
         for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             port.set_offer(offer.clone(), now);
         }
@@ -447,10 +459,11 @@ impl Router {
         }
     }
 
-    fn tell(&mut self, problems: Vec<String>) {
-        let tunnels = self.tunnels.iter().filter_map(tunnel::Port::problem);
+    fn tell(&mut self, problems: Vec<String>, now: Instant) {
+        let ports = self.uplinks.iter().filter_map(|port| port.problem(now));
+        let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::problem));
         let problems: Vec<_> =
-            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(tunnels).collect();
+            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(ports).collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -460,6 +473,7 @@ impl Router {
     fn remember(&mut self) {
         let clock = Clock::read();
         let mut contents = Contents::default();
+        contents.uuid = Some(self.uuid);
         for port in &self.uplinks {
             if let Some(lease) = port.lease() {
                 contents.set_lease(&port.uplink.name, lease, clock);

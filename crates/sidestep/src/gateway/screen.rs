@@ -258,6 +258,8 @@ fn uplink(status: &Status, uplink: &Uplink) -> Part {
         lines.push(Line::from(format!("router {router}{}", until.unwrap_or_default())));
     }
     lines.extend(uplink.prefixes.iter().map(prefix));
+    let wait = uplink.waits_for_prefix.as_ref();
+    lines.extend(wait.map(|wait| Line::from(format!("prefix: {}", text::waits(wait)))));
     lines.extend(listed("DNS", &uplink.dns_servers));
     let state = format!("at {}, {}", uplink.interface, text::uplink_state(uplink));
     Part { title: title("uplink", &uplink.name, &state, colour), colour, lines }
@@ -395,6 +397,9 @@ mod tests {
                 "name": name, "interface": "eth0", "link_up": true, "works": works, "probes_answered": works,
                 "router": "fe80::1", "router_seconds": 1_750,
                 "prefixes": [prefix("2001:db8:1000::/56", 3_600)], "dns_servers": ["2001:db8:ffff::53"],
+                "waits_for_prefix": (!works).then(|| json!({
+                    "seconds": 93, "status": "NoPrefixAvail", "why": "a server says NoPrefixAvail: no contract",
+                })),
             })
         };
         let talker = |address: &str, connections: u64, sent: u64, received: u64| {
@@ -470,6 +475,7 @@ mod tests {
                 "uplink fibre at eth0, works",
                 "uplink cable at eth0, no probe is answered",
                 "addresses 2001:db8:ffff::2/64",
+                "prefix: none yet, asked by DHCPv6 for 1 min 33 s, a server says",
                 "2001:db8:1000::/56, preferred for 1 h 0 min, for 1 h 30 min",
                 "2001:db8:2000::/64, deprecated, for 1 h 30 min",
                 "ROGUE ROUTER fe80::bad (02:00:00:00:0b:ad), heard 12 s ago",

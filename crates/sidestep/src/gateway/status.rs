@@ -52,9 +52,20 @@ pub(crate) struct Uplink {
     pub(crate) router: Option<Ipv6Addr>,
     pub(crate) router_seconds: Option<u64>,
     pub(crate) prefixes: Vec<Prefix>,
+    /// Null where none is asked for, or one was given.
+    pub(crate) waits_for_prefix: Option<Wait>,
     pub(crate) dns_servers: Vec<Ipv6Addr>,
     /// Null where it is none.
     pub(crate) tunnel: Option<Tunnel>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Wait {
+    pub(crate) seconds: u64,
+    /// What a server has answered, by the name of RFC 8415; null where none has.
+    pub(crate) status: Option<String>,
+    /// In words.
+    pub(crate) why: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -192,6 +203,11 @@ fn uplink(port: &uplink::Port, carrier: Option<&tunnel::Port>, now: Instant) -> 
         router: state.router().and_then(|router| router.address),
         router_seconds: state.router().and_then(|router| seconds(router.until, now)),
         prefixes: prefixes.collect(),
+        waits_for_prefix: port.waits().map(|wait| Wait {
+            seconds: now.saturating_duration_since(wait.since).as_secs(),
+            status: wait.status.map(|status| status.to_string()),
+            why: wait.why,
+        }),
         dns_servers: state.dns_servers(),
         tunnel: carrier.map(tunnel),
     }

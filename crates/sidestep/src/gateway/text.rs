@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-use super::status::{Network, Prefix, Status, Tunnel, Uplink};
+use super::status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
 use super::traffic::{Firewall, Peer, Talker};
 use crate::show::text as words;
 
@@ -129,6 +129,9 @@ fn write_uplink(text: &mut String, status: &Status, uplink: &Uplink) -> fmt::Res
         writeln!(text, "  router: {router}{until}")?;
     }
     write_prefixes(text, &uplink.prefixes)?;
+    if let Some(wait) = &uplink.waits_for_prefix {
+        writeln!(text, "  prefix: {}", waits(wait))?;
+    }
     write_list(text, "DNS servers", &uplink.dns_servers)
 }
 
@@ -199,6 +202,11 @@ pub(super) fn lasts(prefix: &Prefix) -> String {
             format!(", preferred for {}, for {}", words::duration(preferred), words::duration(valid))
         }
     }
+}
+
+/// That there is no prefix yet, in the place of one.
+pub(super) fn waits(wait: &Wait) -> String {
+    format!("none yet, asked by DHCPv6 for {}, {}", words::duration(wait.seconds), wait.why)
 }
 
 fn write_list(text: &mut String, what: &str, list: &[impl ToString]) -> fmt::Result {

@@ -1,10 +1,11 @@
 //! An uplink at its interface: the sockets through which routers are heard, prefixes asked for, and hosts probed.
 
-use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
 use gateway::delegation::{self, Client, Lease, LeasedPrefix, Received};
+use gateway::plan::Address;
 use gateway::site::{Probing, RouterFrom, Uplink};
 use gateway::tunnel::End;
 use gateway::until::Until;
@@ -14,11 +15,12 @@ use linux::event::{Interest, Poller};
 use linux::netlink::{Link, Netlink};
 use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
 use tracing::{info, warn};
-use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT};
+use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, Message, RouterSolicitation};
 use wire::router_advertisement::Content;
 
+use super::memory::Uuid;
 use super::{BATCH, FRAME, random};
 
 /// Solicitations to a link that came up, and the time between two (RFC 4861 section 10).
@@ -26,6 +28,8 @@ const SOLICITATIONS: u32 = 3;
 const BETWEEN_SOLICITATIONS: Duration = Duration::from_secs(4);
 /// How soon a socket is tried again that needs an address which is not there yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How long a prefix is waited for before that is a problem.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the descriptors of an uplink, what is added to its number.
 const TOKENS: u64 = 4;
 
@@ -35,9 +39,12 @@ pub(super) struct Port {
     pub(super) state: State,
     probing: Probing,
     token: u64,
+    uuid: Uuid,
     /// The lease of an earlier run.
     remembered: Option<Lease>,
     open: Option<Open>,
+    /// The gateway's address in a prefix of this uplink, at a network.
+    inner: Option<Ipv6Addr>,
     /// What was logged last: lifetimes change all the time.
     told: String,
 }
@@ -58,11 +65,41 @@ struct Open {
     waiting: bool,
 }
 
+/// A prefix that was asked for and is not there.
+pub(super) struct Wait {
+    pub(super) since: Instant,
+    /// What a server has answered.
+    pub(super) status: Option<StatusCode>,
+    /// Why there is none, in words.
+    pub(super) why: String,
+}
+
 impl Port {
     /// `first` is the number of its first descriptor, of [`Port::tokens`].
-    pub(super) fn new(uplink: Uplink, probing: Probing, remembered: Option<Lease>, first: u64) -> Self {
-        let state = State::new(&uplink, probing);
-        Port { uplink, state, probing, token: first, remembered, open: None, told: String::new() }
+    pub(super) fn new(
+        uplink: Uplink,
+        probing: Probing,
+        remembered: Option<Lease>,
+        first: u64,
+        uuid: Uuid,
+        now: Instant,
+    ) -> Self {
+        let mut state = State::new(&uplink, probing);
+        let remembered =
+            remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_over(now));
+        // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
+        state.set_lease(remembered.clone());
+        Port {
+            uplink,
+            state,
+            probing,
+            token: first,
+            uuid,
+            remembered,
+            open: None,
+            inner: None,
+            told: String::new(),
+        }
     }
 
     pub(super) fn probing(&self) -> Probing {
@@ -110,6 +147,13 @@ impl Port {
         let options = Options { filter: Some(ROUTER_ADVERTISEMENTS), ..Options::default() };
         let listens = self.uplink.router == RouterFrom::Advertisements && link.mac.is_some();
         let complain = |error: &linux::Error| warn!("uplink {}: {error}", self.uplink.name);
+        if self.uplink.router == RouterFrom::Advertisements && !listens {
+            warn!(
+                "uplink {}: {} has no MAC address, and router advertisements are not heard there: give the `router`'s \
+                 address, or \"point-to-point\"",
+                self.uplink.name, link.name
+            );
+        }
         let routers =
             if listens { PacketSocket::open(link.index, &options).inspect_err(complain).ok() } else { None };
         if let Some(socket) = &routers {
@@ -125,10 +169,13 @@ impl Port {
             poller.add(socket, self.token + 2, Interest::Readable).inspect_err(complain).ok()?;
         }
         let client = self.uplink.delegation.map(|wanted| {
-            let mac = link.mac.map_or([0; 6], |mac| mac.0);
-            // A DUID by link-layer address (RFC 8415 section 11.4): the same after every restart.
-            let duid = [&[0, 3, 0, 1][..], &mac].concat();
-            let settings = delegation::Settings { duid, iaid: 1, wished_length: wanted.length };
+            // By link-layer address (RFC 8415 section 11.4), or UUID (RFC 6355): the same after every restart.
+            let duid = match link.mac {
+                Some(mac) => [&[0, 3, 0, 1][..], &mac.0].concat(),
+                None => [&[0, 4][..], &self.uuid].concat(),
+            };
+            let iaid = iaid(&self.uplink.name);
+            let settings = delegation::Settings { duid, iaid, wished_length: wanted.length };
             match self.remembered.take() {
                 Some(lease) => Client::resume(settings, lease, now, random()),
                 None => Client::new(settings, now, random()),
@@ -208,8 +255,10 @@ impl Port {
                 changed |= self.state.probed(false);
             }
             open.sequence = open.sequence.wrapping_add(1);
+            // Else the kernel would take an address of another uplink, which this one's provider lets nothing through from.
+            let source = own_address(netlink, open.index).or(self.inner);
             for host in &self.uplink.probes {
-                if let Err(error) = echo.send(*host, open.sequence) {
+                if let Err(error) = echo.send(*host, source, open.sequence) {
                     warn!("uplink {}: {error}", self.uplink.name);
                 }
             }
@@ -298,6 +347,7 @@ impl Port {
         };
         let leased = LeasedPrefix { prefix, preferred: Until::Always, valid: Until::Always };
         self.state.set_lease(Some(Lease {
+            iaid: 0,
             server: Vec::new(),
             prefixes: vec![leased],
             renew: Until::Always,
@@ -306,6 +356,44 @@ impl Port {
         }));
         self.tell();
         true
+    }
+
+    /// What it waits for, if that is a prefix.
+    pub(super) fn waits(&self) -> Option<Wait> {
+        let open = self.open.as_ref().filter(|_| self.state.link_up())?;
+        let wait = open.client.as_ref()?.wait()?;
+        let why = match &wait.answer {
+            _ if open.dhcp.is_none() => {
+                format!("but there is no link-local address, or its port {CLIENT_PORT} is taken")
+            }
+            None => "nobody answers".to_owned(),
+            Some((status, words)) => {
+                let says = match status {
+                    StatusCode::Success => "a server answers, and gives none".to_owned(),
+                    status => format!("a server says {status}"),
+                };
+                if words.is_empty() { says } else { format!("{says}: {words}") }
+            }
+        };
+        let status = wait.answer.as_ref().map(|(status, _)| *status);
+        Some(Wait { since: wait.since, status, why })
+    }
+
+    /// What is not as it should be, in words that stay the same as long as that does.
+    pub(super) fn problem(&self, now: Instant) -> Option<String> {
+        let wait = self.waits().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
+        let (name, patience) = (&self.uplink.name, PATIENCE.as_secs());
+        Some(format!("uplink {name}: no prefix, asked by DHCPv6 for more than {patience} s, {}", wait.why))
+    }
+
+    /// These are the gateway's addresses now.
+    pub(super) fn set_addresses(&mut self, addresses: &[Address]) {
+        let of_prefix =
+            |address: &Ipv6Addr| self.state.prefixes().any(|leased| leased.prefix.contains(address));
+        self.inner = addresses.iter().find_map(|address| match address.address.addr() {
+            IpAddr::V6(address) => Some(address).filter(of_prefix),
+            IpAddr::V4(_) => None,
+        });
     }
 
     /// What there is of a lease, for the next run.
@@ -329,7 +417,11 @@ impl Port {
             Some(router) => router.address.map_or("up".to_owned(), |address| format!("router {address}")),
         };
         let answers = if self.state.answers() { "" } else { ", and no probe is answered" };
-        let state = format!("{router}, prefixes: {}{answers}", prefixes.join(", "));
+        let prefixes = match prefixes.as_slice() {
+            [] => "no prefix".to_owned(),
+            prefixes => format!("prefixes: {}", prefixes.join(", ")),
+        };
+        let state = format!("{router}, {prefixes}{answers}");
         if state != self.told {
             info!("uplink {}: {state}", self.uplink.name);
             self.told = state;
@@ -352,6 +444,11 @@ impl Open {
     }
 }
 
+/// The IAID of an uplink: the same after every restart, and wherever it is in the file (FNV-1a).
+fn iaid(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 /// A client's socket at the link-local address of an interface; None while there is no such address.
 fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
     let address = link_local(netlink, index)?;
@@ -366,7 +463,17 @@ fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
 pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
     let addresses = netlink.addresses(index).ok()?;
     addresses.into_iter().find_map(|found| match found.address.addr() {
-        std::net::IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        _ => None,
+    })
+}
+
+/// An address of an interface that others than those of its link answer to.
+fn own_address(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
+    let addresses = netlink.addresses(index).ok()?.into_iter();
+    let mut usable = addresses.filter(|found| found.global && !found.tentative && !found.deprecated);
+    usable.find_map(|found| match found.address.addr() {
+        IpAddr::V6(address) if !address.is_unique_local() => Some(address),
         _ => None,
     })
 }
@@ -377,5 +484,56 @@ pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
     match ndisc::parse(&packet).ok()? {
         Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An uplink that asks for a prefix, and whose link has not been looked at.
+    fn port(delegation: bool, remembered: Lease, now: Instant) -> Port {
+        let uplink = Uplink {
+            name: "fibre".into(),
+            interface: "eth0".into(),
+            router: RouterFrom::Advertisements,
+            addresses: Vec::new(),
+            prefixes: Vec::new(),
+            delegation: delegation.then(Default::default),
+            probes: Vec::new(),
+            ipv4_router: None,
+            masquerade: false,
+            tunnel: None,
+        };
+        Port::new(uplink, Probing::default(), Some(remembered), 16, [5; 16], now)
+    }
+
+    #[test]
+    fn iaids_are_of_names() {
+        assert_eq!(iaid("foobar"), 0xbf9c_f968, "the vector of FNV-1a");
+        assert_ne!(iaid("fibre"), iaid("cable"));
+    }
+
+    #[test]
+    fn a_remembered_lease_is_there_before_the_link_if_it_has_not_run_out() {
+        let now = Instant::now();
+        let lease = |valid| Lease {
+            iaid: 1,
+            server: vec![1],
+            prefixes: vec![LeasedPrefix {
+                prefix: "2001:db8::/56".parse().expect("a prefix"),
+                preferred: valid,
+                valid,
+            }],
+            renew: valid,
+            rebind: valid,
+            dns_servers: Vec::new(),
+        };
+        let later = lease(Until::Time(now + Duration::from_secs(60)));
+        let waiting = port(true, later.clone(), now);
+        assert_eq!(waiting.state.prefixes().collect::<Vec<_>>(), later.prefixes);
+        assert_eq!((waiting.lease(), waiting.state.works()), (Some(&later), false));
+        assert_eq!(port(false, later, now).state.prefixes().count(), 0);
+        assert_eq!(port(true, lease(Until::Time(now)), now).state.prefixes().count(), 0);
     }
 }
