@@ -13,6 +13,7 @@ mod describe;
 mod kernel;
 mod memory;
 mod network;
+mod running;
 mod screen;
 mod show;
 mod status;
@@ -22,8 +23,7 @@ mod tunnel;
 mod uplink;
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use gateway::plan::{Plan, plan};
@@ -33,14 +33,16 @@ use linux::netlink::{Change, Link, Monitor};
 use linux::process::{self, Capability};
 use tracing::warn;
 
-use crate::cli::UpOptions;
 use crate::config::Gateway;
-use crate::control::{self, Call, Reply, Request, Server};
+use crate::control::{Call, Reply, Request};
+use crate::firewall::refuse_while_waiting;
 use kernel::{Kernel, Problem};
 use memory::{Clock, Contents, Memory, Uuid};
+use running::Command;
 
 pub(crate) use alone::run;
 pub(crate) use describe::describe;
+pub(crate) use running::{Handle, Running};
 pub(crate) use show::show;
 
 /// Longer than any advertisement or DHCPv6 message on an Ethernet link.
@@ -85,107 +87,6 @@ pub(crate) enum Error {
     /// The thread has ended.
     #[error("the gateway has ended (the reason is above)")]
     Ended,
-}
-
-/// A gateway that runs. It ends when this is dropped.
-pub(crate) struct Running {
-    handle: Handle,
-    thread: Option<JoinHandle<()>>,
-    _server: Server,
-}
-
-/// What gives a gateway that runs another configuration.
-#[derive(Clone)]
-pub(crate) struct Handle {
-    commands: Sender<Command>,
-    waker: Waker,
-}
-
-enum Command {
-    /// Another configuration, and who wants to know what became of it: the one from before.
-    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, String>>),
-    Call(Call),
-    Stop,
-}
-
-impl Running {
-    /// Sets the gateway up, all of it or nothing, and keeps it.
-    ///
-    /// `tunnel` is the control socket of a tunnel in the same configuration. Without one, who asks for the configuration to
-    /// be read again is handed to `reload`, on the control socket's thread.
-    pub(crate) fn start(
-        options: &UpOptions,
-        gateway: Gateway,
-        tunnel: Option<PathBuf>,
-        reload: impl Fn(Call) + Send + 'static,
-    ) -> Result<Self, Error> {
-        let (commands, received) = channel();
-        let waker = Waker::new()?;
-        let socket = control::socket_of_gateway()?;
-        let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
-        let state = options.state_dir.join(format!("{name}-gateway.json"));
-        let server = {
-            let (commands, waker, alone) = (commands.clone(), waker.clone(), tunnel.is_none());
-            Server::start(&socket, move |call: Call| match call.request {
-                Request::Reload if alone => reload(call),
-                _ => {
-                    let _ = commands.send(Command::Call(call));
-                    waker.wake();
-                }
-            })?
-        };
-        let (ready, is_ready) = channel();
-        let (own_waker, journal) = (waker.clone(), socket.with_extension("journal"));
-        let run = move || {
-            match Router::set_up(gateway, &journal, state, &own_waker) {
-                Ok(mut router) => {
-                    router.tunnel = tunnel;
-                    let _ = ready.send(Ok(()));
-                    router.run(&own_waker, &received);
-                    router.end();
-                }
-                Err(error) => drop(ready.send(Err(error))),
-            };
-        };
-        let thread = std::thread::Builder::new().name("gateway".into()).spawn(run)?;
-        is_ready.recv().map_err(|_| Error::Ended)??;
-        Ok(Running { handle: Handle { commands, waker }, thread: Some(thread), _server: server })
-    }
-
-    /// What gives it another configuration.
-    pub(crate) fn handle(&self) -> Handle {
-        self.handle.clone()
-    }
-}
-
-impl Handle {
-    /// Another configuration in the place of the one that is in force, which is returned; or that stays, where the other
-    /// cannot be.
-    pub(crate) fn reload(&self, gateway: Box<Gateway>) -> Result<Box<Gateway>, String> {
-        let (answer, result) = channel();
-        self.tell(Command::Reload(gateway, answer));
-        result.recv().unwrap_or_else(|_| Err(Error::Ended.to_string()))
-    }
-
-    /// The configuration from before, without waiting for it.
-    pub(crate) fn put_back(&self, gateway: Box<Gateway>) {
-        self.tell(Command::Reload(gateway, channel().0));
-    }
-
-    fn tell(&self, command: Command) {
-        // It ends only when it is told to, or has said why.
-        let _ = self.commands.send(command);
-        self.waker.wake();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.handle.tell(Command::Stop);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
 }
 
 /// Evenly distributed.
@@ -550,6 +451,9 @@ impl Router {
     /// Another configuration, all of it, or the one from before.
     fn reload(&mut self, config: Gateway) -> Result<Box<Gateway>, String> {
         check(&config.site, &self.links).map_err(|error| error.to_string())?;
+        if config.firewall.is_some() {
+            refuse_while_waiting().map_err(|why| Error::Firewall(why.to_string()).to_string())?;
+        }
         let before = Gateway {
             site: self.site.clone(),
             probing: self.uplinks.iter().map(uplink::Port::probing).collect(),
