@@ -75,11 +75,21 @@ impl Attachment {
     ///
     /// `EINVAL`: the kernel is older than Linux 6.6.
     pub fn tcx(program: &Program, index: u32, direction: Direction) -> Result<Self> {
+        Self::link(program, index, direction, 0)
+    }
+
+    /// The same, before those that are there, and before what they decide.
+    pub(crate) fn tcx_in_front(program: &Program, index: u32, direction: Direction) -> Result<Self> {
+        const BEFORE: u32 = 1 << 3;
+        Self::link(program, index, direction, BEFORE)
+    }
+
+    fn link(program: &Program, index: u32, direction: Direction, flags: u32) -> Result<Self> {
         let attach_type = match direction {
             Direction::Ingress => AttachType::TcxIngress,
             Direction::Egress => AttachType::TcxEgress,
         };
-        let link = Link::create(program, index, attach_type, 0, [0; 4]);
+        let link = Link::create(program, index, attach_type, flags, [0; 4]);
         let what = || format!("bpf LINK_CREATE tcx at interface {index} (needs CAP_NET_ADMIN and Linux 6.6)");
         Ok(Self(Attached::Link(link.context(what)?)))
     }

@@ -10,12 +10,12 @@ use crate::network::{B, LINK, Node, Pair};
 
 const FIRST: [u8; 4] = 0u32.to_ne_bytes();
 
-fn counter() -> Map {
+pub(crate) fn counter() -> Map {
     Map::create(MapKind::PerCpuArray, 4, 16, 1).unwrap()
 }
 
 /// Counts packets and bytes, and drops them or lets them go.
-fn counting(map: &Map, result: i32) -> Program {
+pub(crate) fn counting(map: &Map, result: i32) -> Program {
     use Register::{R0, R1, R2, R6, R10};
     let mut code = Assembler::default();
     let end = code.label();

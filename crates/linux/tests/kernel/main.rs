@@ -6,6 +6,7 @@ mod bpf;
 mod conntrack;
 mod dark_prefix;
 mod echo;
+mod listener;
 mod neighbor;
 mod netfilter;
 mod netlink;

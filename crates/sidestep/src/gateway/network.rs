@@ -7,8 +7,8 @@ use gateway::rogue::Watch;
 use gateway::site::Network;
 use ipnet::Ipv6Net;
 use linux::event::{Interest, Poller};
+use linux::listener::{Listener, Messages};
 use linux::netlink::{Link, Netlink};
-use linux::packet::{Options, PacketSocket, SOLICITATIONS_AND_ROUTERS};
 use tracing::warn;
 use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, ALL_NODES, Message};
@@ -38,7 +38,7 @@ pub(super) struct Port {
 struct Open {
     index: u32,
     mac: MacAddress,
-    socket: PacketSocket,
+    listener: Listener,
     advertiser: Advertiser,
     not_before: Instant,
 }
@@ -76,17 +76,17 @@ impl Port {
         self.close(poller);
         let Some(link) = link.filter(|link| link.running) else { return };
         if let (Some(advertise), Some(mac)) = (&self.network.advertise, link.mac) {
-            let options = Options { filter: Some(SOLICITATIONS_AND_ROUTERS), ..Options::default() };
-            let socket = PacketSocket::open(link.index, &options)
-                .and_then(|socket| poller.add(&socket, self.token, Interest::Readable).map(|()| socket));
-            match socket {
-                Ok(socket) => {
+            let header = ethernet::HEADER_LEN as u8;
+            let listener = Listener::open(link.index, header, Messages::RouterDiscovery)
+                .and_then(|ear| poller.add(&ear, self.token, Interest::Readable).map(|()| ear));
+            match listener {
+                Ok(listener) => {
                     let settings = advertise.settings.clone();
                     let mut advertiser = Advertiser::new(settings, mac, &self.formerly, now);
                     if let Some(offer) = &self.offer {
                         advertiser.set_offer(offer.clone(), now);
                     }
-                    self.open = Some(Open { index: link.index, mac, socket, advertiser, not_before: now });
+                    self.open = Some(Open { index: link.index, mac, listener, advertiser, not_before: now });
                 }
                 Err(error) => warn!("network {}: nothing is advertised: {error}", self.network.name),
             }
@@ -136,7 +136,7 @@ impl Port {
         let Some(open) = &mut self.open else { return };
         let mut buffer = [0; FRAME];
         for _ in 0..BATCH {
-            let Ok(Some(length)) = open.socket.recv(&mut buffer) else { break };
+            let Ok(Some(length)) = open.listener.recv(&mut buffer) else { break };
             let frame = &buffer[..length];
             if is_solicitation(frame) {
                 self.solicited += 1;
@@ -173,7 +173,7 @@ impl Port {
     pub(super) fn close(&mut self, poller: &Poller) {
         if let Some(open) = self.open.take() {
             self.formerly = open.advertiser.known_prefixes();
-            let _ = poller.remove(&open.socket);
+            let _ = poller.remove(&open.listener);
         }
     }
 }
@@ -186,7 +186,7 @@ impl Open {
             ethertype: ethernet::ETHERTYPE_IPV6,
         };
         let frame = [&link.to_bytes()[..], &content.to_packet(source, ALL_NODES)].concat();
-        if let Err(error) = self.socket.send(&frame) {
+        if let Err(error) = self.listener.send(&frame) {
             warn!("an advertisement was not sent: {error}");
         }
     }

@@ -12,8 +12,8 @@ use gateway::until::Until;
 use gateway::uplink::State;
 use linux::echo::EchoSocket;
 use linux::event::{Interest, Poller};
+use linux::listener::{Listener, Messages};
 use linux::netlink::{Link, Netlink};
-use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
@@ -52,7 +52,7 @@ pub(super) struct Port {
 struct Open {
     index: u32,
     mac: Option<MacAddress>,
-    routers: Option<PacketSocket>,
+    routers: Option<Listener>,
     solicitations: u32,
     next_solicitation: Instant,
     client: Option<Client>,
@@ -144,7 +144,6 @@ impl Port {
     }
 
     fn open(&mut self, link: &Link, poller: &Poller, now: Instant) -> Option<Open> {
-        let options = Options { filter: Some(ROUTER_ADVERTISEMENTS), ..Options::default() };
         let listens = self.uplink.router == RouterFrom::Advertisements && link.mac.is_some();
         let complain = |error: &linux::Error| warn!("uplink {}: {error}", self.uplink.name);
         if self.uplink.router == RouterFrom::Advertisements && !listens {
@@ -154,10 +153,14 @@ impl Port {
                 self.uplink.name, link.name
             );
         }
-        let routers =
-            if listens { PacketSocket::open(link.index, &options).inspect_err(complain).ok() } else { None };
-        if let Some(socket) = &routers {
-            poller.add(socket, self.token, Interest::Readable).inspect_err(complain).ok()?;
+        let routers = if listens {
+            let header = ethernet::HEADER_LEN as u8;
+            Listener::open(link.index, header, Messages::RouterAdvertisements).inspect_err(complain).ok()
+        } else {
+            None
+        };
+        if let Some(listener) = &routers {
+            poller.add(listener, self.token, Interest::Readable).inspect_err(complain).ok()?;
         }
         let echo = if self.uplink.probes.is_empty() {
             None
@@ -218,11 +221,11 @@ impl Port {
     pub(super) fn handle_timeout(&mut self, netlink: &mut Netlink, poller: &Poller, now: Instant) -> bool {
         let mut changed = self.state.expire(now);
         let Some(open) = self.open.as_mut().filter(|_| self.state.link_up()) else { return changed };
-        if let (Some(socket), Some(mac)) = (&open.routers, open.mac)
+        if let (Some(listener), Some(mac)) = (&open.routers, open.mac)
             && open.solicitations > 0
             && now >= open.next_solicitation
         {
-            let _ = socket.send(&RouterSolicitation.to_frame(mac));
+            let _ = listener.send(&RouterSolicitation.to_frame(mac));
             open.solicitations -= 1;
             open.next_solicitation = now + BETWEEN_SOLICITATIONS;
         }
@@ -291,11 +294,11 @@ impl Port {
     }
 
     fn hear_routers(&mut self, now: Instant) -> bool {
-        let Some(Open { routers: Some(socket), solicitations, .. }) = &mut self.open else { return false };
+        let Some(Open { routers: Some(listener), solicitations, .. }) = &mut self.open else { return false };
         let mut buffer = [0; FRAME];
         let mut changed = false;
         for _ in 0..BATCH {
-            let Ok(Some(length)) = socket.recv(&mut buffer) else { break };
+            let Ok(Some(length)) = listener.recv(&mut buffer) else { break };
             if let Some((source, content)) = advertisement(&buffer[..length]) {
                 *solicitations = 0;
                 changed |= self.state.heard(source, &content, now);
@@ -432,8 +435,8 @@ impl Port {
 impl Open {
     fn close(&self, poller: &Poller) {
         // What is closed leaves the set by itself; errors here are of no use to anybody.
-        if let Some(socket) = &self.routers {
-            let _ = poller.remove(socket);
+        if let Some(listener) = &self.routers {
+            let _ = poller.remove(listener);
         }
         if let Some(socket) = &self.dhcp {
             let _ = poller.remove(socket.as_fd());
