@@ -1,5 +1,7 @@
 //! Functions of the kernel that BPF programs call, by their numbers in linux/bpf.h, where their arguments stand.
 
+use std::net::IpAddr;
+
 /// A function of the kernel. Those that have to do with packets are there for programs of type `sched_cls`; the lines
 /// say what is worth knowing beyond linux/bpf.h. None of these takes a program under the GPL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,4 +80,27 @@ pub enum Helper {
     XdpLoadBytes = 189,
     /// `dynptr_read(to, length, dynptr, offset, flags)`, Linux 5.19: 0, or an error below zero.
     DynptrRead = 201,
+}
+
+/// Bytes of a next hop, as [`Helper::RedirectNeighbor`] takes it.
+pub const NEXT_HOP: usize = 20;
+
+/// The same (`struct bpf_redir_neigh`): a family, 4 bytes, and an address. A packet that has to wait for the neighbor's
+/// resolution is lost if it came by another device, so it should be one that is known.
+#[must_use]
+pub fn next_hop(address: IpAddr) -> [u8; NEXT_HOP] {
+    const AF_INET: u32 = 2;
+    const AF_INET6: u32 = 10;
+    let mut value = [0; NEXT_HOP];
+    match address {
+        IpAddr::V4(address) => {
+            value[..4].copy_from_slice(&AF_INET.to_ne_bytes());
+            value[4..8].copy_from_slice(&address.octets());
+        }
+        IpAddr::V6(address) => {
+            value[..4].copy_from_slice(&AF_INET6.to_ne_bytes());
+            value[4..].copy_from_slice(&address.octets());
+        }
+    }
+    value
 }

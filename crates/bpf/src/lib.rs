@@ -21,7 +21,7 @@ pub mod netfilter;
 pub use assembler::{
     Assembler, Condition, JumpTooLong, Label, Operand, Operation, PacketField, Register, Size,
 };
-pub use helper::Helper;
+pub use helper::{Helper, NEXT_HOP, next_hop};
 pub use listing::listing;
 
 /// Results of programs at an interface (`sched_cls`).

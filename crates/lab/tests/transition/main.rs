@@ -98,6 +98,29 @@ fn a_connection_goes_on_when_the_outer_address_changes() {
 }
 
 #[test]
+fn packets_take_the_way_that_routes_and_neighbors_say_now() {
+    let Some(scene) = with_broker("tw") else { return };
+    // The kernel asks soon whether neighbors are still there.
+    for (name, value) in
+        [("base_reachable_time_ms", 500), ("delay_first_probe_time", 1), ("ucast_solicit", 1)]
+    {
+        scene.run("gw", &["sysctl", "-w", &format!("net.ipv4.neigh.wan.{name}={value}")]);
+    }
+    // The provider has another router, at another hardware address; the one from before is no more.
+    scene.run(
+        "gw",
+        &["ip", "neighbor", "replace", "198.51.100.254", "dev", "wan", "lladdr", "02:00:00:00:00:99"],
+    );
+    wait_until("no way", || !scene.answers("host", INTERNET));
+    scene.run("isp", &["ip", "address", "add", "198.51.100.253/24", "dev", "gw"]);
+    scene.run("gw", &["ip", "route", "replace", "default", "via", "198.51.100.253"]);
+    wait_until("the other router", || scene.answers("host", INTERNET));
+    // It is replaced by one of the same address.
+    scene.run("isp", &["ip", "link", "set", "gw", "address", "02:00:00:00:00:aa"]);
+    wait_until("the router in its place", || scene.answers("host", INTERNET));
+}
+
+#[test]
 fn without_an_outer_address_the_uplink_is_down_and_says_why() {
     let Some(scene) = with_broker("td") else { return };
     scene.run("gw", &["ip", "address", "flush", "dev", "wan"]);

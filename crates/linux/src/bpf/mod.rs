@@ -20,7 +20,8 @@ mod syscall;
 pub mod xdp;
 
 pub use bpf::{
-    Assembler, Condition, Helper, Label, Operand, Operation, PacketField, Register, Size, context, verdict,
+    Assembler, Condition, Helper, Label, NEXT_HOP, Operand, Operation, PacketField, Register, Size, context,
+    next_hop, verdict,
 };
 pub(crate) use link::Link;
 pub use map::{Map, MapKind};

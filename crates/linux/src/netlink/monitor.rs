@@ -1,10 +1,11 @@
-//! News of changes to links and addresses, whoever made them. Not of routes: a gateway that hops on-link makes
-//! several a second itself.
+//! News of changes to links and addresses, whoever made them; to routes and neighbors for who asks: a gateway that hops
+//! on-link makes several a second itself.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::RouteType;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::{Address, Link, messages};
@@ -21,6 +22,10 @@ pub enum Change {
     Address(Address),
     /// An address was removed.
     AddressGone(Address),
+    /// A route to elsewhere came, changed or went.
+    Route,
+    /// What is known of a neighbor at the interface of that index changed.
+    Neighbor(u32),
     /// More changed than the kernel could tell: ask for everything again.
     Missed,
 }
@@ -42,11 +47,21 @@ impl Monitor {
         let groups = [libc::RTNLGRP_LINK, libc::RTNLGRP_IPV4_IFADDR, libc::RTNLGRP_IPV6_IFADDR];
         let mut socket = Socket::new(NETLINK_ROUTE).context(|| "socket for rtnetlink")?;
         socket.bind(&SocketAddr::new(0, 0)).context(|| "bind the rtnetlink socket")?;
-        for group in groups {
-            socket.add_membership(group).context(|| format!("join rtnetlink group {group}"))?;
-        }
         socket.set_non_blocking(true).context(|| "fcntl O_NONBLOCK")?;
-        Ok(Self { socket })
+        let mut monitor = Self { socket };
+        monitor.join(&groups)?;
+        Ok(monitor)
+    }
+
+    /// Hears of routes and neighbors, too, from now on: of how packets leave.
+    pub fn hear_ways(&mut self) -> Result<()> {
+        self.join(&[libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE, libc::RTNLGRP_NEIGH])
+    }
+
+    fn join(&mut self, groups: &[u32]) -> Result<()> {
+        groups.iter().try_for_each(|group| {
+            self.socket.add_membership(*group).context(|| format!("join rtnetlink group {group}"))
+        })
     }
 
     /// All changes since the last call; none when nothing changed.
@@ -80,6 +95,12 @@ fn change(message: &[u8]) -> Option<Change> {
         RouteNetlinkMessage::DelLink(link) => Some(Change::LinkGone(link.header.index)),
         RouteNetlinkMessage::NewAddress(_) => Address::from_message(message).map(Change::Address),
         RouteNetlinkMessage::DelAddress(_) => Address::from_message(message).map(Change::AddressGone),
+        RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
+            (route.header.kind == RouteType::Unicast).then_some(Change::Route)
+        }
+        RouteNetlinkMessage::NewNeighbour(neighbor) | RouteNetlinkMessage::DelNeighbour(neighbor) => {
+            Some(Change::Neighbor(neighbor.header.ifindex))
+        }
         _ => None,
     }
 }

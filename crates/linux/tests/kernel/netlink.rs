@@ -174,14 +174,32 @@ fn changes_are_told() {
     }
     let pair = Pair::new();
     pair.a.run(|| {
-        let monitor = Monitor::open().unwrap();
-        assert_eq!(monitor.read().unwrap(), []);
+        let mut monitor = Monitor::open().unwrap();
+        let way = |change: &Change| matches!(change, Change::Route | Change::Neighbor(_));
+        pair.a.must(&format!(
+            "ip route add 2001:db8:77::/48 via {B} && ip neighbor add {B} lladdr 02:00:00:00:00:08 dev {LINK}"
+        ));
+        assert!(!monitor.read().unwrap().iter().any(way), "of ways hears only who asks");
+        monitor.hear_ways().unwrap();
+        assert!(!monitor.read().unwrap().iter().any(way));
         let mut netlink = Netlink::open().unwrap();
         let index = netlink.link_by_name(LINK).unwrap().unwrap().index;
         let address = "2001:db8:2::1/64".parse().unwrap();
         let told = |wanted: fn(&Change) -> bool| {
             eventually(|| monitor.read().unwrap().into_iter().find(wanted));
         };
+        for line in ["ip route replace 2001:db8:77::/48 dev veth0", "ip route del 2001:db8:77::/48"] {
+            pair.a.must(line);
+            told(|change| matches!(change, Change::Route));
+        }
+        pair.a.must(&format!("ip neighbor replace {B} lladdr 02:00:00:00:00:09 dev {LINK}"));
+        told(|change| matches!(change, Change::Neighbor(_)));
+        // What hopping makes by the dozen is not told.
+        pair.a.must(
+            "ip route add local 2001:db8:78::1/128 dev lo && ip route add unreachable 2001:db8:79::/48",
+        );
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!monitor.read().unwrap().contains(&Change::Route));
         netlink.add_address(index, address, false).unwrap();
         told(|change| matches!(change, Change::Address(_)));
         netlink.delete_address(index, address).unwrap();

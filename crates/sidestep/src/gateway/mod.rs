@@ -266,6 +266,9 @@ impl Router {
             self.next_token += tunnel::Port::tokens();
             self.tunnels.push(port);
         }
+        if !self.tunnels.is_empty() {
+            self.monitor.hear_ways()?;
+        }
         self.links = self.kernel.netlink.links()?;
         for port in &mut self.tunnels {
             self.kernel.follow(port, &self.links, &self.poller)?;
@@ -388,9 +391,14 @@ impl Router {
 
     fn hear_kernel(&mut self, now: Instant) {
         match self.monitor.read() {
-            Ok(changes) => {
+            Ok(mut changes) => {
+                self.follow_ways(&changes);
+                changes.retain(|change| !matches!(change, Change::Route | Change::Neighbor(_)));
+                if changes.is_empty() {
+                    return;
+                }
                 // Addresses come and go with links, and by hand: what is ours is looked for in any case.
-                self.changed |= !changes.is_empty();
+                self.changed = true;
                 // A tunnel follows the addresses of what carries it.
                 if self.tunnels.is_empty()
                     && changes.iter().all(|change| matches!(change, Change::Address(_)))
@@ -411,6 +419,22 @@ impl Router {
             }
         }
         self.hand_out_links(now);
+    }
+
+    /// Tunnels whose packets may leave otherwise now look for their way.
+    fn follow_ways(&mut self, changes: &[Change]) {
+        let concerns = |port: &tunnel::Port| {
+            changes.iter().any(|change| match change {
+                Change::Route => true,
+                Change::Neighbor(index) => port.is_over(*index),
+                _ => false,
+            })
+        };
+        for port in self.tunnels.iter_mut().filter(|port| concerns(port)) {
+            if let Err(error) = port.follow_way(&mut self.kernel.netlink) {
+                warn!("{error}");
+            }
+        }
     }
 
     fn hand_out_links(&mut self, now: Instant) {

@@ -20,8 +20,8 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::{Attachment, Direction, attach_to_own};
 use linux::bpf::{Program, ProgramKind};
 use linux::event::{Interest, Poller};
+use linux::listener::{Listener, Messages};
 use linux::netlink::{Address, Link, Netlink};
-use linux::packet::{self, Options, PacketSocket};
 use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
 use linux::undo::Journal;
@@ -53,6 +53,8 @@ pub(super) struct Port {
     tables: Tables,
     over: Option<Over>,
     pub(super) end: Option<End>,
+    /// To whom packets for the only other end are given, where the way is known and need not be looked up for each.
+    neighbor: Option<IpAddr>,
     pub(super) mtu: u32,
     path_mtu: PathMtu,
     /// A router has just said something about the path.
@@ -72,7 +74,7 @@ struct Over {
     incoming: Attachment,
     _outgoing: Attachment,
     socket: RawSocket,
-    errors: PacketSocket,
+    errors: Listener,
 }
 
 impl Over {
@@ -119,6 +121,7 @@ impl Port {
             tables: Tables::new()?,
             over: None,
             end: None,
+            neighbor: None,
             mtu,
             path_mtu: PathMtu::default(),
             learned: false,
@@ -181,8 +184,12 @@ impl Port {
             }
             None => None,
         };
+        let neighbor = self.find_neighbor(netlink);
+        if end != self.end || neighbor != self.neighbor {
+            self.tables.set_end(end.as_ref(), neighbor)?;
+            self.neighbor = neighbor;
+        }
         if end != self.end {
-            self.tables.set_end(end.as_ref())?;
             self.path_mtu.forget();
             match &end {
                 Some(end) => info!("uplink {}: tunnel from {}", self.uplink, end.local),
@@ -191,6 +198,34 @@ impl Port {
         }
         self.set_mtu(netlink)?;
         Ok(std::mem::replace(&mut self.end, end.clone()) != end || self.is_up() != was_up)
+    }
+
+    /// Routes or neighbors may have changed: packets go where they lead now.
+    pub(super) fn follow_way(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        let neighbor = self.find_neighbor(netlink);
+        if neighbor != self.neighbor {
+            self.tables.set_end(self.end.as_ref(), neighbor)?;
+            self.neighbor = neighbor;
+        }
+        Ok(())
+    }
+
+    /// The neighbor that packets to the only other end are given to. None where there are many ends, where the kernel would
+    /// not send them by the interface below, and where the neighbor is not known yet or any more.
+    fn find_neighbor(&self, netlink: &mut Netlink) -> Option<IpAddr> {
+        let (Kind::SixInFour { .. } | Kind::FourInSix { .. }) = self.tunnel.kind else { return None };
+        let (over, remote) = (self.over.as_ref()?.link.index, self.tunnel.kind.remote()?);
+        let hop = netlink.route_to(remote).ok()??;
+        if hop.local || hop.index != over {
+            return None;
+        }
+        let next = hop.gateway.unwrap_or(remote);
+        netlink.neighbor(over, next).ok()?.filter(|neighbor| neighbor.usable).map(|_| next)
+    }
+
+    /// Whether packets leave by the interface of that index.
+    pub(super) fn is_over(&self, index: u32) -> bool {
+        self.over.as_ref().is_some_and(|over| over.link.index == index)
     }
 
     fn attach(&self, link: &Link, journal: &mut Journal, poller: &Poller) -> linux::Result<Over> {
@@ -210,9 +245,9 @@ impl Port {
             RawSocket::ipv4(wire::protocol::IPV6, &link.name)?
         };
         poller.add(&socket, self.token + 1, Interest::Readable)?;
-        let over_ipv6 = self.tunnel.kind.is_over_ipv6();
-        let filter = if over_ipv6 { packet::ICMPV6_ERRORS } else { packet::ICMPV4_ERRORS };
-        let errors = PacketSocket::open(link.index, &Options { filter: Some(filter), ..Options::default() })?;
+        let messages =
+            if self.tunnel.kind.is_over_ipv6() { Messages::Icmpv6Errors } else { Messages::Icmpv4Errors };
+        let errors = Listener::open(link.index, settings.over.1, messages)?;
         poller.add(&errors, self.token + 2, Interest::Readable)?;
         Ok(Over {
             link: link.clone(),
@@ -353,7 +388,7 @@ impl Port {
 
     /// An error about a packet of ours, perhaps. Whether there was one.
     fn hear_error(&mut self) -> bool {
-        let Some(over) = &self.over else { return false };
+        let Some(over) = &mut self.over else { return false };
         let Ok(Some(length)) = over.errors.recv(&mut self.buffer) else { return false };
         let link = if over.link.mac.is_some() { usize::from(ETHERNET) } else { 0 };
         let (Some(packet), Some(end)) = (self.buffer.get(link..length), &self.end) else { return true };

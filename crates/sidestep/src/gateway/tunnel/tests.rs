@@ -26,7 +26,7 @@ impl Scene {
         let tunnel = Tunnel { kind, over: "lo".into(), local: None, mtu: None, hop_limit: 63 };
         let end = End::new(&tunnel, local, prefixes).unwrap();
         let tables = Tables::new().unwrap();
-        tables.set_end(Some(&end)).unwrap();
+        tables.set_end(Some(&end), None).unwrap();
         let settings = Settings {
             kind: &tunnel.kind,
             hop_limit: 63,
@@ -342,7 +342,7 @@ fn without_an_address_nothing_leaves_and_nothing_is_taken() {
     }
     let (kind, local, prefixes) = kinds().remove(0);
     let scene = Scene::new(kind, local, &prefixes, true);
-    scene.tables.set_end(None).unwrap();
+    scene.tables.set_end(None, None).unwrap();
     let packet = [&[0x60, 0, 0, 0, 0, 0, 59, 64][..], &[0x20; 32]].concat();
     let (result, _, counted) = scene.run(&scene.outgoing, 0x86dd, &packet);
     assert_eq!((result, counted.refused[Refusal::NoWay as usize]), (verdict::DROP, 1));

@@ -13,7 +13,7 @@ use classic::profile::Carry;
 use classic::routes::Path;
 use classic::{Carried, KeyState, Node};
 use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
-use linux::bpf::{Map, Program, ProgramKind};
+use linux::bpf::{Map, Program, ProgramKind, next_hop};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
 use wire::{ethernet, ipv6, protocol};
@@ -198,14 +198,11 @@ struct Stream {
 
 /// The part that both values begin with: the way, and the number that is counted under.
 pub(in crate::daemon) fn write_way(value: &mut [u8], number: u32, way: &Way) {
-    /// Address family of `struct bpf_redir_neigh`.
-    const AF_INET6: u32 = 10;
     put(value, at::INTERFACE, &way.interface.to_ne_bytes());
     put(value, at::STREAM, &number.to_ne_bytes());
     put(value, at::MTU, &way.mtu.to_ne_bytes());
     if let Some(neighbor) = way.neighbor {
-        put(value, at::NEIGHBOR, &AF_INET6.to_ne_bytes());
-        put(value, at::NEIGHBOR + 4, &neighbor.octets());
+        put(value, at::NEIGHBOR, &next_hop(neighbor.into()));
     }
 }
 

@@ -10,7 +10,7 @@
 //! forwarded it sends on before the stack has had to do with it. What it does not take comes to the device.
 
 use linux::bpf::{
-    Assembler, Condition, Helper, Label, Map, MapKind, Operation, Register, Size, context, verdict,
+    Assembler, Condition, Helper, Label, Map, MapKind, NEXT_HOP, Operation, Register, Size, context, verdict,
 };
 use wire::protocol;
 
@@ -35,7 +35,7 @@ pub(in crate::daemon) mod at {
     pub(in crate::daemon) const MTU: i16 = 8;
     /// Not zero: addresses are replaced, packets are not encapsulated. 4 bytes.
     pub(in crate::daemon) const REWRITE: i16 = 12;
-    /// The next hop, where it is a neighbor that can be sent to at once: `struct bpf_redir_neigh`, 20 bytes. Otherwise
+    /// The next hop, where it is a neighbor that can be sent to at once: [`next_hop`](linux::bpf::next_hop). Otherwise
     /// zeros.
     pub(in crate::daemon) const NEIGHBOR: i16 = 16;
     /// Outgoing: IPv6 and UDP header of the outer packet, 48 bytes, lengths and checksum zero.
@@ -454,14 +454,13 @@ impl Code {
 
     /// Sends the packet, with a link header in front, to the next hop that the interface's routes have for it.
     fn send_by_interface(&mut self) {
-        const NEIGHBOR: i32 = 20;
         let code = &mut self.code;
         let [lookup, redirect] = std::array::from_fn(|_| code.label());
         code.load(Word, R1, R8, at::NEIGHBOR);
         code.jump_if(R1, Equal, 0, lookup);
         code.copy(R2, R8);
         code.add(R2, i32::from(at::NEIGHBOR));
-        code.set(R3, NEIGHBOR);
+        code.set(R3, NEXT_HOP as i32);
         code.jump(redirect);
         // By a lookup of the route. A neighbor that is still to be resolved takes that: the packet waits with its route,
         // and that which led to the device would lose it.

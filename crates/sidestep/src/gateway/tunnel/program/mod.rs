@@ -17,8 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use gateway::tunnel::{Domain, End, Kind, LEAST_MTU, PROTOCOL_IPV4, Refusal};
 use linux::bpf::{
-    Assembler, Condition, Helper, Label, Map, MapKind, Operation, Program, ProgramKind, Register, Size,
-    context, verdict,
+    Assembler, Condition, Helper, Label, Map, MapKind, NEXT_HOP, Operation, Program, ProgramKind, Register,
+    Size, context, next_hop, verdict,
 };
 use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::protocol;
@@ -38,8 +38,10 @@ mod at {
     pub(super) const VALID: i16 = 16;
     /// How many prefixes are in use, 4 bytes.
     pub(super) const PREFIXES: i16 = 20;
+    /// Where packets to the only other end go next, [`next_hop`]; zeros: the kernel looks for the way.
+    pub(super) const NEXT_HOP: i16 = 24;
     /// Prefixes of this side: mask and leading 64 bits, as numbers.
-    pub(super) const OWN: i16 = 24;
+    pub(super) const OWN: i16 = 48;
 }
 const VALUE: usize = at::OWN as usize + OWN * 16;
 
@@ -73,9 +75,13 @@ impl Tables {
         })
     }
 
-    /// The tunnel has this end now; without one it carries nothing.
-    pub(super) fn set_end(&self, end: Option<&End>) -> linux::Result<()> {
+    /// The tunnel has this end now, and packets to its only other end are given to that neighbor; without an end it
+    /// carries nothing, and without a neighbor the kernel looks for one for each packet.
+    pub(super) fn set_end(&self, end: Option<&End>, neighbor: Option<IpAddr>) -> linux::Result<()> {
         let mut value = [0; VALUE];
+        if let Some(address) = neighbor {
+            value[at::NEXT_HOP as usize..][..NEXT_HOP].copy_from_slice(&next_hop(address));
+        }
         if let Some(end) = end {
             match end.local {
                 IpAddr::V4(local) => value[..4].copy_from_slice(&local.octets()),
@@ -84,7 +90,7 @@ impl Tables {
             let prefixes = end.own.len().min(OWN) as u32;
             value[16..20].copy_from_slice(&1u32.to_ne_bytes());
             value[20..24].copy_from_slice(&prefixes.to_ne_bytes());
-            for (place, own) in value[24..].chunks_exact_mut(16).zip(&end.own) {
+            for (place, own) in value[at::OWN as usize..].chunks_exact_mut(16).zip(&end.own) {
                 let leading = |address: Ipv6Addr| ((address.to_bits() >> 64) as u64).to_ne_bytes();
                 place[..8].copy_from_slice(&leading(own.netmask()));
                 place[8..].copy_from_slice(&leading(own.network()));

@@ -171,9 +171,18 @@ impl Code<'_> {
             self.or_drop();
         }
         let code = &mut self.code;
-        code.set(R1, self.settings.over.0.cast_signed());
+        let [looked_up, redirect] = std::array::from_fn(|_| code.label());
+        code.load(Word, R1, R7, at::NEXT_HOP);
+        code.jump_if(R1, Equal, 0, looked_up);
+        code.copy(R2, R7);
+        code.add(R2, i32::from(at::NEXT_HOP));
+        code.set(R3, NEXT_HOP as i32);
+        code.jump(redirect);
+        code.bind(looked_up);
         code.set(R2, 0);
         code.set(R3, 0);
+        code.bind(redirect);
+        code.set(R1, self.settings.over.0.cast_signed());
         code.set(R4, 0);
         code.call(Helper::RedirectNeighbor);
         code.exit();
