@@ -151,10 +151,24 @@ impl Netlink {
     /// What the kernel would do with a packet to `destination` that is not forwarded.
     /// `None` when there is no route.
     pub fn route_to(&mut self, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[])
+    }
+
+    /// The same with a packet from this address of this host that leaves by the interface of this index.
+    pub fn route_by(&mut self, index: u32, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Source(source.into()), RouteAttribute::Oif(index)])
+    }
+
+    fn next_hop(&mut self, destination: IpAddr, more: &[RouteAttribute]) -> Result<Option<NextHop>> {
+        let length = if destination.is_ipv6() { 128 } else { 32 };
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
-        message.header.destination_prefix_length = if destination.is_ipv6() { 128 } else { 32 };
+        message.header.destination_prefix_length = length;
+        if !more.is_empty() {
+            message.header.source_prefix_length = length;
+        }
         message.attributes.push(RouteAttribute::Destination(destination.into()));
+        message.attributes.extend_from_slice(more);
         match self.get(RouteNetlinkMessage::GetRoute(message), || format!("RTM_GETROUTE {destination}")) {
             Ok(answer) => Ok(NextHop::from_message(answer)),
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => {

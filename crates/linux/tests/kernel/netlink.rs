@@ -95,6 +95,20 @@ fn routes_are_made_found_and_removed() {
         assert_eq!(netlink.route_to(ip("2001:db8:c::1")).unwrap().unwrap().gateway, Some(B.into()));
         assert!(netlink.route_to(ip("2001:db8:a1::5")).unwrap().unwrap().local);
         assert_eq!(netlink.route_to(ip("2001:db8:ffff::1")).unwrap(), None);
+        for (source, destination, gateway) in [
+            ("192.0.2.1", "203.0.113.9", Some(ip("192.0.2.2"))),
+            (&A.to_string(), "2001:db8:c::1", Some(B.into())),
+        ] {
+            let hop = netlink.route_by(index, ip(source), ip(destination)).unwrap().unwrap();
+            assert_eq!((hop.index, hop.gateway), (index, gateway));
+            // Only for this source. IPv4 takes what has no route by an interface for its neighbor.
+            let rule = if destination.contains(':') { "ip -6 rule" } else { "ip rule" };
+            pair.a.must(&format!("{rule} add from {source} to {destination} prohibit"));
+            let hop = netlink.route_by(index, ip(source), ip(destination)).ok().flatten();
+            assert_eq!(hop.and_then(|hop| hop.gateway), None, "{rule}");
+            assert!(netlink.route_to(ip(destination)).unwrap().is_some());
+            pair.a.must(&format!("{rule} del from {source} to {destination} prohibit"));
+        }
 
         let mut route = routes[0].clone();
         netlink.set_route_mtu(&mut route, Some(1350)).unwrap();

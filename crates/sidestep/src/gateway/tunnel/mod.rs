@@ -184,7 +184,7 @@ impl Port {
             }
             None => None,
         };
-        let neighbor = self.find_neighbor(netlink);
+        let neighbor = self.find_neighbor(end.as_ref(), netlink);
         if end != self.end || neighbor != self.neighbor {
             self.tables.set_end(end.as_ref(), neighbor)?;
             self.neighbor = neighbor;
@@ -202,7 +202,7 @@ impl Port {
 
     /// Routes or neighbors may have changed: packets go where they lead now.
     pub(super) fn follow_way(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
-        let neighbor = self.find_neighbor(netlink);
+        let neighbor = self.find_neighbor(self.end.as_ref(), netlink);
         if neighbor != self.neighbor {
             self.tables.set_end(self.end.as_ref(), neighbor)?;
             self.neighbor = neighbor;
@@ -212,10 +212,10 @@ impl Port {
 
     /// The neighbor that packets to the only other end are given to. None where there are many ends, where the kernel would
     /// not send them by the interface below, and where the neighbor is not known yet or any more.
-    fn find_neighbor(&self, netlink: &mut Netlink) -> Option<IpAddr> {
+    fn find_neighbor(&self, end: Option<&End>, netlink: &mut Netlink) -> Option<IpAddr> {
         let (Kind::SixInFour { .. } | Kind::FourInSix { .. }) = self.tunnel.kind else { return None };
         let (over, remote) = (self.over.as_ref()?.link.index, self.tunnel.kind.remote()?);
-        let hop = netlink.route_to(remote).ok()??;
+        let hop = netlink.route_by(over, end?.local, remote).ok()??;
         if hop.local || hop.index != over {
             return None;
         }
