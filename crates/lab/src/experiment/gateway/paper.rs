@@ -110,14 +110,11 @@ pub(super) fn tunnel(results: Results) -> Vec<[String; 2]> {
     let throughput = part(1_024)
         .zip(part(128))
         .map(|(large, small)| format!("{large:.2}× of native for frames of 1024, {small:.2}× for 128"));
-    let latency = [Tunnel::Sidestep, Tunnel::Native]
-        .map(|tunnel| results.median(&tunnel_cell(tunnel, Test::Echo(1_024))));
-    let latency = match latency {
-        [Some(ours), Some(native)] => {
-            Some(format!("{:+.1} µs there and back, two tunnel ends, frames of 1024", ours - native))
-        }
-        _ => None,
-    };
+    let [ours, native] =
+        [Tunnel::Sidestep, Tunnel::Native].map(|tunnel| tunnel_cell(tunnel, Test::Echo(1_024)));
+    let latency = results
+        .difference(&ours, &native)
+        .map(|more| format!("{:+.1} µs there and back, two tunnel ends, frames of 1024", more.median));
     said([
         (
             "The tunnel costs little throughput for frames of 1024 and 1400 bytes, much more for 512 and less \

@@ -53,10 +53,19 @@ impl Results<'_> {
 
     /// The first as a multiple of the second, of each run.
     pub(super) fn ratio(self, cell: &Cell, base: &Cell) -> Option<Summary> {
+        self.compare(cell, base, |value, base| value / base)
+    }
+
+    /// The first without the second, of each run.
+    pub(super) fn difference(self, cell: &Cell, base: &Cell) -> Option<Summary> {
+        self.compare(cell, base, |value, base| value - base)
+    }
+
+    fn compare(self, cell: &Cell, base: &Cell, how: impl Fn(f64, f64) -> f64) -> Option<Summary> {
         let base = self.runs(base);
         let of_base = |run| base.iter().find(|(one, _)| *one == run).map(|(_, value)| *value);
-        let ratios = self.runs(cell).into_iter().filter_map(|(run, value)| Some(value / of_base(run)?));
-        Summary::of(&ratios.filter(|ratio| ratio.is_finite()).collect::<Vec<_>>())
+        let compared = self.runs(cell).into_iter().filter_map(|(run, value)| Some(how(value, of_base(run)?)));
+        Summary::of(&compared.filter(|value| value.is_finite()).collect::<Vec<_>>())
     }
 
     /// The median, as tables show it.
