@@ -49,6 +49,21 @@ fn the_example_is_what_it_says() {
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
+#[test]
+fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
+    let with = |allowed: &str| EXAMPLE.replacen("\"2001:db8:b::/64\"", allowed, 1);
+    for allowed in ["\"2001:db8::/32\"", "\"::/1\", \"8000::/1\"", "\"2001:db8:b1::/48\""] {
+        let whole = parse(&with(allowed)).unwrap();
+        let said = whole.warnings.render(false);
+        assert!(said.contains("contains the hopping prefix 2001:db8:b1::/64"), "{allowed}: {said}");
+        assert_eq!(said.matches("warning").count(), 1, "{said}");
+    }
+    assert!(parse(&with("\"2001:db8:b::/48\"")).unwrap().warnings.is_empty());
+    let own = "hop_prefix = \"2001:db8:a1::/64\"";
+    let at_a_host = with("\"::/0\"").replacen(own, "mode = \"host\"", 1);
+    assert!(parse(&at_a_host).unwrap().warnings.is_empty());
+}
+
 /// The example with a transparent gateway.
 fn transparent(more: &str) -> String {
     let node = format!("[node]\nmode = \"transparent\"\ninternal = \"eth1\"\n{more}\n");

@@ -1,12 +1,12 @@
 //! What concerns several values of a configuration.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::path::Path;
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{ConfigError, NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::{KeyError, PrivateKey};
 use toml::Spanned;
@@ -33,6 +33,9 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
     }
     check_names(document, report);
     check_pairs(document, node.as_ref(), &peers, report);
+    if node.as_ref().is_some_and(|node| node.mode == Mode::Routed) {
+        check_ways(document, &peers, report);
+    }
     super::classic::check(document, &classic, report);
     if let Some(node) = &node {
         super::transparent::check(document, node, &peers, &classic, report);
@@ -149,6 +152,38 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
     }
 }
 
+/// Warns if the tunnel's own packets would go into the tunnel, whose routes are those of `allowed_ips`. In other modes
+/// the way to the peers' hopping prefixes is set up with the rest.
+fn check_ways(document: &Document, peers: &[(usize, PeerConfig)], report: &mut Report) {
+    let hop_prefixes: BTreeMap<Ipv6Addr, (Ipv6Net, usize)> =
+        peers.iter().map(|(index, peer)| (peer.hop_prefix.network(), (peer.hop_prefix, *index))).collect();
+    let table = |index: usize| document.peer.get(index).map(Spanned::get_ref);
+    for (index, prefix) in peers.iter().flat_map(|(index, peer)| peer.allowed_ips.iter().map(|p| (*index, p)))
+    {
+        let IpNet::V6(allowed) = prefix else { continue };
+        let mut inside = hop_prefixes.range(allowed.network()..=allowed.broadcast());
+        let Some((_, (hop_prefix, owner))) = inside.find(|(_, (hop, _))| allowed.contains(hop)) else {
+            continue;
+        };
+        report.add(
+            Finding::warning(
+                inner(table(index), prefix),
+                format!("allowed_ips {allowed} contains the hopping prefix {hop_prefix}"),
+                "the tunnel's own packets would go into the tunnel",
+                format!("have a route of your own to {hop_prefix}, as in \"A default route through the tunnel\" in the manual, or leave the prefix out"),
+            )
+            .related(span(table(*owner).and_then(|peer| peer.hop_prefix.as_ref())), "the hopping prefix"),
+        );
+    }
+}
+
+/// Where this prefix is in the peer's `allowed_ips`.
+fn inner(peer: Option<&Peer>, prefix: &IpNet) -> Range<usize> {
+    let prefixes = peer.and_then(|peer| peer.allowed_ips.as_ref());
+    let mut prefixes = prefixes.into_iter().flat_map(Spanned::get_ref);
+    span(prefixes.find(|text| text.get_ref().parse() == Ok(*prefix)))
+}
+
 /// What the protocol found, at its place in the file. `table` gives the table of a peer.
 fn finding<'d>(
     error: &ConfigError,
@@ -158,11 +193,7 @@ fn finding<'d>(
     let key = |name: &str| span(table(name).and_then(|peer| peer.public_key.as_ref()));
     let hop_prefix = |name: &str| span(table(name).and_then(|peer| peer.hop_prefix.as_ref()));
     let own_prefix = || span(document.node.as_ref().and_then(|node| node.get_ref().hop_prefix.as_ref()));
-    let inner = |name: &str, prefix: &ipnet::IpNet| {
-        let prefixes = table(name).and_then(|peer| peer.allowed_ips.as_ref());
-        let mut prefixes = prefixes.into_iter().flat_map(Spanned::get_ref);
-        span(prefixes.find(|text| text.get_ref().parse() == Ok(*prefix)))
-    };
+    let inner = |name: &str, prefix: &IpNet| inner(table(name), prefix);
     let title = error.to_string();
     match error {
         ConfigError::HopPrefixLength(_) => Finding::error(own_prefix(), title, "", ""),
