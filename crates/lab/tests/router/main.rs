@@ -90,6 +90,32 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
 }
 
 #[test]
+fn hosts_have_ipv4_too_with_dhcp_on_both_sides() {
+    let Some(mut scene) = Scene::new("rd") else { return };
+    scene.run("gw", &["ip", "address", "del", "192.0.2.2/24", "dev", "wan0"]);
+    let configuration = HOME
+        .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+        .replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.start(&configuration);
+    wait_until("an inner address", || {
+        scene.run("gw", &["ip", "-4", "address", "show", "dev", "lan"]).contains("192.168.1.1/24")
+    });
+
+    scene.serve_ipv4("net", "isp0", "192.0.2.100,192.0.2.199");
+    scene.serve_ipv4("gw", "lan", "192.168.1.100,192.168.1.199");
+    wait_until("an address for the gateway", || scene.asks_for_ipv4("gw", "wan0"));
+    wait_until("an address for the host", || scene.asks_for_ipv4("host", "eth0"));
+    wait_until("the Internet by IPv4", || scene.answers("host", "203.0.113.1"));
+
+    // What the client has set up is not the gateway's to take away.
+    scene.stop();
+    let left = scene.run("gw", &["ip", "-4", "address", "show", "dev", "wan0"]);
+    assert!(left.contains("inet 192.0.2.1"), "{left}");
+    let left = scene.run("gw", &["ip", "-4", "route"]);
+    assert!(left.contains("default via 192.0.2.1 dev wan0"), "{left}");
+}
+
+#[test]
 fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
     let Some(mut scene) = Scene::new("rk") else { return };
     let before = scene.kernel();

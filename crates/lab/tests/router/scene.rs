@@ -4,6 +4,7 @@
 //! (radvd), a server that delegates prefixes (Kea). It takes packets at each of its interfaces from the prefix only that
 //! it has delegated there, as providers do (RFC 2827). `sw` is the switch of the inner link.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -41,6 +42,8 @@ impl Scene {
             "/usr/bin/rdisc6",
             "/usr/bin/atk6-firewall6",
             "/usr/sbin/tcp6",
+            "/usr/sbin/dnsmasq",
+            "/usr/bin/busybox",
         ];
         let there = servers.iter().all(|server| Path::new(server).exists());
         let Some(program) = program.filter(|_| there && nix::unistd::geteuid().is_root()) else {
@@ -234,6 +237,36 @@ impl Scene {
     /// Starts one that lasts, and ends with the scene.
     pub(crate) fn keep(&mut self, node: &str, words: &[&str]) {
         self.start_server(node, words, &[]);
+    }
+
+    /// Answers DHCP for IPv4 at this interface with addresses of this range, until the scene ends.
+    pub(crate) fn serve_ipv4(&mut self, node: &str, interface: &str, range: &str) {
+        let leases = self.folder.path().join(format!("{interface}.leases"));
+        let words = [
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--user=root",
+            "--pid-file",
+            "--port=0",
+            "--bind-dynamic",
+            &format!("--interface={interface}"),
+            &format!("--dhcp-range={range}"),
+            &format!("--dhcp-leasefile={}", leases.display()),
+        ];
+        self.start_server(node, &words, &[]);
+    }
+
+    /// Asks for an IPv4 address by DHCP and takes it, with the default route; whether there was one.
+    pub(crate) fn asks_for_ipv4(&self, node: &str, interface: &str) -> bool {
+        let script = self.folder.path().join("udhcpc");
+        let take = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\n\
+                    ip address replace $ip/$mask dev $interface && ip route replace default via $router dev $interface\n";
+        std::fs::write(&script, take).expect("a file");
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("a script");
+        let script = script.display().to_string();
+        let words = ["busybox", "udhcpc", "-i", interface, "-n", "-q", "-t", "3", "-T", "1", "-s", &script];
+        self.run(node, &words).contains("lease of")
     }
 
     /// Whether an address answers, asked three times.
