@@ -319,6 +319,8 @@ fn tunnel(results: Results) -> Section {
         entries.iter().any(|entry| entry.name == tunnel.name())
     };
     let tunnels: Vec<Tunnel> = Tunnel::ALL.into_iter().filter(there).collect();
+    let others: Vec<Tunnel> = tunnels.iter().copied().filter(|tunnel| *tunnel != Tunnel::Sidestep).collect();
+    let beside: Vec<String> = others.iter().map(|other| format!("sidestep / {}", other.name())).collect();
     let of = |test| frames(test, 1_498);
     let groups = [
         (
@@ -365,13 +367,12 @@ fn tunnel(results: Results) -> Section {
             let mut cells: Vec<Option<String>> =
                 tunnels.iter().map(|tunnel| results.text(&tunnel_cell(*tunnel, *test))).collect();
             let ours = tunnel_cell(Tunnel::Sidestep, *test);
-            let of = |tunnel| results.ratio_text(&ours, &tunnel_cell(tunnel, *test));
-            cells.extend([of(Tunnel::Native), of(Tunnel::UserSpace)]);
+            cells.extend(others.iter().map(|other| results.ratio_text(&ours, &tunnel_cell(*other, *test))));
             (name.clone(), cells)
         });
         let header: Vec<&str> = std::iter::once("inner frame")
             .chain(tunnels.iter().map(|tunnel| tunnel.name()))
-            .chain(["sidestep / native", "sidestep / user-space"])
+            .chain(beside.iter().map(String::as_str))
             .collect();
         tables.extend(table(title, how, &header, rows));
     }
@@ -465,11 +466,17 @@ pub(super) mod tests {
     fn a_tunnel_stands_beside_native_forwarding_and_user_space() {
         let directory = tempfile::tempdir().expect("a directory");
         let cell = |tunnel| tunnel_cell(tunnel, Test::Packets(1_024));
-        let cells =
-            [(cell(Tunnel::Native), 100.0), (cell(Tunnel::Sidestep), 92.0), (cell(Tunnel::UserSpace), 23.0)];
+        let cells = [
+            (cell(Tunnel::Native), 100.0),
+            (cell(Tunnel::Sidestep), 92.0),
+            (cell(Tunnel::UserSpace), 23.0),
+            (cell(Tunnel::Sit), 80.0),
+        ];
         let store = example(directory.path(), &cells);
         assert!(all_aims(Results(&store)).iter().all(Aim::is_met));
         let text: String = sections(&store).iter().flat_map(|one| &one.tables).map(Table::text).collect();
-        assert!(text.contains("0.92×") && text.contains("4.00×"), "{text}");
+        for shown in ["0.92×", "4.00×", "1.15×", "sidestep / sit"] {
+            assert!(text.contains(shown), "{shown}: {text}");
+        }
     }
 }
