@@ -10,6 +10,8 @@ pub const MARK: i16 = 8;
 pub const PROTOCOL: i16 = 16;
 /// Whether there is a VLAN tag beside the packet.
 pub const VLAN_PRESENT: i16 = 20;
+/// That tag: priority, and in the low 12 bits the VLAN, 0 for none.
+pub const VLAN_TCI: i16 = 24;
 /// The interface that the packet came in by, 0 for one of this host.
 pub const INGRESS_INTERFACE: i16 = 36;
 /// The interface that it is at.

@@ -30,6 +30,8 @@ const LONGEST: i32 = RECORD - FRAME;
 const SHORTEST: i32 = 14;
 /// The protocol number of ICMP for IPv4 (RFC 792).
 const ICMPV4: u8 = 1;
+/// Of a VLAN tag what says which; a frame in no VLAN may have a tag all the same, for its priority (IEEE 802.1Q).
+const VLAN: i32 = 0xfff;
 /// Where on the stack what is looked at.
 const FIELD: i16 = -8;
 
@@ -135,7 +137,7 @@ fn program(link: i32, messages: Messages, ring: &Ring) -> Assembler {
         _ => (ETHERTYPE_IPV6, 6, protocol::ICMPV6, 40),
     };
     let mut code = Assembler::default();
-    let [leave, discard, ours, fits] = std::array::from_fn(|_| code.label());
+    let [leave, discard, untagged, ours, fits] = std::array::from_fn(|_| code.label());
     let field = |code: &mut Assembler, offset, size: Size, length| {
         code.copy(R1, R6);
         code.set(R2, link + offset);
@@ -152,7 +154,10 @@ fn program(link: i32, messages: Messages, ring: &Ring) -> Assembler {
     field(&mut code, next_header, Byte, 1);
     code.jump_if(R1, NotEqual, i32::from(protocol), leave);
     code.load(Word, R1, R6, context::VLAN_PRESENT);
-    code.jump_if(R1, NotEqual, 0, leave);
+    code.jump_if(R1, Equal, 0, untagged);
+    code.load(Word, R1, R6, context::VLAN_TCI);
+    code.jump_if(R1, AnyBit, VLAN, leave);
+    code.bind(untagged);
     if messages == Messages::Icmpv4Errors {
         field(&mut code, 0, Byte, 1);
         code.jump_if(R1, NotEqual, 0x45, leave);

@@ -8,7 +8,7 @@ use crate::sockopt;
 /// A filter of classic BPF: (code, jump if true, jump if false, value) per instruction.
 pub type Filter = [(u16, u8, u8, u32)];
 
-/// Lets through ICMPv6 neighbor solicitations in untagged Ethernet frames without extension headers.
+/// Lets through ICMPv6 neighbor solicitations in Ethernet frames of no VLAN, without extension headers.
 pub const NEIGHBOR_SOLICITATIONS: &Filter = &icmpv6(135, 135);
 
 /// Lets through router advertisements, likewise.
@@ -20,8 +20,12 @@ pub const ROUTER_DISCOVERY: &Filter = &icmpv6(133, 134);
 /// Lets through all of these, likewise.
 pub const SOLICITATIONS_AND_ROUTERS: &Filter = &icmpv6(133, 135);
 
-const fn icmpv6(first: u32, last: u32) -> [(u16, u8, u8, u32); 9] {
+const fn icmpv6(first: u32, last: u32) -> [(u16, u8, u8, u32); 13] {
     [
+        (LOAD_WORD, 0, 0, VLAN_PRESENT),
+        (JUMP_IF_EQUAL, 2, 0, 0),
+        (LOAD_WORD, 0, 0, VLAN_TAG),
+        (JUMP_IF_ANY_BIT, 8, 0, 0xfff),
         (LOAD_HALF, 0, 0, 12), // Ethernet type
         (JUMP_IF_EQUAL, 0, 6, 0x86dd),
         (LOAD_BYTE, 0, 0, 14 + 6), // next header
@@ -34,8 +38,12 @@ const fn icmpv6(first: u32, last: u32) -> [(u16, u8, u8, u32); 9] {
     ]
 }
 
-/// Lets through errors of ICMPv4 without IP options, whatever link header there is.
+/// Lets through errors of ICMPv4 without IP options, in no VLAN, whatever link header there is.
 pub const ICMPV4_ERRORS: &Filter = &[
+    (LOAD_WORD, 0, 0, VLAN_PRESENT),
+    (JUMP_IF_EQUAL, 2, 0, 0),
+    (LOAD_WORD, 0, 0, VLAN_TAG),
+    (JUMP_IF_ANY_BIT, 9, 0, 0xfff),
     (LOAD_HALF, 0, 0, PROTOCOL),
     (JUMP_IF_EQUAL, 0, 7, 0x0800),
     (LOAD_HALF, 0, 0, AT_NETWORK + 6), // fragment offset
@@ -51,6 +59,10 @@ pub const ICMPV4_ERRORS: &Filter = &[
 
 /// The same of ICMPv6, without extension headers.
 pub const ICMPV6_ERRORS: &Filter = &[
+    (LOAD_WORD, 0, 0, VLAN_PRESENT),
+    (JUMP_IF_EQUAL, 2, 0, 0),
+    (LOAD_WORD, 0, 0, VLAN_TAG),
+    (JUMP_IF_ANY_BIT, 6, 0, 0xfff),
     (LOAD_HALF, 0, 0, PROTOCOL),
     (JUMP_IF_EQUAL, 0, 4, 0x86dd),
     (LOAD_BYTE, 0, 0, AT_NETWORK + 6), // next header
@@ -61,11 +73,15 @@ pub const ICMPV6_ERRORS: &Filter = &[
     (RETURN, 0, 0, 0x40000),
 ];
 
-/// In the place of an offset: the Ethernet type (SKF_AD_PROTOCOL); and from where offsets count in the IP header.
+/// In the place of an offset: the Ethernet type (SKF_AD_PROTOCOL), the VLAN tag beside the packet and whether there is
+/// one (SKF_AD_VLAN_TAG, which may be an old one otherwise); and from where offsets count in the IP header.
 const PROTOCOL: u32 = 0xffff_f000;
+const VLAN_TAG: u32 = PROTOCOL + 44;
+const VLAN_PRESENT: u32 = PROTOCOL + 48;
 const AT_NETWORK: u32 = 0xfff0_0000;
 
 const JUMP_IF_ANY_BIT: u16 = 0x45;
+const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
 const LOAD_BYTE: u16 = 0x30;
 const JUMP_IF_EQUAL: u16 = 0x15;

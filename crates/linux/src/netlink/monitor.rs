@@ -22,7 +22,7 @@ pub enum Change {
     Address(Address),
     /// An address was removed.
     AddressGone(Address),
-    /// A route to elsewhere came, changed or went.
+    /// A route to elsewhere came, changed or went, or a rule that says which of them hold.
     Route,
     /// What is known of a neighbor at the interface of that index changed.
     Neighbor(u32),
@@ -55,7 +55,13 @@ impl Monitor {
 
     /// Hears of routes and neighbors, too, from now on: of how packets leave.
     pub fn hear_ways(&mut self) -> Result<()> {
-        self.join(&[libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE, libc::RTNLGRP_NEIGH])
+        self.join(&[
+            libc::RTNLGRP_IPV4_ROUTE,
+            libc::RTNLGRP_IPV6_ROUTE,
+            libc::RTNLGRP_IPV4_RULE,
+            libc::RTNLGRP_IPV6_RULE,
+            libc::RTNLGRP_NEIGH,
+        ])
     }
 
     fn join(&mut self, groups: &[u32]) -> Result<()> {
@@ -96,8 +102,11 @@ fn change(message: &[u8]) -> Option<Change> {
         RouteNetlinkMessage::NewAddress(_) => Address::from_message(message).map(Change::Address),
         RouteNetlinkMessage::DelAddress(_) => Address::from_message(message).map(Change::AddressGone),
         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => {
-            (route.header.kind == RouteType::Unicast).then_some(Change::Route)
+            use RouteType::{Anycast, Broadcast, Local, Multicast};
+            let elsewhere = !matches!(route.header.kind, Local | Broadcast | Anycast | Multicast);
+            elsewhere.then_some(Change::Route)
         }
+        RouteNetlinkMessage::NewRule(_) | RouteNetlinkMessage::DelRule(_) => Some(Change::Route),
         RouteNetlinkMessage::NewNeighbour(neighbor) | RouteNetlinkMessage::DelNeighbour(neighbor) => {
             Some(Change::Neighbor(neighbor.header.ifindex))
         }

@@ -28,6 +28,12 @@ fn ipv4(first: u8, fragment: u16, protocol: u8, kind: u8) -> Vec<u8> {
     frame
 }
 
+/// The frame with a tag of this VLAN and some priority; 0 is none.
+fn tagged(mut frame: Vec<u8>, vlan: u8) -> Vec<u8> {
+    frame.splice(12..12, [0x81, 0x00, 0x60, vlan]);
+    frame
+}
+
 /// A message of each kind that matters, and others that look like them.
 fn frames() -> Vec<Vec<u8>> {
     let mut frames: Vec<_> = [0, 1, 4, 127, 128, 132, 133, 134, 135].map(|kind| ipv6(58, kind, 70)).into();
@@ -39,6 +45,10 @@ fn frames() -> Vec<Vec<u8>> {
         ipv4(0x45, 0, 17, 3),
         ipv4(0x46, 0, 1, 8),
     ]);
+    // Those with a priority belong to the interface itself, those of a VLAN do not.
+    for vlan in [0, 10] {
+        frames.extend([ipv6(58, 134, 71), ipv6(58, 4, 71), ipv4(0x45, 0, 1, 3)].map(|f| tagged(f, vlan)));
+    }
     // The longest that an interface carries as it is.
     frames.push(ipv6(58, 134, 1514));
     frames
@@ -72,11 +82,11 @@ fn it_hears_the_same_by_a_program_as_by_a_socket() {
     let sender = pair.b.run(|| PacketSocket::open(there, &Options::default()).unwrap());
     let kinds = |all: &[Vec<u8>], at: usize| all.iter().map(|frame| frame[at]).collect::<Vec<_>>();
     for (messages, last, at, expected) in [
-        (Messages::RouterAdvertisements, ipv6(58, 134, 99), 54, &[134, 134][..]),
-        (Messages::RouterDiscovery, ipv6(58, 134, 99), 54, &[133, 134, 134]),
-        (Messages::Icmpv6Errors, ipv6(58, 1, 99), 54, &[0, 1, 4, 127]),
+        (Messages::RouterAdvertisements, ipv6(58, 134, 99), 54, &[134, 134, 134][..]),
+        (Messages::RouterDiscovery, ipv6(58, 134, 99), 54, &[133, 134, 134, 134]),
+        (Messages::Icmpv6Errors, ipv6(58, 1, 99), 54, &[0, 1, 4, 127, 4]),
         // The first fragment has the message's header.
-        (Messages::Icmpv4Errors, ipv4(0x45, 0x4000, 1, 11), 34, &[3, 11, 3]),
+        (Messages::Icmpv4Errors, ipv4(0x45, 0x4000, 1, 11), 34, &[3, 11, 3, 3]),
     ] {
         let mut socket = pair.a.run(|| Listener::with_socket(here, messages).unwrap());
         let by_socket = heard(&mut socket, &sender, &last);
@@ -123,5 +133,5 @@ fn it_hears_before_others_decide_and_more_at_once_than_it_reads_is_lost() {
     assert!((20..1000).contains(&first), "{first}");
     // And there is room again.
     assert!(sender.send(&ipv6(58, 133, 70)).unwrap());
-    eventually(|| (read() == 1).then_some(()));
+    eventually(|| (read() > 0).then_some(()));
 }

@@ -169,7 +169,7 @@ fn check_ways(document: &Document, peers: &[(usize, PeerConfig)], report: &mut R
             Finding::warning(
                 inner(table(index), prefix),
                 format!("allowed_ips {allowed} contains the hopping prefix {hop_prefix}"),
-                "the tunnel's own packets would go into the tunnel",
+                "without a longer route outside, the tunnel's own packets go into it",
                 format!("have a route of your own to {hop_prefix}, as in \"A default route through the tunnel\" in the manual, or leave the prefix out"),
             )
             .related(span(table(*owner).and_then(|peer| peer.hop_prefix.as_ref())), "the hopping prefix"),

@@ -312,6 +312,8 @@ impl Router {
             if self.changed || now >= self.next_look {
                 if now >= self.next_look {
                     self.look_after_tables();
+                    // What else decides where packets go, such as settings, is not told.
+                    self.follow_ways(|_| true);
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
@@ -392,7 +394,13 @@ impl Router {
     fn hear_kernel(&mut self, now: Instant) {
         match self.monitor.read() {
             Ok(mut changes) => {
-                self.follow_ways(&changes);
+                self.follow_ways(|port| {
+                    changes.iter().any(|change| match change {
+                        Change::Route => true,
+                        Change::Neighbor(index) => port.is_over(*index),
+                        _ => false,
+                    })
+                });
                 changes.retain(|change| !matches!(change, Change::Route | Change::Neighbor(_)));
                 if changes.is_empty() {
                     return;
@@ -421,15 +429,8 @@ impl Router {
         self.hand_out_links(now);
     }
 
-    /// Tunnels whose packets may leave otherwise now look for their way.
-    fn follow_ways(&mut self, changes: &[Change]) {
-        let concerns = |port: &tunnel::Port| {
-            changes.iter().any(|change| match change {
-                Change::Route => true,
-                Change::Neighbor(index) => port.is_over(*index),
-                _ => false,
-            })
-        };
+    /// These tunnels, whose packets may leave otherwise now, look for their way.
+    fn follow_ways(&mut self, concerns: impl Fn(&tunnel::Port) -> bool) {
         for port in self.tunnels.iter_mut().filter(|port| concerns(port)) {
             if let Err(error) = port.follow_way(&mut self.kernel.netlink) {
                 warn!("{error}");
