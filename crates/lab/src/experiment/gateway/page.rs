@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn the_page_needs_nothing_else_and_has_all_parts_that_were_measured() {
         let directory = tempfile::tempdir().expect("a directory");
-        let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Echo(1_518));
+        let [v6, v4] = families(Part::T1, Subject::Router(Router::SINGLE), Test::Echo(1_518));
         let rules = |count| rules_cell(List::Sidestep, count, Family::Ipv6, Test::Packets(86));
         let tunnel = |tunnel| tunnel_cell(tunnel, Test::Packets(1_024));
         let cells = [

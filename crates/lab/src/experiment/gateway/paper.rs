@@ -11,7 +11,7 @@ use crate::bench::tables::number;
 
 /// The gateway as a router.
 pub(super) fn router(results: Results) -> Vec<[String; 2]> {
-    let [window, _] = families(Part::T1, Subject::Router(Router::Offloads), Test::Tcp);
+    let [window, _] = families(Part::T1, Subject::Router(Router::OFFLOADS), Test::Tcp);
     let plateau = results.median(&window).and_then(|most| {
         let at = |bytes: &&u32| {
             let cell = Cell { test: Test::Window(**bytes), ..window };
@@ -20,7 +20,7 @@ pub(super) fn router(results: Results) -> Vec<[String; 2]> {
         let first = WINDOWS.iter().find(at)?;
         Some(format!("four fifths of it with {} kB of buffer", first >> 10))
     });
-    let least = families(Part::T1, Subject::Router(Router::Offloads), Test::Window(WINDOWS[0]))
+    let least = families(Part::T1, Subject::Router(Router::OFFLOADS), Test::Window(WINDOWS[0]))
         .map(|cell| results.median(&cell));
     let window = match (least, plateau) {
         ([Some(v6), Some(v4)], Some(plateau)) => Some(format!(
@@ -30,7 +30,7 @@ pub(super) fn router(results: Results) -> Vec<[String; 2]> {
         )),
         _ => None,
     };
-    let [v6, v4] = families(Part::T1, Subject::Router(Router::Single), Test::Echo(1_518));
+    let [v6, v4] = families(Part::T1, Subject::Router(Router::SINGLE), Test::Echo(1_518));
     let latency = results.median(&v6).zip(results.median(&v4)).map(|(v6, v4)| {
         format!("there and back {} µs over IPv6, {} µs over IPv4, frames of 1518", number(v6), number(v4))
     });

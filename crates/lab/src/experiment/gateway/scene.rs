@@ -109,10 +109,10 @@ impl Scene {
              addr add 198.51.100.9/24 dev eth0\nlink set eth0 up\n\
              route add 2001:db8:1::/48 via 2001:db8:f::1\nroute add 192.168.1.0/24 via 198.51.100.1\n")?;
         let gateway = gateway.clone();
-        if subject != Subject::Router(Router::Offloads) {
+        if !matches!(subject, Subject::Router(Router { offloads: true, .. })) {
             self.offloads_off(&self.nodes)?;
         }
-        if subject == Subject::Router(Router::ByHand) {
+        if matches!(subject, Subject::Router(Router { by_hand: true, .. })) {
             gateway.sysctl(&[("ipv6/conf/all/forwarding", 1), ("ipv4/ip_forward", 1)])?;
             return gateway.ip("addr add 2001:db8:1::1/64 dev lan\naddr add 192.168.1.1/24 dev lan\n\
                  addr add 2001:db8:f::1/64 dev wan\nroute add default via fe80::9 dev wan\n\

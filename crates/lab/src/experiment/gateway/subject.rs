@@ -35,7 +35,10 @@ impl Part {
     /// What it compares, in the order of tables.
     pub(super) fn subjects(self, quick: bool) -> Vec<Subject> {
         match self {
-            Self::T1 => [Router::Offloads, Router::Single, Router::ByHand].map(Subject::Router).into(),
+            Self::T1 => [Router::OFFLOADS, Router::SINGLE]
+                .into_iter()
+                .flat_map(|router| [router, router.by_hand()].map(Subject::Router))
+                .collect(),
             Self::T2 => {
                 let counts: &[u32] = if quick { &[0, 1_000] } else { &COUNTS };
                 let of = |count: &u32| List::ALL.map(|list| Subject::Rules(list, *count));
@@ -51,8 +54,8 @@ impl Part {
         let few = [FRAMES[0], 1_024];
         let all: &[u32] = if quick { &few } else { &FRAMES };
         match (self, subject) {
-            (Self::T1, Subject::Router(Router::Offloads)) => {
-                let windows = if quick { &[] } else { &WINDOWS[..] };
+            (Self::T1, Subject::Router(Router { offloads: true, by_hand })) => {
+                let windows = if quick || by_hand { &[] } else { &WINDOWS[..] };
                 let windows = windows.iter().copied().map(Test::Window);
                 std::iter::once(Test::Tcp).chain(windows).collect()
             }
@@ -70,13 +73,13 @@ impl Part {
                 let all: Vec<u32> = all.iter().map(|frame| (*frame).min(largest)).collect();
                 let mut tests: Vec<Test> = frames(&all, Test::Packets);
                 tests.extend::<Vec<Test>>(frames(&all, Test::Echo));
-                if subject == Subject::Router(Router::ByHand) {
-                    return tests;
-                }
                 if self == Self::T1 {
                     tests.extend(all.iter().copied().filter(|frame| *frame >= 256).map(Test::Segments));
                 } else {
                     tests.extend([Test::Tcp, Test::Segments(1_024)]);
+                }
+                if subject == Subject::Router(Router::SINGLE.by_hand()) {
+                    return tests;
                 }
                 let searched: &[u32] = if quick { &all[1..] } else { &all };
                 tests.extend::<Vec<Test>>(frames(searched, Test::WithoutLoss));
@@ -98,13 +101,21 @@ pub(super) enum Subject {
 
 /// A router, and how it gets packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Router {
-    /// As interfaces are.
-    Offloads,
-    /// Each packet by itself, as on a cable.
-    Single,
+pub(super) struct Router {
+    /// As interfaces are; otherwise each packet by itself, as on a cable.
+    pub(super) offloads: bool,
+    /// Without Sidestep.
+    pub(super) by_hand: bool,
+}
+
+impl Router {
+    pub(super) const OFFLOADS: Self = Self { offloads: true, by_hand: false };
+    pub(super) const SINGLE: Self = Self { offloads: false, by_hand: false };
+
     /// The same without Sidestep.
-    ByHand,
+    pub(super) const fn by_hand(self) -> Self {
+        Self { by_hand: true, ..self }
+    }
 }
 
 /// Who keeps the rules.
@@ -157,9 +168,10 @@ impl Subject {
     /// Its name, unique within its part.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Router(Router::Offloads) => "offloads".to_owned(),
-            Self::Router(Router::Single) => "single".to_owned(),
-            Self::Router(Router::ByHand) => BY_HAND.to_owned(),
+            Self::Router(Router { offloads, by_hand }) => {
+                let packets = if offloads { "offloads" } else { "single" };
+                if by_hand { format!("{BY_HAND}-{packets}") } else { packets.to_owned() }
+            }
             Self::Rules(list, count) => format!("{}-{count}", list.name()),
             Self::Tunnel(tunnel) => tunnel.name().to_owned(),
         }
@@ -168,7 +180,7 @@ impl Subject {
     /// What `--against` calls it.
     pub(super) const fn contender(self) -> &'static str {
         match self {
-            Self::Router(Router::ByHand) => BY_HAND,
+            Self::Router(Router { by_hand: true, .. }) => BY_HAND,
             Self::Router(_) => List::Sidestep.name(),
             Self::Rules(list, _) => list.name(),
             Self::Tunnel(tunnel) => tunnel.name(),
