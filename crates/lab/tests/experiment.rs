@@ -135,5 +135,5 @@ fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios()
         ratio.and_then(|ratio| ratio.parse::<f64>().ok()).filter(|ratio| ratio.is_finite() && *ratio > 0.0)
     });
     let aims: Vec<Option<f64>> = aims.collect();
-    assert!(aims.len() == 7 && aims.iter().all(Option::is_some), "{markdown}");
+    assert!(aims.len() == 8 && aims.iter().all(Option::is_some), "{markdown}");
 }
