@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use config::KeyFileError;
 use libfuzzer_sys::fuzz_target;
-use sidestep::config::{self, KeyFileError};
 
 fuzz_target!(|text: &str| {
     if let Err(report) = config::parse(text, Path::new("fuzz.toml"), &|_| Err(KeyFileError::Missing)) {

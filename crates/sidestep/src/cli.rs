@@ -1,7 +1,6 @@
 //! The command line: each command and option is declared here once, and help, manual and completions come from it.
 
-use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,9 +8,13 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::config::{self, Config};
-use crate::control::{self, Request};
-use crate::{daemon, firewall, gateway, import_classic, keys, manual, plan, rendezvous, script, show};
+use config::run::{Feature, RunOptions};
+use control::Request;
+
+use crate::failure::Failure;
+use crate::load::{load, load_tunnel};
+use crate::terminal::{complain, print, start_log};
+use crate::{check, firewall, import_classic, keys, manual, rendezvous, script, show, status};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -207,27 +210,17 @@ pub struct UpOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockOffset(pub i64);
 
-/// Features of the kernel and the processor that a test can do without.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Feature {
-    /// Segmentation offload of UDP sockets.
-    UdpSegment,
-    /// Receive offload of UDP sockets.
-    UdpGro,
-    /// Offloads of the TUN device.
-    TunOffload,
-    /// Of these, what carries UDP.
-    TunUdpOffload,
-    /// Queues of the TUN device, for flows of their own.
-    TunQueues,
-    /// One socket for all rendezvous endpoints.
-    SkLookup,
-    /// Links that attach BPF programs to interfaces: the queueing discipline clsact has to do.
-    Tcx,
-    /// Programs that replace addresses.
-    Rewriting,
-    /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
-    Aes,
+impl From<UpOptions> for RunOptions {
+    fn from(options: UpOptions) -> Self {
+        RunOptions {
+            file: options.file,
+            socket: options.socket,
+            state_dir: options.state_dir,
+            test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
+            test_rekey_after: options.test_rekey_after,
+            test_without: options.test_without,
+        }
+    }
 }
 
 fn signed_duration(text: &str) -> Result<ClockOffset, String> {
@@ -238,46 +231,6 @@ fn signed_duration(text: &str) -> Result<ClockOffset, String> {
     let amount: Duration = config::parse_duration(amount)?;
     let milliseconds = i64::try_from(amount.as_millis()).map_err(|_| "too long".to_owned())?;
     Ok(ClockOffset(sign * milliseconds))
-}
-
-/// Why a command failed.
-#[derive(Debug)]
-pub enum Failure {
-    /// To be told to the user.
-    Message(String),
-    /// A configuration is wrong: its report, and a closing line.
-    Report(config::Report, String),
-    /// Nobody reads our output any more; no failure of ours.
-    ClosedOutput,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Message(message) | Failure::Report(_, message) => f.write_str(message),
-            Failure::ClosedOutput => f.write_str("nobody reads the output"),
-        }
-    }
-}
-
-impl<E: std::error::Error> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Failure::Message(error.to_string())
-    }
-}
-
-/// Output of a command. Unlike other errors, a closed pipe ends the program quietly.
-pub(crate) fn output(result: io::Result<()>) -> Result<(), Failure> {
-    result.map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::ClosedOutput,
-        _ => Failure::Message(format!("cannot write: {error}")),
-    })
-}
-
-/// Writes `text` to standard output.
-pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    output(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 
 /// The program: parses the command line, does what it says, tells what went wrong. Exit status 1 for a failure, 2 for
@@ -314,19 +267,20 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check { file } => {
             let whole = load(&file)?;
             if let Some(config) = &whole.tunnel {
-                let system = plan::System::of_this_machine(config);
-                print(plan::describe(&file, config, &system))?;
+                let system = check::tunnel::System::of_this_machine(config);
+                print(check::tunnel::describe(&file, config, &system))?;
             }
             if let Some(gateway) = &whole.gateway {
-                print(gateway::describe(&file, gateway))?;
+                print(check::router::describe(&file, gateway))?;
             }
         }
         Command::Up(options) => {
             let whole = load(&options.file)?;
-            daemon::start_log();
+            start_log();
+            let options = RunOptions::from(options);
             match (whole.tunnel, whole.gateway) {
-                (Some(config), gateway) => daemon::run(&options, config, gateway)?,
-                (None, Some(gateway)) => gateway::run(&options, gateway)?,
+                (Some(config), gateway) => tunnel_runtime::run(&options, config, gateway)?,
+                (None, Some(gateway)) => router_runtime::run(&options, gateway)?,
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }
         }
@@ -336,7 +290,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             print(format_args!("{}: reloaded\n", path.display()))?;
         }
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
-        Command::Status { socket, json, watch } => gateway::show(socket, json, watch)?,
+        Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;
         }
@@ -354,44 +308,6 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Man => print(manual::page(Cli::command())?)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Loads a configuration that describes a tunnel, too.
-pub fn load_tunnel(file: &std::path::Path) -> Result<Config, Failure> {
-    let no_tunnel = config::Error::NoTunnel { path: file.to_owned() };
-    load(file)?.tunnel.ok_or_else(|| no_tunnel.into())
-}
-
-/// Loads a configuration; warnings go to standard error.
-pub fn load(file: &std::path::Path) -> Result<config::Whole, Failure> {
-    match config::load(file) {
-        Ok(whole) => {
-            complain(&whole.warnings);
-            Ok(whole)
-        }
-        Err(error) => Err(not_loaded(file, error)),
-    }
-}
-
-/// Why a file cannot be used, as it is told.
-pub(crate) fn not_loaded(file: &std::path::Path, error: config::Error) -> Failure {
-    match error {
-        config::Error::Invalid(report) => {
-            let count = report.errors();
-            let errors = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
-            Failure::Report(report, format!("{}: {errors}", file.display()))
-        }
-        error => error.into(),
-    }
-}
-
-/// Writes a report to standard error, with colours on a terminal whose user did not refuse them.
-fn complain(report: &config::Report) {
-    if !report.is_empty() {
-        let styled =
-            io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        let _ = writeln!(io::stderr(), "{}\n", report.render(styled));
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use classic::keys::SessionKey;
 use zeroize::Zeroizing;
 
-use crate::cli::Failure;
+use crate::failure::Failure;
 
 /// Settings of Table 3.1 without a counterpart, and why.
 const WITHOUT_COUNTERPART: [(&str, &str); 13] = [
@@ -101,7 +101,7 @@ pub(crate) fn run(ini: &Path, users: &Path, ethers: &Path, profiles: &Path) -> R
         let errors: Vec<String> = remarks.errors.iter().map(ToString::to_string).collect();
         return Err(Failure::Message(errors.join("\nsidestep: ")));
     }
-    crate::cli::print(configuration.as_str())
+    crate::terminal::print(configuration.as_str())
 }
 
 fn convert(

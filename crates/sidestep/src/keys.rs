@@ -8,7 +8,8 @@ use std::os::unix::fs::PermissionsExt;
 use mt6d::keys::{PresharedKey, PrivateKey};
 use zeroize::Zeroizing;
 
-use crate::cli::{Failure, print};
+use crate::failure::Failure;
+use crate::terminal::print;
 
 /// More than a key and its newline are not read from standard input.
 const LONGEST: u64 = 4096;

@@ -23,17 +23,16 @@
 //! - There is one exit path, in `main`.
 #![forbid(unsafe_code)]
 
+mod check;
 pub mod cli;
-pub mod config;
-pub mod control;
-pub mod daemon;
+mod failure;
 mod firewall;
-mod gateway;
 mod import_classic;
 mod keys;
+mod load;
 mod manual;
-pub mod plan;
 mod rendezvous;
 mod script;
-pub mod show;
-pub mod status;
+mod show;
+mod status;
+mod terminal;

@@ -6,8 +6,9 @@ use mt6d::keys::PairKeys;
 use mt6d::rendezvous::{Rendezvous, Tier, endpoint};
 use serde::Serialize;
 
-use crate::cli::{Failure, print};
-use crate::config::Config;
+use crate::failure::Failure;
+use crate::terminal::print;
+use config::Config;
 
 /// One epoch of a tier.
 #[derive(Debug, Serialize)]

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use config::KeyFileError;
 use proptest::prelude::*;
-use sidestep::config::{self, KeyFileError};
 
 const EXAMPLE: &str = include_str!("../../../examples/firewall.toml");
 

@@ -5,8 +5,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use sidestep::config;
-
 fn sidestep(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sidestep")).args(arguments).env("NO_COLOR", "1").output().unwrap()
 }

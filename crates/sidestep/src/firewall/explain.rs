@@ -7,8 +7,8 @@ use std::path::Path;
 use gateway::firewall::{Decision, Packet, Reason, evaluate};
 use serde_json::json;
 
-use crate::cli::Failure;
-use crate::config::{DEFAULT, Expectation, Firewall};
+use crate::failure::Failure;
+use config::{DEFAULT, Expectation, Firewall};
 
 /// What becomes of a packet, as text or JSON.
 pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool) -> Result<String, Failure> {

@@ -3,11 +3,10 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`explain`] | `explain` and `test`: which rule decides a packet |
-//! | [`count`], [`show`] | `show`: what each rule has counted |
-//! | [`mod@apply`] | `apply`, `confirm`, `remove`: the table in the kernel, and the way back to the one before |
+//! | [`show`] | `show`: what each rule has counted |
+//!
+//! The table in the kernel is [`router_runtime::firewall`]'s.
 
-mod apply;
-mod count;
 mod explain;
 mod show;
 
@@ -17,13 +16,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use gateway::firewall::{Compiled, Trust, compile};
+use gateway::firewall::{Compiled, Trust};
+use router_runtime::firewall::{self as table, Confirmed, compiled};
 
-pub(crate) use count::{Count, Counts};
+use config::Firewall;
 
-use crate::cli::{self, Failure, not_loaded, output, print};
-use crate::config::{self, Firewall};
-pub(crate) use apply::{UP, in_place, marked, refuse_while_waiting};
+use crate::failure::Failure;
+use crate::load::{self, not_loaded};
+use crate::terminal::{output, print};
 
 /// The firewall: zones and rules of a configuration
 #[derive(Debug, Subcommand)]
@@ -142,10 +142,29 @@ impl FirewallCommand {
                 let firewall = file.as_deref().map(load).transpose()?;
                 print(show::show(firewall.as_ref().zip(file.as_deref()), json)?)?;
             }
-            Self::Apply { file, confirm } => apply::apply(&load(&file)?, &file, confirm)?,
-            Self::Confirm => apply::confirm()?,
-            Self::Remove => apply::remove()?,
-            Self::Guard { after } => apply::guard(after)?,
+            Self::Apply { file, confirm } => {
+                table::apply(&load(&file)?, confirm)?;
+                let shown = file.display();
+                match confirm {
+                    None => print(format_args!("{shown}: applied\n"))?,
+                    Some(after) => print(format_args!(
+                        "{shown}: applied; `sidestep firewall confirm` within {}s keeps it\n",
+                        after.as_secs_f64()
+                    ))?,
+                }
+            }
+            Self::Confirm => print(match table::confirm()? {
+                Confirmed::InTime => "confirmed: the firewall stays as it is\n",
+                Confirmed::WithoutGuard => {
+                    "the guard of this change was killed and has put nothing back: the firewall stays as it is\n"
+                }
+            })?,
+            Self::Remove => print(if table::remove()? {
+                "the firewall is removed: everything passes, until a `sidestep up` that has one puts it back\n"
+            } else {
+                "no firewall is applied\n"
+            })?,
+            Self::Guard { after } => table::guard(after)?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -162,12 +181,7 @@ fn time_to_confirm(text: &str) -> Result<Duration, String> {
 /// Loads a firewall; warnings go to standard error.
 fn load(file: &Path) -> Result<Firewall, Failure> {
     let none = config::Error::NoFirewall { path: file.to_owned() };
-    cli::load(file)?.gateway.and_then(|gateway| gateway.firewall).ok_or_else(|| none.into())
-}
-
-/// The table, for the time zone of this machine.
-pub(crate) fn compiled(firewall: &Firewall) -> Compiled {
-    compile(&firewall.policy, linux::clock::utc_offset_minutes())
+    load::load(file)?.gateway.and_then(|gateway| gateway.firewall).ok_or_else(|| none.into())
 }
 
 /// `firewall check`

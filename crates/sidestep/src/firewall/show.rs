@@ -5,10 +5,9 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::apply::is_in_force;
-use super::count::{Count, Counts};
-use crate::cli::Failure;
-use crate::config::Firewall;
+use crate::failure::Failure;
+use config::Firewall;
+use router_runtime::firewall::{Count, Counts, is_in_force};
 
 /// The counters, as text or JSON. With a firewall and its file its rules are named, those that counted nothing too.
 pub(super) fn show(of: Option<(&Firewall, &Path)>, json: bool) -> Result<String, Failure> {

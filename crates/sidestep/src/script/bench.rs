@@ -14,8 +14,8 @@ use script::testing::{self, Files};
 use script::vm::{Limits, Machine, Script, Verdict};
 use wire::checksum::TransportChecksum;
 
-use super::folder::Folder;
-use crate::cli::Failure;
+use crate::failure::Failure;
+use config::folder::Folder;
 
 /// How long each function is run.
 const TIME: Duration = Duration::from_millis(500);

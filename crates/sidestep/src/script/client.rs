@@ -3,20 +3,18 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
-use super::attachment::Attachment;
-use super::host;
-use super::host::protocol::{Logs, Request, Scripts, Traced};
 use super::list;
-use crate::cli::Failure;
-use crate::control::{self, Error};
+use crate::failure::Failure;
+use config::attachment::Attachment;
+use control::Error;
+use script_host::protocol::{Logs, Request, Scripts, Traced};
+use script_host::supervisor::{answers, wait_for};
 
-/// How long a host may take until it answers.
-const START: Duration = Duration::from_secs(30);
 /// How often news are asked for.
 const FOLLOW: Duration = Duration::from_millis(200);
 
@@ -29,7 +27,7 @@ pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Writ
         if !answers(socket) {
             start_in_background(socket)?;
         }
-        match host::ask(socket, &request) {
+        match script_host::ask(socket, &request) {
             Ok(answer) => break answer,
             // It was about to end when it was asked: another is started.
             Err(Error::NotRunning { .. } | Error::Io { .. }) if !answers(socket) => {}
@@ -108,17 +106,13 @@ pub(super) fn trace(
 }
 
 fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
-    let answer = host::ask(socket, request).map_err(|error| match error {
+    let answer = script_host::ask(socket, request).map_err(|error| match error {
         Error::NotRunning { path, .. } => {
             Failure::Message(format!("no scripts are loaded: nothing answers on {}", path.display()))
         }
         other => Failure::from(other),
     })?;
     Ok(serde_json::from_value(answer)?)
-}
-
-fn answers(socket: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(socket).is_ok()
 }
 
 /// A number, or the path of a file as the host knows it.
@@ -153,25 +147,9 @@ fn start_in_background(socket: &Path) -> Result<(), Failure> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["script", "serve", "--background", "--socket"]).arg(socket);
     let mut child = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
-    wait_for(socket, &mut child).map_err(|ended| {
+    wait_for(socket, &mut child).map_err(|silence| {
         let said = std::fs::read_to_string(&path).unwrap_or_default();
         let last = said.lines().last().unwrap_or("it said nothing");
-        Failure::Message(format!("the script host {ended}: {}", last.trim_start_matches("sidestep: ")))
+        Failure::Message(format!("the script host {silence}: {}", last.trim_start_matches("sidestep: ")))
     })
-}
-
-/// Waits until a host that was started answers; how it failed to.
-pub(crate) fn wait_for(socket: &Path, child: &mut Child) -> Result<(), &'static str> {
-    let deadline = Instant::now() + START;
-    while !answers(socket) {
-        if matches!(child.try_wait(), Ok(Some(_)) | Err(_)) {
-            // Another may have been faster.
-            return if answers(socket) { Ok(()) } else { Err("ended") };
-        }
-        if Instant::now() >= deadline {
-            return Err("does not answer");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(())
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use script::compile::{CompileError, Compiled, Refusal};
 use script::vm::Script;
 
-use super::attachment::{Attachment, Failure, Hook, Tier};
-use super::kernel::{self, Maps};
-use super::place::{HAND_OVER, Spot, compile_for};
+use config::attachment::{Attachment, Failure, Hook, Tier};
+use script_host::attach_point::{HAND_OVER, Spot, compile_for};
+use script_host::kernel::{self, Maps};
 
 /// Where a function is explained: at a hook, or at any interface.
 #[derive(Debug, Clone, Copy, Default)]

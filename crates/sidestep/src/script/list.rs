@@ -5,8 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use linux::bpf::xdp::Mode;
 
-use super::attachment::Tier;
-use super::host::protocol::{Scripts, Status, Traced, Verdicts};
+use config::attachment::Tier;
+use script_host::protocol::{Scripts, Status, Traced, Verdicts};
 
 /// The list.
 pub(super) fn text(scripts: &Scripts) -> String {

@@ -11,16 +11,10 @@
 //! | [`folder`] | modules and captures beside a script |
 //! | [`host`] | the process that scripts run in |
 
-pub(crate) mod attachment;
 mod bench;
 mod client;
 mod explain;
-pub(crate) mod folder;
-pub(crate) mod host;
-mod interface;
-mod kernel;
 mod list;
-mod place;
 mod test;
 
 use std::io;
@@ -29,10 +23,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::{Failure, Feature, output};
-use crate::control;
-use attachment::{Attachment, Hook};
-pub(crate) use client::wait_for as wait_for_host;
+use config::attachment::{self, Attachment, Hook};
+use config::run::Feature;
+
+use crate::failure::Failure;
+use crate::terminal::{output, start_log};
 
 /// Packet scripts: Lua programs that look at packets and change them
 #[derive(Debug, Subcommand)]
@@ -168,7 +163,7 @@ pub(crate) enum ScriptCommand {
         #[arg(long = "match", value_name = "RULE", default_value = "", value_parser = attachment::rule)]
         rule: String,
         /// Give up after so long
-        #[arg(long, default_value = "30s", value_parser = crate::config::parse_duration)]
+        #[arg(long, default_value = "30s", value_parser = config::parse_duration)]
         timeout: std::time::Duration,
         #[command(flatten)]
         host: HostSocket,
@@ -247,7 +242,12 @@ impl ScriptCommand {
             }
             Self::Serve { host, background, with_parent, test_without } => {
                 drop(out);
-                host::serve(&host.path()?, host::Life { background, with_parent }, test_without)?;
+                start_log();
+                script_host::serve(
+                    &host.path()?,
+                    script_host::Life { background, with_parent },
+                    test_without,
+                )?;
                 Ok(true)
             }
         };

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use script::testing::{self, Contents, Files, Outcome};
 use script::vm::ScriptError;
 
-use super::folder::Folder;
+use config::folder::Folder;
 
 /// Runs the tests of scripts; whether all was well.
 pub(super) fn test_all(files: &[PathBuf], out: &mut dyn Write) -> io::Result<bool> {

@@ -8,7 +8,8 @@ use linux::event::{Events, Interest, Poller};
 use ratatui::Frame;
 
 use super::INTERVAL;
-use crate::cli::{Failure, output};
+use crate::failure::Failure;
+use crate::terminal::output;
 
 /// How often the screen is drawn between two questions.
 const FRAME: Duration = Duration::from_millis(100);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use crate::status::{Carry, Endpoint, Peer, Profile, State, Status};
+use control::status::{Carry, Endpoint, Peer, Profile, State, Status};
 
 /// The status as text for a terminal.
-pub fn describe(status: &Status) -> String {
+pub(crate) fn describe(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_status(&mut text, status);
@@ -184,12 +184,12 @@ peer: site-c
   session: idle
   handshakes: 0
 ";
-        assert_eq!(describe(&crate::status::tests::example()), expected);
+        assert_eq!(describe(&control::status::example()), expected);
     }
 
     #[test]
     fn replaced_addresses_are_told_with_what_travels_so() {
-        let mut status = crate::status::tests::example();
+        let mut status = control::status::example();
         (status.peers[0].carry, status.peers[0].tx_rewritten_packets) = (Carry::Rewrite, 7);
         let text = describe(&status);
         assert!(

@@ -1,0 +1,84 @@
+//! What concerns several zones or rules, at its places in the file.
+
+use gateway::firewall::model::PolicyError;
+use gateway::firewall::{self, Policy};
+
+use super::{Converter, Document, span};
+use crate::report::Finding;
+
+/// Why zones do not fit together.
+pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
+    let at = |zone: usize| span(&document.zone, zone);
+    let title = error.to_string();
+    match error {
+        PolicyError::ZoneName(zone) | PolicyError::NoZone(zone) => Finding::error(at(*zone), title, "", ""),
+        PolicyError::InterfaceName(zone, _) => {
+            Finding::error(at(*zone), title, "in this zone", "name each interface, without \", \\ and *")
+        }
+        PolicyError::SameName(first, second) => {
+            Finding::error(at(*second), title, "the second", "give each zone a name of its own")
+                .related(at(*first), "the first")
+        }
+        PolicyError::SameInterface(first, second, _) => Finding::error(
+            at(*second),
+            title,
+            "the second",
+            "an interface is in one zone; another may have a part of it, with networks = [\"…\"]",
+        )
+        .related(at(*first), "the first"),
+        PolicyError::SameNetwork(first, second, _) => {
+            Finding::error(at(*second), title, "the second", "zones on one interface have different networks")
+                .related(at(*first), "the first")
+        }
+    }
+}
+
+impl Converter<'_> {
+    /// Reports rules without effect.
+    pub(super) fn findings(&mut self, document: &Document, policy: &Policy) {
+        let rules = document.firewall.as_ref().map_or(&[][..], |firewall| &firewall.get_ref().rule);
+        let at = |rule: usize| span(rules, rule);
+        for finding in firewall::analyze(policy) {
+            let (title, rule, earlier, help) = match finding {
+                firewall::Finding::Identical { rule, earlier } => {
+                    ("a rule is there twice", rule, Some(earlier), "remove one of them")
+                }
+                firewall::Finding::Shadowed { rule, earlier } => {
+                    ("a rule never decides", rule, Some(earlier), "remove it: the earlier one does the same")
+                }
+                firewall::Finding::Contradicted { rule, earlier } => (
+                    "a rule never decides, and the one that does says otherwise",
+                    rule,
+                    Some(earlier),
+                    "the first rule that fits decides: move this one up, or remove it",
+                ),
+                firewall::Finding::Nothing(rule) => (
+                    "no packet fits a rule",
+                    rule,
+                    None,
+                    "its addresses and services are of different families, IPv4 and IPv6",
+                ),
+                firewall::Finding::OwnTraffic(rule) => (
+                    "a rule is about what the gateway sends to itself",
+                    rule,
+                    None,
+                    "that always passes; name a zone in `from` or `to`",
+                ),
+                firewall::Finding::NoInterface(zone) => {
+                    self.report(Finding::warning(
+                        span(&document.zone, zone),
+                        "a zone has no interface",
+                        "no packet is of it",
+                        "add `interfaces = [\"eth1\"]`",
+                    ));
+                    continue;
+                }
+            };
+            let found = Finding::warning(at(rule), title, "this rule", help);
+            self.report(match earlier {
+                Some(earlier) => found.related(at(earlier), "decides before it"),
+                None => found,
+            });
+        }
+    }
+}

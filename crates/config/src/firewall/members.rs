@@ -1,0 +1,164 @@
+//! Who is in a zone by the key `zone` of an uplink, a network or a peer, and the zones of a file that has none.
+
+use gateway::firewall::{PolicyError, Trust, Zone};
+use ipnet::Ipv6Net;
+use mt6d::config::PeerConfig;
+use toml::Spanned;
+
+use super::{Converter, Document};
+use crate::report::Finding;
+use crate::value::interface;
+
+/// The tunnels of the same file.
+pub(crate) struct Tunnels<'a> {
+    /// The device that all of them come out of, where it is known.
+    pub(crate) device: Option<&'a str>,
+    /// Peers of version 2, each with its index in the document.
+    pub(crate) peers: &'a [(usize, PeerConfig)],
+    /// Prefixes that datagrams of tunnels come to.
+    pub(crate) endpoints: Vec<Ipv6Net>,
+}
+
+/// The zones of a gateway that says nothing of zones: its uplinks, and its networks. RFC 6092 wants it to be safe then.
+pub(super) fn standard_zones() -> [Zone; 2] {
+    [("wan", Trust::Outside), ("lan", Trust::Inside)].map(|(name, trust)| Zone {
+        name: name.to_owned(),
+        trust,
+        interfaces: Vec::new(),
+        networks: Vec::new(),
+    })
+}
+
+impl Converter<'_> {
+    /// Puts interfaces and peers into the zones that they name. None where one cannot be.
+    pub(super) fn members(
+        &mut self,
+        document: &Document,
+        tunnels: &Tunnels<'_>,
+        zones: &mut Vec<Zone>,
+    ) -> Option<()> {
+        let mut good = true;
+        let standard = document.zone.is_empty();
+        if let ([_, lan], Some(device), true) = (&mut zones[..], tunnels.device, standard)
+            && !document.peer.is_empty()
+        {
+            lan.interfaces.push(device.to_owned());
+        }
+        for (place, (zone, interface)) in links(document).enumerate() {
+            let Some(interface) = interface else { continue };
+            let Some(zone) = zone else {
+                if standard {
+                    let zone = &mut zones[usize::from(place >= document.uplink.len())];
+                    zone.interfaces.push(interface.get_ref().clone());
+                    continue;
+                }
+                let nowhere = |zone: &Zone| !zone.interfaces.contains(interface.get_ref());
+                if zones.iter().all(nowhere) {
+                    self.report(Finding::warning(
+                        interface.span(),
+                        format!("{} is in no zone", interface.get_ref()),
+                        "what comes through it is dropped",
+                        "add `zone = \"…\"`, with the name of a [[zone]]",
+                    ));
+                }
+                continue;
+            };
+            match self.named(zone, zones) {
+                Some(index) if zones[index].interfaces.contains(interface.get_ref()) => {}
+                Some(index) => zones[index].interfaces.push(interface.get_ref().clone()),
+                None => good = false,
+            }
+        }
+        // What carries a tunnel is as far outside as the tunnel is.
+        for uplink in document.uplink.iter().map(Spanned::get_ref) {
+            let over = uplink.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().over.as_ref());
+            if let (Some(over), Some(interface)) = (over, &uplink.interface)
+                && zones.iter().all(|zone| !zone.interfaces.contains(over.get_ref()))
+                && let Some(zone) =
+                    zones.iter_mut().find(|zone| zone.interfaces.contains(interface.get_ref()))
+            {
+                zone.interfaces.push(over.get_ref().clone());
+            }
+        }
+        good &= self.peers(document, tunnels, zones);
+        if standard {
+            zones.retain(|zone| !zone.interfaces.is_empty());
+        }
+        good.then_some(())
+    }
+
+    /// Without a zone none can be named.
+    pub(super) fn no_members(&mut self, document: &Document) {
+        let peers = document.peer.iter().filter_map(|peer| peer.get_ref().zone.as_ref());
+        for zone in links(document).filter_map(|(zone, _)| zone).chain(peers) {
+            self.named(zone, &[]);
+        }
+    }
+
+    /// Peers are parts of the tunnel's device, so their zones have nothing else: its networks are those of its peers.
+    fn peers(&mut self, document: &Document, tunnels: &Tunnels<'_>, zones: &mut [Zone]) -> bool {
+        let mut good = true;
+        let before: Vec<bool> =
+            zones.iter().map(|zone| zone.interfaces.is_empty() && zone.networks.is_empty()).collect();
+        for (index, peer) in tunnels.peers {
+            let Some(given) = document.peer.get(*index).and_then(|peer| peer.get_ref().zone.as_ref()) else {
+                continue;
+            };
+            let (Some(place), Some(device)) = (self.named(given, zones), tunnels.device) else {
+                good = false;
+                continue;
+            };
+            if !before[place] {
+                good = false;
+                self.report(Finding::error(
+                    given.span(),
+                    "`zone` cannot be used",
+                    "this zone has interfaces or networks besides",
+                    "give peers a [[zone]] with name and trust alone",
+                ));
+                continue;
+            }
+            let zone = &mut zones[place];
+            zone.networks.extend_from_slice(&peer.allowed_ips);
+            if zone.interfaces.is_empty() {
+                zone.interfaces.push(device.to_owned());
+            }
+        }
+        good
+    }
+
+    /// The index of the zone of this name.
+    fn named(&mut self, name: &Spanned<String>, zones: &[Zone]) -> Option<usize> {
+        let found = zones.iter().position(|zone| zone.name == *name.get_ref());
+        if found.is_none() {
+            let names: Vec<_> = zones.iter().map(|zone| zone.name.as_str()).collect();
+            let help = if names.is_empty() {
+                "add a [[zone]] table: name and trust".to_owned()
+            } else {
+                format!("zones are: {}", names.join(", "))
+            };
+            self.report(Finding::error(name.span(), "`zone` cannot be used", "no such zone", help));
+        }
+        found
+    }
+}
+
+/// Whether the interface that zones do not agree about is told of where uplinks and networks are looked at: several have
+/// it, or it can be that of none.
+pub(super) fn is_told_of_links(error: &PolicyError, document: &Document) -> bool {
+    let links = |name: &str| {
+        links(document).filter(|(_, link)| link.is_some_and(|link| link.get_ref() == name)).count()
+    };
+    match error {
+        PolicyError::SameInterface(_, _, name) => links(name) > 1,
+        PolicyError::InterfaceName(_, name) => links(name) > 0 && interface(name).is_err(),
+        _ => false,
+    }
+}
+
+/// The key `zone` of each uplink and network, and its interface.
+fn links(document: &Document) -> impl Iterator<Item = (Option<&Spanned<String>>, Option<&Spanned<String>>)> {
+    let uplinks = document.uplink.iter().map(Spanned::get_ref).map(|link| (&link.zone, &link.interface));
+    let networks = document.network.iter().map(Spanned::get_ref).map(|link| (&link.zone, &link.interface));
+    uplinks.chain(networks).map(|(zone, interface)| (zone.as_ref(), interface.as_ref()))
+}

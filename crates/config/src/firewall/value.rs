@@ -1,0 +1,164 @@
+//! Values of the firewall: from text to what it means, or to what is wrong with it.
+
+use std::collections::BTreeMap;
+
+use gateway::firewall::address::{Address, AddressError};
+use gateway::firewall::model::Per;
+use gateway::firewall::packet::{DAYS, minute_of_day};
+use gateway::firewall::service::{Service, WELL_KNOWN, well_known};
+use gateway::firewall::{Rate, Trust, Verdict};
+use toml::Spanned;
+
+use super::table::Words;
+use crate::value::Problem;
+
+fn problem<T>(label: impl Into<String>, help: impl Into<String>) -> Result<T, Problem> {
+    Err(Problem { label: label.into(), help: help.into() })
+}
+
+pub(super) fn trust(text: &str) -> Result<Trust, Problem> {
+    match text {
+        "inside" => Ok(Trust::Inside),
+        "guest" => Ok(Trust::Guest),
+        "outside" => Ok(Trust::Outside),
+        _ => problem("not a kind of trust", r#"write "inside", "guest" or "outside""#),
+    }
+}
+
+pub(super) fn action(text: &str) -> Result<Verdict, Problem> {
+    match text {
+        "accept" => Ok(Verdict::Accept),
+        "drop" => Ok(Verdict::Drop),
+        "reject" => Ok(Verdict::Reject),
+        _ => problem("not an action", r#"write "accept", "drop" or "reject""#),
+    }
+}
+
+pub(super) fn refuse(text: &str) -> Result<Verdict, Problem> {
+    match action(text) {
+        Ok(verdict) if verdict != Verdict::Accept => Ok(verdict),
+        _ => problem("not a way to refuse", r#"write "reject" or "drop""#),
+    }
+}
+
+/// `10/s`, `5/m burst 20`.
+pub(super) fn rate(text: &str) -> Result<Rate, Problem> {
+    const HELP: &str =
+        "write packets per second, minute, hour or day, and how many may come at once: 10/s burst 20";
+    const BURST: u32 = 5;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let (rate, burst) = match words[..] {
+        [rate] => (rate, Some(BURST)),
+        [rate, "burst", burst] => (rate, burst.parse().ok()),
+        _ => return problem("not a rate", HELP),
+    };
+    let (packets, per) = rate.split_once('/').unwrap_or(("", ""));
+    let per = match per {
+        "s" | "second" => Per::Second,
+        "m" | "minute" => Per::Minute,
+        "h" | "hour" => Per::Hour,
+        "d" | "day" => Per::Day,
+        _ => return problem("not a rate", HELP),
+    };
+    // As large as nft takes them.
+    let fits = |number: &u32| (1..=1_000_000).contains(number);
+    match (packets.parse().ok().filter(fits), burst.filter(fits)) {
+        (Some(packets), Some(burst)) => Ok(Rate { packets, per, burst }),
+        _ => problem("out of range", "numbers of packets are 1 to 1000000"),
+    }
+}
+
+pub(super) fn time(text: &str) -> Result<u16, Problem> {
+    minute_of_day(text).ok_or(Problem {
+        label: "not a time".to_owned(),
+        help: "write hours and minutes, 00:00 to 24:00".to_owned(),
+    })
+}
+
+/// `mon`, `mon-fri`.
+pub(super) fn days(words: &Words) -> Result<Vec<u8>, Problem> {
+    let index = |name: &str| DAYS.iter().position(|day| *day == name);
+    let mut days = Vec::new();
+    for word in words.iter() {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        let (Some(first), Some(last)) = (index(first), index(last)) else {
+            return problem(format!("`{word}` is no day"), format!("write {}, or mon-fri", DAYS.join(", ")));
+        };
+        // From Saturday to Monday goes over the end of the week.
+        let count = (last + 7 - first) % 7;
+        days.extend((0..=count).filter_map(|day| u8::try_from((first + day) % 7).ok()));
+    }
+    Ok(days)
+}
+
+/// What a word means by itself, or why it means nothing.
+type Read<T> = Result<Vec<T>, String>;
+
+/// Sets with a name, and what a word that names none of them may be.
+pub(super) struct Names<'t, T> {
+    pub(super) named: &'t BTreeMap<String, Spanned<Words>>,
+    pub(super) literal: fn(&str) -> Option<Read<T>>,
+    /// What a word may be.
+    pub(super) help: &'static str,
+}
+
+impl<T> Names<'_, T> {
+    /// What the words mean.
+    pub(super) fn resolve(&self, words: &Words) -> Result<Vec<T>, Problem> {
+        let mut found = Vec::new();
+        self.collect(words, &mut Vec::new(), &mut found)?;
+        if found.is_empty() {
+            return problem("an empty list", "leave it out where anything will do");
+        }
+        Ok(found)
+    }
+
+    fn collect<'w>(
+        &'w self,
+        words: &'w Words,
+        within: &mut Vec<&'w str>,
+        found: &mut Vec<T>,
+    ) -> Result<(), Problem> {
+        for word in words.iter() {
+            if let Some(set) = self.named.get(word) {
+                if within.contains(&word) {
+                    return problem(format!("`{word}` contains itself"), "take it out of one of the lists");
+                }
+                within.push(word);
+                self.collect(set.get_ref(), within, found)?;
+                within.pop();
+                continue;
+            }
+            match (self.literal)(word) {
+                Some(Ok(values)) => found.extend(values),
+                Some(Err(why)) => return problem(format!("`{word}`: {why}"), self.help),
+                None => return problem(format!("`{word}` is not known"), self.help),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A word in a list of addresses.
+pub(super) fn addresses(word: &str) -> Option<Read<Address>> {
+    let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic()) && !word.contains(':');
+    let read = |word: &str| word.parse().map(|address| vec![address]);
+    (!is_name).then(|| read(word).map_err(|why: AddressError| why.to_string()))
+}
+
+/// A word in a list of services.
+pub(super) fn services(word: &str) -> Option<Read<Service>> {
+    if let Some(services) = well_known(word) {
+        return Some(Ok(services));
+    }
+    match word.parse() {
+        Ok(service) => Some(Ok(vec![service])),
+        Err(gateway::firewall::service::ServiceError::Protocol) if !word.contains('/') => None,
+        Err(why) => Some(Err(why.to_string())),
+    }
+}
+
+/// Names that a user could have meant by one of the firewall's services.
+pub(super) fn is_built_in(name: &str) -> bool {
+    WELL_KNOWN.iter().any(|(known, _)| *known == name) || name.parse::<Service>().is_ok()
+}

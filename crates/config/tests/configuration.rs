@@ -1,0 +1,179 @@
+//! Whatever stands in a configuration file: no panic, and every report can be shown.
+
+use std::path::Path;
+
+use config::KeyFileError;
+use proptest::prelude::*;
+use zeroize::Zeroizing;
+
+const EXAMPLE: &str = include_str!("../../../examples/site-a.toml");
+const KEY: &[u8] = b"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
+
+fn parse(text: &str) -> Result<config::Whole, config::Report> {
+    let key = |path: &Path| {
+        if path.ends_with("site-a.key") {
+            Ok(Zeroizing::new(KEY.to_vec()))
+        } else {
+            Err(KeyFileError::Missing)
+        }
+    };
+    config::parse(text, Path::new("/etc/sidestep/a.toml"), &key)
+}
+
+/// Parses, and shows what there is to show.
+fn survives(text: &str) {
+    let report = match parse(text) {
+        Ok(whole) => whole.warnings,
+        Err(report) => {
+            assert!(report.errors() > 0);
+            report
+        }
+    };
+    for styled in [false, true] {
+        let _ = report.render(styled);
+    }
+}
+
+#[test]
+fn the_example_is_what_it_says() {
+    let whole = parse(EXAMPLE).unwrap();
+    assert!(whole.warnings.is_empty(), "{}", whole.warnings);
+    let config = whole.tunnel.unwrap();
+    assert_eq!(config.tunnel.name, "mt6d0");
+    assert_eq!(config.tunnel.mtu, None);
+    assert_eq!(config.node.external, "eth0");
+    let peer = config.peer("site-b").unwrap();
+    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.cover), (10, 1, 0));
+    let node = config.to_node_config(1500, true, true);
+    assert_eq!(node.check(), Ok(()));
+    assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
+}
+
+#[test]
+fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
+    let with = |allowed: &str| EXAMPLE.replacen("\"2001:db8:b::/64\"", allowed, 1);
+    for allowed in ["\"2001:db8::/32\"", "\"::/1\", \"8000::/1\"", "\"2001:db8:b1::/48\""] {
+        let whole = parse(&with(allowed)).unwrap();
+        let said = whole.warnings.render(false);
+        assert!(said.contains("contains the hopping prefix 2001:db8:b1::/64"), "{allowed}: {said}");
+        assert_eq!(said.matches("warning").count(), 1, "{said}");
+    }
+    assert!(parse(&with("\"2001:db8:b::/48\"")).unwrap().warnings.is_empty());
+    let own = "hop_prefix = \"2001:db8:a1::/64\"";
+    let at_a_host = with("\"::/0\"").replacen(own, "mode = \"host\"", 1);
+    assert!(parse(&at_a_host).unwrap().warnings.is_empty());
+}
+
+/// The example with a transparent gateway.
+fn transparent(more: &str) -> String {
+    let node = format!("[node]\nmode = \"transparent\"\ninternal = \"eth1\"\n{more}\n");
+    let part = "hop_prefix = \"2001:db8:c:0:f000::/68\"";
+    EXAMPLE.replacen("[node]\n", &node, 1).replacen("hop_prefix = \"2001:db8:a1::/64\"", part, 1)
+}
+
+#[test]
+fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
+    let hosts =
+        "protect = [{ address = \"2001:db8:c::10\", mac = \"02:00:00:00:00:10\" }]\nothers = \"pass\"";
+    let v6_only = transparent(hosts).replace(", \"10.0.2.0/24\"", "");
+    let config = parse(&v6_only).unwrap().tunnel.unwrap();
+    let mode = config.node.transparent.as_ref().unwrap();
+    assert_eq!((mode.internal.as_str(), mode.pass_others, mode.protect.len()), ("eth1", true, 1));
+    assert!(config.node.on_link);
+    assert_eq!(config.link_networks(), ["2001:db8:c::/64".parse::<ipnet::Ipv6Net>().unwrap()]);
+    assert_eq!(config.remote_networks(), ["2001:db8:b1::/64".parse::<ipnet::Ipv6Net>().unwrap()]);
+    assert_eq!(config.inner_mtu(1500), 1461);
+
+    for (text, error) in [
+        (v6_only.replace("2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "all of the link"),
+        (v6_only.replace("2001:db8:c::10", "2001:db8:c:0:f000::10"), "lies in the hopping prefix"),
+        (v6_only.replace("internal = \"eth1\"", "internal = \"eth0\""), "are the same"),
+        (v6_only.replace("mode = \"transparent\"\n", ""), "does not fit the mode"),
+        (v6_only.replace("\"transparent\"", "\"bridge\""), "not a mode"),
+        (v6_only.replace("\"pass\"", "\"some\""), "neither of the two"),
+        (
+            transparent(hosts).replace("allowed_ips = [", "allowed_ips = [\"10.9.0.0/24\", "),
+            "IPv4 does not go",
+        ),
+    ] {
+        let report = parse(&text).unwrap_err().to_string();
+        assert!(report.contains(error), "{error}: {report}");
+    }
+}
+
+#[test]
+fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
+    let text = EXAMPLE
+        .replace("hop_prefix = \"2001:db8:a1::/64\"", "hop_prefix = \"2001:db8:a1::1/64\"")
+        .replace("rotation = \"10s\"", "rotation = \"10\"")
+        .replace("lanes = 1", "lanes = 17");
+    let report = parse(&text).unwrap_err();
+    assert_eq!(report.errors(), 3, "{report}");
+}
+
+#[test]
+fn a_secret_is_in_no_report() {
+    let secret = std::str::from_utf8(KEY).unwrap();
+    let with = |line: &str| EXAMPLE.replace("private_key_file = \"site-a.key\"", line);
+    for line in [
+        format!("private_key = \"{secret}x\""),
+        format!("private_key = \"{secret}\""),
+        format!("private_key = [\"{secret}\"]"),
+        format!("private_key = {secret}"),
+        format!("privat_key = \"{secret}\""),
+        format!("private_key = \"{secret}\"\nlanes = \"{secret}\""),
+        format!("private_key = \"{secret}\"\non_link = \"{secret}\""),
+    ] {
+        if let Err(report) = parse(&with(&line)) {
+            let text = report.render(false);
+            assert!(!text.contains(&secret[..16]), "{text}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    #[test]
+    fn arbitrary_text(text in "\\PC{0,200}") {
+        survives(&text);
+    }
+
+    /// Bytes of the example changed, removed, inserted.
+    #[test]
+    fn mutated_examples(
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..3, any::<u8>()), 1..12)
+    ) {
+        let mut bytes = EXAMPLE.as_bytes().to_vec();
+        for (index, edit, byte) in edits {
+            let at = index.index(bytes.len());
+            match edit {
+                0 => bytes[at] = byte,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, byte),
+            }
+        }
+        survives(&String::from_utf8_lossy(&bytes));
+    }
+
+    /// Lines of the example in another order, some of them more than once.
+    #[test]
+    fn shuffled_examples(lines in prop::collection::vec(any::<prop::sample::Index>(), 0..40)) {
+        let all: Vec<&str> = EXAMPLE.lines().filter(|line| !line.starts_with('#')).collect();
+        let lines: Vec<&str> = lines.iter().map(|index| all[index.index(all.len())]).collect();
+        survives(&lines.join("\n"));
+    }
+
+    /// Any value for any key.
+    #[test]
+    fn any_value(key in "[a-z_]{1,12}", value in "(-?[0-9]{1,20}|\"\\PC{0,30}\"|\\[\"[0-9a-f:./]{0,20}\"\\]|true)") {
+        let line = format!("{key} = {value}");
+        survives(&format!("{EXAMPLE}\n{line}"));
+        for known in ["hop_prefix", "rotation", "lanes", "cover", "allowed_ips", "public_key", "keepalive", "mtu", "name"] {
+            survives(&EXAMPLE.replace(known, &format!("{known} = {value} #")));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What the daemon says about itself: the document of `sidestep show --json`. Field names are a contract: fields may
+//! be added, none is renamed or removed.
+//!
+//! Times are in the unit that a name ends in. `null` stands for what is not known (yet).
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+use serde::{Deserialize, Serialize};
+
+/// The daemon and its peers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// Name of the TUN device.
+    pub tunnel: String,
+    /// This node's public key, base64.
+    pub public_key: String,
+    /// Interface that faces the public network.
+    pub external: String,
+    /// The prefix that this node hops in.
+    pub hop_prefix: Ipv6Net,
+    /// Seconds since the daemon started.
+    pub uptime_s: u64,
+    /// Datagrams and packets dropped that belong to no peer, by reason.
+    #[serde(default)]
+    pub drops: BTreeMap<String, u64>,
+    /// The peers, in the order of the configuration.
+    pub peers: Vec<Peer>,
+}
+
+/// One peer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name in the configuration.
+    pub name: String,
+    /// What is spoken with it.
+    #[serde(default)]
+    pub profile: Profile,
+    /// Its public key, base64; empty where the profile has none.
+    pub public_key: String,
+    /// The prefix that it hops in, as it last said.
+    pub hop_prefix: Ipv6Net,
+    /// Whether there is a session with it.
+    pub state: State,
+    /// The session; null if there is none.
+    pub session: Option<Session>,
+    /// Number of the current epoch of lane 0; null without a session.
+    pub epoch: Option<u64>,
+    /// How often endpoints changed since the daemon started.
+    pub rotations: u64,
+    /// Epochs that one end could not open an endpoint for, so that both stayed on the one before.
+    #[serde(default)]
+    pub skips: u64,
+    /// This node's current endpoints, one per lane.
+    pub local: Vec<Endpoint>,
+    /// The peer's current endpoints, one per lane.
+    pub remote: Vec<Endpoint>,
+    /// Milliseconds until the next rotation of any lane; null without a session.
+    pub next_rotation_ms: Option<u64>,
+    /// Inner packets sent through the tunnel.
+    pub tx_packets: u64,
+    /// Bytes of the inner packets sent.
+    pub tx_bytes: u64,
+    /// Inner packets received through the tunnel.
+    pub rx_packets: u64,
+    /// Bytes of the inner packets received.
+    pub rx_bytes: u64,
+    /// How packets travel: in the tunnel, or those of pairs of hosts with replaced addresses and nothing else.
+    #[serde(default)]
+    pub carry: Carry,
+    /// Of the packets sent, those that left with replaced addresses.
+    #[serde(default)]
+    pub tx_rewritten_packets: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub tx_rewritten_bytes: u64,
+    /// Of the packets received, those that came with replaced addresses.
+    #[serde(default)]
+    pub rx_rewritten_packets: u64,
+    /// Their bytes.
+    #[serde(default)]
+    pub rx_rewritten_bytes: u64,
+    /// Datagrams and packets dropped, by reason.
+    pub drops: BTreeMap<String, u64>,
+    /// Round-trip time in milliseconds; null until measured.
+    pub rtt_ms: Option<f64>,
+    /// The peer's wall clock minus this node's, in milliseconds; null until learned.
+    pub clock_offset_ms: Option<i64>,
+    /// Path MTU in bytes, the whole outer packet.
+    pub path_mtu: u16,
+    /// Handshakes completed since the daemon started, rekeys inside a session not counted.
+    pub handshakes: u64,
+}
+
+/// A protocol.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Profile {
+    /// The moving-target protocol, version 2.
+    #[default]
+    #[serde(rename = "version-2")]
+    Version2,
+    /// As MT6D was published.
+    #[serde(rename = "classic")]
+    Classic,
+}
+
+/// How packets of a peer travel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carry {
+    /// Inside others.
+    #[default]
+    Encapsulate,
+    /// As they are, but for their addresses.
+    Rewrite,
+}
+
+/// Whether there is a session with a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// There is none, and nothing to send that would need one.
+    Idle,
+    /// One is being made.
+    Handshake,
+    /// There is one.
+    Established,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Session {
+    /// Seconds since it was made.
+    pub age_s: u64,
+    /// How often its keys were changed.
+    pub rekeys: u64,
+    /// What seals its packets: `AES-256-GCM` or `ChaCha20-Poly1305`.
+    pub cipher: String,
+}
+
+/// Where an end of a lane is at this moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The lane.
+    pub lane: u8,
+    /// Address, in the end's hopping prefix.
+    pub address: Ipv6Addr,
+    /// UDP port.
+    pub port: u16,
+}
+
+/// A status with one established and one idle peer, for tests of what is made of it.
+///
+/// # Panics
+/// Never: its addresses are right.
+#[doc(hidden)]
+pub fn example() -> Status {
+    let endpoint = |text: &str, port| Endpoint { lane: 0, address: text.parse().unwrap(), port };
+    let established = Peer {
+        name: "site-b".into(),
+        profile: Profile::Version2,
+        public_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
+        hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
+        state: State::Established,
+        session: Some(Session { age_s: 3725, rekeys: 31, cipher: "AES-256-GCM".into() }),
+        epoch: Some(372),
+        rotations: 372,
+        skips: 1,
+        local: vec![endpoint("2001:db8:a1::1234", 4321)],
+        remote: vec![endpoint("2001:db8:b1::abcd", 1234)],
+        next_rotation_ms: Some(4200),
+        tx_packets: 1_000_000,
+        tx_bytes: 1_500_000_000,
+        rx_packets: 500_000,
+        rx_bytes: 40_000_000,
+        carry: Carry::Encapsulate,
+        tx_rewritten_packets: 0,
+        tx_rewritten_bytes: 0,
+        rx_rewritten_packets: 0,
+        rx_rewritten_bytes: 0,
+        drops: BTreeMap::from([("replay".to_owned(), 3)]),
+        rtt_ms: Some(1.25),
+        clock_offset_ms: Some(-40),
+        path_mtu: 1500,
+        handshakes: 1,
+    };
+    let idle = Peer {
+        name: "site-c".into(),
+        hop_prefix: "2001:db8:c1::/64".parse().unwrap(),
+        state: State::Idle,
+        session: None,
+        epoch: None,
+        rotations: 0,
+        skips: 0,
+        local: Vec::new(),
+        remote: Vec::new(),
+        next_rotation_ms: None,
+        tx_packets: 0,
+        tx_bytes: 0,
+        rx_packets: 0,
+        rx_bytes: 0,
+        drops: BTreeMap::new(),
+        rtt_ms: None,
+        clock_offset_ms: None,
+        handshakes: 0,
+        ..established.clone()
+    };
+    Status {
+        version: "0.1.0".into(),
+        tunnel: "mt6d0".into(),
+        public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
+        external: "eth0".into(),
+        hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
+        uptime_s: 90_061,
+        drops: BTreeMap::from([("no route".to_owned(), 2)]),
+        peers: vec![established, idle],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn field_names_are_a_contract() {
+        let value = serde_json::to_value(example()).unwrap();
+        for field in
+            ["version", "tunnel", "public_key", "external", "hop_prefix", "uptime_s", "peers", "drops"]
+        {
+            assert!(value.get(field).is_some(), "{field}");
+        }
+        let fields = "name profile public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
+                      tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
+                      carry tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
+        for peer in value["peers"].as_array().unwrap() {
+            for field in fields.split_whitespace() {
+                assert!(peer.get(field).is_some(), "{field}");
+            }
+        }
+        let established = &value["peers"][0];
+        assert_eq!(established["state"], "established");
+        assert_eq!(established["session"]["cipher"], "AES-256-GCM");
+        assert_eq!(established["local"][0]["address"], "2001:db8:a1::1234");
+        assert_eq!(established["drops"]["replay"], 3);
+        assert!(value["peers"][1]["session"].is_null());
+    }
+
+    #[test]
+    fn it_survives_the_way_through_json() {
+        let text = serde_json::to_string(&example()).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), example());
+    }
+}

@@ -1,0 +1,70 @@
+//! A gateway without a tunnel: the program's main thread, which reads the configuration again when it is asked to.
+
+use std::sync::mpsc::channel;
+
+use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::process::{self, Capability};
+use tracing::{info, warn};
+
+use super::{Error, Running};
+use config::Gateway;
+use config::run::RunOptions;
+use control::Reply;
+
+const SIGNALS: u64 = 0;
+const CALLS: u64 = 1;
+
+/// Runs it, until it is told to end.
+pub fn run(options: &RunOptions, gateway: Gateway) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    let signals = Signals::new()?;
+    let (send, calls) = channel();
+    let waker = Waker::new()?;
+    let called = waker.clone();
+    let running = Running::start(options, gateway, None, move |call| {
+        let _ = send.send(call);
+        called.wake();
+    })?;
+    process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
+    let poller = Poller::new()?;
+    poller.add(&signals, SIGNALS, Interest::Readable)?;
+    poller.add(&waker, CALLS, Interest::Readable)?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    info!("the gateway is up");
+    let mut events = Events::with_capacity(2);
+    loop {
+        poller.wait(&mut events, None)?;
+        waker.drain();
+        for call in calls.try_iter() {
+            call.answer(match reload(options, &running) {
+                Ok(()) => Reply::Ok(serde_json::Value::Null),
+                Err(why) => Reply::Error(why.to_string()),
+            });
+        }
+        match signals.read()? {
+            Some(Signal::Stop) => break,
+            Some(Signal::Reload) => drop(reload(options, &running)),
+            None => {}
+        }
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    Ok(())
+}
+
+/// Reads the configuration again, and tells the log and the caller what came of it.
+fn reload(options: &RunOptions, running: &Running) -> Result<(), Error> {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
+    let result = load(options).and_then(|gateway| running.handle().reload(Box::new(gateway)));
+    match &result {
+        Ok(_) => info!("configuration read again"),
+        Err(why) => warn!("the configuration stays as it was: {why}"),
+    }
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    result.map(drop)
+}
+
+fn load(options: &RunOptions) -> Result<Gateway, Error> {
+    config::load(&options.file)?.gateway.ok_or_else(|| Error::NoRouter(options.file.clone()))
+}

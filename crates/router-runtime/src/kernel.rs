@@ -1,0 +1,342 @@
+//! What the kernel has of a gateway: the firewall, addresses, routes, settings, the table that masquerades. All of it is in the
+//! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Instant;
+
+use gateway::firewall::TABLE;
+use gateway::plan::{Plan, Route as PlannedRoute};
+use gateway::site::{RouterFrom, Site, StaticRoute};
+use gateway::until::Until;
+use ipnet::IpNet;
+use linux::event::Poller;
+use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
+use linux::undo::{Journal, Step};
+use tracing::info;
+
+use super::tunnel;
+use crate::firewall::{self, refuse_while_waiting};
+use config::Firewall;
+
+/// The table that gives IPv4 packets the address of an uplink.
+const NAT_TABLE: &str = "sidestep-nat";
+
+/// Seconds that connections without packets are remembered for, at least: RFC 6092, REC-14, REC-35, REC-40.
+const TIMEOUTS: [(&str, u32); 4] = [
+    ("udp_timeout", 120),
+    ("udp_timeout_stream", 300),
+    ("tcp_timeout_established", 7_440),
+    ("sctp_timeout_established", 7_440),
+];
+
+/// The kernel, as far as it is this gateway's.
+pub(super) struct Kernel {
+    pub(super) netlink: Netlink,
+    journal: Journal,
+    /// Addresses that were given, with their lifetimes, by interface.
+    addresses: BTreeMap<(u32, IpNet), (Until, Until)>,
+    routes: Vec<Route>,
+    /// The script of nft that is in force, if any.
+    nat: Option<String>,
+    /// The firewall that is to be in force, if any.
+    firewall: Option<Firewall>,
+}
+
+impl Kernel {
+    /// Takes back what an earlier run has left, and begins anew. Its firewall stays until there is another: at no time
+    /// is there none.
+    pub(super) fn open(journal: &Path) -> linux::Result<Self> {
+        let mut netlink = Netlink::open()?;
+        let firewall = |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE);
+        let (journal, left) = Journal::open_keeping(journal, &mut netlink, firewall)?;
+        if !left.is_empty() {
+            info!("an earlier run had left {} things in the kernel: taken back", left.len());
+        }
+        let (addresses, routes) = (BTreeMap::new(), Vec::new());
+        Ok(Kernel { netlink, journal, addresses, routes, nat: None, firewall: None })
+    }
+
+    /// Has this firewall in force, whatever is there in its place.
+    pub(super) fn set_firewall(&mut self, firewall: Option<&Firewall>) -> Result<(), firewall::Error> {
+        match firewall {
+            Some(firewall) => {
+                refuse_while_waiting()?;
+                self.put_firewall(firewall)?;
+                self.raise_timeouts()?;
+            }
+            None => self.journal.delete_table(&mut self.netlink, "inet", TABLE)?,
+        }
+        self.firewall = firewall.cloned();
+        Ok(())
+    }
+
+    /// Connection tracking forgets no connection earlier than RFC 6092 allows.
+    fn raise_timeouts(&mut self) -> linux::Result<()> {
+        for (name, seconds) in TIMEOUTS {
+            let path = format!("netfilter/nf_conntrack_{name}");
+            // Not there: a kernel that does not track the protocol.
+            let Ok(found) = linux::sysctl::read_global(&path) else { continue };
+            if found.parse::<u32>().is_ok_and(|found| found < seconds) {
+                self.journal.set_global(&path, &seconds.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts it there, unless it is there: what it has counted stays.
+    fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
+        let (mark, table) = firewall::marked(&firewall::compiled(firewall).script, firewall::UP);
+        if !linux::nft::has_chain(TABLE, &mark)? {
+            self.journal.set_table("inet", TABLE, &firewall::in_place(&table)?)?;
+        }
+        Ok(())
+    }
+
+    /// Puts tables back that somebody has taken away, as a firewall of others does that is started anew. Which these
+    /// were.
+    pub(super) fn restore_tables(&mut self) -> Result<Vec<&'static str>, firewall::Error> {
+        let mut restored = Vec::new();
+        if !linux::nft::has_table("inet", TABLE)?
+            && let Some(firewall) = self.firewall.clone()
+        {
+            self.put_firewall(&firewall)?;
+            restored.push(TABLE);
+        }
+        if let Some(nat) = &self.nat
+            && !linux::nft::has_table("ip", NAT_TABLE)?
+        {
+            self.journal.set_table("ip", NAT_TABLE, nat)?;
+            restored.push(NAT_TABLE);
+        }
+        Ok(restored)
+    }
+
+    /// The firewall that is in force.
+    pub(super) fn firewall(&self) -> Option<&Firewall> {
+        self.firewall.as_ref()
+    }
+
+    /// Makes a router of the machine: forwarding, and who listens to router advertisements. What is so already is left
+    /// alone; an interface that is not there has no settings.
+    pub(super) fn prepare(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
+        // First: a file without a router takes away what the one before it had.
+        self.masquerade(site)?;
+        if *site == Site::default() {
+            return Ok(());
+        }
+        let is_there = |interface: &str| index_of(links, interface).is_some();
+        for uplink in site.uplinks.iter().filter(|uplink| is_there(&uplink.interface)) {
+            let listens = uplink.router == RouterFrom::Advertisements;
+            // A router listens only where it is told to. The default route is ours to choose.
+            let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_ra_defrtr", "0")];
+            for (name, value) in settings.into_iter().chain([("accept_redirects", "0")]) {
+                self.journal.set_parameter(&uplink.interface, name, value)?;
+            }
+        }
+        for network in site.networks.iter().filter(|network| is_there(&network.interface)) {
+            for name in ["accept_ra", "accept_redirects"] {
+                self.journal.set_parameter(&network.interface, name, "0")?;
+            }
+        }
+        self.journal.set_global("ipv6/conf/all/forwarding", "1")?;
+        if site.networks.iter().any(|network| network.ipv4.is_some()) {
+            self.journal.set_global("ipv4/ip_forward", "1")?;
+        }
+        Ok(())
+    }
+
+    fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
+        let uplinks: Vec<_> = site
+            .uplinks
+            .iter()
+            .filter(|uplink| uplink.masquerade)
+            .map(|uplink| format!("\"{}\"", uplink.interface))
+            .collect();
+        let wanted = (!uplinks.is_empty()).then(|| {
+            format!(
+                "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
+                 flush table ip {NAT_TABLE}\n\
+                 add rule ip {NAT_TABLE} postrouting oifname {{ {} }} masquerade\n",
+                uplinks.join(", ")
+            )
+        });
+        if wanted == self.nat {
+            return Ok(());
+        }
+        match &wanted {
+            Some(script) => self.journal.set_table("ip", NAT_TABLE, script)?,
+            None => self.journal.delete_table(&mut self.netlink, "ip", NAT_TABLE)?,
+        }
+        self.nat = wanted;
+        Ok(())
+    }
+
+    /// Has the kernel's addresses and routes as planned, as far as that can be. What cannot be is returned.
+    pub(super) fn apply(&mut self, site: &Site, plan: &Plan, links: &[Link], now: Instant) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        self.remove_routes(plan, links, &mut problems);
+        self.apply_addresses(plan, links, now, &mut problems);
+        self.add_routes(site, plan, links, &mut problems);
+        problems
+    }
+
+    /// Has a tunnel follow what carries it. Whether it is another now.
+    pub(super) fn follow(
+        &mut self,
+        tunnel: &mut tunnel::Port,
+        links: &[Link],
+        poller: &Poller,
+    ) -> linux::Result<bool> {
+        tunnel.follow(links, &mut self.netlink, &mut self.journal, poller)
+    }
+
+    /// A tunnel's device goes, and what was for it elsewhere.
+    pub(super) fn end_tunnel(&mut self, tunnel: tunnel::Port, poller: &Poller) {
+        tunnel.close(&mut self.netlink, &mut self.journal, poller);
+    }
+
+    /// Takes everything back.
+    pub(super) fn close(mut self) -> linux::Result<()> {
+        self.journal.undo_all(&mut self.netlink)
+    }
+
+    fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<Problem>) {
+        let mut wanted = BTreeMap::new();
+        for address in &plan.addresses {
+            // When a link comes up the kernel makes the route of an address that has a lifetime only if it comes then.
+            let link = links.iter().find(|link| link.name == address.interface && link.up);
+            if let Some(link) = link
+                && !address.valid.is_over(now)
+            {
+                wanted.insert((link.index, address.address), (address.preferred, address.valid));
+            }
+        }
+        let mut there = BTreeSet::new();
+        for (index, _) in self.addresses.keys().chain(wanted.keys()) {
+            let found = self.netlink.addresses(*index).unwrap_or_default();
+            there.extend(found.into_iter().map(|found| (found.index, found.address)));
+        }
+        for ((index, address), known) in self.addresses.clone() {
+            let goes_on = wanted
+                .get(&(index, address))
+                .is_some_and(|wanted| is_for_good(*wanted) == is_for_good(known));
+            if goes_on && there.contains(&(index, address)) {
+                continue;
+            }
+            match self.journal.delete_address(&mut self.netlink, index, address) {
+                Ok(()) => {
+                    self.addresses.remove(&(index, address));
+                    there.remove(&(index, address));
+                }
+                Err(error) => problems.push(error.into()),
+            }
+        }
+        for ((index, address), lifetimes) in wanted {
+            let given = (!is_for_good(lifetimes)).then(|| Lifetimes {
+                preferred: seconds(lifetimes.0, now),
+                valid: seconds(lifetimes.1, now),
+            });
+            let result = match (self.addresses.get(&(index, address)), given) {
+                (Some(known), Some(given)) if *known != lifetimes => {
+                    self.netlink.set_lifetimes(index, address, given)
+                }
+                (Some(_), _) => Ok(()),
+                // Somebody else has given it: it is there, and stays when we go.
+                (None, _) if there.contains(&(index, address)) => continue,
+                (None, given) => self.journal.add_address(&mut self.netlink, index, address, given),
+            };
+            match result {
+                Ok(()) => drop(self.addresses.insert((index, address), lifetimes)),
+                Err(error) => problems.push(error.into()),
+            }
+        }
+    }
+
+    /// Routes that are not wanted go before addresses change.
+    fn remove_routes(&mut self, plan: &Plan, links: &[Link], problems: &mut Vec<Problem>) {
+        let wanted: Vec<Route> = plan.routes.iter().filter_map(|route| kernel_route(route, links)).collect();
+        let there = self.netlink.own_routes().unwrap_or_default();
+        for route in std::mem::take(&mut self.routes) {
+            if wanted.contains(&route) && there.contains(&route) {
+                self.routes.push(route);
+            } else if let Err(error) = self.journal.delete_route(&mut self.netlink, &route) {
+                problems.push(error.into());
+                self.routes.push(route);
+            }
+        }
+    }
+
+    /// Those that are new come after them.
+    fn add_routes(&mut self, site: &Site, plan: &Plan, links: &[Link], problems: &mut Vec<Problem>) {
+        for planned in &plan.routes {
+            let Some(route) = kernel_route(planned, links).filter(|route| !self.routes.contains(route))
+            else {
+                continue;
+            };
+            match self.journal.add_route(&mut self.netlink, route.clone()) {
+                Ok(()) => self.routes.push(route),
+                Err(error) => problems.push(Problem {
+                    text: format!("{}: {}", in_words(planned, site), error.source),
+                    waits: error.unreachable(),
+                }),
+            }
+        }
+    }
+}
+
+/// What the kernel refused.
+pub(super) struct Problem {
+    pub(super) text: String,
+    /// A route's router is on no network yet: its address comes later, as from a DHCP client.
+    pub(super) waits: bool,
+}
+
+impl From<linux::Error> for Problem {
+    fn from(error: linux::Error) -> Self {
+        Problem { text: error.to_string(), waits: false }
+    }
+}
+
+/// A route with what it is for.
+fn in_words(route: &PlannedRoute, site: &Site) -> String {
+    let from = route.from.map(|from| format!(" from {from}")).unwrap_or_default();
+    let Some(via) = &route.via else { return format!("add route {}{from}, unreachable", route.to) };
+    let is_own =
+        |own: &StaticRoute| own.to == route.to && own.via == via.router && own.interface == via.interface;
+    let uplink = site.uplinks.iter().find(|uplink| uplink.interface == via.interface);
+    let owner = match uplink {
+        Some(uplink) if !site.routes.iter().any(is_own) => format!("uplink {}: ", uplink.name),
+        _ => String::new(),
+    };
+    let router = via.router.map(|router| format!(" via {router}")).unwrap_or_default();
+    format!("{owner}add route {}{from}{router} dev {}", route.to, via.interface)
+}
+
+/// Addresses with a lifetime and those without are not of one kind for the kernel.
+fn is_for_good(lifetimes: (Until, Until)) -> bool {
+    lifetimes == (Until::Always, Until::Always)
+}
+
+pub(super) fn index_of(links: &[Link], name: &str) -> Option<u32> {
+    links.iter().find(|link| link.name == name).map(|link| link.index)
+}
+
+/// None where its interface is not there.
+fn kernel_route(route: &PlannedRoute, links: &[Link]) -> Option<Route> {
+    let via = match &route.via {
+        None => Via::Unreachable { metric: route.metric, source: route.from },
+        Some(via) => Via::Link {
+            index: links.iter().find(|link| link.name == via.interface && link.up).map(|link| link.index)?,
+            gateway: via.router,
+            mtu: None,
+            metric: Some(route.metric),
+            source: route.from,
+        },
+    };
+    Some(Route { destination: route.to, via })
+}
+
+fn seconds(until: Until, now: Instant) -> u32 {
+    until.left(now).map_or(u32::MAX, |left| left.as_secs() as u32)
+}

@@ -1,0 +1,114 @@
+//! A gateway that runs, for those who are not its thread: it is started, given another configuration, and ended.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use linux::event::Waker;
+
+use super::{Error, Router};
+use config::Gateway;
+use config::run::RunOptions;
+use control::{Call, Request, Server};
+
+/// A gateway that runs. It ends when this is dropped.
+pub struct Running {
+    handle: Handle,
+    thread: Option<JoinHandle<()>>,
+    _server: Server,
+}
+
+/// What gives a gateway that runs another configuration.
+#[derive(Clone)]
+pub struct Handle {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
+/// What the gateway's thread is told.
+pub(super) enum Command {
+    /// Another configuration, and who wants to know what became of it: the one from before.
+    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, Error>>),
+    Call(Call),
+    Stop,
+}
+
+impl Running {
+    /// Sets the gateway up, all of it or nothing, and keeps it.
+    ///
+    /// `tunnel` is the control socket of a tunnel in the same configuration. Without one, who asks for the configuration to
+    /// be read again is handed to `reload`, on the control socket's thread.
+    pub fn start(
+        options: &RunOptions,
+        gateway: Gateway,
+        tunnel: Option<PathBuf>,
+        reload: impl Fn(Call) + Send + 'static,
+    ) -> Result<Self, Error> {
+        let (commands, received) = channel();
+        let waker = Waker::new()?;
+        let socket = control::socket_of_gateway()?;
+        let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
+        let state = options.state_dir.join(format!("{name}-gateway.json"));
+        let server = {
+            let (commands, waker, alone) = (commands.clone(), waker.clone(), tunnel.is_none());
+            Server::start(&socket, move |call: Call| match call.request {
+                Request::Reload if alone => reload(call),
+                _ => {
+                    let _ = commands.send(Command::Call(call));
+                    waker.wake();
+                }
+            })?
+        };
+        let (ready, is_ready) = channel();
+        let (own_waker, journal) = (waker.clone(), socket.with_extension("journal"));
+        let run = move || {
+            match Router::set_up(gateway, &journal, state, &own_waker) {
+                Ok(mut router) => {
+                    router.tunnel = tunnel;
+                    let _ = ready.send(Ok(()));
+                    router.run(&own_waker, &received);
+                    router.end();
+                }
+                Err(error) => drop(ready.send(Err(error))),
+            };
+        };
+        let thread = std::thread::Builder::new().name("gateway".into()).spawn(run)?;
+        is_ready.recv().map_err(|_| Error::Ended)??;
+        Ok(Running { handle: Handle { commands, waker }, thread: Some(thread), _server: server })
+    }
+
+    /// What gives it another configuration.
+    pub fn handle(&self) -> Handle {
+        self.handle.clone()
+    }
+}
+
+impl Handle {
+    /// Another configuration in the place of the one that is in force, which is returned; or that stays, where the other
+    /// cannot be.
+    pub fn reload(&self, gateway: Box<Gateway>) -> Result<Box<Gateway>, Error> {
+        let (answer, result) = channel();
+        self.tell(Command::Reload(gateway, answer));
+        result.recv().unwrap_or(Err(Error::Ended))
+    }
+
+    /// The configuration from before, without waiting for it.
+    pub fn put_back(&self, gateway: Box<Gateway>) {
+        self.tell(Command::Reload(gateway, channel().0));
+    }
+
+    fn tell(&self, command: Command) {
+        // It ends only when it is told to, or has said why.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.handle.tell(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! What the kernel has counted of a gateway's packets, by rule of the firewall and by host; and the tunnel's peers.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use linux::conntrack::{self, Connection};
+use serde::{Deserialize, Serialize};
+
+use super::status::Status;
+use crate::firewall::{Count, Counts};
+use control::Request;
+use control::status::State;
+
+/// So many rules, and hosts, are told.
+const MOST_RULES: usize = 5;
+const MOST_TALKERS: usize = 10;
+
+/// What the firewall has counted since it was applied. Packets of connections that it has let in are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Firewall {
+    pub dropped_packets: u64,
+    pub rejected_packets: u64,
+    /// Of both, those that no rule of the configuration was about.
+    pub refused_by_default_packets: u64,
+    /// The rules that have counted most, by their number from 1 on.
+    pub rules: Vec<Rule>,
+    /// What was decided by default, with what has counted most first.
+    pub defaults: Vec<Fallback>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    pub number: usize,
+    /// `accept`, `drop` or `reject`.
+    pub verdict: Option<String>,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    pub reason: String,
+    pub verdict: Option<String>,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// A host behind the gateway, with the connections that there are now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talker {
+    pub address: IpAddr,
+    pub connections: u64,
+    /// Null where connections are not counted, as all in this line.
+    pub sent_bytes: Option<u64>,
+    pub sent_packets: Option<u64>,
+    pub received_bytes: Option<u64>,
+    pub received_packets: Option<u64>,
+}
+
+/// A peer of the tunnel of the same configuration, in short: `sidestep show` says more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    pub tunnel: String,
+    pub name: String,
+    pub state: State,
+    pub rtt_ms: Option<f64>,
+    pub next_rotation_ms: Option<u64>,
+    pub sent_bytes: u64,
+    pub received_bytes: u64,
+}
+
+/// Whom to ask, beside the gateway's own thread.
+#[derive(Clone, Debug)]
+pub(super) struct Sources {
+    /// Networks of the gateway's hosts, each with the gateway's own address in it.
+    pub(super) networks: Vec<IpNet>,
+    /// The tunnel's control socket.
+    pub(super) tunnel: Option<PathBuf>,
+}
+
+impl Sources {
+    /// Adds what they say. That takes as long as `nft` lists the firewall, so it is no work for the gateway's thread.
+    pub(super) fn add_to(&self, status: &mut Status) {
+        match Counts::read() {
+            Ok(counts) => status.firewall = counts.as_ref().map(firewall),
+            Err(error) => {
+                status.problems.push(format!("what the firewall has counted is not known: {error}"));
+            }
+        }
+        let mut talkers = Talkers { networks: &self.networks, connections: 0, hosts: HashMap::new() };
+        let counted = conntrack::is_counted();
+        status.talkers_incomplete = match counted {
+            None => Some("the kernel follows no connections (nf_conntrack)".to_owned()),
+            Some(_) => {
+                let asked = conntrack::for_each(|connection| talkers.add(&connection));
+                asked.err().map(|error| error.to_string())
+            }
+        };
+        if counted == Some(false) && status.talkers_incomplete.is_none() {
+            status.talkers_incomplete = Some(
+                "octets are not counted: `sysctl net.netfilter.nf_conntrack_acct=1` has connections counted that begin \
+                 from then on"
+                    .to_owned(),
+            );
+        }
+        status.connections = talkers.connections;
+        status.talkers = talkers.first();
+        // A daemon that does not answer is about to start, or to end.
+        let tunnel = self.tunnel.as_deref().and_then(|socket| control::ask(socket, &Request::Show).ok());
+        if let Some(tunnel) =
+            tunnel.and_then(|value| serde_json::from_value::<control::status::Status>(value).ok())
+        {
+            status.peers = peers(&tunnel);
+        }
+    }
+}
+
+fn firewall(counts: &Counts) -> Firewall {
+    use ::gateway::firewall::Verdict;
+    let with = |verdict| move |count: &&Count| count.verdict == Some(verdict);
+    let all = || counts.rules.values().chain(counts.defaults.values());
+    let packets = |verdict| all().filter(with(verdict)).map(|count| count.packets).sum();
+    let refused = |count: &&Count| with(Verdict::Drop)(count) || with(Verdict::Reject)(count);
+    let text = |count: &Count| count.verdict.map(|verdict| verdict.to_string());
+    let mut rules: Vec<_> = counts.rules.iter().filter(|(_, count)| count.packets > 0).collect();
+    rules.sort_by_key(|(number, count)| (std::cmp::Reverse(count.packets), **number));
+    let rules = rules.into_iter().take(MOST_RULES).map(|(number, count)| Rule {
+        number: *number,
+        verdict: text(count),
+        packets: count.packets,
+        bytes: count.bytes,
+    });
+    let mut defaults: Vec<_> = counts.defaults.iter().filter(|(_, count)| count.packets > 0).collect();
+    defaults.sort_by_key(|(reason, count)| (std::cmp::Reverse(count.packets), *reason));
+    let defaults = defaults.into_iter().map(|(reason, count)| Fallback {
+        reason: reason.clone(),
+        verdict: text(count),
+        packets: count.packets,
+        bytes: count.bytes,
+    });
+    Firewall {
+        dropped_packets: packets(Verdict::Drop),
+        rejected_packets: packets(Verdict::Reject),
+        refused_by_default_packets: counts.defaults.values().filter(refused).map(|count| count.packets).sum(),
+        rules: rules.collect(),
+        defaults: defaults.collect(),
+    }
+}
+
+/// Connections by the hosts behind the gateway that have them.
+struct Talkers<'a> {
+    networks: &'a [IpNet],
+    connections: u64,
+    hosts: HashMap<IpAddr, Talker>,
+}
+
+impl Talkers<'_> {
+    fn add(&mut self, connection: &Connection) {
+        self.connections += 1;
+        let Connection { source, destination, sent, received, .. } = *connection;
+        for (address, sent, received) in [(source, sent, received), (destination, received, sent)] {
+            let is_host = |network: &IpNet| network.contains(&address) && network.addr() != address;
+            if !self.networks.iter().any(is_host) {
+                continue;
+            }
+            let host = self.hosts.entry(address).or_insert(Talker {
+                address,
+                connections: 0,
+                sent_bytes: None,
+                sent_packets: None,
+                received_bytes: None,
+                received_packets: None,
+            });
+            host.connections += 1;
+            for (sum, more) in [
+                (&mut host.sent_bytes, sent.map(|count| count.bytes)),
+                (&mut host.sent_packets, sent.map(|count| count.packets)),
+                (&mut host.received_bytes, received.map(|count| count.bytes)),
+                (&mut host.received_packets, received.map(|count| count.packets)),
+            ] {
+                if let Some(more) = more {
+                    *sum = Some(sum.unwrap_or(0).saturating_add(more));
+                }
+            }
+        }
+    }
+
+    /// Those with the most octets; of equal ones, with the most connections.
+    fn first(self) -> Vec<Talker> {
+        let mut hosts: Vec<_> = self.hosts.into_values().collect();
+        let octets =
+            |host: &Talker| host.sent_bytes.unwrap_or(0).saturating_add(host.received_bytes.unwrap_or(0));
+        hosts.sort_by_key(|host| (std::cmp::Reverse((octets(host), host.connections)), host.address));
+        hosts.truncate(MOST_TALKERS);
+        hosts
+    }
+}
+
+fn peers(tunnel: &control::status::Status) -> Vec<Peer> {
+    let peer = |peer: &control::status::Peer| Peer {
+        tunnel: tunnel.tunnel.clone(),
+        name: peer.name.clone(),
+        state: peer.state,
+        rtt_ms: peer.rtt_ms,
+        next_rotation_ms: peer.next_rotation_ms,
+        sent_bytes: peer.tx_bytes,
+        received_bytes: peer.rx_bytes,
+    };
+    tunnel.peers.iter().map(peer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ::gateway::firewall::Verdict;
+    use linux::conntrack::Count as Carried;
+
+    #[test]
+    fn hosts_behind_the_gateway_are_told_by_what_they_carry() {
+        let networks = ["2001:db8:5::1/64".parse().unwrap(), "192.168.5.1/24".parse().unwrap()];
+        let mut talkers = Talkers { networks: &networks, connections: 0, hosts: HashMap::new() };
+        let connection = |source: &str, destination: &str, sent: Option<u64>, received: Option<u64>| {
+            let carried = |bytes| Carried { packets: 1, bytes };
+            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            Connection {
+                protocol: 6,
+                source,
+                destination,
+                sent: sent.map(carried),
+                received: received.map(carried),
+            }
+        };
+        for one in [
+            connection("2001:db8:5::a", "2001:db8:ffff::1", Some(100), Some(1_000)),
+            connection("2001:db8:ffff::1", "2001:db8:5::a", Some(30), None),
+            connection("192.168.5.7", "192.0.2.1", Some(5_000), Some(1)),
+            connection("2001:db8:5::b", "2001:db8:5::a", None, None),
+            // The gateway's own.
+            connection("2001:db8:1::1", "2001:db8:ffff::1", Some(9_999), Some(9_999)),
+            connection("2001:db8:5::1", "2001:db8:ffff::1", Some(9_999), Some(9_999)),
+        ] {
+            talkers.add(&one);
+        }
+        assert_eq!(talkers.connections, 6);
+        let first = talkers.first();
+        let told = |host: &Talker| {
+            (host.address.to_string(), host.connections, host.sent_bytes, host.received_bytes)
+        };
+        assert_eq!(
+            first.iter().map(told).collect::<Vec<_>>(),
+            [
+                ("192.168.5.7".to_owned(), 1, Some(5_000), Some(1)),
+                ("2001:db8:5::a".to_owned(), 3, Some(100), Some(1_030)),
+                ("2001:db8:5::b".to_owned(), 1, None, None),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_firewall_refuses_by_rule_and_by_default_is_told_apart() {
+        let count = |packets, verdict| Count { packets, bytes: packets * 100, verdict: Some(verdict) };
+        let mut counts = Counts::default();
+        for number in 1..=9 {
+            counts.rules.insert(number, count(number as u64, Verdict::Accept));
+        }
+        counts.rules.insert(10, count(20, Verdict::Drop));
+        counts.defaults.insert("refused".to_owned(), count(7, Verdict::Reject));
+        counts.defaults.insert("it is told nothing".to_owned(), count(0, Verdict::Drop));
+        counts.defaults.insert("an error message".to_owned(), count(3, Verdict::Accept));
+        let told = firewall(&counts);
+        assert_eq!(
+            (told.dropped_packets, told.rejected_packets, told.refused_by_default_packets),
+            (20, 7, 7)
+        );
+        assert_eq!(told.rules.iter().map(|rule| rule.number).collect::<Vec<_>>(), [10, 9, 8, 7, 6]);
+        assert_eq!(told.rules[0].verdict.as_deref(), Some("drop"));
+        assert_eq!(told.defaults.len(), 2);
+        assert_eq!((told.defaults[0].reason.as_str(), told.defaults[0].bytes), ("refused", 700));
+    }
+}

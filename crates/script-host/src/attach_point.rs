@@ -1,0 +1,185 @@
+//! Where in the kernel a script gets its packets: at an interface, or at a hook of netfilter.
+
+use bpf::{netfilter, verdict, xdp};
+use linux::bpf::attach::Direction;
+use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
+use script::compile::{CompileError, Compiled, HAND_OVER_MASK, Place, Results, Side, compile, matched};
+use script::vm::Script;
+
+use super::kernel::TopLevel;
+use config::attachment::{Attachment, Failure};
+use config::folder::Folder;
+
+/// On all packets that scripts make: none of them comes to a script of this host again, so none goes round for ever.
+pub const MARK: u32 = 0x51de_57e9;
+/// The upper half of the marks of packets that scripts in the kernel hand over to Lua; the lower half has a bit for each
+/// such script. It lasts from the interface to netfilter's prerouting, where the bit is taken away.
+pub const HAND_OVER: u32 = 0x51df_0000;
+/// So many scripts can hand over.
+pub const MOST_HAND_OVERS: u32 = HAND_OVER_MASK.trailing_zeros();
+/// As of the table mangle, which is before filters.
+pub const PRIORITY: i32 = -150;
+
+/// A place in the kernel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spot {
+    /// At an interface.
+    Interface {
+        /// Its name.
+        device: String,
+        /// Which packets.
+        direction: Direction,
+    },
+    /// At XDP of an interface of this name.
+    Xdp(String),
+    /// At a hook of netfilter.
+    Netfilter {
+        /// Which.
+        hook: NetfilterHook,
+        /// IP versions that the rule may hold of.
+        families: Vec<Family>,
+        /// As of chains of nftables.
+        priority: i32,
+        /// Packets of these interfaces.
+        interfaces: Vec<(Side, String)>,
+    },
+}
+
+impl Spot {
+    /// Where packets of an attachment are seen: at an interface if they are all those of one, as it may be changed there.
+    pub fn of(attachment: &Attachment) -> Self {
+        let rule = attachment.matching();
+        let own = if attachment.hook.is_outward() { Side::Outgoing } else { Side::Incoming };
+        let device = attachment.device().map(|device| (own, device.to_owned()));
+        let iif = rule.iif.map(|name| (Side::Incoming, name));
+        let oif = rule.oif.map(|name| (Side::Outgoing, name));
+        let mut interfaces: Vec<_> = device.iter().cloned().chain(iif).chain(oif).collect();
+        interfaces.dedup();
+        let (hook, direction) = match attachment.hook.netfilter() {
+            "prerouting" => (NetfilterHook::Prerouting, Some(Direction::Ingress)),
+            "input" => (NetfilterHook::Input, None),
+            "forward" => (NetfilterHook::Forward, None),
+            "output" => (NetfilterHook::Output, None),
+            _ => (NetfilterHook::Postrouting, Some(Direction::Egress)),
+        };
+        match (direction, device) {
+            (Some(Direction::Ingress), Some((_, device))) if attachment.xdp => Spot::Xdp(device),
+            (Some(direction), Some((_, device)))
+                if interfaces.len() == 1 && attachment.priority.is_none() =>
+            {
+                Spot::Interface { device, direction }
+            }
+            _ => {
+                let priority = attachment.priority.unwrap_or(PRIORITY);
+                let families = match rule.family {
+                    Some(4) => vec![Family::Ipv4],
+                    Some(_) => vec![Family::Ipv6],
+                    None => vec![Family::Ipv4, Family::Ipv6],
+                };
+                Spot::Netfilter { hook, families, priority, interfaces }
+            }
+        }
+    }
+
+    /// Whether a program there comes before netfilter, to which it can hand packets over by their mark.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_hand_over(&self) -> Result<(), &'static str> {
+        match self {
+            Spot::Interface { direction: Direction::Ingress, .. } => Ok(()),
+            Spot::Interface { .. } => {
+                Err("packets that leave have passed netfilter: none can be handed over to Lua")
+            }
+            Spot::Xdp(_) => Err("at XDP no packet can be handed over to Lua"),
+            Spot::Netfilter { .. } => {
+                Err("packets are handed over to Lua at interfaces only (--dev, and no --priority)")
+            }
+        }
+    }
+
+    /// What a script is compiled for there.
+    ///
+    /// # Errors
+    /// If this kernel has no such place.
+    pub fn place(&self, has_link: bool) -> linux::Result<Place> {
+        Ok(match self {
+            Spot::Interface { .. } => Place::Interface { has_link },
+            Spot::Xdp(_) => Place::Xdp,
+            Spot::Netfilter { interfaces, .. } => {
+                Place::Netfilter { layout: linux::bpf::netfilter::layout()?, interfaces: interfaces.clone() }
+            }
+        })
+    }
+}
+
+/// Compiles a script for a place, with the rule that says which packets are its own: all of it, or what can be if there is
+/// a mark for what it hands over.
+///
+/// # Errors
+/// Why that cannot be; what of the rule cannot be compiled is a refusal of line 1.
+pub fn compile_for(
+    attachment: &Attachment,
+    script: &Script,
+    place: Place,
+    hand_over_mark: Option<u32>,
+) -> Result<Compiled, CompileError> {
+    let (pass, drop) = match place {
+        Place::Interface { .. } => (verdict::NEXT, verdict::DROP),
+        Place::Xdp => (xdp::PASS, xdp::DROP),
+        Place::Netfilter { .. } => (netfilter::verdict::ACCEPT, netfilter::verdict::DROP),
+    };
+    let error = match attachment.failure {
+        Failure::Drop => drop,
+        Failure::Accept => pass,
+    };
+    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), hand_over_mark };
+    let script = matched(script, &attachment.matching())
+        .map_err(|reason| CompileError::Refused(vec![script::compile::Refusal { line: 1, reason }]))?;
+    compile(&script, TopLevel(Folder::of(&attachment.file)), results, place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::attachment::{Hook, Tier};
+
+    #[test]
+    fn what_is_all_of_an_interface_is_there_and_the_rest_at_netfilter() {
+        let plain = Attachment {
+            file: "/a.lua".into(),
+            hook: Hook::Ingress,
+            dev: Some("lan".to_owned()),
+            rule: None,
+            function: "f".to_owned(),
+            state: None,
+            tier: Tier::Auto,
+            xdp: false,
+            priority: None,
+            failure: Failure::Drop,
+            fail_open: false,
+        };
+        let direction = Direction::Ingress;
+        let interface = Spot::Interface { device: "lan".to_owned(), direction };
+        assert_eq!(Spot::of(&plain), interface);
+        let same = Attachment { rule: Some("iif lan ip6 saddr ::/0".to_owned()), ..plain.clone() };
+        assert_eq!(Spot::of(&same), interface);
+        assert_eq!(Spot::of(&Attachment { xdp: true, ..same }), Spot::Xdp("lan".to_owned()));
+        for (hook, priority, rule, wanted) in [
+            (Hook::Ingress, Some(-300), None, (NetfilterHook::Prerouting, 2, -300, 1)),
+            (Hook::Forward, None, Some("oif wan tcp dport 80"), (NetfilterHook::Forward, 2, -150, 2)),
+            (
+                Hook::Postrouting,
+                None,
+                Some("iif wan ip saddr 10.0.0.0/8"),
+                (NetfilterHook::Postrouting, 1, -150, 2),
+            ),
+            (Hook::Output, None, None, (NetfilterHook::Output, 2, -150, 1)),
+        ] {
+            let rule = rule.map(str::to_owned);
+            let spot = Spot::of(&Attachment { hook, priority, rule, ..plain.clone() });
+            let Spot::Netfilter { hook, families, priority, interfaces } = &spot else { panic!("{spot:?}") };
+            assert_eq!((*hook, families.len(), *priority, interfaces.len()), wanted);
+        }
+    }
+}

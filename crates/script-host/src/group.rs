@@ -1,0 +1,155 @@
+//! Scripts that share Lua states, and the threads that run them.
+//!
+//! Each thread has states of its own; `nf.table` and its like are one for all. A thread of its own does what scripts put
+//! off. Scripts of different groups share nothing, no thread either: one that loops holds up its own packets.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel, sync_channel};
+use std::time::Duration;
+
+use linux::event::Waker;
+use linux::queue::Socket;
+use script::vm::{MAX_JOBS, Script, Tables};
+
+use super::statistics::Statistics;
+use super::worker::{Answer, Command, Later, Worker};
+use super::world::Common;
+use config::folder::Folder;
+
+/// How long a thread may take to load a script: it ends the packets that it has first.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Which scripts share states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Key {
+    /// Those of this number.
+    Number(u32),
+    /// Those of this file.
+    File(PathBuf),
+}
+
+struct Thread {
+    commands: Sender<Command>,
+    waker: Waker,
+}
+
+impl Thread {
+    fn tell(&self, command: Command) {
+        // One that has ended has said why.
+        let _ = self.commands.send(command);
+        self.waker.wake();
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // It ends when it finds that nobody gives commands: after the channel is dropped, so it is woken late enough.
+        let (closed, _) = channel();
+        drop(std::mem::replace(&mut self.commands, closed));
+        self.waker.wake();
+    }
+}
+
+/// Scripts that share states. Their threads end when it is dropped.
+pub(super) struct Group {
+    pub(super) key: Key,
+    /// Those for packets, then the one for what was put off.
+    threads: Vec<Thread>,
+}
+
+impl Group {
+    /// A group without scripts, with so many threads for packets.
+    pub(super) fn start(key: Key, count: usize, common: &Common) -> linux::Result<Self> {
+        let tables = Tables::default();
+        let (work, deferred) = sync_channel(MAX_JOBS);
+        let later = Later { work, waker: Waker::new()? };
+        let mut threads = Vec::new();
+        let mut deferred = Some(deferred);
+        for number in 0..=count {
+            let is_last = number == count;
+            let waker = if is_last { later.waker.clone() } else { Waker::new()? };
+            let later = (!is_last).then(|| later.clone());
+            let deferred = is_last.then(|| deferred.take()).flatten();
+            let (commands, received) = channel();
+            let (common, tables, own) = (common.clone(), tables.clone(), waker.clone());
+            let name = if is_last { "later".to_owned() } else { format!("scripts-{number}") };
+            // A machine stays in the thread that made it.
+            let body = move || match Worker::new(common.clone(), tables, later, &own) {
+                Ok(worker) => worker.run(common.start, &received, deferred.as_ref(), &own),
+                Err(error) => common.log.add(0, &format!("a thread of scripts does not start: {error}")),
+            };
+            std::thread::Builder::new()
+                .name(name)
+                .spawn(body)
+                .map_err(|source| linux::Error { what: "start a thread for scripts".into(), source })?;
+            threads.push(Thread { commands, waker });
+        }
+        Ok(Self { key, threads })
+    }
+
+    /// Loads a script in all threads, or in none.
+    pub(super) fn load(
+        &self,
+        id: u32,
+        script: &Script,
+        folder: &Folder,
+        statistics: &Arc<Statistics>,
+    ) -> Result<(), String> {
+        let loaded = self.ask(|answer| {
+            let (script, folder, statistics) = (script.clone(), folder.clone(), Arc::clone(statistics));
+            Command::Load { id, script, folder, statistics, answer }
+        });
+        loaded.inspect_err(|_| {
+            self.remove(id);
+        })
+    }
+
+    /// Gives a script its packets, a socket for each thread.
+    pub(super) fn listen(&self, id: u32, sockets: Vec<Socket>) {
+        for (thread, socket) in self.threads.iter().zip(sockets) {
+            thread.tell(Command::Listen { id, socket });
+        }
+    }
+
+    /// Forgets a script; what waits for it is done first. Whether nobody listens on its queues any more.
+    pub(super) fn remove(&self, id: u32) -> bool {
+        self.ask(|answer| Command::Remove { id, answer }).is_ok()
+    }
+
+    /// Puts another text in the place of a script's: in all threads between two packets, or in none.
+    pub(super) fn replace(&self, path: &str, source: &str) -> Result<(), String> {
+        let prepared =
+            self.ask(|answer| Command::Prepare { path: path.to_owned(), source: source.to_owned(), answer });
+        self.tell(|| if prepared.is_ok() { Command::Commit } else { Command::Abort });
+        prepared
+    }
+
+    fn tell(&self, command: impl Fn() -> Command) {
+        for thread in &self.threads {
+            thread.tell(command());
+        }
+    }
+
+    /// Tells all threads something, and waits for their answers.
+    fn ask(&self, command: impl Fn(Answer) -> Command) -> Result<(), String> {
+        let (answer, answers) = channel();
+        for thread in &self.threads {
+            thread.tell(command(answer.clone()));
+        }
+        drop(answer);
+        for _ in &self.threads {
+            match answers.recv_timeout(PATIENCE) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    let traceback = error.traceback.lines().map(|frame| format!("\n  {frame}"));
+                    return Err(format!("{}{}", error.message, traceback.collect::<String>()));
+                }
+                Err(_) => {
+                    return Err(format!("the threads of this script did not answer within {PATIENCE:?}"));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Compiled scripts in the kernel: their maps, and the program.
+
+use std::fmt::Write as _;
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd as _, RawFd};
+
+use linux::bpf::{Map, MapKind, Program, ProgramKind};
+use script::compile::account::Accounts;
+use script::compile::logging::Line;
+use script::compile::shared::{self, MapKind as Kind};
+use script::compile::{Assembled, Compiled, Place};
+use script::host::{Host, Module};
+use script::packet::Packet;
+use script::testing::Files as _;
+
+use super::interface;
+use config::folder::Folder;
+
+/// A script that the kernel has accepted. It goes with this, unless it is attached.
+#[derive(Debug)]
+pub struct Loaded {
+    pub program: Program,
+    pub assembled: Assembled,
+    /// What it may log.
+    pub lines: Vec<Line>,
+    /// What the verifier says of its work.
+    pub statistics: String,
+}
+
+/// Maps of scripts that share them, by what they stand for.
+#[derive(Debug, Default)]
+pub struct Maps(Vec<(shared::Map, Map)>);
+
+impl Maps {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The descriptors of a script's maps: of those that are there already, and of new ones with what the top level has
+    /// put there.
+    fn of(&mut self, compiled: &Compiled) -> linux::Result<Vec<RawFd>> {
+        let mut descriptors = Vec::new();
+        for wanted in compiled.maps() {
+            let found =
+                self.0.iter().find(|(known, _)| known.is_same(wanted)).map(|(_, map)| map.as_raw_fd());
+            let descriptor = match found {
+                Some(descriptor) => descriptor,
+                None => {
+                    let map = create(wanted)?;
+                    let descriptor = map.as_raw_fd();
+                    self.0.push((wanted.clone(), map));
+                    descriptor
+                }
+            };
+            descriptors.push(descriptor);
+        }
+        Ok(descriptors)
+    }
+}
+
+/// Makes the maps of a script, where they are not there yet, and loads its program.
+///
+/// # Errors
+/// Why not, as text. What the verifier refuses is a fault of the compiler, and told as such, with the script's line.
+pub fn load(
+    compiled: &Compiled,
+    path: &str,
+    maps: &mut Maps,
+    accounts: Option<Accounts>,
+) -> Result<Loaded, String> {
+    let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
+    let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
+    let kind = match compiled.place() {
+        Place::Interface { .. } => ProgramKind::SchedCls,
+        Place::Netfilter { .. } => ProgramKind::Netfilter,
+        Place::Xdp => ProgramKind::Xdp,
+    };
+    match Program::load_with_statistics(kind, &assembled.code) {
+        Ok((program, statistics)) => {
+            Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
+        }
+        Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => {
+            Err(format!("the verifier of this kernel gives up on it, where newer ones may not: {error}"))
+        }
+        Err(error) => match Program::refusal(kind, &assembled.code) {
+            Some(log) => Err(refused(&assembled, path, &log)),
+            None => Err(error.to_string()),
+        },
+    }
+}
+
+fn create(map: &shared::Map) -> linux::Result<Map> {
+    let (kind, key, value, entries) = map.measures();
+    let kind = match kind {
+        Kind::Hash => MapKind::Hash,
+        Kind::LruHash => MapKind::LruHash,
+        Kind::Array => MapKind::Array,
+        Kind::LongestPrefix => MapKind::LongestPrefix,
+    };
+    let created = Map::create(kind, key, value, entries)?;
+    for (key, value) in map.initial() {
+        created.set(&key, &value)?;
+    }
+    Ok(created)
+}
+
+/// What a script needs to be compiled: its modules. Its top level sees no time and no packets.
+#[derive(Debug)]
+pub struct TopLevel(pub Folder);
+
+impl Host for TopLevel {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn interface(&mut self, name: &str) -> Result<u32, String> {
+        interface::number(name)
+    }
+
+    fn log(&mut self, _: &str) {}
+
+    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+        self.0.module(name)
+    }
+}
+
+/// A refusal of the verifier: its last words, and the line of the script that the instruction comes from.
+fn refused(assembled: &Assembled, path: &str, log: &str) -> String {
+    // "12: (85) call …" is the instruction that it was at.
+    let number = |line: &str| line.split_once(": (")?.0.trim().parse::<usize>().ok();
+    let last = log.lines().rev().find_map(number);
+    let line = last.and_then(|last| assembled.line(last));
+    let mut text =
+        "the kernel refuses the compiled script, which is a fault of Sidestep: please report it".to_owned();
+    if let Some(line) = line {
+        let _ = write!(text, "\n  {path}:{line}");
+    }
+    for reason in log.lines().rev().take(4).collect::<Vec<_>>().into_iter().rev() {
+        let _ = write!(text, "\n  {reason}");
+    }
+    text
+}

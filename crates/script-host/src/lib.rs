@@ -1,0 +1,491 @@
+//! The script host: the process that packet scripts run in, one in a network namespace.
+//!
+//! Nothing that a script does reaches the gateway: it has another process. This one listens on a socket for what to load
+//! and unload ([`protocol`]), makes the rules that give packets to scripts ([`rules`]), and runs each group of scripts in
+//! threads of its own ([`group`], [`worker`]).
+//!
+//! Invariants:
+//! - A script's queues are listened on before a rule gives packets to them, and until none does any more.
+//! - All rules are in one table of ours. What an earlier host has left goes at the start, and all of it at the end.
+//! - A script is loaded, or replaced, in all of its threads or in none.
+
+mod attach_journal;
+pub mod attach_point;
+mod group;
+mod in_kernel;
+mod interface;
+pub mod kernel;
+mod log;
+pub mod protocol;
+mod redirect;
+mod rules;
+mod slots;
+mod statistics;
+pub mod supervisor;
+mod tier;
+mod worker;
+mod world;
+
+use std::io::{self, Read as _};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use ::script::compile::logging;
+use caps::Capability;
+use linux::bpf::Ring;
+use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::process;
+use linux::queue::raw::Sender;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use self::attach_journal::Places;
+use self::attach_point::MARK;
+use self::group::{Group, Key};
+use self::in_kernel::Prepared;
+use self::kernel::Maps;
+use self::log::Log;
+pub use self::protocol::{Request, ask};
+use self::protocol::{Scripts, Status};
+use self::slots::Slots;
+use self::statistics::Statistics;
+use self::tier::Runs;
+use self::world::Common;
+use config::attachment::Attachment;
+use config::attachment::Tier;
+use config::run::Feature;
+use control::{Call, Reply, Server};
+
+/// Taken by the host of a network namespace: abstract names are the namespace's own.
+const LOCK: &[u8] = b"sidestep-scripts";
+/// After this, no packet is on its way to a queue whose rule is gone.
+const SETTLE: Duration = Duration::from_millis(20);
+/// How long a host may take to end.
+const ENDING: Duration = Duration::from_secs(2);
+/// Threads of a group, at most: each has a Lua state.
+const MAX_THREADS: usize = 8;
+
+/// Octets of the ring buffer for what scripts in the kernel log.
+const RING: u32 = 1 << 20;
+/// Records of it that are taken before what else there is to do.
+const MOST_RECORDS: usize = 10_000;
+
+/// When a host ends by itself.
+#[derive(Debug, Clone, Copy)]
+pub struct Life {
+    /// When its last script is unloaded.
+    pub background: bool,
+    /// When standard input ends.
+    pub with_parent: bool,
+}
+
+/// Why the host does not run, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Only who may change the network can.
+    #[error("packet scripts need root (or CAP_NET_ADMIN and CAP_NET_RAW): try again with sudo")]
+    Privilege,
+    /// There is one already.
+    #[error(
+        "another script host runs in this network namespace: use its socket, or end it (`sidestep script list` and `unload`)"
+    )]
+    Another,
+    /// The kernel refused something.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// The socket.
+    #[error("{0}")]
+    Socket(#[from] io::Error),
+}
+
+/// A script that is loaded.
+struct Script {
+    id: u32,
+    attachment: Attachment,
+    key: Key,
+    runs: Runs,
+}
+
+struct Host {
+    common: Common,
+    threads: usize,
+    slots: Slots,
+    groups: Vec<Group>,
+    /// What attaches those in the kernel.
+    places: Places,
+    /// Their maps.
+    maps: Vec<(Key, Maps)>,
+    /// What those in the kernel log: there from the first of them on.
+    ring: Option<Ring>,
+    /// Number of the last program that was loaded.
+    last_program: u32,
+    scripts: Vec<Script>,
+    last_id: u32,
+}
+
+/// What wakes the host's own thread.
+enum News {
+    Call(Call<Request>),
+    /// Standard input has ended.
+    End,
+}
+
+/// Runs the host until it is told to end, without some features of the kernel (for tests).
+pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    if life.background {
+        process::new_session()?;
+    }
+    // The last two are for scripts in the kernel.
+    process::keep_capabilities(&[
+        Capability::CAP_NET_ADMIN,
+        Capability::CAP_NET_RAW,
+        Capability::CAP_BPF,
+        Capability::CAP_PERFMON,
+    ])?;
+    let signals = Signals::new()?;
+    let _lock = lock()?;
+    process::raise_open_files()?;
+    let sender = Arc::new(Sender::open(MARK)?);
+    rules::begin()?;
+    let result = Places::open(without).and_then(|places| run(socket, life, &signals, sender, places));
+    // The first error is the one to tell.
+    let ended = rules::end().map_err(Error::from);
+    result.and(ended)
+}
+
+/// Takes the namespace's lock. A host that has unloaded its last script may still be about to end.
+fn lock() -> Result<UnixListener, Error> {
+    let name = SocketAddr::from_abstract_name(LOCK)?;
+    let deadline = Instant::now() + ENDING;
+    loop {
+        match UnixListener::bind_addr(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                if Instant::now() >= deadline {
+                    return Err(Error::Another);
+                }
+                std::thread::sleep(SETTLE);
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+fn run(
+    socket: &Path,
+    life: Life,
+    signals: &Signals,
+    sender: Arc<Sender>,
+    places: Places,
+) -> Result<(), Error> {
+    let (told, news) = mpsc::channel();
+    let waker = Waker::new()?;
+    let (calls, woken) = (told.clone(), waker.clone());
+    let server = Server::start(socket, move |call| {
+        let _ = calls.send(News::Call(call));
+        woken.wake();
+    })?;
+    if life.with_parent {
+        let woken = waker.clone();
+        std::thread::Builder::new().name("parent".into()).spawn(move || {
+            let mut stdin = io::stdin().lock();
+            while stdin.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+            let _ = told.send(News::End);
+            woken.wake();
+        })?;
+    }
+    info!("packet scripts: listening on {}", server.path().display());
+    let common = Common { start: Instant::now(), log: Log::default(), sender };
+    let threads = process::processors().len().clamp(1, MAX_THREADS);
+    let mut host = Host {
+        common,
+        threads,
+        slots: Slots::new(threads),
+        groups: Vec::new(),
+        places,
+        maps: Vec::new(),
+        ring: None,
+        last_program: 0,
+        scripts: Vec::new(),
+        last_id: 0,
+    };
+    let poller = Poller::new()?;
+    poller.add(&waker, 0, Interest::Readable)?;
+    poller.add(signals, 1, Interest::Readable)?;
+    let mut events = Events::with_capacity(3);
+    let mut listens = false;
+    loop {
+        if let Some(ring) = host.ring.as_ref().filter(|_| !listens) {
+            poller.add(ring, 2, Interest::Readable)?;
+            listens = true;
+        }
+        poller.wait(&mut events, None)?;
+        host.read_log();
+        if matches!(signals.read()?, Some(Signal::Stop)) {
+            return Ok(());
+        }
+        waker.drain();
+        for news in news.try_iter() {
+            match news {
+                News::End => return Ok(()),
+                News::Call(call) => {
+                    let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
+                    let reply = host.answer(&call.request).map_or_else(Reply::Error, Reply::Ok);
+                    call.answer(reply);
+                    if changes && life.background && host.scripts.is_empty() {
+                        // The thread that serves clients writes the answer before it ends.
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Host {
+    fn answer(&mut self, request: &Request) -> Result<Value, String> {
+        match request {
+            Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
+            Request::Unload { target } => {
+                let ids = self.named(target)?;
+                ids.iter().try_for_each(|id| self.unload(*id))?;
+                Ok(json!(ids))
+            }
+            Request::Reload { target } => {
+                let ids = self.named(target)?;
+                self.reload(&ids)?;
+                Ok(json!(ids))
+            }
+            Request::List => document(&Scripts {
+                scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
+            }),
+            Request::Logs { after } => document(&self.common.log.after(*after)),
+            Request::Trace { id, rule } => {
+                let rule = ::script::matching::Rule::parse(rule).map_err(|error| error.to_string())?;
+                self.in_user_tier(*id)?.trace(rule);
+                Ok(Value::Null)
+            }
+            Request::Traced { id } => document(&self.in_user_tier(*id)?.take_traced()),
+        }
+    }
+
+    fn script(&self, id: u32) -> Result<&Script, String> {
+        let found = self.scripts.iter().find(|script| script.id == id);
+        found.ok_or_else(|| format!("there is no script {id} (`sidestep script list` shows which there are)"))
+    }
+
+    /// What a script of the user tier counts and traces.
+    fn in_user_tier(&self, id: u32) -> Result<&Statistics, String> {
+        let user = self.script(id)?.runs.user().map(|user| &*user.statistics);
+        user.ok_or_else(|| {
+            format!("script {id} runs in the kernel: load it with --tier user to follow a packet through it")
+        })
+    }
+
+    /// The numbers of the scripts that are meant.
+    fn named(&self, target: &str) -> Result<Vec<u32>, String> {
+        if let Ok(id) = target.parse() {
+            return Ok(vec![self.script(id)?.id]);
+        }
+        let of_file = self.scripts.iter().filter(|script| script.attachment.file == Path::new(target));
+        let ids: Vec<u32> = of_file.map(|script| script.id).collect();
+        if ids.is_empty() {
+            return Err(format!("{target} is not loaded (`sidestep script list` shows what is)"));
+        }
+        Ok(ids)
+    }
+
+    fn load(&mut self, attachment: &Attachment) -> Result<u32, String> {
+        attachment.check().map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
+        let source = read(&attachment.file)?;
+        let key = attachment.state.map_or_else(|| Key::File(attachment.file.clone()), Key::Number);
+        // The file may have changed since it was loaded for another hook: both get what it is now.
+        let others = self
+            .scripts
+            .iter()
+            .filter(|script| script.key == key && script.attachment.file == attachment.file);
+        let others: Vec<u32> = others.map(|script| script.id).collect();
+        if !others.is_empty() {
+            self.reload(&others)?;
+        }
+        let id = self.last_id + 1;
+        let script = text(attachment, source);
+        let loaded = self.attach(id, attachment, &script, &key);
+        if loaded.is_err() {
+            self.end_unused();
+        }
+        let runs = loaded?;
+        info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+        self.last_id = id;
+        self.scripts.push(Script { id, attachment: attachment.clone(), key, runs });
+        Ok(id)
+    }
+
+    /// Takes what scripts in the kernel have logged.
+    fn read_log(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        ring.read(MOST_RECORDS, |bytes| {
+            let Some((program, line, numbers)) = logging::record(bytes) else { return };
+            let said = self
+                .scripts
+                .iter()
+                .find_map(|script| Some((script.id, script.runs.kernel()?.said(program, line, &numbers)?)));
+            if let Some((id, text)) = said {
+                self.common.log.add(id, &text);
+            }
+        });
+    }
+
+    fn unload(&mut self, id: u32) -> Result<(), String> {
+        self.script(id)?;
+        let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
+        let Script { attachment, key, runs, .. } = self.scripts.remove(at);
+        let (detached, threads) = match runs {
+            Runs::User(threads) => (Ok(()), Some(threads)),
+            Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.places), None),
+            Runs::Both(in_kernel, threads) => {
+                let detached = in_kernel.detach(&mut self.places);
+                // What it has handed over finds its queue.
+                std::thread::sleep(SETTLE);
+                (detached, Some(threads))
+            }
+        };
+        if let Some(threads) = threads
+            && let Err(error) = self.leave_queues(id, &key, &threads)
+        {
+            self.scripts.insert(at, Script { id, attachment, key, runs: Runs::User(threads) });
+            return Err(error.to_string());
+        }
+        self.end_unused();
+        info!("{}: script {id} unloaded", attachment.file.display());
+        detached.map_err(|error| error.to_string())
+    }
+
+    /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
+    fn reload(&mut self, ids: &[u32]) -> Result<(), String> {
+        let prepared = self.prepare_in_kernel(ids)?;
+        let mut done: Vec<(&Key, &Path)> = Vec::new();
+        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
+            let file = script.attachment.file.as_path();
+            if done.contains(&(&script.key, file)) || script.runs.user().is_none() {
+                continue;
+            }
+            done.push((&script.key, file));
+            let source = read(file)?;
+            if let Some(group) = self.group(&script.key) {
+                let replaced = group.replace(&file.display().to_string(), &source);
+                replaced.map_err(|message| format!("{message}\nthe script stays as it was"))?;
+                self.common.log.add(script.id, "loaded anew");
+            }
+        }
+        for (id, prepared) in prepared {
+            let Some(script) = self.scripts.iter_mut().find(|script| script.id == id) else { continue };
+            if let Some(in_kernel) = script.runs.kernel_mut() {
+                in_kernel.replace(prepared).map_err(|error| error.to_string())?;
+            }
+            if script.runs.user().is_none() {
+                self.common.log.add(id, "loaded anew");
+            }
+        }
+        for script in &self.scripts {
+            let Some(threads) = script.runs.user() else { continue };
+            let queues = self.slots.queues(threads.slot);
+            let restored = rules::restore(script.id, &script.attachment, &queues, script.runs.mark());
+            if restored.map_err(|error| error.to_string())? {
+                warn!("the rules of script {} were gone: put back", script.id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places.
+    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, String> {
+        let mut prepared = Vec::new();
+        let mut logs = Vec::new();
+        // A host without CAP_BPF has none of these, and no ring.
+        let is_meant = |script: &&Script| ids.contains(&script.id) && script.runs.kernel().is_some();
+        for _ in 0..self.scripts.iter().filter(is_meant).count() {
+            logs.push(self.next_log()?);
+        }
+        for script in &self.scripts {
+            let Some(in_kernel) = script.runs.kernel() else { continue };
+            if !ids.contains(&script.id) {
+                continue;
+            }
+            let source = text(&script.attachment, read(&script.attachment.file)?);
+            let mut own = Maps::default();
+            let maps = match script.runs.mark() {
+                Some(_) => Some(&mut own),
+                None => self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps),
+            };
+            let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
+            let loaded = in_kernel.prepare(&script.attachment, &source, maps, log);
+            let loaded = loaded.map_err(|message| {
+                format!(
+                    "{message}\nthe script stays as it was; unload and load it to have it in the user tier"
+                )
+            })?;
+            prepared.push((script.id, loaded));
+        }
+        Ok(prepared)
+    }
+
+    fn group(&self, key: &Key) -> Option<&Group> {
+        self.groups.iter().find(|group| group.key == *key)
+    }
+
+    fn end_unused(&mut self) {
+        let scripts = &self.scripts;
+        self.groups.retain(|group| scripts.iter().any(|script| script.key == group.key));
+        self.maps.retain(|(key, _)| scripts.iter().any(|script| script.key == *key));
+    }
+
+    fn status(&self, script: &Script) -> Status {
+        let file = &script.attachment.file;
+        let (tier, threads, counts) = match &script.runs {
+            Runs::User(threads) => (Tier::User, self.threads, threads.statistics.read()),
+            Runs::Kernel(in_kernel) => (Tier::Kernel, 0, in_kernel.read(file)),
+            Runs::Both(in_kernel, threads) => {
+                (Tier::Both, self.threads, in_kernel.read(file).with(threads.statistics.read()))
+            }
+        };
+        Status {
+            id: script.id,
+            attachment: Attachment { tier, ..script.attachment.clone() },
+            threads,
+            packets: counts.packets,
+            verdicts: counts.verdicts,
+            errors: counts.errors,
+            last_error: counts.last_error,
+            ns_per_packet: counts.ns_per_packet,
+            sent: counts.sent,
+            handed_over: counts.handed_over,
+            xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
+        }
+    }
+}
+
+/// What a state is to load.
+fn text(attachment: &Attachment, source: String) -> ::script::vm::Script {
+    ::script::vm::Script {
+        path: attachment.file.display().to_string(),
+        source,
+        function: attachment.function.clone(),
+        state: 0,
+        failure: attachment.failure.verdict(),
+    }
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+}
+
+fn document(value: &impl Serialize) -> Result<Value, String> {
+    serde_json::to_value(value).map_err(|error| error.to_string())
+}

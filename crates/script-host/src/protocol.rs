@@ -1,0 +1,149 @@
+//! What the script host is asked, and what it says of its scripts.
+
+use std::path::Path;
+
+use linux::bpf::xdp::Mode;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use config::attachment::Attachment;
+use control::Error;
+
+/// Asks the host that listens at `socket`.
+pub fn ask(socket: &Path, request: &Request) -> Result<Value, Error> {
+    control::ask_within(socket, request, control::LONG)
+}
+
+/// A request; the answers are JSON, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Load a script: `{"id": N}`.
+    Load {
+        /// Its file is an absolute path.
+        script: Box<Attachment>,
+    },
+    /// Unload: a list of numbers.
+    Unload {
+        /// A number, or an absolute path.
+        target: String,
+    },
+    /// Load anew: a list of numbers.
+    Reload {
+        /// Likewise.
+        target: String,
+    },
+    /// [`Scripts`].
+    List,
+    /// [`Logs`].
+    Logs {
+        /// Lines behind that of this number.
+        after: u64,
+    },
+    /// Follow the next packet; nothing is answered.
+    Trace {
+        /// The script.
+        id: u32,
+        /// What must hold of the packet.
+        rule: String,
+    },
+    /// The packet that was followed, [`Traced`]; null as long as there was none.
+    Traced {
+        /// The script.
+        id: u32,
+    },
+}
+
+/// All scripts. The field names are a contract.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Scripts {
+    pub scripts: Vec<Status>,
+}
+
+/// A script that is loaded. The field names are a contract.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// For `unload`, `reload` and `trace`.
+    pub id: u32,
+    /// Where it was put; `tier` is the one that it runs in, not what was asked for.
+    #[serde(flatten)]
+    pub attachment: Attachment,
+    /// Threads that run it, each with a Lua state; 0 in the kernel.
+    pub threads: usize,
+    /// Packets that it was given.
+    pub packets: u64,
+    /// Of these, with which verdict; names as in scripts.
+    pub verdicts: Verdicts,
+    /// Packets, and deferred calls, at which it failed.
+    pub errors: u64,
+    /// The last of these.
+    pub last_error: Option<Fault>,
+    /// Nanoseconds that it takes for a packet, measured at one of 64; none before the first.
+    pub ns_per_packet: Option<u64>,
+    /// Packets that `nf.create_packet` sent.
+    pub sent: u64,
+    /// Of the packets, those that the kernel handed over to Lua; 0 but in the tier `both`.
+    pub handed_over: u64,
+    /// At XDP, whether it runs in the driver.
+    pub xdp_mode: Option<Mode>,
+}
+
+/// Packets by their verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub struct Verdicts {
+    pub nf_drop: u64,
+    pub nf_accept: u64,
+    pub nf_stolen: u64,
+    pub nf_queue: u64,
+    pub nf_repeat: u64,
+    pub xt_continue: u64,
+}
+
+/// What went wrong in a script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// With file and line.
+    pub message: String,
+    /// Through which functions, innermost first.
+    pub traceback: Vec<String>,
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+}
+
+/// A part of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Logs {
+    /// In their order.
+    pub lines: Vec<LogLine>,
+    /// The number of the last line.
+    pub last: u64,
+}
+
+/// A line of the log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogLine {
+    /// When, in milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Which script.
+    pub id: u32,
+    /// What.
+    pub text: String,
+}
+
+/// A packet's way through a script.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traced {
+    /// Its octets, from the IP header on, in hexadecimal digits; the first 128.
+    pub packet: String,
+    /// How many it has.
+    pub length: usize,
+    /// File, line number and text, in the order in which they were run.
+    pub lines: Vec<(String, usize, String)>,
+    /// Name of the verdict.
+    pub verdict: String,
+    /// Whether the packet was changed.
+    pub changed: bool,
+    /// Why it failed.
+    pub error: Option<String>,
+}

@@ -1,0 +1,184 @@
+//! The nftables rules that give packets to scripts: a table of ours, in it a chain for each script.
+
+use std::fmt::Write as _;
+use std::ops::RangeInclusive;
+
+use linux::nft;
+use linux::queue::rule;
+use script::compile::HAND_OVER_MASK;
+use script::matching::Rule;
+
+use crate::attach_point::{HAND_OVER, MARK, PRIORITY};
+use config::attachment::Attachment;
+
+/// Whatever is in it is ours.
+const TABLE: &str = "sidestep-scripts";
+/// Queues of one script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Queues {
+    /// Of TCP: super-packets come whole, and may be changed so.
+    pub(super) tcp: RangeInclusive<u16>,
+    /// Of all else.
+    pub(super) other: RangeInclusive<u16>,
+}
+
+/// An empty table, in the place of what an earlier host has left.
+pub(super) fn begin() -> linux::Result<()> {
+    nft::apply(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n"))
+}
+
+/// Removes all.
+pub(super) fn end() -> linux::Result<()> {
+    // Adding before deleting makes the deletion succeed whether or not the table is there.
+    nft::apply(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\n"))
+}
+
+/// Gives packets to the queues of a script: its own, or those that a program hands over by this mark. On an error nothing
+/// is left of it.
+pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues, mark: Option<u32>) -> linux::Result<()> {
+    let taken = nft::apply(&format!("add chain inet {TABLE} tcp{id}\nadd chain inet {TABLE} other{id}\n"))
+        .and_then(|()| rule::send_to(TABLE, &format!("tcp{id}"), &queues.tcp, attachment.fail_open))
+        .and_then(|()| rule::send_to(TABLE, &format!("other{id}"), &queues.other, attachment.fail_open))
+        .and_then(|()| nft::apply(&hook_chain(id, attachment, mark)));
+    taken.inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = nft::apply(&removal(id, ""));
+    })
+}
+
+/// Puts the rules of a script back, should somebody have flushed them; whether that was so.
+pub(super) fn restore(
+    id: u32,
+    attachment: &Attachment,
+    queues: &Queues,
+    mark: Option<u32>,
+) -> linux::Result<bool> {
+    if nft::has_chain(TABLE, &format!("script{id}"))? {
+        return Ok(false);
+    }
+    nft::apply(&format!("add table inet {TABLE}\n"))?;
+    add(id, attachment, queues, mark).map(|()| true)
+}
+
+/// Gives it no more packets.
+pub(super) fn remove(id: u32) -> linux::Result<()> {
+    if !nft::has_chain(TABLE, &format!("script{id}"))? {
+        return Ok(());
+    }
+    nft::apply(&removal(id, &format!("delete chain inet {TABLE} script{id}\n")))
+}
+
+/// The chain at the hook goes first: those that it leads to are in use until then.
+fn removal(id: u32, hook: &str) -> String {
+    let flush =
+        if hook.is_empty() { String::new() } else { format!("flush chain inet {TABLE} script{id}\n") };
+    format!("{flush}{hook}delete chain inet {TABLE} tcp{id}\ndelete chain inet {TABLE} other{id}\n")
+}
+
+fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
+    let hook = attachment.hook.netfilter();
+    let priority = attachment.priority.unwrap_or(PRIORITY);
+    let chain = format!("inet {TABLE} script{id}");
+    let begin =
+        format!("add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n");
+    let (first, rule) = match mark {
+        None => {
+            let device = attachment.device().map_or_else(String::new, |name| {
+                let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
+                format!("{key} \"{name}\" ")
+            });
+            let rule = format!("{device}{}", words(&attachment.matching()));
+            (format!("add rule {chain} meta mark {MARK:#x} accept\n"), rule)
+        }
+        // The program has looked at the rest, and the interface may be another by now: that of a VLAN, or a bridge. Nobody
+        // behind this sees that packets were marked.
+        Some(mark) => {
+            let bit = mark & !HAND_OVER_MASK;
+            let (seen, others) = (HAND_OVER_MASK | bit, !bit);
+            let first = format!(
+                "add rule {chain} meta mark & {seen:#x} != {mark:#x} accept\n\
+                 add rule {chain} meta mark set meta mark & {others:#x}\n\
+                 add rule {chain} meta mark {HAND_OVER:#x} meta mark set 0\n"
+            );
+            (first, String::new())
+        }
+    };
+    format!(
+        "{begin}{first}\
+         add rule {chain} {rule}meta l4proto tcp goto tcp{id}\n\
+         add rule {chain} {rule}goto other{id}\n"
+    )
+}
+
+/// A rule in the words of nft, with a space behind each.
+fn words(rule: &Rule) -> String {
+    let mut text = String::new();
+    let mut put = |words: std::fmt::Arguments<'_>| {
+        let _ = write!(text, "{words} ");
+    };
+    if let Some(family) = rule.family {
+        put(format_args!("meta nfproto ipv{family}"));
+        let ip = if family == 4 { "ip" } else { "ip6" };
+        for (name, prefix) in [("saddr", rule.saddr), ("daddr", rule.daddr)] {
+            if let Some(prefix) = prefix {
+                put(format_args!("{ip} {name} {prefix}"));
+            }
+        }
+    }
+    let has_ports = !rule.source_ports.is_empty() || !rule.destination_ports.is_empty();
+    match rule.protocol {
+        Some(protocol) => put(format_args!("meta l4proto {protocol}")),
+        None if has_ports => put(format_args!("meta l4proto {{ 6, 17 }}")),
+        None => {}
+    }
+    for (name, ports) in [("sport", &rule.source_ports), ("dport", &rule.destination_ports)] {
+        if !ports.is_empty() {
+            put(format_args!("th {name} {{ {} }}", elements(ports)));
+        }
+    }
+    if let Some(kind) = rule.icmp_type {
+        // The first octet of the header, of either version.
+        put(format_args!("@th,0,8 {kind}"));
+    }
+    for (name, interface) in [("iifname", &rule.iif), ("oifname", &rule.oif)] {
+        if let Some(interface) = interface {
+            put(format_args!("{name} \"{interface}\""));
+        }
+    }
+    text
+}
+
+/// Ranges that overlap are refused by nft.
+fn elements(ports: &[RangeInclusive<u16>]) -> String {
+    let mut ranges: Vec<_> = ports.iter().map(|range| (*range.start(), *range.end())).collect();
+    ranges.sort_unstable();
+    let mut merged: Vec<(u16, u16)> = Vec::new();
+    for (first, last) in ranges {
+        match merged.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => merged.push((first, last)),
+        }
+    }
+    let text = |(first, last): &(u16, u16)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
+    };
+    merged.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_told_in_words_of_nft() {
+        for (rule, wanted) in [
+            ("", ""),
+            ("ip6 saddr 2001:db8::/32", "meta nfproto ipv6 ip6 saddr 2001:db8::/32 "),
+            ("tcp dport 80", "meta l4proto 6 th dport { 80 } "),
+            ("th sport { 5-9, 1, 7-12, 13 }", "meta l4proto { 6, 17 } th sport { 1, 5-13 } "),
+            ("icmpv6 type 128 iif eth0", "meta l4proto 58 @th,0,8 128 iifname \"eth0\" "),
+        ] {
+            assert_eq!(words(&Rule::parse(rule).expect(rule)), wanted, "{rule}");
+        }
+    }
+}

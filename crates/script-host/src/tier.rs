@@ -1,0 +1,230 @@
+//! In which tier a script comes to run: in the kernel, in Lua, or in both, where the kernel hands over to Lua.
+
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use linux::bpf::Ring;
+use script::compile::account;
+use script::vm;
+use tracing::info;
+
+use super::group::{Group, Key};
+use super::in_kernel::{InKernel, Ready};
+use super::statistics::Statistics;
+use super::{Host, RING, SETTLE, Script, rules};
+use crate::attach_point::{HAND_OVER, MOST_HAND_OVERS};
+use crate::kernel::Maps;
+use config::attachment::{Attachment, Tier};
+use config::folder::Folder;
+
+/// In which tier a script runs.
+pub(super) enum Runs {
+    User(InThreads),
+    Kernel(InKernel),
+    /// The kernel decides what it can, and hands over the rest.
+    Both(InKernel, InThreads),
+}
+
+/// A script in the threads of its group, with the queues of a slot.
+pub(super) struct InThreads {
+    pub(super) statistics: Arc<Statistics>,
+    pub(super) slot: usize,
+}
+
+impl Runs {
+    pub(super) const fn kernel(&self) -> Option<&InKernel> {
+        match self {
+            Self::Kernel(in_kernel) | Self::Both(in_kernel, _) => Some(in_kernel),
+            Self::User(_) => None,
+        }
+    }
+
+    pub(super) const fn kernel_mut(&mut self) -> Option<&mut InKernel> {
+        match self {
+            Self::Kernel(in_kernel) | Self::Both(in_kernel, _) => Some(in_kernel),
+            Self::User(_) => None,
+        }
+    }
+
+    pub(super) const fn user(&self) -> Option<&InThreads> {
+        match self {
+            Self::User(threads) | Self::Both(_, threads) => Some(threads),
+            Self::Kernel(_) => None,
+        }
+    }
+
+    /// Of packets that the kernel hands over to its threads.
+    pub(super) fn mark(&self) -> Option<u32> {
+        self.kernel().and_then(InKernel::mark)
+    }
+}
+
+impl Host {
+    /// Has a script run where it was asked for, with `auto` in the best of the tiers that can have it.
+    pub(super) fn attach(
+        &mut self,
+        id: u32,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        let path = attachment.file.display();
+        match attachment.tier {
+            Tier::Auto | Tier::Kernel if attachment.xdp => self.attach_in_kernel(attachment, script, key),
+            Tier::Kernel => self
+                .attach_in_kernel(attachment, script, key)
+                .map_err(|why| self.or_both(attachment, script, why)),
+            Tier::Both => self.attach_in_both(id, attachment, script, key),
+            Tier::User => self.attach_in_user_tier(id, attachment, script, key),
+            Tier::Auto => self.attach_in_kernel(attachment, script, key).or_else(|why| {
+                info!("{path}: not all of it runs in the kernel: {why}");
+                self.attach_in_both(id, attachment, script, key).or_else(|why| {
+                    info!("{path}: runs in the user tier: {why}");
+                    self.attach_in_user_tier(id, attachment, script, key)
+                })
+            }),
+        }
+    }
+
+    /// Why a script does not run in the kernel as a whole, and whether a part of it would.
+    fn or_both(&mut self, attachment: &Attachment, script: &vm::Script, why: String) -> String {
+        let Ok(log) = self.next_log() else { return why };
+        match Ready::load(attachment, script, &mut Maps::default(), log, Some(HAND_OVER | 1)) {
+            Ok(_) => {
+                format!("{why}\nwith --tier both (or auto) the kernel hands over to Lua what comes there")
+            }
+            Err(_) => why,
+        }
+    }
+
+    /// In the kernel, if it can be compiled and what it shares is there, too.
+    fn attach_in_kernel(
+        &mut self,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        let in_user_tier = |other: &&Script| other.key == *key && other.runs.user().is_some();
+        if let Some(other) = self.scripts.iter().find(in_user_tier) {
+            return Err(format!("it shares its state with script {}, which runs there", other.id));
+        }
+        let log = self.next_log()?;
+        let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
+            self.maps.push((key.clone(), Maps::default()));
+            self.maps.len() - 1
+        });
+        let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
+        let in_kernel = ready.attach(&mut self.places).map_err(|error| error.to_string())?;
+        Ok(Runs::Kernel(in_kernel))
+    }
+
+    /// In the kernel as far as that goes, and in the user tier with the packets that are handed over. It is in the user
+    /// tier that its tables are; what its rule takes of maps is nobody else's, and the program keeps it.
+    fn attach_in_both(
+        &mut self,
+        id: u32,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        let taken = |mark| self.scripts.iter().any(|script| script.runs.mark() == Some(mark));
+        let mark = (0..MOST_HAND_OVERS).map(|bit| HAND_OVER | 1 << bit).find(|mark| !taken(*mark));
+        let mark = mark.ok_or_else(|| format!("{MOST_HAND_OVERS} scripts hand over already"))?;
+        let log = self.next_log()?;
+        let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
+        let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;
+        match ready.attach(&mut self.places) {
+            Ok(in_kernel) => Ok(Runs::Both(in_kernel, threads)),
+            Err(error) => {
+                // The first error is the one to tell.
+                let _ = self.leave_queues(id, key, &threads);
+                Err(error.to_string())
+            }
+        }
+    }
+
+    fn attach_in_user_tier(
+        &mut self,
+        id: u32,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+    ) -> Result<Runs, String> {
+        self.attach_to_queues(id, attachment, script, key, None).map(Runs::User)
+    }
+
+    /// Where the next program in the kernel logs.
+    pub(super) fn next_log(&mut self) -> Result<account::Log, String> {
+        let ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => Ring::create(RING).map_err(|error| error.to_string())?,
+        };
+        self.last_program += 1;
+        let log = account::Log { ring: ring.as_raw_fd(), program: self.last_program };
+        self.ring = Some(ring);
+        Ok(log)
+    }
+
+    fn attach_to_queues(
+        &mut self,
+        id: u32,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+        mark: Option<u32>,
+    ) -> Result<InThreads, String> {
+        let shares = |other: &&Script| other.key == *key && other.runs.user().is_none();
+        if let Some(other) = self.scripts.iter().find(shares)
+            && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
+        {
+            let other = other.id;
+            return Err(format!(
+                "it shares tables with script {other}, which runs in the kernel: load that with --tier user first"
+            ));
+        }
+        if self.group(key).is_none() {
+            let group =
+                Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
+            self.groups.push(group);
+        }
+        let slot = self.slots.take();
+        let listening = self.listen(id, slot, attachment, script, key, mark);
+        if listening.is_err() {
+            self.slots.free(slot);
+        }
+        listening.map(|statistics| InThreads { statistics, slot })
+    }
+
+    fn listen(
+        &self,
+        id: u32,
+        slot: usize,
+        attachment: &Attachment,
+        script: &vm::Script,
+        key: &Key,
+        mark: Option<u32>,
+    ) -> Result<Arc<Statistics>, String> {
+        let Some(group) = self.group(key) else { return Err("its threads have ended".to_owned()) };
+        let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
+        group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
+        let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
+            group.listen(id, sockets);
+            rules::add(id, attachment, &self.slots.queues(slot), mark)
+        });
+        attached.map_err(|error| {
+            group.remove(id);
+            error.to_string()
+        })?;
+        Ok(statistics)
+    }
+
+    /// Gives a script no more packets, and forgets it when what waits for it is done.
+    pub(super) fn leave_queues(&mut self, id: u32, key: &Key, threads: &InThreads) -> linux::Result<()> {
+        rules::remove(id)?;
+        std::thread::sleep(SETTLE);
+        if self.group(key).is_none_or(|group| group.remove(id)) {
+            self.slots.free(threads.slot);
+        }
+        Ok(())
+    }
+}

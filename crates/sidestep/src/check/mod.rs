@@ -1,0 +1,4 @@
+//! `check`: what a configuration leads to, in plain words.
+
+pub(crate) mod router;
+pub(crate) mod tunnel;

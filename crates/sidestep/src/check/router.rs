@@ -1,0 +1,115 @@
+//! What a configuration of a gateway leads to, in plain words.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use gateway::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
+
+use gateway::tunnel::Kind;
+
+use config::Gateway;
+use router_runtime::firewall::compiled;
+
+use crate::firewall;
+
+/// What `sidestep up` would do with this configuration, as a gateway.
+pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
+    let Site { uplinks, networks, routes } = &gateway.site;
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ =
+        writeln!(text, "{} is right. What `sidestep up` would do with it as a gateway:\n", file.display());
+    if let Some(rules) = &gateway.firewall {
+        text += "Firewall\n";
+        text += &firewall::describe(rules, &compiled(rules));
+    }
+    for uplink in uplinks {
+        let _ = write_uplink(&mut text, uplink);
+    }
+    for network in networks {
+        let _ = write_network(&mut text, network);
+    }
+    for route in routes {
+        let _ = write_route(&mut text, route);
+    }
+    let uplinks = uplinks.iter().map(|uplink| match &uplink.tunnel {
+        Some(tunnel) => &tunnel.over,
+        None => &uplink.interface,
+    });
+    let needed: BTreeSet<_> = uplinks.chain(networks.iter().map(|network| &network.interface)).collect();
+    for interface in needed {
+        if !Path::new("/sys/class/net").join(interface).exists() {
+            let _ = writeln!(text, "\nThere is no interface {interface} yet (`ip link` lists them).");
+        }
+    }
+    text
+}
+
+fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
+    let router = match uplink.router {
+        RouterFrom::Advertisements => "the router that advertises itself".to_owned(),
+        RouterFrom::Address(address) => format!("router {address}"),
+        RouterFrom::PointToPoint => "the other end of the link".to_owned(),
+    };
+    writeln!(text, "Uplink    {}: to the Internet through {router} at {}", uplink.name, uplink.interface)?;
+    if let Some(tunnel) = &uplink.tunnel {
+        let kind = tunnel.kind.name();
+        let local = tunnel.local.map_or(format!("the address of {}", tunnel.over), |local| local.to_string());
+        let remote = match (&tunnel.kind, tunnel.kind.remote()) {
+            (Kind::Automatic(_), Some(relay)) => format!("; what is beyond its domain goes to {relay}"),
+            (_, Some(remote)) => format!(" to {remote}"),
+            (_, None) => "; nothing goes beyond its domain".to_owned(),
+        };
+        writeln!(
+            text,
+            "          make {} for it: {kind} over {} from {local}{remote}",
+            uplink.interface, tunnel.over
+        )?;
+    }
+    for prefix in &uplink.prefixes {
+        writeln!(text, "          {prefix} is routed here")?;
+    }
+    if let Some(delegation) = uplink.delegation {
+        let length =
+            delegation.length.map(|length| format!(", a /{length} if there is one")).unwrap_or_default();
+        writeln!(text, "          ask for prefixes by DHCPv6{length}")?;
+    }
+    if !uplink.probes.is_empty() {
+        let hosts: Vec<_> = uplink.probes.iter().map(ToString::to_string).collect();
+        writeln!(text, "          it works as long as one of these answers: {}", hosts.join(", "))?;
+    }
+    if uplink.masquerade {
+        writeln!(text, "          IPv4 leaves with the address of {}", uplink.interface)?;
+    }
+    Ok(())
+}
+
+fn write_network(text: &mut String, network: &Network) -> std::fmt::Result {
+    write!(text, "Network   {} at {}", network.name, network.interface)?;
+    match network.subnet {
+        Some(number) => writeln!(text, ": subnet {number} of each prefix")?,
+        None => writeln!(text)?,
+    }
+    for prefix in &network.prefixes {
+        writeln!(text, "          {prefix}, always")?;
+    }
+    if let Some(ipv4) = network.ipv4 {
+        writeln!(text, "          {ipv4} for IPv4")?;
+    }
+    let Some(advertise) = &network.advertise else {
+        return writeln!(text, "          nothing is advertised there");
+    };
+    let dns = match &advertise.dns_servers {
+        DnsServers::FromUplinks => "those of the uplinks".to_owned(),
+        DnsServers::Gateway => "the gateway itself".to_owned(),
+        DnsServers::These(servers) if servers.is_empty() => "none".to_owned(),
+        DnsServers::These(servers) => servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    writeln!(text, "          advertise the prefixes, and as DNS servers {dns}")
+}
+
+fn write_route(text: &mut String, route: &StaticRoute) -> std::fmt::Result {
+    let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+    writeln!(text, "Route     {}{via} at {}", route.to, route.interface)
+}

@@ -1,0 +1,284 @@
+//! What the configuration of a tunnel leads to, in plain words.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use classic::cipher::Cipher;
+use classic::hashed::Rotation;
+use classic::profile::{Carry, KeyExchange};
+use mt6d::config::{Padding, PeerConfig};
+
+use config::attachment::Failure;
+use config::{ClassicPeer, Config, Configured, Mode};
+use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
+
+/// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
+const OVERHEADS: [(u32, &str); 4] = [
+    (36, "between the two hosts of a pair that protects one each"),
+    (39, "between addresses that were announced"),
+    (68, "IPv4"),
+    (71, "in full, the first packets between two addresses"),
+];
+
+/// What is known of the machine that a configuration is for.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct System {
+    /// MTU of the external interface in bytes; None if there is no such interface.
+    pub external_mtu: Option<u32>,
+    /// How many files a process may have open.
+    pub open_files: Option<u64>,
+}
+
+impl System {
+    /// Looks at the machine that this runs on.
+    pub(crate) fn of_this_machine(config: &Config) -> System {
+        let mtu = Path::new("/sys/class/net").join(&config.node.external).join("mtu");
+        System {
+            external_mtu: std::fs::read_to_string(mtu).ok().and_then(|text| text.trim().parse().ok()),
+            open_files: linux::process::raise_open_files().ok(),
+        }
+    }
+}
+
+/// What `sidestep up` would do with this configuration.
+pub(crate) fn describe(file: &Path, config: &Config, system: &System) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_node(&mut text, file, config, system);
+    for peer in &config.peers {
+        let _ = write_peer(&mut text, config, peer);
+    }
+    for peer in &config.classic {
+        let _ = write_classic_peer(&mut text, peer);
+    }
+    for script in &config.scripts {
+        let _ = write_script(&mut text, script);
+    }
+    if config.is_classic() {
+        return text;
+    }
+    let _ = write_limits(&mut text, config, system);
+    text
+}
+
+fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) -> std::fmt::Result {
+    let (node, tunnel) = (&config.node, &config.tunnel);
+    writeln!(text, "{} is right. What `sidestep up` would do with it:\n", file.display())?;
+    let mtu = match tunnel.mtu {
+        Some(mtu) => format!("MTU {mtu}"),
+        None => "an MTU that follows the path".to_owned(),
+    };
+    write!(text, "Tunnel    make the TUN device {} with {mtu}", tunnel.name)?;
+    if tunnel.addresses.is_empty() {
+        writeln!(text, " and no address")?;
+    } else {
+        writeln!(text, " and {}", list(&tunnel.addresses))?;
+    }
+    if let Some(transparent) = &node.transparent {
+        let internal = &transparent.internal;
+        writeln!(text, "Mode      let frames cross over between {internal} and {}, unseen", node.external)?;
+        for host in transparent.hosts(&config.classic) {
+            let mac = host.mac.map_or("a MAC that is learned".to_owned(), |mac| mac.to_string());
+            writeln!(text, "          protect {}, at {mac}", host.address)?;
+        }
+        let others = if transparent.pass_others { "let pass" } else { "drop" };
+        writeln!(text, "          {others} what these say to others than peers, and others to them")?;
+        writeln!(text, "          (while it does not run, nothing crosses over)")?;
+    }
+    if config.is_classic() {
+        return Ok(());
+    }
+    let prefix = match node.mode {
+        Mode::Routed | Mode::Transparent => node.hop_prefix.to_string(),
+        Mode::Host => "the prefix of the link".to_owned(),
+    };
+    writeln!(text, "Identity  be {}, the public key to give to peers", node.private_key.public())?;
+    writeln!(text, "Hopping   take outer addresses from {prefix} on {}", node.external)?;
+    if node.mode == Mode::Host {
+        writeln!(
+            text,
+            "          take all IPv6 of {0} over: the kernel has no address there",
+            node.external
+        )?;
+        writeln!(
+            text,
+            "          solicit routers without saying who asks, and move when the network changes"
+        )?;
+    }
+    if node.on_link {
+        writeln!(text, "          answer neighbor solicitations for the open ones, nothing else")?;
+    } else {
+        writeln!(text, "          (route `local {prefix} dev lo`; the router must send the prefix here)")?;
+    }
+    let table = linux::nft::table_name(&tunnel.name);
+    writeln!(text, "          keep the rest of it dark with the nftables table `ip6 {table}`")?;
+    if system.external_mtu.is_none() {
+        writeln!(text, "          WARNING: this machine has no interface {} now", node.external)?;
+    }
+    Ok(())
+}
+
+fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
+    let at = &script.attachment;
+    writeln!(text, "\nScript    {} gets packets at {}", at.file.display(), at.hook.name())?;
+    let device = at.device().map(|name| format!("of {name}"));
+    let rule = at.rule.as_ref().map(|rule| format!("that match {rule}"));
+    let which: Vec<String> = device.into_iter().chain(rule).collect();
+    if !which.is_empty() {
+        writeln!(text, "          only those {}", which.join(", "))?;
+    }
+    let failure = match at.failure {
+        Failure::Drop => "drop",
+        Failure::Accept => "let pass",
+    };
+    let lost = if at.fail_open { "let pass" } else { "drop" };
+    writeln!(
+        text,
+        "          run {}, {failure} what it fails at, {lost} what it cannot be given",
+        at.function
+    )
+}
+
+fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt::Result {
+    writeln!(text, "\nPeer      {}, which hops in {}", peer.name, peer.hop_prefix)?;
+    if !peer.allowed_ips.is_empty() {
+        let (prefixes, name) = (list(&peer.allowed_ips), &config.tunnel.name);
+        writeln!(text, "          route {prefixes} to {name}, and take only packets from there")?;
+    }
+    let lanes = if peer.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", peer.lanes) };
+    let (rotation, open) = (duration(peer.rotation), session_endpoints(peer));
+    writeln!(
+        text,
+        "          move every {rotation} on average, {lanes}: up to {open} endpoints open at once"
+    )?;
+    let rendezvous = rendezvous_endpoints(peer);
+    writeln!(text, "          without a session, listen on up to {rendezvous} rendezvous endpoints")?;
+    if peer.rewrite {
+        writeln!(
+            text,
+            "          replace addresses, once both know a pair of hosts: IPv6 of up to the link's MTU"
+        )?;
+        writeln!(text, "          WARNING: nothing of that is encrypted or authenticated by the gateways")?;
+    }
+    let mut extras = Vec::new();
+    match peer.padding {
+        Padding::None => {}
+        Padding::Buckets => extras.push("pad packets to a few sizes".to_owned()),
+        Padding::Full => extras.push("pad every packet to the path MTU".to_owned()),
+    }
+    if peer.cover > 0 {
+        extras.push(format!("send {} datagrams of cover traffic per second", peer.cover));
+    }
+    if let Some(keepalive) = peer.keepalive {
+        extras.push(format!("send something every {} at least", duration(keepalive)));
+    }
+    if peer.preshared_key.is_some() {
+        extras.push("mix in the pre-shared key".to_owned());
+    }
+    if peer.clockless {
+        extras.push("allow for a clock that is not set".to_owned());
+    }
+    if !extras.is_empty() {
+        writeln!(text, "          {}", extras.join("; "))?;
+    }
+    Ok(())
+}
+
+fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result {
+    let stream = &peer.stream;
+    let (local, remote) = (stream.local.address, stream.remote.address);
+    writeln!(text, "\nPeer      {}, of the classic profile", peer.name)?;
+    writeln!(text, "          WARNING: it is not authenticated: for research, not for protection")?;
+    writeln!(text, "          tunnel what {local} and {remote} say to each other")?;
+    let rotation = match stream.rotation {
+        Rotation::Fixed(seconds) => format!("{seconds} s"),
+        Rotation::Randomised { least, .. } => {
+            format!("{least} s to {} s, as the session key has it", stream.rotation.longest())
+        }
+    };
+    let cipher = match stream.cipher {
+        Some(Cipher::Aes256Cbc) => "encrypted with AES-256-CBC",
+        Some(Cipher::Aes128Cbc) => "encrypted with AES-128-CBC",
+        None if stream.carry == Carry::Rewrite => "with addresses replaced and nothing else",
+        None => "not encrypted",
+    };
+    let mtu = stream.inner_mtu();
+    writeln!(text, "          move every {rotation}, {cipher}: inner packets of up to {mtu} bytes")?;
+    match stream.key_exchange {
+        Some(KeyExchange { interval, window }) => {
+            writeln!(text, "          offer a new session key every {interval} s, {window} s more or less")
+        }
+        None => writeln!(text, "          offer no new session keys"),
+    }
+}
+
+fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt::Result {
+    let path = system.external_mtu.unwrap_or(1500);
+    writeln!(text, "\nMTU       largest inner packet at a path MTU of {path}, as the external link has it:")?;
+    for (overhead, form) in OVERHEADS {
+        writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead))?;
+    }
+    let ((_, open), (_, without)) = (open_files(config, u64::MAX), open_files(config, 0));
+    write!(
+        text,
+        "Files     up to {open} open at once, all peers together ({without} where the kernel has no BPF)"
+    )?;
+    match system.open_files {
+        Some(limit) if limit < open => {
+            writeln!(
+                text,
+                "\n          WARNING: more than the {limit} that are allowed here: raise the limit of open files"
+            )?;
+            writeln!(
+                text,
+                "          (ulimit -n, LimitNOFILE= of the service), rotate more slowly, or use fewer lanes"
+            )
+        }
+        Some(limit) => writeln!(text, "; {limit} are allowed here"),
+        None => writeln!(text),
+    }
+}
+
+fn list<T: ToString>(items: &[T]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn duration(duration: Duration) -> String {
+    match duration.as_millis() {
+        ms if ms % 1000 != 0 => format!("{ms} ms"),
+        ms => format!("{} s", ms / 1000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(rotation: &str, lanes: u8) -> Config {
+        let text = format!(
+            "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
+             hop_prefix = \"2001:db8:a1::/64\"\n[[peer]]\nname = \"site-b\"\n\
+             public_key = \"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
+             allowed_ips = [\"2001:db8:b::/64\"]\nrotation = \"{rotation}\"\nlanes = {lanes}\n"
+        );
+        let no_file = |_: &Path| Err(config::KeyFileError::Missing);
+        config::parse(&text, Path::new("a.toml"), &no_file).unwrap().tunnel.unwrap()
+    }
+
+    #[test]
+    fn the_plan_says_what_will_be_done() {
+        let config = config("10s", 1);
+        let system = System { external_mtu: Some(1500), open_files: Some(20_000) };
+        let text = describe(Path::new("a.toml"), &config, &system);
+        for part in
+            ["mt6d0", "2001:db8:a1::/64", "site-b", "2001:db8:b::/64", "1464", "1461", "1432", "20000"]
+        {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+        assert!(!text.contains("WARNING"), "{text}");
+        assert!(!text.contains("yAnz5TF"), "{text}");
+        let poor = System { external_mtu: None, open_files: Some(32) };
+        assert_eq!(describe(Path::new("a.toml"), &config, &poor).matches("WARNING").count(), 2);
+    }
+}

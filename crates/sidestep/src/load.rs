@@ -1,0 +1,37 @@
+//! Configurations as commands have them: loaded, with warnings told.
+
+use std::path::Path;
+
+use config::{Config, Whole};
+
+use crate::failure::Failure;
+use crate::terminal::complain;
+
+/// Loads a configuration; warnings go to standard error.
+pub(crate) fn load(file: &Path) -> Result<Whole, Failure> {
+    match config::load(file) {
+        Ok(whole) => {
+            complain(&whole.warnings);
+            Ok(whole)
+        }
+        Err(error) => Err(not_loaded(file, error)),
+    }
+}
+
+/// Loads a configuration that describes a tunnel, too.
+pub(crate) fn load_tunnel(file: &Path) -> Result<Config, Failure> {
+    let no_tunnel = config::Error::NoTunnel { path: file.to_owned() };
+    load(file)?.tunnel.ok_or_else(|| no_tunnel.into())
+}
+
+/// Why a file cannot be used, as it is told.
+pub(crate) fn not_loaded(file: &Path, error: config::Error) -> Failure {
+    match error {
+        config::Error::Invalid(report) => {
+            let count = report.errors();
+            let errors = if count == 1 { "1 error".to_owned() } else { format!("{count} errors") };
+            Failure::Report(report, format!("{}: {errors}", file.display()))
+        }
+        error => error.into(),
+    }
+}

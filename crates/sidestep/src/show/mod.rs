@@ -1,0 +1,50 @@
+//! `show`: the status as text, JSON, and a screen that follows it.
+
+pub(crate) mod follow;
+mod screen;
+pub(crate) mod text;
+
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::failure::Failure;
+use crate::terminal::print;
+use control::Request;
+use control::status::Status;
+
+pub(crate) use text::describe;
+
+/// How often `--watch` asks.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
+pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
+    if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
+        return follow::follow(screen::View::default(), || ask(socket).map_err(|error| error.to_string()));
+    }
+    loop {
+        if json {
+            let value = control::ask(socket, &Request::Show)?;
+            // On one line each where there are many.
+            let text =
+                if watch { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
+            print(format_args!("{text}\n"))?;
+        } else {
+            print(describe(&ask(socket)?))?;
+        }
+        if !watch {
+            return Ok(());
+        }
+        std::thread::sleep(INTERVAL);
+        if !json {
+            print("\n")?;
+        }
+    }
+}
+
+fn ask(socket: &Path) -> Result<Status, control::Error> {
+    let value = control::ask(socket, &Request::Show)?;
+    serde_json::from_value(value)
+        .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
+}

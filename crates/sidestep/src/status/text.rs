@@ -1,0 +1,218 @@
+//! The status of a gateway as text.
+
+use std::fmt::{self, Write as _};
+
+use crate::show::text as words;
+use router_runtime::status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
+use router_runtime::traffic::{Firewall, Peer, Talker};
+
+/// The status as text for a terminal.
+pub(super) fn describe(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_status(&mut text, status);
+    text
+}
+
+fn write_status(text: &mut String, status: &Status) -> fmt::Result {
+    writeln!(
+        text,
+        "gateway, running for {}, version {}",
+        words::duration(status.uptime_seconds),
+        status.version
+    )?;
+    for problem in &status.problems {
+        writeln!(text, "  problem: {problem}")?;
+    }
+    for uplink in &status.uplinks {
+        write_uplink(text, status, uplink)?;
+    }
+    for network in &status.networks {
+        write_network(text, status, network)?;
+    }
+    writeln!(text, "\nroutes")?;
+    for route in &status.routes {
+        let from = route.from.map(|from| format!(" from {from}")).unwrap_or_default();
+        let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
+        match &route.interface {
+            Some(interface) => writeln!(text, "  {}{from}{via} at {interface}", route.to)?,
+            None => writeln!(text, "  {}{from} unreachable", route.to)?,
+        }
+    }
+    if let Some(firewall) = &status.firewall {
+        writeln!(text, "\nfirewall: {}", refused(firewall))?;
+        for (_, line) in firewall_lines(firewall) {
+            writeln!(text, "  {line}")?;
+        }
+    }
+    writeln!(text, "\nconnections: {}", status.connections)?;
+    for host in &status.talkers {
+        writeln!(text, "  {}: {}", host.address, carried(host))?;
+    }
+    if let Some(why) = &status.talkers_incomplete {
+        writeln!(text, "  {why}")?;
+    }
+    if let Some(peer) = status.peers.first() {
+        writeln!(text, "\ntunnel {}", peer.tunnel)?;
+    }
+    for peer in &status.peers {
+        writeln!(text, "  peer {}: {}", peer.name, peer_state(peer))?;
+    }
+    Ok(())
+}
+
+/// What the firewall has refused, in a line.
+pub(super) fn refused(firewall: &Firewall) -> String {
+    format!(
+        "{} packets dropped, {} rejected; {} of them by no rule",
+        firewall.dropped_packets, firewall.rejected_packets, firewall.refused_by_default_packets
+    )
+}
+
+/// What else it has counted, the rules, then what is decided by default; and whether that lets packets pass.
+pub(super) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
+    let line = |what: &str, verdict: &Option<String>, packets: u64, bytes: u64| {
+        let verdict = verdict.as_deref().unwrap_or("other");
+        let bytes = words::bytes(bytes as f64);
+        (verdict == "accept", format!("{packets:>10}  {bytes:>9}  {verdict:<6}  {what}"))
+    };
+    let rules = firewall.rules.iter();
+    let rules =
+        rules.map(|rule| line(&format!("rule {}", rule.number), &rule.verdict, rule.packets, rule.bytes));
+    let defaults = firewall.defaults.iter();
+    let defaults = defaults.map(|by| line(&by.reason, &by.verdict, by.packets, by.bytes));
+    rules.chain(defaults).collect()
+}
+
+fn carried(host: &Talker) -> String {
+    let connections = if host.connections == 1 { "connection" } else { "connections" };
+    let bytes = match (host.sent_bytes, host.received_bytes) {
+        (Some(sent), Some(received)) => {
+            format!(", {} sent, {} received", words::bytes(sent as f64), words::bytes(received as f64))
+        }
+        _ => String::new(),
+    };
+    format!("{} {connections}{bytes}", host.connections)
+}
+
+/// A peer in a line.
+pub(super) fn peer_state(peer: &Peer) -> String {
+    let rtt = peer.rtt_ms.map(|rtt| format!(", round trip {}", words::milliseconds(rtt)));
+    format!(
+        "{}{}, {} sent, {} received",
+        words::state(peer.state),
+        rtt.unwrap_or_default(),
+        words::bytes(peer.sent_bytes as f64),
+        words::bytes(peer.received_bytes as f64)
+    )
+}
+
+/// What an uplink lacks, or that it works.
+pub(super) const fn uplink_state(uplink: &Uplink) -> &'static str {
+    match uplink {
+        Uplink { works: true, .. } => "works",
+        Uplink { link_up: false, .. } => "no link",
+        Uplink { probes_answered: Some(false), .. } => "no probe is answered",
+        _ => "no router",
+    }
+}
+
+fn write_uplink(text: &mut String, status: &Status, uplink: &Uplink) -> fmt::Result {
+    writeln!(text, "\nuplink {} at {}: {}", uplink.name, uplink.interface, uplink_state(uplink))?;
+    if let Some(tunnel) = &uplink.tunnel {
+        write_tunnel(text, tunnel)?;
+    }
+    write_list(text, "addresses", &status.addresses_at(&uplink.interface))?;
+    if let Some(router) = uplink.router {
+        let until =
+            uplink.router_seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
+        writeln!(text, "  router: {router}{until}")?;
+    }
+    write_prefixes(text, &uplink.prefixes)?;
+    if let Some(wait) = &uplink.waits_for_prefix {
+        writeln!(text, "  prefix: {}", waits(wait))?;
+    }
+    write_list(text, "DNS servers", &uplink.dns_servers)
+}
+
+fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
+    let local = tunnel.local.map_or("no address".to_owned(), |local| local.to_string());
+    let remote = tunnel.remote.map(|remote| format!(" to {remote}")).unwrap_or_default();
+    writeln!(text, "  tunnel: {} over {}, {local}{remote}, MTU {}", tunnel.kind, tunnel.over, tunnel.mtu)?;
+    writeln!(
+        text,
+        "  carried: {} packets in ({} bytes), {} out ({} bytes)",
+        tunnel.rx_packets, tunnel.rx_bytes, tunnel.tx_packets, tunnel.tx_bytes
+    )?;
+    let drops = tunnel.drops.iter().filter(|(_, count)| **count > 0);
+    write_list(
+        text,
+        "not carried",
+        &drops.map(|(reason, count)| format!("{reason} {count}")).collect::<Vec<_>>(),
+    )
+}
+
+fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::Result {
+    let link = if network.link_up { "link up" } else { "no link" };
+    writeln!(text, "\nnetwork {} at {}: {link}", network.name, network.interface)?;
+    write_list(text, "addresses", &status.addresses_at(&network.interface))?;
+    if network.advertises {
+        let leads = if network.default_router { "default router" } else { "no default router" };
+        writeln!(
+            text,
+            "  advertised: {leads}, {} sent, {} solicited",
+            network.advertisements_sent, network.solicitations_received
+        )?;
+        write_prefixes(text, &network.prefixes)?;
+        write_list(text, "DNS servers", &network.dns_servers)?;
+    }
+    for rogue in &network.rogue_routers {
+        let prefixes: Vec<_> = rogue.prefixes.iter().map(ToString::to_string).collect();
+        writeln!(
+            text,
+            "  ROGUE ROUTER: {} ({}), prefixes: {}, heard {} ago",
+            rogue.address,
+            rogue.mac,
+            prefixes.join(", "),
+            words::duration(rogue.heard_seconds_ago)
+        )?;
+    }
+    let neighbors = status.neighbors.iter().filter(|neighbor| neighbor.interface == network.interface);
+    for neighbor in neighbors {
+        writeln!(text, "  neighbor: {} {}", neighbor.address, neighbor.mac)?;
+    }
+    Ok(())
+}
+
+fn write_prefixes(text: &mut String, prefixes: &[Prefix]) -> fmt::Result {
+    for prefix in prefixes {
+        writeln!(text, "  prefix: {}{}", prefix.prefix, lasts(prefix))?;
+    }
+    Ok(())
+}
+
+/// How long a prefix lasts, as what follows its name.
+pub(super) fn lasts(prefix: &Prefix) -> String {
+    match (prefix.preferred_seconds, prefix.valid_seconds) {
+        (Some(0), None) => ", deprecated".to_owned(),
+        (Some(0), Some(valid)) => format!(", deprecated, for {}", words::duration(valid)),
+        (_, None) => String::new(),
+        (None, Some(valid)) => format!(", for {}", words::duration(valid)),
+        (Some(preferred), Some(valid)) => {
+            format!(", preferred for {}, for {}", words::duration(preferred), words::duration(valid))
+        }
+    }
+}
+
+/// That there is no prefix yet, in the place of one.
+pub(super) fn waits(wait: &Wait) -> String {
+    format!("none yet, asked by DHCPv6 for {}, {}", words::duration(wait.seconds), wait.why)
+}
+
+fn write_list(text: &mut String, what: &str, list: &[impl ToString]) -> fmt::Result {
+    if list.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<_> = list.iter().map(ToString::to_string).collect();
+    writeln!(text, "  {what}: {}", list.join(", "))
+}

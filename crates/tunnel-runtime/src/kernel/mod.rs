@@ -1,0 +1,678 @@
+//! What is set up in the kernel: addresses and routes of the TUN device, the hopping prefix's local route and dark
+//! table, neighbor discovery for on-link prefixes, and the endpoint sockets.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ipnet::{IpNet, Ipv6Net};
+use linux::event::{Events, Interest, Poller, Waker};
+use linux::neighbor::Responder;
+use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
+use linux::nft;
+use linux::udp::{EndpointSocket, Heard, Options};
+use linux::undo::Journal;
+use mt6d::config::PeerConfig;
+use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
+use tracing::{debug, info, warn};
+
+mod host;
+mod uplink;
+
+use uplink::{Network, Uplink};
+
+use super::Error;
+use super::rewrite::Rewriter;
+use super::transparent::{Gateway, Transparent};
+use config::run::Feature;
+use config::{Config, INNER_OVERHEAD as OVERHEAD};
+
+/// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
+/// How often a transparent gateway asks for its router, as long as there is none.
+const ASK_ROUTER: Duration = Duration::from_secs(4);
+
+/// How often it is looked how packets leave whose addresses are replaced, and which did.
+const REFRESH: Duration = Duration::from_secs(1);
+
+/// What the kernel thread is told.
+pub(super) enum Command {
+    Open {
+        id: EndpointId,
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+    },
+    Close(Endpoint),
+    /// The largest inner packets that go to these prefixes.
+    Mtu {
+        prefixes: Vec<IpNet>,
+        mtu: InnerMtu,
+    },
+    /// An action of those that replace addresses.
+    Rewrite(Action),
+    Apply {
+        config: Box<Config>,
+        answer: mpsc::Sender<Result<(), Error>>,
+    },
+    End,
+}
+
+/// An endpoint that is open.
+pub(super) enum Endpoint {
+    Own(Arc<EndpointSocket>),
+    /// A rendezvous endpoint, which is heard on the socket that all of them share.
+    Shared(SocketAddrV6),
+}
+
+/// What it tells.
+pub(super) enum Outcome {
+    Opened {
+        id: EndpointId,
+        endpoint: linux::Result<Endpoint>,
+    },
+    LinkMtu(u16),
+    /// Packets that crossed with other addresses.
+    Crossed(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
+    /// The link has this prefix now, see [`Mode::Host`](config::Mode::Host).
+    Moved(Ipv6Net),
+    /// The thread has ended, told to or not: no endpoint opens any more.
+    Ended,
+}
+
+/// What is set up. Starts empty; [`Kernel::apply`] leads from one state to the next.
+#[derive(Clone, Default)]
+struct State {
+    hop: Option<(Ipv6Net, bool)>,
+    addresses: Vec<IpNet>,
+    routes: HashSet<IpNet>,
+    /// Those of them whose packets may be as large as the link: they are to travel without the tunnel.
+    whole: HashSet<IpNet>,
+    mtu: Option<u16>,
+}
+
+impl State {
+    fn of(config: &Config, rewrites: bool) -> Self {
+        let prefixes = |peer: &PeerConfig| peer.allowed_ips.clone();
+        State {
+            hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
+            addresses: config.tunnel.addresses.clone(),
+            routes: config.peers.iter().flat_map(prefixes).collect(),
+            whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
+            mtu: config.tunnel.mtu,
+        }
+    }
+}
+
+/// On-link hopping: who answers for it, and for what.
+struct OnLink {
+    responder: Responder,
+    active: HashSet<Ipv6Addr>,
+    /// Endpoints of peers on the link whose hardware address is not known yet, and since when.
+    cold: Vec<(Ipv6Addr, Instant)>,
+    own: Vec<Ipv6Addr>,
+}
+
+/// Tells that the thread has ended, also by a panic.
+struct TellEnd<T: Fn(Outcome)>(T);
+
+impl<T: Fn(Outcome)> Drop for TellEnd<T> {
+    fn drop(&mut self) {
+        (self.0)(Outcome::Ended);
+    }
+}
+
+pub(super) struct Kernel {
+    tunnel: String,
+    tun_index: u32,
+    link: Link,
+    netlink: Netlink,
+    journal: Journal,
+    sockets: Options,
+    /// What the socket of all rendezvous endpoints hears, if there is one.
+    heard: Option<Heard>,
+    state: State,
+    on_link: Option<OnLink>,
+    /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
+    uplink: Option<Uplink>,
+    network: Option<Network>,
+    transparent: Option<Transparent>,
+    /// Replaces addresses, where that is wanted and possible.
+    rewriter: Option<Rewriter>,
+    /// Nobody on the link is to see that this is a gateway.
+    hidden: bool,
+    /// Where each peer hops.
+    peer_prefixes: Vec<Ipv6Net>,
+    route_mtus: HashMap<IpNet, u16>,
+}
+
+impl Kernel {
+    /// Looks at the interfaces, and takes back what an earlier run left behind.
+    pub(super) fn open(
+        config: &Config,
+        tun_index: u32,
+        sockets: Options,
+        heard: Option<Heard>,
+        journal: &Path,
+    ) -> Result<Self, Error> {
+        let mut netlink = Netlink::open()?;
+        let external = &config.node.external;
+        let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
+        let (journal, left) = Journal::open(journal, &mut netlink)?;
+        if !left.is_empty() {
+            info!(
+                "an earlier run did not end cleanly: {} things that it left in the kernel are removed",
+                left.len()
+            );
+        }
+        Ok(Kernel {
+            tunnel: config.tunnel.name.clone(),
+            tun_index,
+            link,
+            netlink,
+            journal,
+            sockets,
+            heard,
+            state: State::default(),
+            on_link: None,
+            uplink: None,
+            network: None,
+            transparent: None,
+            rewriter: None,
+            hidden: config.node.transparent.is_some(),
+            peer_prefixes: Vec::new(),
+            route_mtus: HashMap::new(),
+        })
+    }
+
+    /// Lets frames cross over, if this gateway is to be transparent. What comes of it is shared with other threads.
+    pub(super) fn cross_over(
+        &mut self,
+        config: &Config,
+        state_dir: &Path,
+    ) -> Result<Option<Arc<Gateway>>, Error> {
+        let (netlink, journal) = (&mut self.netlink, &mut self.journal);
+        self.transparent =
+            Transparent::open(config, &self.link, self.tun_index, state_dir, netlink, journal)?;
+        Ok(self.transparent.as_ref().map(|transparent| Arc::clone(&transparent.gateway)))
+    }
+
+    /// Prepares to replace addresses, if that is wanted and the kernel can do it: whether it will.
+    pub(super) fn prepare_rewriting(&mut self, config: &Config, without: &dyn Fn(Feature) -> bool) -> bool {
+        let peers = config.peers.iter().filter(|peer| peer.rewrite).count();
+        if peers == 0 {
+            return false;
+        }
+        let opened = if without(Feature::Rewriting) {
+            Err("left out for a test".to_owned())
+        } else {
+            let tcx = !without(Feature::Tcx);
+            Rewriter::open(peers, self.tun_index, &self.link, tcx, &mut self.journal)
+                .map_err(|error| error.to_string())
+        };
+        match opened {
+            Ok(rewriter) => self.rewriter = Some(rewriter),
+            Err(error) => warn!(
+                "addresses cannot be replaced here, peers with carry = \"rewrite\" are reached by the tunnel: {error}"
+            ),
+        }
+        self.rewriter.is_some()
+    }
+
+    /// MTU of the external interface.
+    pub(super) fn link_mtu(&self) -> u16 {
+        let link = self.link.mtu.clamp(1280, u16::MAX.into()) as u16;
+        self.network.and_then(|network| network.mtu).map_or(link, |mtu| mtu.min(link))
+    }
+
+    /// Leads to what the configuration asks for; if that fails, back to what was.
+    pub(super) fn apply(&mut self, config: &Config) -> Result<(), Error> {
+        let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
+        let mut result = self.change(new);
+        if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
+            result = transparent.apply(config, self.tun_index).map_err(Error::from);
+        }
+        if result.is_ok() {
+            self.peer_prefixes = config.peers.iter().map(|peer| peer.hop_prefix.trunc()).collect();
+        }
+        if result.is_err()
+            && let Err(error) = self.change(old)
+        {
+            warn!("could not go back to what was before: {error}");
+        }
+        result
+    }
+
+    fn change(&mut self, new: State) -> Result<(), Error> {
+        if new.hop != self.state.hop {
+            let old = self.state.hop.take();
+            self.change_prefix(old, new.hop)?;
+        } else if let Some((prefix, on_link)) = new.hop {
+            let own = self.darken(prefix, on_link)?;
+            if let Some(on_link) = &mut self.on_link {
+                on_link.own = own;
+            }
+        }
+        let inside = (self.link_mtu() - OVERHEAD).max(1280);
+        let mtu = new.mtu.unwrap_or(if new.whole.is_empty() { inside } else { self.link_mtu() });
+        self.netlink.set_link_mtu(self.tun_index, mtu.into())?;
+        self.state.mtu = new.mtu;
+        for address in
+            new.addresses.iter().filter(|a| !self.state.addresses.contains(a)).copied().collect::<Vec<_>>()
+        {
+            self.netlink.add_address(self.tun_index, address, false)?;
+            self.state.addresses.push(address);
+        }
+        for address in
+            self.state.addresses.iter().filter(|a| !new.addresses.contains(a)).copied().collect::<Vec<_>>()
+        {
+            self.netlink.delete_address(self.tun_index, address)?;
+            self.state.addresses.retain(|a| *a != address);
+        }
+        self.netlink.set_link_up(self.tun_index, true)?;
+        for prefix in new.routes.difference(&self.state.routes).copied().collect::<Vec<_>>() {
+            self.netlink.add_route(&Route::device(prefix, self.tun_index)).map_err(|error| {
+                if error.already_exists() { Error::RouteExists(prefix) } else { error.into() }
+            })?;
+            if mtu > inside && !new.whole.contains(&prefix) {
+                let mut route = Route::device(prefix, self.tun_index);
+                self.netlink.set_route_mtu(&mut route, Some(inside.into()))?;
+            }
+            self.state.routes.insert(prefix);
+        }
+        for prefix in self.state.routes.difference(&new.routes).copied().collect::<Vec<_>>() {
+            self.netlink.delete_route(&Route::device(prefix, self.tun_index))?;
+            self.state.routes.remove(&prefix);
+            self.route_mtus.remove(&prefix);
+        }
+        Ok(())
+    }
+
+    /// Moves to another hopping prefix. Half way there the state has none, so that going back begins anew.
+    fn change_prefix(
+        &mut self,
+        old: Option<(Ipv6Net, bool)>,
+        new: Option<(Ipv6Net, bool)>,
+    ) -> Result<(), Error> {
+        if let Some((prefix, on_link)) = new {
+            let own = self.darken(prefix, on_link)?;
+            if on_link {
+                let mac = self.link.mac.ok_or_else(|| {
+                    Error::Limit(format!(
+                        "[node] on_link: {} has no hardware address to answer with",
+                        self.link.name
+                    ))
+                })?;
+                let responder = Responder::open(self.link.index, mac)?;
+                self.on_link = Some(OnLink {
+                    responder: if self.hidden { responder.as_host() } else { responder },
+                    active: HashSet::new(),
+                    cold: Vec::new(),
+                    own,
+                });
+            } else {
+                self.on_link = None;
+                self.add_local(IpNet::V6(prefix))?;
+            }
+        }
+        if let Some((old, false)) = old {
+            self.journal.delete_route(&mut self.netlink, &Route::local(IpNet::V6(old)))?;
+        }
+        self.state.hop = new;
+        Ok(())
+    }
+
+    /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
+    /// before: a firewall that is started anew flushes the tables of others.
+    fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let (reach, own) = if on_link {
+            let own = self.own_addresses(prefix)?;
+            (nft::Reach::OnLink(&self.link.name), own)
+        } else {
+            (nft::Reach::Routed, Vec::new())
+        };
+        self.journal.darken(&self.tunnel, prefix, reach, &own)?;
+        Ok(own)
+    }
+
+    /// Makes addresses local. Where somebody did already, theirs serves, and stays.
+    fn add_local(&mut self, prefix: IpNet) -> Result<(), linux::Error> {
+        match self.journal.add_route(&mut self.netlink, Route::local(prefix)) {
+            Err(error) if error.already_exists() => Ok(()),
+            result => result,
+        }
+    }
+
+    fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let addresses = self.netlink.addresses(self.link.index)?;
+        let inside = addresses.iter().filter_map(|a| match a.address.addr() {
+            IpAddr::V6(address) if prefix.contains(&address) => Some(address),
+            _ => None,
+        });
+        Ok(inside.collect())
+    }
+
+    /// Removes all that was set up.
+    pub(super) fn close(mut self) {
+        // Nothing crosses over any more, before anything else changes.
+        self.transparent = None;
+        self.rewriter = None;
+        if let Err(error) = self.journal.undo_all(&mut self.netlink) {
+            warn!("not all could be removed from the kernel, the next start tries again: {error}");
+        }
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(
+        mut self,
+        tell: impl Fn(Outcome) + Send + 'static,
+    ) -> Result<(mpsc::Sender<Command>, Waker, JoinHandle<Kernel>), Error> {
+        let (commands, received) = mpsc::channel();
+        let waker = Waker::new()?;
+        let poller = Poller::new()?;
+        let monitor = Monitor::open()?;
+        let woken = waker.clone();
+        let run = move || {
+            let tell = TellEnd(tell);
+            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &tell.0) {
+                warn!("the kernel thread ends: {error}");
+            }
+            self
+        };
+        let thread = std::thread::Builder::new().name("kernel".into()).spawn(run)?;
+        Ok((commands, waker, thread))
+    }
+
+    fn run(
+        &mut self,
+        commands: &mpsc::Receiver<Command>,
+        waker: &Waker,
+        poller: &Poller,
+        monitor: &Monitor,
+        tell: &dyn Fn(Outcome),
+    ) -> Result<(), Error> {
+        const WAKER: u64 = 0;
+        const MONITOR: u64 = 1;
+        const RESPONDER: u64 = 2;
+        const INSIDE: u64 = 3;
+        const OUTSIDE: u64 = 4;
+        const UPLINK: u64 = 5;
+        poller.add(waker, WAKER, Interest::Readable)?;
+        poller.add(monitor, MONITOR, Interest::Readable)?;
+        if let Some(on_link) = &self.on_link {
+            poller.add(&on_link.responder, RESPONDER, Interest::Readable)?;
+        }
+        if let Some(uplink) = &self.uplink {
+            poller.add(uplink, UPLINK, Interest::Readable)?;
+        }
+        if let Some(transparent) = &self.transparent {
+            for (socket, token) in transparent.sockets().into_iter().zip(INSIDE..) {
+                poller.add(socket, token, Interest::Readable)?;
+            }
+        }
+        let mut events = Events::with_capacity(4);
+        let mut asked = Instant::now();
+        let mut refreshed = Instant::now();
+        loop {
+            let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
+            let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
+            if let Some(transparent) = lost
+                && asked.elapsed() >= ASK_ROUTER
+            {
+                transparent.solicit_router();
+                asked = Instant::now();
+            }
+            let ask = lost.is_some().then_some(ASK_ROUTER);
+            let uplink = self.uplink.as_ref().and_then(Uplink::timeout);
+            let again = cold.then_some(LOOK_AGAIN.0);
+            let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
+            let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
+            poller.wait(&mut events, again.into_iter().chain(ask).chain(uplink).chain(refresh).min())?;
+            if refreshed.elapsed() >= REFRESH
+                && let Some(rewriter) = &mut self.rewriter
+            {
+                refreshed = Instant::now();
+                let crossed = rewriter.refresh(&mut self.netlink);
+                if !crossed.is_empty() {
+                    tell(Outcome::Crossed(crossed));
+                }
+            }
+            self.warm_peers();
+            self.look_for_routers(tell);
+            for event in events.iter() {
+                match event.token {
+                    WAKER => waker.drain(),
+                    MONITOR => self.changed(monitor, tell),
+                    UPLINK => {}
+                    INSIDE => self.transparent.iter_mut().for_each(Transparent::read_inside),
+                    OUTSIDE => {
+                        if let Some(transparent) = &mut self.transparent {
+                            transparent.read_outside(&mut self.netlink, &mut self.journal);
+                        }
+                    }
+                    _ => self.answer_solicitations(),
+                }
+            }
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    Command::Open { id, local, remote } => {
+                        let endpoint = self.open_endpoint(local, remote);
+                        tell(Outcome::Opened { id, endpoint });
+                    }
+                    Command::Close(endpoint) => self.close_endpoint(endpoint),
+                    Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
+                    Command::Rewrite(action) => self.rewrite(&action),
+                    Command::Apply { config, answer } => {
+                        let result = self.apply(&config);
+                        if let Some(on_link) = &self.on_link {
+                            // A responder that is new; the old one left the poller when it was closed.
+                            let _ = poller.add(&on_link.responder, RESPONDER, Interest::Readable);
+                        }
+                        let _ = answer.send(result);
+                    }
+                    Command::End => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of
+    /// endpoints are.
+    fn rewrite(&mut self, action: &Action) {
+        let Some(rewriter) = &mut self.rewriter else { return };
+        rewriter.act(action, &mut self.netlink);
+        match action {
+            Action::Hear(Rewrite { outer, .. }) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.active.insert(outer.0);
+                    self.warm(outer.0, outer.1);
+                }
+            }
+            Action::Unhear(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
+            _ => {}
+        }
+    }
+
+    fn open_endpoint(
+        &mut self,
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+    ) -> linux::Result<Endpoint> {
+        if let Some(transparent) = &self.transparent {
+            transparent.gateway.open(*local.ip(), None, remote.map(|remote| *remote.ip()))?;
+        }
+        if self.on_link.is_some() {
+            self.add_local(IpNet::from(IpAddr::V6(*local.ip())))?;
+            if let Some(remote) = remote {
+                self.warm(*local.ip(), *remote.ip());
+            }
+        }
+        let endpoint = match &self.heard {
+            Some(heard) if remote.is_none() => heard.insert(local).map(|()| Endpoint::Shared(local)),
+            _ => EndpointSocket::open(local, remote, &self.sockets)
+                .map(|socket| Endpoint::Own(Arc::new(socket))),
+        };
+        match endpoint {
+            Ok(endpoint) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.active.insert(*local.ip());
+                }
+                Ok(endpoint)
+            }
+            Err(error) => {
+                self.forget(*local.ip(), remote.map(|r| *r.ip()));
+                Err(error)
+            }
+        }
+    }
+
+    fn close_endpoint(&mut self, endpoint: Endpoint) {
+        let (local, remote) = match &endpoint {
+            Endpoint::Own(socket) => (socket.local(), socket.remote().map(|r| *r.ip())),
+            Endpoint::Shared(local) => (*local, None),
+        };
+        if let (Endpoint::Shared(_), Some(heard)) = (&endpoint, &self.heard)
+            && let Err(error) = heard.remove(local)
+        {
+            debug!("{error}");
+        }
+        drop(endpoint);
+        self.forget(*local.ip(), remote);
+    }
+
+    /// Takes back what an on-link endpoint needed.
+    fn forget(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
+        if let Some(transparent) = &self.transparent {
+            transparent.gateway.close(local, None, remote);
+        }
+        if self.on_link.is_some()
+            && let route = Route::local(IpNet::from(IpAddr::V6(local)))
+            && let Err(error) = self.journal.delete_route(&mut self.netlink, &route)
+        {
+            debug!("{error}");
+        }
+        self.forget_neighbor(local, remote);
+    }
+
+    /// Is silent about an address of ours on the link, and forgets that of the peer.
+    fn forget_neighbor(&mut self, local: Ipv6Addr, remote: Option<Ipv6Addr>) {
+        let Some(on_link) = &mut self.on_link else { return };
+        on_link.active.remove(&local);
+        on_link.cold.retain(|(cold, _)| Some(*cold) != remote);
+        if let Some(remote) = remote
+            && let Err(error) = self.journal.delete_neighbor(&mut self.netlink, self.link.index, remote)
+        {
+            debug!("{error}");
+        }
+    }
+
+    /// Sees that neither end of an on-link endpoint waits for address resolution when its epoch begins: a router
+    /// learns our address, and a peer on the link is entered with the hardware address that it has now.
+    fn warm(&mut self, local: Ipv6Addr, remote: Ipv6Addr) {
+        let Ok(Some(hop)) = self.netlink.route_to(IpAddr::V6(remote)) else { return };
+        let Some(on_link) = self.on_link.as_mut().filter(|_| hop.index == self.link.index) else { return };
+        let Some(IpAddr::V6(router)) = hop.gateway else {
+            on_link.cold.push((remote, Instant::now()));
+            return self.warm_peers();
+        };
+        let entry = self.netlink.neighbor(self.link.index, IpAddr::V6(router)).ok().flatten();
+        if let Some(mac) = entry.filter(|e| e.usable).and_then(|e| e.mac)
+            && let Err(error) = on_link.responder.introduce(local, router, mac)
+        {
+            debug!("{error}");
+        }
+    }
+
+    /// Enters the next endpoints of peers on the link, with the hardware address that the peer has where it is now: in
+    /// any other entry of its network, if only that of a rendezvous endpoint.
+    fn warm_peers(&mut self) {
+        let index = self.link.index;
+        let Some(on_link) = self.on_link.as_mut().filter(|o| !o.cold.is_empty()) else { return };
+        let Ok(neighbors) = self.netlink.neighbors(index) else { return };
+        let known = |remote: Ipv6Addr| {
+            // Of its own part of the link's network, where it has one.
+            let network = self.peer_prefixes.iter().find(|prefix| prefix.contains(&remote));
+            let network = network
+                .copied()
+                .unwrap_or_else(|| Ipv6Net::new(remote, 64).expect("64 is a prefix length").trunc());
+            let same = |address| matches!(address, IpAddr::V6(a) if network.contains(&a));
+            neighbors.iter().filter(|n| n.usable && same(n.address)).find_map(|n| n.mac)
+        };
+        let (journal, netlink) = (&mut self.journal, &mut self.netlink);
+        on_link.cold.retain(|(remote, since)| {
+            let Some(mac) = known(*remote) else { return since.elapsed() < LOOK_AGAIN.1 };
+            if let Err(error) = journal.add_neighbor(netlink, index, *remote, mac, NeighborState::Reachable)
+                && !error.already_exists()
+            {
+                debug!("{error}");
+            }
+            false
+        });
+    }
+
+    fn answer_solicitations(&mut self) {
+        if let Some(on_link) = &mut self.on_link
+            && let Err(error) = on_link.responder.handle(|address| on_link.active.contains(&address))
+        {
+            debug!("{error}");
+        }
+    }
+
+    fn set_mtu(&mut self, prefixes: &[IpNet], mtu: InnerMtu) {
+        let device = self.state.mtu.unwrap_or(u16::MAX);
+        for prefix in prefixes.iter().filter(|p| self.state.routes.contains(p)) {
+            let fits = if prefix.addr().is_ipv4() { mtu.ipv4 } else { mtu.ipv6 }.min(device);
+            let mut route = Route::device(*prefix, self.tun_index);
+            if self.route_mtus.insert(*prefix, fits) == Some(fits) {
+                continue;
+            }
+            if let Err(error) = self.netlink.set_route_mtu(&mut route, Some(fits.into())) {
+                debug!("{error}");
+            }
+        }
+    }
+
+    fn changed(&mut self, monitor: &Monitor, tell: &dyn Fn(Outcome)) {
+        let changes = monitor.read().unwrap_or_else(|error| {
+            debug!("{error}");
+            Vec::new()
+        });
+        let index = self.link.index;
+        for change in changes {
+            match change {
+                Change::Link(link) if link.index == index => {
+                    if link.up != self.link.up {
+                        info!("{} is {}", link.name, if link.up { "up" } else { "down" });
+                    }
+                    if let Some(transparent) = &mut self.transparent {
+                        transparent.set_link_mtu(link.mtu);
+                    }
+                    if let Some(rewriter) = &mut self.rewriter {
+                        rewriter.set_external(&link);
+                    }
+                    let changed = link.running != self.link.running;
+                    self.link = link;
+                    if changed {
+                        self.carrier_changed();
+                    }
+                    tell(Outcome::LinkMtu(self.link_mtu()));
+                }
+                Change::Address(_) | Change::AddressGone(_) | Change::Missed => self.refresh_own(),
+                _ => {}
+            }
+        }
+    }
+
+    /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
+    fn refresh_own(&mut self) {
+        let Some((prefix, true)) = self.state.hop else { return };
+        let Ok(own) = self.own_addresses(prefix) else { return };
+        let Some(on_link) = self.on_link.as_mut().filter(|o| o.own != own) else { return };
+        match nft::set_own_addresses(&self.tunnel, &own) {
+            Ok(()) => on_link.own = own,
+            Err(error) => warn!("{error}"),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Another configuration for a daemon that runs: all of it, or none.
+
+use std::path::Path;
+use std::sync::mpsc;
+
+use ipnet::Ipv6Net;
+use tracing::{info, warn};
+
+use super::kernel::Command;
+use super::{Daemon, Error, News, Threads, check_limit};
+use config::{Config, Gateway, Mode};
+use control::{Call, Reply};
+use router_runtime::{Handle, Running};
+
+/// A configuration that was read again: the tunnel's is to be applied, the gateway's is in force.
+pub(super) struct Loaded {
+    tunnel: Box<Config>,
+    /// The gateway's from before, if there is a gateway.
+    gateway_before: Option<Box<Gateway>>,
+}
+
+/// Reads the file, and applies what concerns the gateway: not on the thread that carries packets.
+fn load(file: &Path, gateway: Option<&Handle>) -> Result<Loaded, Error> {
+    let whole = config::load(file)?;
+    let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() };
+    let tunnel = Box::new(whole.tunnel.ok_or_else(no_tunnel)?);
+    let gateway_before = match (gateway, whole.gateway) {
+        (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
+        (None, None) => None,
+        _ => {
+            return Err(Error::NeedsRestart("whether there is an [[uplink]], a [[network]] or a [[zone]]"));
+        }
+    };
+    Ok(Loaded { tunnel, gateway_before })
+}
+
+impl Daemon {
+    /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
+    pub(super) fn reload(&mut self, asked: Option<Call>, threads: &Threads) {
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
+        if self.reloading {
+            return self.reload_again.push(asked);
+        }
+        self.reloading = true;
+        let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
+        let gateway = self.gateway_beside.as_ref().map(Running::handle);
+        std::thread::spawn(move || {
+            let _ = news.send(News::Loaded(load(&file, gateway.as_ref()), asked));
+            waker.wake();
+        });
+    }
+
+    /// Applies a configuration that was read again, all of it or nothing.
+    pub(super) fn loaded(&mut self, loaded: Result<Loaded, Error>, asked: Option<Call>, threads: &Threads) {
+        self.reloading = false;
+        let result = loaded.and_then(|Loaded { mut tunnel, gateway_before }| {
+            if tunnel.node.mode == Mode::Host {
+                // The link's, not the file's.
+                tunnel.node.hop_prefix = self.config.node.hop_prefix;
+            }
+            let result = self.try_reload(tunnel, threads);
+            if let (Err(_), Some(before), Some(gateway)) = (&result, gateway_before, &self.gateway_beside) {
+                gateway.handle().put_back(before);
+            }
+            result
+        });
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        if result.is_ok() {
+            info!("configuration read again, peers: {}", self.config.peers.len());
+        }
+        match (result, asked) {
+            (Ok(()), asked) => {
+                let wanted = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
+                match (&self.scripts, asked) {
+                    // Their files may have changed, too.
+                    (Some(scripts), asked) => scripts.apply(wanted, asked),
+                    (None, Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
+                    (None, None) => {}
+                }
+            }
+            (Err(error), Some(call)) => call.answer(Reply::Error(error.to_string())),
+            (Err(error), None) => warn!("the configuration stays as it was: {error}"),
+        }
+        // The file may have changed since it was read for those before.
+        for asked in std::mem::take(&mut self.reload_again) {
+            self.reload(asked, threads);
+        }
+    }
+
+    /// The link has another prefix: all that hops goes there.
+    pub(super) fn moved(&mut self, prefix: Ipv6Net, threads: &Threads) {
+        if prefix == self.config.node.hop_prefix {
+            return;
+        }
+        let mut config = Box::new(self.config.clone());
+        config.node.hop_prefix = prefix;
+        if let Err(error) = self.try_reload(config, threads) {
+            warn!("{prefix} cannot be hopped in: {error}");
+        }
+    }
+
+    fn try_reload(&mut self, new: Box<Config>, threads: &Threads) -> Result<(), Error> {
+        let (old, tunnel) = (&self.config, &new.tunnel);
+        let fixed = [
+            ("[tunnel] name", tunnel.name == old.tunnel.name),
+            ("[tunnel] realtime", tunnel.realtime == old.tunnel.realtime),
+            ("[tunnel] spin", tunnel.spin == old.tunnel.spin),
+            ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
+            ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
+            ("a [[peer]] of the classic profile", new.classic == old.classic),
+            (
+                "carry of a [[peer]], the first with \"rewrite\",",
+                self.rewrites.is_some() || !new.peers.iter().any(|peer| peer.rewrite),
+            ),
+            ("[node] mode", new.node.mode == old.node.mode),
+            ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
+            ("[node] external", new.node.external == old.node.external),
+            ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
+        ];
+        if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
+            return Err(Error::NeedsRestart(key));
+        }
+        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
+        check_limit(&new, self.shared)?;
+        let (answer, applied) = mpsc::channel();
+        threads.tell(Command::Apply { config: new.clone(), answer });
+        applied.recv().map_err(|_| Error::KernelThread)??;
+        let now = self.clock.now();
+        self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
+        self.config = *new;
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! The protocol's status as the document of `sidestep show --json`.
+
+use std::collections::BTreeMap;
+
+use classic::hashed::HashedHost;
+use ipnet::Ipv6Net;
+use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
+
+use super::classic::{ClassicStatus, Traffic};
+use config::{ClassicPeer, Config};
+use control::status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
+
+/// The daemon as it is now, without its peers.
+pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Status {
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        tunnel: config.tunnel.name.clone(),
+        public_key: config.node.private_key.public().to_string(),
+        external: config.node.external.clone(),
+        hop_prefix: node.hop_prefix(),
+        uptime_s: now.boot.since(started).as_secs(),
+        drops: drops(&node.drops()),
+        peers: Vec::new(),
+    }
+}
+
+/// One of its peers.
+pub(super) fn peer(status: PeerStatus) -> Peer {
+    let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
+        let endpoint =
+            |l: &LaneStatus| Endpoint { lane: l.lane, address: *pick(l).ip(), port: pick(l).port() };
+        status.lanes.iter().map(endpoint).collect()
+    };
+    Peer {
+        profile: Profile::Version2,
+        public_key: status.public_key.to_string(),
+        hop_prefix: status.hop_prefix,
+        state: match status.state {
+            PeerState::Idle => State::Idle,
+            PeerState::Handshake => State::Handshake,
+            PeerState::Established => State::Established,
+        },
+        session: status.session.map(|s| Session {
+            age_s: s.age.as_secs(),
+            rekeys: s.rekeys,
+            cipher: s.cipher.to_owned(),
+        }),
+        epoch: status.lanes.first().map(|l| l.epoch),
+        rotations: status.rotations,
+        skips: status.skips,
+        local: end(|l| l.local),
+        remote: end(|l| l.remote),
+        next_rotation_ms: status.next_rotation.map(|d| d.as_millis() as u64),
+        tx_packets: status.tx_packets,
+        tx_bytes: status.tx_bytes,
+        rx_packets: status.rx_packets,
+        rx_bytes: status.rx_bytes,
+        carry: if status.rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        tx_rewritten_packets: status.rewritten.tx_packets,
+        tx_rewritten_bytes: status.rewritten.tx_bytes,
+        rx_rewritten_packets: status.rewritten.rx_packets,
+        rx_rewritten_bytes: status.rewritten.rx_bytes,
+        drops: drops(&status.drops),
+        rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
+        clock_offset_ms: status.clock_offset_ms,
+        path_mtu: status.path_mtu.unwrap_or(0),
+        handshakes: status.handshakes,
+        name: status.name,
+    }
+}
+
+/// What was dropped of peers of the classic profile; it is not known of whose.
+pub(super) fn add_classic_drops(status: &mut Status, drops: &classic::Drops) {
+    for (reason, count) in drops.nonzero() {
+        *status.drops.entry(reason.name().to_owned()).or_default() += count;
+    }
+}
+
+/// A peer of the classic profile.
+pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -> Peer {
+    let path = status.and_then(|s| s.stream.path.as_ref());
+    let traffic = status.map(|s| s.traffic).unwrap_or_default();
+    let rewrites = peer.stream.carry == classic::profile::Carry::Rewrite;
+    let rewritten = if rewrites { traffic } else { Traffic::default() };
+    let end = |host: &HashedHost| vec![Endpoint { lane: 0, address: host.address, port: host.port }];
+    Peer {
+        name: peer.name.clone(),
+        profile: Profile::Classic,
+        public_key: String::new(),
+        hop_prefix: Ipv6Net::new_assert(peer.stream.remote.address, 64).trunc(),
+        state: if path.is_some() { State::Established } else { State::Idle },
+        session: None,
+        epoch: status.map(|s| s.salt),
+        rotations: status.map_or(0, |s| s.rotations),
+        skips: 0,
+        local: path.map_or_else(Vec::new, |(local, _)| end(local)),
+        remote: path.map_or_else(Vec::new, |(_, remote)| end(remote)),
+        next_rotation_ms: None,
+        tx_packets: traffic.tx_packets,
+        tx_bytes: traffic.tx_bytes,
+        rx_packets: traffic.rx_packets,
+        rx_bytes: traffic.rx_bytes,
+        carry: if rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        tx_rewritten_packets: rewritten.tx_packets,
+        tx_rewritten_bytes: rewritten.tx_bytes,
+        rx_rewritten_packets: rewritten.rx_packets,
+        rx_rewritten_bytes: rewritten.rx_bytes,
+        drops: BTreeMap::new(),
+        rtt_ms: None,
+        clock_offset_ms: None,
+        path_mtu: status.map_or(0, |s| s.stream.outer_mtu),
+        handshakes: status.map_or(0, |s| s.stream.keys_adopted),
+    }
+}
+
+fn drops(drops: &Drops) -> BTreeMap<String, u64> {
+    drops.nonzero().map(|(reason, count)| (reason.name().to_owned(), count)).collect()
+}

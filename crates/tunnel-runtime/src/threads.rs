@@ -1,0 +1,206 @@
+//! Packet threads: where one thread does not do, each of several has queues of the TUN device and endpoints of its own,
+//! and carries what comes to them. The daemon's own thread runs the protocol then, and nothing else.
+//!
+//! The daemon tells them in the order in which things happen: an endpoint is known to all before anybody sends from it.
+
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use linux::event::{Events, Interest, Poller, Waker};
+use linux::process;
+use linux::udp::EndpointSocket;
+use mt6d::{Carrier, EndpointId, Notice, Receiver, Update};
+use tracing::warn;
+
+use super::Error;
+use super::clock::Clock;
+use super::data::DataPath;
+use super::priority::Priority;
+use super::token;
+use super::wait::Wait;
+use config::Tunnel;
+
+/// What a packet thread is told.
+enum Order {
+    Update(Update),
+    /// A session's socket, to send from; and to receive from, where its receiving half comes with it.
+    Open(EndpointId, Arc<EndpointSocket>, Option<Receiver>),
+    Close(EndpointId),
+    End,
+}
+
+/// What packet threads tell.
+pub(super) enum Told {
+    Notices(Vec<Notice>),
+    /// A thread has ended, told to or not.
+    Ended,
+}
+
+/// The packet threads, as the daemon sees them.
+pub(super) struct PacketThreads {
+    threads: Vec<PacketThread>,
+}
+
+struct PacketThread {
+    orders: mpsc::Sender<Order>,
+    waker: Waker,
+    handle: JoinHandle<()>,
+    /// Whether it was told something since it was last waked.
+    told: bool,
+}
+
+/// Tells that a thread has ended, also by a panic.
+struct TellEnd<T: Fn(Told)>(T);
+
+impl<T: Fn(Told)> Drop for TellEnd<T> {
+    fn drop(&mut self) {
+        (self.0)(Told::Ended);
+    }
+}
+
+impl PacketThreads {
+    /// Starts a thread for each carrier with its part of the device.
+    pub(super) fn start(
+        carriers: Vec<(Carrier, DataPath)>,
+        tunnel: &Tunnel,
+        clock: &Clock,
+        tell: impl Fn(Told) + Clone + Send + 'static,
+    ) -> Result<Self, Error> {
+        let mut threads = Vec::new();
+        for (number, (carrier, data)) in carriers.into_iter().enumerate() {
+            let (orders, ordered) = mpsc::channel();
+            let (waker, poller) = (Waker::new()?, Poller::new()?);
+            poller.add(&waker, token::WAKER, Interest::Readable)?;
+            for (queue, token) in data.tun().iter().zip(token::TUN..=u64::MAX) {
+                poller.add(queue, token, Interest::Readable)?;
+            }
+            let thread = Thread {
+                carrier,
+                data,
+                clock: *clock,
+                poller,
+                waker: waker.clone(),
+                ordered,
+                waiting: Wait::new(tunnel.spin),
+                priority: Priority::new(tunnel.realtime),
+            };
+            let (processor, tell) = (tunnel.cpus.iter().cycle().nth(number).copied(), tell.clone());
+            let body = move || {
+                let tell = TellEnd(tell);
+                if let Some(Err(error)) = processor.map(process::run_on) {
+                    warn!("{error}");
+                }
+                if let Err(error) = thread.run(&tell.0) {
+                    warn!("{error}");
+                }
+            };
+            let handle = std::thread::Builder::new().name(format!("packets-{number}")).spawn(body)?;
+            threads.push(PacketThread { orders, waker, handle, told: false });
+        }
+        Ok(PacketThreads { threads })
+    }
+
+    fn order(&mut self, number: usize, order: Order) {
+        let thread = &mut self.threads[number];
+        // One that has ended has told so.
+        let _ = thread.orders.send(order);
+        thread.told = true;
+    }
+
+    /// A session's endpoint is open; `place` says who receives from it.
+    pub(super) fn open(
+        &mut self,
+        id: EndpointId,
+        socket: &Arc<EndpointSocket>,
+        receiver: &Receiver,
+        place: usize,
+    ) {
+        let receives = place % self.threads.len();
+        for number in 0..self.threads.len() {
+            let receiver = (number == receives).then(|| receiver.clone());
+            self.order(number, Order::Open(id, socket.clone(), receiver));
+        }
+    }
+
+    pub(super) fn close(&mut self, id: EndpointId) {
+        (0..self.threads.len()).for_each(|number| self.order(number, Order::Close(id)));
+    }
+
+    pub(super) fn update(&mut self, update: &Update) {
+        (0..self.threads.len()).for_each(|number| self.order(number, Order::Update(update.clone())));
+    }
+
+    /// Wakes those that were told something.
+    pub(super) fn wake(&mut self) {
+        for thread in &mut self.threads {
+            if std::mem::take(&mut thread.told) {
+                thread.waker.wake();
+            }
+        }
+    }
+
+    /// Ends all, and waits until they have.
+    pub(super) fn end(mut self) {
+        (0..self.threads.len()).for_each(|number| self.order(number, Order::End));
+        self.wake();
+        for thread in self.threads {
+            let _ = thread.handle.join();
+        }
+    }
+}
+
+/// One of them, as it sees itself.
+struct Thread {
+    carrier: Carrier,
+    data: DataPath,
+    clock: Clock,
+    poller: Poller,
+    waker: Waker,
+    ordered: mpsc::Receiver<Order>,
+    waiting: Wait,
+    priority: Priority,
+}
+
+impl Thread {
+    fn run(mut self, tell: &impl Fn(Told)) -> linux::Result<()> {
+        let mut events = Events::with_capacity(256);
+        loop {
+            self.waiting.wait(&self.poller, &mut events, None)?;
+            let now = self.clock.now();
+            for event in events.iter() {
+                match event.token {
+                    queue @ token::TUN.. => self.data.readable((queue - token::TUN) as usize),
+                    token::WAKER => self.waker.drain(),
+                    endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.carrier, now),
+                }
+            }
+            // Before packets leave by what has changed.
+            while let Ok(order) = self.ordered.try_recv() {
+                match order {
+                    Order::Update(update) => self.carrier.update(update),
+                    Order::Open(id, socket, receiver) => {
+                        let poller = receiver.is_some().then_some(&self.poller);
+                        if let Some(receiver) = receiver {
+                            self.carrier.attach(id, receiver);
+                        }
+                        self.data.share(id, socket, poller);
+                    }
+                    Order::Close(id) => {
+                        self.carrier.detach(id);
+                        drop(self.data.close(id, &self.poller));
+                    }
+                    Order::End => return Ok(()),
+                }
+            }
+            self.data.read_tun(&mut self.carrier, now)?;
+            self.data.flush(&mut self.carrier);
+            let (received, sent) = self.data.work();
+            self.waiting.turn(received, sent, now.boot);
+            self.priority.turn(received + sent);
+            let notices: Vec<_> = self.carrier.notices().collect();
+            if !notices.is_empty() {
+                tell(Told::Notices(notices));
+            }
+        }
+    }
+}
