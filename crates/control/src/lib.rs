@@ -5,8 +5,9 @@
 //! within bounded time and memory, so that a stuck one holds up nobody for long, and the daemon never.
 
 mod client;
+pub mod router_status;
 mod server;
-pub mod status;
+pub mod tunnel_status;
 
 use std::io;
 use std::os::unix::fs::MetadataExt as _;

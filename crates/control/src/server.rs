@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{ENDING, Reply, Request, is_of_gateway};
-use crate::status::Status;
+use crate::tunnel_status::Status;
 
 /// The longest request, in bytes.
 const LONGEST_REQUEST: usize = 4096;

@@ -14,8 +14,8 @@ mod kernel;
 mod memory;
 mod network;
 mod running;
-pub mod status;
-pub mod traffic;
+mod status;
+mod traffic;
 mod tunnel;
 mod uplink;
 

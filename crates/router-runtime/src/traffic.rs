@@ -6,70 +6,14 @@ use std::path::PathBuf;
 
 use ipnet::IpNet;
 use linux::conntrack::{self, Connection};
-use serde::{Deserialize, Serialize};
 
-use super::status::Status;
 use crate::firewall::{Count, Counts};
 use control::Request;
-use control::status::State;
+use control::router_status::{Fallback, Firewall, Peer, Rule, Status, Talker};
 
 /// So many rules, and hosts, are told.
 const MOST_RULES: usize = 5;
 const MOST_TALKERS: usize = 10;
-
-/// What the firewall has counted since it was applied. Packets of connections that it has let in are not counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Firewall {
-    pub dropped_packets: u64,
-    pub rejected_packets: u64,
-    /// Of both, those that no rule of the configuration was about.
-    pub refused_by_default_packets: u64,
-    /// The rules that have counted most, by their number from 1 on.
-    pub rules: Vec<Rule>,
-    /// What was decided by default, with what has counted most first.
-    pub defaults: Vec<Fallback>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rule {
-    pub number: usize,
-    /// `accept`, `drop` or `reject`.
-    pub verdict: Option<String>,
-    pub packets: u64,
-    pub bytes: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fallback {
-    pub reason: String,
-    pub verdict: Option<String>,
-    pub packets: u64,
-    pub bytes: u64,
-}
-
-/// A host behind the gateway, with the connections that there are now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Talker {
-    pub address: IpAddr,
-    pub connections: u64,
-    /// Null where connections are not counted, as all in this line.
-    pub sent_bytes: Option<u64>,
-    pub sent_packets: Option<u64>,
-    pub received_bytes: Option<u64>,
-    pub received_packets: Option<u64>,
-}
-
-/// A peer of the tunnel of the same configuration, in short: `sidestep show` says more.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Peer {
-    pub tunnel: String,
-    pub name: String,
-    pub state: State,
-    pub rtt_ms: Option<f64>,
-    pub next_rotation_ms: Option<u64>,
-    pub sent_bytes: u64,
-    pub received_bytes: u64,
-}
 
 /// Whom to ask, beside the gateway's own thread.
 #[derive(Clone, Debug)]
@@ -110,7 +54,7 @@ impl Sources {
         // A daemon that does not answer is about to start, or to end.
         let tunnel = self.tunnel.as_deref().and_then(|socket| control::ask(socket, &Request::Show).ok());
         if let Some(tunnel) =
-            tunnel.and_then(|value| serde_json::from_value::<control::status::Status>(value).ok())
+            tunnel.and_then(|value| serde_json::from_value::<control::tunnel_status::Status>(value).ok())
         {
             status.peers = peers(&tunnel);
         }
@@ -198,8 +142,8 @@ impl Talkers<'_> {
     }
 }
 
-fn peers(tunnel: &control::status::Status) -> Vec<Peer> {
-    let peer = |peer: &control::status::Peer| Peer {
+fn peers(tunnel: &control::tunnel_status::Status) -> Vec<Peer> {
+    let peer = |peer: &control::tunnel_status::Peer| Peer {
         tunnel: tunnel.tunnel.clone(),
         name: peer.name.clone(),
         state: peer.state,

@@ -19,7 +19,9 @@ use config::folder::Folder;
 /// A script that the kernel has accepted. It goes with this, unless it is attached.
 #[derive(Debug)]
 pub struct Loaded {
+    /// The program, loaded and not attached.
     pub program: Program,
+    /// Its instructions.
     pub assembled: Assembled,
     /// What it may log.
     pub lines: Vec<Line>,

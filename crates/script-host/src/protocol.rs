@@ -57,6 +57,7 @@ pub enum Request {
 /// All scripts. The field names are a contract.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Scripts {
+    /// In the order in which they were loaded.
     pub scripts: Vec<Status>,
 }
 
@@ -92,11 +93,17 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub struct Verdicts {
+    /// Discarded.
     pub nf_drop: u64,
+    /// Passed on.
     pub nf_accept: u64,
+    /// Kept by the script.
     pub nf_stolen: u64,
+    /// Given to another queue.
     pub nf_queue: u64,
+    /// Sent through the hook once more.
     pub nf_repeat: u64,
+    /// Left to the next rule.
     pub xt_continue: u64,
 }
 

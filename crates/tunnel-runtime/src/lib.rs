@@ -42,7 +42,7 @@ use clock::Clock;
 use config::attachment::Tier;
 use config::run::{Feature, RunOptions};
 use config::{Config, Mode};
-use control::status::Status;
+use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
 use data::{DataPath, TUN_QUEUES};
 use kernel::{Command, Endpoint, Kernel, Outcome};
@@ -213,7 +213,7 @@ struct Asking {
     call: Call,
     status: Status,
     /// Peers of the classic profile, which come last.
-    classic: Vec<control::status::Peer>,
+    classic: Vec<control::tunnel_status::Peer>,
     /// The place of the next peer.
     place: usize,
 }

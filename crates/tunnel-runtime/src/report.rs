@@ -8,7 +8,7 @@ use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
 use config::{ClassicPeer, Config};
-use control::status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Status {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::failure::Failure;
 use crate::terminal::print;
 use control::Request;
-use control::status::Status;
+use control::tunnel_status::Status;
 
 pub(crate) use text::describe;
 

@@ -10,7 +10,7 @@ use ratatui::widgets::{Block, Gauge, Paragraph};
 
 use super::follow::Screen;
 use super::text;
-use control::status::{Peer, State, Status};
+use control::tunnel_status::{Peer, State, Status};
 
 /// What is on the screen.
 #[derive(Default)]
@@ -201,7 +201,7 @@ fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, followed: Followed,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::status::example;
+    use control::tunnel_status::example;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
     use std::time::Duration;

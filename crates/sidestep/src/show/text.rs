@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use control::status::{Carry, Endpoint, Peer, Profile, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Peer, Profile, State, Status};
 
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
@@ -184,12 +184,12 @@ peer: site-c
   session: idle
   handshakes: 0
 ";
-        assert_eq!(describe(&control::status::example()), expected);
+        assert_eq!(describe(&control::tunnel_status::example()), expected);
     }
 
     #[test]
     fn replaced_addresses_are_told_with_what_travels_so() {
-        let mut status = control::status::example();
+        let mut status = control::tunnel_status::example();
         (status.peers[0].carry, status.peers[0].tx_rewritten_packets) = (Carry::Rewrite, 7);
         let text = describe(&status);
         assert!(

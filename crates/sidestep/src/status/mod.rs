@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::terminal::print;
 use control::Request;
-use router_runtime::status::Status;
+use control::router_status::Status;
 use screen::View;
 
 use crate::show::INTERVAL;

@@ -15,8 +15,8 @@ use ratatui::widgets::{Block, Paragraph};
 use super::text;
 use crate::show::follow::Screen;
 use crate::show::text as words;
-use control::status::State;
-use router_runtime::status::{Network, Prefix, Status, Uplink};
+use control::router_status::{Network, Prefix, Status, Uplink};
+use control::tunnel_status::State;
 
 /// From so many columns on there are two of boxes.
 const WIDE: u16 = 120;

@@ -3,8 +3,8 @@
 use std::fmt::{self, Write as _};
 
 use crate::show::text as words;
-use router_runtime::status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
-use router_runtime::traffic::{Firewall, Peer, Talker};
+use control::router_status::{Firewall, Peer, Talker};
+use control::router_status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// The status as text for a terminal.
 pub(super) fn describe(status: &Status) -> String {

@@ -1,0 +1,288 @@
+//! What a router says about itself: the document of `sidestep status --json`. Field names are a contract: fields may be
+//! added, none is renamed or removed.
+//!
+//! Lifetimes are in seconds; null where there is no end.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+use crate::tunnel_status::State;
+
+/// A router and its links.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// Since it started.
+    pub uptime_seconds: u64,
+    /// Ways to the Internet, in the order of the configuration.
+    pub uplinks: Vec<Uplink>,
+    /// The inner networks, in the order of the configuration.
+    pub networks: Vec<Network>,
+    /// Its own addresses, as planned.
+    pub addresses: Vec<Address>,
+    /// Its routes, as planned.
+    pub routes: Vec<Route>,
+    /// Hosts on the inner links, as far as the kernel knows.
+    pub neighbors: Vec<Neighbor>,
+    /// Null where none is applied.
+    #[serde(default)]
+    pub firewall: Option<Firewall>,
+    /// Connections that the kernel follows now, also those of the gateway itself.
+    #[serde(default)]
+    pub connections: u64,
+    /// Of the hosts behind the gateway those that carry most, by their present connections.
+    #[serde(default)]
+    pub talkers: Vec<Talker>,
+    /// Why there is less of them than there could be.
+    #[serde(default)]
+    pub talkers_incomplete: Option<String>,
+    /// Those of the tunnel in the same configuration.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+    /// What could not be done, or not be had.
+    pub problems: Vec<String>,
+}
+
+/// An uplink, and what is known of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Uplink {
+    /// As in the configuration.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// Whether the link has signal.
+    pub link_up: bool,
+    /// Whether it leads to the Internet, as far as is known.
+    pub works: bool,
+    /// Null where no host is probed.
+    pub probes_answered: Option<bool>,
+    /// The default router, by its link-local address.
+    pub router: Option<Ipv6Addr>,
+    /// The rest of its router lifetime.
+    pub router_seconds: Option<u64>,
+    /// Prefixes that it was delegated or given.
+    pub prefixes: Vec<Prefix>,
+    /// Null where none is asked for, or one was given.
+    pub waits_for_prefix: Option<Wait>,
+    /// Recursive DNS servers that were learned from it.
+    pub dns_servers: Vec<Ipv6Addr>,
+    /// Null where it is none.
+    pub tunnel: Option<Tunnel>,
+}
+
+/// A delegated prefix that does not come.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wait {
+    /// For how long.
+    pub seconds: u64,
+    /// What a server has answered, by the name of RFC 8415; null where none has.
+    pub status: Option<String>,
+    /// In words.
+    pub why: String,
+}
+
+/// A transition tunnel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// `6in4`, `6to4`, `6rd`, `4in6`.
+    pub kind: String,
+    /// The interface below.
+    pub over: String,
+    /// Null where the interface below has no address for it.
+    pub local: Option<IpAddr>,
+    /// The other end; of 6to4 and 6rd the relay.
+    pub remote: Option<IpAddr>,
+    /// The largest inner packet.
+    pub mtu: u32,
+    /// Packets that were decapsulated.
+    pub rx_packets: u64,
+    /// Their bytes, as inner packets.
+    pub rx_bytes: u64,
+    /// Packets that were encapsulated.
+    pub tx_packets: u64,
+    /// Their bytes, as inner packets.
+    pub tx_bytes: u64,
+    /// Packets that were not carried, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// A prefix, with what is left of its lifetimes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Prefix {
+    /// Which.
+    pub prefix: Ipv6Net,
+    /// The rest of its preferred lifetime.
+    pub preferred_seconds: Option<u64>,
+    /// The rest of its valid lifetime.
+    pub valid_seconds: Option<u64>,
+}
+
+/// An inner network, and what is advertised in it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Network {
+    /// As in the configuration.
+    pub name: String,
+    /// Its interface.
+    pub interface: String,
+    /// Whether the link has signal.
+    pub link_up: bool,
+    /// Whether router advertisements are sent.
+    pub advertises: bool,
+    /// Whether hosts are told that it leads out.
+    pub default_router: bool,
+    /// The prefixes that they have.
+    pub prefixes: Vec<Prefix>,
+    /// The recursive DNS servers that they have.
+    pub dns_servers: Vec<Ipv6Addr>,
+    /// How many were sent.
+    pub advertisements_sent: u64,
+    /// How many router solicitations have come.
+    pub solicitations_received: u64,
+    /// Routers that should not be there, heard in the last hour.
+    pub rogue_routers: Vec<Rogue>,
+}
+
+/// A router that should not be there.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rogue {
+    /// Its link-local address.
+    pub address: Ipv6Addr,
+    /// Its link-layer address.
+    pub mac: String,
+    /// Whether it says that it leads out.
+    pub default_router: bool,
+    /// What it advertises.
+    pub prefixes: Vec<Ipv6Net>,
+    /// What it advertises.
+    pub dns_servers: Vec<Ipv6Addr>,
+    /// Since its last advertisement.
+    pub heard_seconds_ago: u64,
+}
+
+/// An address of the router's.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Address {
+    /// Where.
+    pub interface: String,
+    /// With the prefix length of its network.
+    pub address: IpNet,
+    /// The rest of its preferred lifetime.
+    pub preferred_seconds: Option<u64>,
+    /// The rest of its valid lifetime.
+    pub valid_seconds: Option<u64>,
+}
+
+/// A route.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Route {
+    /// The destination.
+    pub to: IpNet,
+    /// Only for packets from there.
+    pub from: Option<Ipv6Net>,
+    /// Null where senders are told that there is no way.
+    pub interface: Option<String>,
+    /// The next hop; null where the destination is on the link.
+    pub via: Option<IpAddr>,
+    /// The lowest comes first.
+    pub metric: u32,
+}
+
+/// A host on an inner link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Neighbor {
+    /// Where.
+    pub interface: String,
+    /// Its address.
+    pub address: IpAddr,
+    /// Its link-layer address.
+    pub mac: String,
+}
+
+impl Status {
+    /// The gateway's own addresses at an interface.
+    pub fn addresses_at(&self, interface: &str) -> Vec<IpNet> {
+        let addresses = self.addresses.iter().filter(|address| address.interface == interface);
+        addresses.map(|address| address.address).collect()
+    }
+}
+
+/// What the firewall has counted since it was applied. Packets of connections that it has let in are not counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Firewall {
+    /// Packets that were dropped.
+    pub dropped_packets: u64,
+    /// Packets that were answered with an error.
+    pub rejected_packets: u64,
+    /// Of both, those that no rule of the configuration was about.
+    pub refused_by_default_packets: u64,
+    /// The rules that have counted most, by their number from 1 on.
+    pub rules: Vec<Rule>,
+    /// What was decided by default, with what has counted most first.
+    pub defaults: Vec<Fallback>,
+}
+
+/// What a rule has counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// From 1 on.
+    pub number: usize,
+    /// `accept`, `drop` or `reject`.
+    pub verdict: Option<String>,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// What was decided by default, for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fallback {
+    /// Which.
+    pub reason: String,
+    /// `accept`, `drop` or `reject`.
+    pub verdict: Option<String>,
+    /// Packets.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// A host behind the gateway, with the connections that there are now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Talker {
+    /// Its address.
+    pub address: IpAddr,
+    /// How many it has.
+    pub connections: u64,
+    /// Null where connections are not counted, as all in this line.
+    pub sent_bytes: Option<u64>,
+    /// Likewise.
+    pub sent_packets: Option<u64>,
+    /// Likewise.
+    pub received_bytes: Option<u64>,
+    /// Likewise.
+    pub received_packets: Option<u64>,
+}
+
+/// A peer of the tunnel of the same configuration, in short: `sidestep show` says more.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// The tunnel's name.
+    pub tunnel: String,
+    /// As in the configuration.
+    pub name: String,
+    /// Whether there is a session.
+    pub state: State,
+    /// Round-trip time; null where it is not known.
+    pub rtt_ms: Option<f64>,
+    /// Until the next move; null without a session.
+    pub next_rotation_ms: Option<u64>,
+    /// Bytes of inner packets.
+    pub sent_bytes: u64,
+    /// Bytes of inner packets.
+    pub received_bytes: u64,
+}
