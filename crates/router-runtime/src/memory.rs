@@ -12,14 +12,13 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
+use crate::random::Uuid;
+
 /// The file, and what was last written.
 pub(super) struct Memory {
     path: PathBuf,
     written: Contents,
 }
-
-/// What a gateway without a MAC address is called by (RFC 6355).
-pub(super) type Uuid = [u8; 16];
 
 /// Leases by the name of the uplink, prefixes by the interface of the network: hosts there have them, whatever it is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,8 +14,8 @@ use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, ALL_NODES, Message};
 use wire::router_advertisement::Content;
 
-use super::uplink::{advertisement, link_local};
-use super::{BATCH, FRAME, random};
+use super::link::{BATCH, FRAME, advertisement, link_local};
+use super::random::random;
 
 /// How soon it is tried again, while the interface has no address to advertise from.
 const AGAIN: Duration = Duration::from_millis(500);

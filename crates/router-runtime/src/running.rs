@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 
 use linux::event::Waker;
 
-use super::{Error, Router};
+use super::error::Error;
+use super::router::{Command, Router};
 use config::Gateway;
 use config::run::RunOptions;
 use control::{Call, Request, Server};
@@ -23,14 +24,6 @@ pub struct Running {
 pub struct Handle {
     commands: Sender<Command>,
     waker: Waker,
-}
-
-/// What the gateway's thread is told.
-pub(super) enum Command {
-    /// Another configuration, and who wants to know what became of it: the one from before.
-    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, Error>>),
-    Call(Call),
-    Stop,
 }
 
 impl Running {

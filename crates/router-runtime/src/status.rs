@@ -8,42 +8,45 @@ use control::router_status::{
 use gateway::until::Until;
 use ipnet::Ipv6Net;
 
-use super::{Router, network, tunnel, uplink};
+use super::router::Router;
+use super::{network, tunnel, uplink};
 
-/// The status now.
-pub(super) fn status(router: &mut Router, now: Instant) -> Status {
-    let addresses = router.plan.addresses.iter().map(|address| Address {
-        interface: address.interface.clone(),
-        address: address.address,
-        preferred_seconds: seconds(address.preferred, now),
-        valid_seconds: seconds(address.valid, now),
-    });
-    let routes = router.plan.routes.iter().map(|route| Route {
-        to: route.to,
-        from: route.from,
-        interface: route.via.as_ref().map(|via| via.interface.clone()),
-        via: route.via.as_ref().and_then(|via| via.router),
-        metric: route.metric,
-    });
-    Status {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        uptime_seconds: now.saturating_duration_since(router.started).as_secs(),
-        uplinks: router
-            .uplinks
-            .iter()
-            .map(|port| uplink(port, router.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink)), now))
-            .collect(),
-        networks: router.networks.iter().map(|port| network(port, now)).collect(),
-        addresses: addresses.collect(),
-        routes: routes.collect(),
-        problems: router.problems.clone(),
-        neighbors: neighbors(router),
-        // The kernel and the tunnel tell the rest: see `traffic`.
-        firewall: None,
-        connections: 0,
-        talkers: Vec::new(),
-        talkers_incomplete: None,
-        peers: Vec::new(),
+impl Router {
+    /// The status now.
+    pub(super) fn status(&mut self, now: Instant) -> Status {
+        let addresses = self.plan.addresses.iter().map(|address| Address {
+            interface: address.interface.clone(),
+            address: address.address,
+            preferred_seconds: seconds(address.preferred, now),
+            valid_seconds: seconds(address.valid, now),
+        });
+        let routes = self.plan.routes.iter().map(|route| Route {
+            to: route.to,
+            from: route.from,
+            interface: route.via.as_ref().map(|via| via.interface.clone()),
+            via: route.via.as_ref().and_then(|via| via.router),
+            metric: route.metric,
+        });
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            uptime_seconds: now.saturating_duration_since(self.started).as_secs(),
+            uplinks: self
+                .uplinks
+                .iter()
+                .map(|port| uplink(port, self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink)), now))
+                .collect(),
+            networks: self.networks.iter().map(|port| network(port, now)).collect(),
+            addresses: addresses.collect(),
+            routes: routes.collect(),
+            problems: self.problems.clone(),
+            neighbors: neighbors(self),
+            // The kernel and the tunnel tell the rest: see `traffic`.
+            firewall: None,
+            connections: 0,
+            talkers: Vec::new(),
+            talkers_incomplete: None,
+            peers: Vec::new(),
+        }
     }
 }
 

@@ -17,11 +17,11 @@ use linux::netlink::{Link, Netlink};
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::{self, Message, RouterSolicitation};
-use wire::router_advertisement::Content;
+use wire::ndisc::RouterSolicitation;
 
-use super::memory::Uuid;
-use super::{BATCH, FRAME, random};
+use super::link::{BATCH, FRAME, advertisement, link_local};
+use super::random::Uuid;
+use super::random::random;
 
 /// Solicitations to a link that came up, and the time between two (RFC 4861 section 10).
 const SOLICITATIONS: u32 = 3;
@@ -462,15 +462,6 @@ fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
     Some(socket)
 }
 
-/// The link-local address of an interface, once it can be used.
-pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
-    let addresses = netlink.addresses(index).ok()?;
-    addresses.into_iter().find_map(|found| match found.address.addr() {
-        IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
-        _ => None,
-    })
-}
-
 /// An address of an interface that others than those of its link answer to.
 fn own_address(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
     let addresses = netlink.addresses(index).ok()?.into_iter();
@@ -479,15 +470,6 @@ fn own_address(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
         IpAddr::V6(address) if !address.is_unique_local() => Some(address),
         _ => None,
     })
-}
-
-/// Who advertises what, from a frame.
-pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
-    let packet = wire::ipv6::Packet::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
-    match ndisc::parse(&packet).ok()? {
-        Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,12 @@
 //! How many sockets and files a tunnel needs.
 
 use config::Config;
+use linux::process;
 use mt6d::config::PeerConfig;
 use mt6d::rendezvous::Tier;
+use tracing::warn;
+
+use crate::error::Error;
 
 /// Descriptors that the daemon needs beside its endpoints: TUN queues, netlink, epoll, BPF, the control socket, files.
 const OTHER_FILES: u64 = 96;
@@ -41,6 +45,27 @@ fn all_rendezvous_endpoints(config: &Config) -> u64 {
 /// grow with a reload, and as many as 1,800 peers take in any case.
 pub fn shared_endpoints(config: &Config) -> u32 {
     u32::try_from(2 * all_rendezvous_endpoints(config)).unwrap_or(u32::MAX).clamp(1 << 14, 1 << 30)
+}
+
+/// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
+/// where not all peers can have sessions at once.
+pub(crate) fn check(config: &Config, shared: u32) -> Result<(), Error> {
+    const REMEDY: &str = "raise the limit of open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
+                          or use fewer lanes";
+    let files = process::raise_open_files()?;
+    let (least, most) = open_files(config, shared.into());
+    if least > files {
+        return Err(Error::Limit(format!(
+            "this configuration has {least} files open at once at the least, {files} are allowed: {REMEDY}"
+        )));
+    }
+    if most > files {
+        let part = 100 * (files - least) / (most - least);
+        warn!(
+            "{files} open files are allowed: enough for sessions with {part} % of the peers at once: {REMEDY}"
+        );
+    }
+    Ok(())
 }
 
 /// Files that the daemon may have open at once: at the least, with a session with one peer, the most expensive one; and

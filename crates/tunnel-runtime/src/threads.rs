@@ -12,12 +12,12 @@ use linux::udp::EndpointSocket;
 use mt6d::{Carrier, EndpointId, Notice, Receiver, Update};
 use tracing::warn;
 
-use super::Error;
 use super::clock::Clock;
 use super::data::DataPath;
 use super::priority::Priority;
-use super::token;
 use super::wait::Wait;
+use crate::error::Error;
+use crate::token;
 use config::Tunnel;
 
 /// What a packet thread is told.

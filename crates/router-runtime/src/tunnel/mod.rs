@@ -27,7 +27,8 @@ use linux::tun::{self, Offloads, Queue, VNET_HEADER};
 use linux::undo::Journal;
 use tracing::{info, warn};
 
-use super::{BATCH, random};
+use super::link::BATCH;
+use super::random::random;
 use program::{Counts, Settings, Tables};
 
 /// Bytes of an Ethernet header.

@@ -25,9 +25,9 @@ use linux::netlink::{Netlink, Route};
 use linux::tun;
 use tracing::{info, warn};
 
-use super::Error;
 use super::clock::Clock;
 use super::transparent::Gateway;
+use crate::error::Error;
 use config::{ClassicPeer, Config};
 use data::DataPath;
 pub(super) use data::Traffic;
@@ -93,7 +93,7 @@ impl Classic {
         }
         let streams = peers.iter().map(|peer| peer.stream.clone()).collect();
         let now = unix(clock);
-        let node = Node::new(streams, super::seed()?, now)
+        let node = Node::new(streams, crate::machine::seed()?, now)
             .map_err(|(index, error)| Error::Classic(peers[index].name.clone(), error))?;
         let mut routes = Vec::with_capacity(peers.len());
         for peer in &peers {

@@ -7,9 +7,9 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::netlink::{NeighborState, Route, Via};
 use tracing::{debug, info, warn};
 
-use super::super::Error;
 use super::uplink::{Network, Uplink};
 use super::{Kernel, Outcome};
+use crate::error::Error;
 use config::{Config, Mode};
 
 impl Kernel {

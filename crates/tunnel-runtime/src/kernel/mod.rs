@@ -24,9 +24,9 @@ mod uplink;
 
 use uplink::{Network, Uplink};
 
-use super::Error;
 use super::rewrite::Rewriter;
 use super::transparent::{Gateway, Transparent};
+use crate::error::Error;
 use config::run::Feature;
 use config::{Config, INNER_OVERHEAD as OVERHEAD};
 

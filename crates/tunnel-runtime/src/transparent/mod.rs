@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use wire::ethernet::MacAddress;
 use wire::ndisc::NeighborSolicitation;
 
-use super::Error;
+use crate::error::Error;
 use config::Config;
 use memory::Memory;
 

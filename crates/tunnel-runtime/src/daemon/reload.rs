@@ -1,38 +1,18 @@
 //! Another configuration for a daemon that runs: all of it, or none.
 
-use std::path::Path;
 use std::sync::mpsc;
 
 use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
-use super::kernel::Command;
-use super::{Daemon, Error, News, Threads, check_limit};
-use config::{Config, Gateway, Mode};
+use super::{Daemon, News, Threads};
+use crate::error::Error;
+use crate::kernel::Command;
+use crate::limits;
+use crate::load::{Loaded, load};
+use config::{Config, Mode};
 use control::{Call, Reply};
-use router_runtime::{Handle, Running};
-
-/// A configuration that was read again: the tunnel's is to be applied, the gateway's is in force.
-pub(super) struct Loaded {
-    tunnel: Box<Config>,
-    /// The gateway's from before, if there is a gateway.
-    gateway_before: Option<Box<Gateway>>,
-}
-
-/// Reads the file, and applies what concerns the gateway: not on the thread that carries packets.
-fn load(file: &Path, gateway: Option<&Handle>) -> Result<Loaded, Error> {
-    let whole = config::load(file)?;
-    let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() };
-    let tunnel = Box::new(whole.tunnel.ok_or_else(no_tunnel)?);
-    let gateway_before = match (gateway, whole.gateway) {
-        (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
-        (None, None) => None,
-        _ => {
-            return Err(Error::NeedsRestart("whether there is an [[uplink]], a [[network]] or a [[zone]]"));
-        }
-    };
-    Ok(Loaded { tunnel, gateway_before })
-}
+use router_runtime::Running;
 
 impl Daemon {
     /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
@@ -121,7 +101,7 @@ impl Daemon {
             return Err(Error::NeedsRestart(key));
         }
         let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
-        check_limit(&new, self.shared)?;
+        limits::check(&new, self.shared)?;
         let (answer, applied) = mpsc::channel();
         threads.tell(Command::Apply { config: new.clone(), answer });
         applied.recv().map_err(|_| Error::KernelThread)??;

@@ -1,0 +1,44 @@
+//! Why there is no router, or it is not as the configuration says.
+
+use std::path::PathBuf;
+
+use crate::firewall;
+
+/// Why there is no gateway.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Only who may change the network can.
+    #[error("`up` needs root (or CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE): try again with sudo")]
+    Privilege,
+    /// An interface is not there.
+    #[error("{owner} {name:?}: there is no interface {interface} (`ip link` lists them)")]
+    NoInterface {
+        /// Uplink, network or route.
+        owner: &'static str,
+        /// Which one.
+        name: String,
+        /// What it says.
+        interface: String,
+    },
+    /// The kernel refused something; all is as it was.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// The same, several times.
+    #[error("{}", .0.join("\n"))]
+    Refused(Vec<String>),
+    /// The firewall cannot be in force; all is as it was.
+    #[error("the firewall: {0}")]
+    Firewall(#[source] firewall::Error),
+    /// The file cannot be read again.
+    #[error("{0}")]
+    Config(#[from] config::Error),
+    /// The file describes no router any more.
+    #[error("{}: there is no gateway in it any more", .0.display())]
+    NoRouter(PathBuf),
+    /// The control socket, or a thread.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The thread has ended.
+    #[error("the gateway has ended (the reason is above)")]
+    Ended,
+}

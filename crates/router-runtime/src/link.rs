@@ -1,0 +1,31 @@
+//! What the sockets of uplinks, networks and tunnels have in common.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use linux::netlink::Netlink;
+use wire::ethernet;
+use wire::ndisc::{self, Message};
+use wire::router_advertisement::Content;
+
+/// Longer than any advertisement or DHCPv6 message on an Ethernet link.
+pub(crate) const FRAME: usize = 1_600;
+/// Frames of one socket in a turn.
+pub(crate) const BATCH: usize = 64;
+
+/// The link-local address of an interface, once it can be used.
+pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
+    let addresses = netlink.addresses(index).ok()?;
+    addresses.into_iter().find_map(|found| match found.address.addr() {
+        IpAddr::V6(address) if address.is_unicast_link_local() && !found.tentative => Some(address),
+        _ => None,
+    })
+}
+
+/// Who advertises what, from a frame.
+pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
+    let packet = wire::ipv6::Packet::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
+    match ndisc::parse(&packet).ok()? {
+        Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
+        _ => None,
+    }
+}

@@ -1,0 +1,505 @@
+//! The router's own thread: what it hears, what is planned, and what it is told.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::{Duration, Instant};
+
+use gateway::plan::{Plan, plan};
+use gateway::site::{Site, Uplink};
+use linux::event::{Events, Interest, Poller, Waker};
+use linux::netlink::{Change, Link, Monitor};
+use linux::process::{self, Capability};
+use tracing::warn;
+
+use config::Gateway;
+use control::{Call, Reply, Request};
+
+use crate::error::Error;
+use crate::firewall::refuse_while_waiting;
+use crate::kernel::{Kernel, Problem};
+use crate::memory::{Clock, Contents, Memory};
+use crate::random::{self, Uuid};
+use crate::traffic;
+use crate::{kernel, network, tunnel, uplink};
+
+/// How often it is looked whether all is there, and what could not be done is tried again.
+const LOOK: Duration = Duration::from_secs(10);
+
+const MONITOR: u64 = 0;
+const WAKER: u64 = 1;
+const FIRST_PORT: u64 = 16;
+
+/// What the gateway's thread is told.
+pub(super) enum Command {
+    /// Another configuration, and who wants to know what became of it: the one from before.
+    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, Error>>),
+    Call(Call),
+    Stop,
+}
+
+/// The gateway's own thread.
+pub(super) struct Router {
+    site: Site,
+    pub(super) kernel: Kernel,
+    poller: Poller,
+    monitor: Monitor,
+    pub(super) links: Vec<Link>,
+    pub(super) uplinks: Vec<uplink::Port>,
+    /// Those of the uplinks that are tunnels.
+    pub(super) tunnels: Vec<tunnel::Port>,
+    pub(super) networks: Vec<network::Port>,
+    /// What a configuration that is being taken has no more: until it is in force the one from before may be wanted again.
+    retired: Retired,
+    pub(super) plan: Plan,
+    /// What could not be done, or not be had; each is told once.
+    pub(super) problems: Vec<String>,
+    memory: Memory,
+    uuid: Uuid,
+    /// The number of the next descriptor; none has one that another had.
+    next_token: u64,
+    /// Whether the plan may be another now.
+    changed: bool,
+    next_look: Instant,
+    pub(super) started: Instant,
+    /// The control socket of a tunnel in the same configuration.
+    pub(super) tunnel: Option<PathBuf>,
+}
+
+#[derive(Default)]
+struct Retired {
+    uplinks: Vec<uplink::Port>,
+    networks: Vec<network::Port>,
+}
+
+impl Router {
+    pub(super) fn set_up(
+        config: Gateway,
+        journal: &std::path::Path,
+        state: PathBuf,
+        waker: &Waker,
+    ) -> Result<Self, Error> {
+        let monitor = Monitor::open()?;
+        let mut kernel = Kernel::open(journal)?;
+        let links = kernel.netlink.links()?;
+        check(&config.site, &links)?;
+        let poller = Poller::new()?;
+        poller.add(&monitor, MONITOR, Interest::Readable)?;
+        poller.add(waker, WAKER, Interest::Readable)?;
+        let memory = Memory::load(state);
+        let mut router = Router {
+            site: Site::default(),
+            kernel,
+            poller,
+            monitor,
+            links,
+            uplinks: Vec::new(),
+            tunnels: Vec::new(),
+            networks: Vec::new(),
+            retired: Retired::default(),
+            plan: Plan::default(),
+            problems: Vec::new(),
+            uuid: memory.contents().uuid.unwrap_or_else(random::uuid),
+            memory,
+            next_token: FIRST_PORT,
+            changed: false,
+            next_look: Instant::now(),
+            started: Instant::now(),
+            tunnel: None,
+        };
+        match router.take(config) {
+            Ok(()) => {
+                let keep = [
+                    Capability::CAP_NET_ADMIN,
+                    Capability::CAP_NET_RAW,
+                    Capability::CAP_NET_BIND_SERVICE,
+                    // For tunnels, also those of another configuration: without PERFMON the verifier is stricter.
+                    Capability::CAP_BPF,
+                    Capability::CAP_PERFMON,
+                ];
+                process::keep_capabilities(&keep)?;
+                Ok(router)
+            }
+            Err(error) => {
+                router.kernel.close()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Has this configuration in force: ports, settings, and what is planned for what is known now.
+    fn take(&mut self, config: Gateway) -> Result<(), Error> {
+        let (clock, contents) = (Clock::read(), self.memory.contents().clone());
+        let Gateway { site, probing, firewall, .. } = config;
+        // Before anything is forwarded.
+        self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
+        self.make_tunnels(&site)?;
+        self.kernel.prepare(&site, &self.links)?;
+        // What stays the same goes on as it is, with all that it has heard.
+        let Retired { mut uplinks, mut networks } = std::mem::take(&mut self.retired);
+        uplinks.append(&mut self.uplinks);
+        networks.append(&mut self.networks);
+        for (uplink, probing) in site.uplinks.iter().zip(probing) {
+            let same = uplinks.iter().position(|port| port.uplink == *uplink && port.probing() == probing);
+            self.uplinks.push(match same {
+                Some(place) => uplinks.remove(place),
+                None => {
+                    let lease = contents.lease(&uplink.name, clock);
+                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, self.uuid, clock.now)
+                }
+            });
+            self.next_token += uplink::Port::tokens();
+        }
+        for network in &site.networks {
+            let same = networks.iter().position(|port| port.network == *network);
+            self.networks.push(match same {
+                Some(place) => networks.remove(place),
+                None => {
+                    let formerly = contents.prefixes.get(&network.interface).cloned().unwrap_or_default();
+                    network::Port::new(network.clone(), formerly, self.next_token)
+                }
+            });
+            self.next_token += 1;
+        }
+        self.retired = Retired { uplinks, networks };
+        self.site = site;
+        self.hand_out_links(clock.now);
+        // What waits for an address is tried again, and told, as later on.
+        self.changed = true;
+        let refused = self.renew_plan(clock.now).into_iter().filter(|problem| !problem.waits);
+        let refused: Vec<_> = refused.map(|problem| problem.text).collect();
+        if refused.is_empty() { Ok(()) } else { Err(Error::Refused(refused)) }
+    }
+
+    /// What is not wanted any more ends. Hosts of a network that is gone look for another router.
+    fn close_retired(&mut self) {
+        let Retired { uplinks, networks } = std::mem::take(&mut self.retired);
+        for mut port in uplinks {
+            port.close(&self.poller);
+        }
+        for mut port in networks {
+            if !self.networks.iter().any(|other| other.network.interface == port.network.interface) {
+                port.farewell(&mut self.kernel.netlink, Instant::now());
+            }
+            port.close(&self.poller);
+        }
+    }
+
+    /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
+    fn make_tunnels(&mut self, site: &Site) -> Result<(), Error> {
+        let wanted = |port: &tunnel::Port| site.uplinks.iter().any(|uplink| port.is_of(uplink));
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tunnels).into_iter().partition(wanted);
+        self.tunnels = stay;
+        for port in go {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
+        for uplink in &site.uplinks {
+            let Some(tunnel) =
+                uplink.tunnel.as_ref().filter(|_| !self.tunnels.iter().any(|port| port.is_of(uplink)))
+            else {
+                continue;
+            };
+            let netlink = &mut self.kernel.netlink;
+            let port = tunnel::Port::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
+            self.next_token += tunnel::Port::tokens();
+            self.tunnels.push(port);
+        }
+        if !self.tunnels.is_empty() {
+            self.monitor.hear_ways()?;
+        }
+        self.links = self.kernel.netlink.links()?;
+        for port in &mut self.tunnels {
+            self.kernel.follow(port, &self.links, &self.poller)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) {
+        let mut events = Events::with_capacity(64);
+        loop {
+            let now = Instant::now();
+            let ports = self.uplinks.iter().filter_map(uplink::Port::deadline);
+            let ports = ports.chain(self.networks.iter().filter_map(network::Port::deadline));
+            let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::deadline));
+            let deadline = ports.chain([self.next_look]).min().unwrap_or(now + LOOK);
+            if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
+                warn!("{error}");
+                return;
+            }
+            let now = Instant::now();
+            for event in events.iter() {
+                match event.token {
+                    MONITOR => self.hear_kernel(now),
+                    WAKER => waker.drain(),
+                    token => self.port_is_readable(token, now),
+                }
+            }
+            for command in commands.try_iter() {
+                match command {
+                    Command::Stop => return,
+                    Command::Reload(config, answer) => drop(answer.send(self.reload(*config))),
+                    Command::Call(call) => self.answer(call, now),
+                }
+            }
+            for port in &mut self.uplinks {
+                self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
+            }
+            for port in &mut self.tunnels {
+                port.handle_timeout(&mut self.kernel.netlink, now);
+            }
+            if self.changed || now >= self.next_look {
+                if now >= self.next_look {
+                    self.look_after_tables();
+                    // What else decides where packets go, such as settings, is not told.
+                    self.follow_ways(|_| true);
+                    self.next_look = now + LOOK;
+                }
+                self.changed = false;
+                let mut problems = self.restore(now);
+                problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
+                self.tell(problems, now);
+            }
+            for port in &mut self.networks {
+                port.handle_timeout(&mut self.kernel.netlink, now);
+            }
+        }
+    }
+
+    /// The kernel as it should be now. What could not be done is returned.
+    fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
+        let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
+        self.plan = plan(&self.site, &states, now);
+        let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
+        for port in &mut self.uplinks {
+            port.set_addresses(&self.plan.addresses);
+        }
+        for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
+            port.set_offer(offer.clone(), now);
+        }
+        self.remember();
+        problems
+    }
+
+    /// Makes devices of tunnels anew that somebody has deleted, and sets again what an interface that was made anew, or
+    /// somebody, has otherwise. What could not be done is returned.
+    fn restore(&mut self, now: Instant) -> Vec<String> {
+        let site = self.site.clone();
+        let mut problems = Vec::new();
+        let is_tunnel = |uplink: &&Uplink| uplink.tunnel.is_some();
+        if self.tunnels.len() < site.uplinks.iter().filter(is_tunnel).count() {
+            problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
+            self.hand_out_links(now);
+        }
+        problems.extend(self.kernel.prepare(&site, &self.links).err().map(|error| error.to_string()));
+        problems
+    }
+
+    fn look_after_tables(&mut self) {
+        match self.kernel.restore_tables() {
+            Ok(restored) => {
+                restored.iter().for_each(|table| warn!("the table {table} was gone, and is back"));
+            }
+            Err(error) => warn!("a table of nftables is gone, and cannot be put back: {error}"),
+        }
+    }
+
+    fn tell(&mut self, problems: Vec<String>, now: Instant) {
+        let ports = self.uplinks.iter().filter_map(|port| port.problem(now));
+        let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::problem));
+        let problems: Vec<_> =
+            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(ports).collect();
+        for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
+            warn!("{problem}");
+        }
+        self.problems = problems;
+    }
+
+    fn remember(&mut self) {
+        let clock = Clock::read();
+        let mut contents = Contents::default();
+        contents.uuid = Some(self.uuid);
+        for port in &self.uplinks {
+            if let Some(lease) = port.lease() {
+                contents.set_lease(&port.uplink.name, lease, clock);
+            }
+        }
+        for port in &self.networks {
+            contents.prefixes.insert(port.network.interface.clone(), port.known_prefixes());
+        }
+        self.memory.save(contents);
+    }
+
+    fn hear_kernel(&mut self, now: Instant) {
+        match self.monitor.read() {
+            Ok(mut changes) => {
+                self.follow_ways(|port| {
+                    changes.iter().any(|change| match change {
+                        Change::Route => true,
+                        Change::Neighbor(index) => port.is_over(*index),
+                        _ => false,
+                    })
+                });
+                changes.retain(|change| !matches!(change, Change::Route | Change::Neighbor(_)));
+                if changes.is_empty() {
+                    return;
+                }
+                // Addresses come and go with links, and by hand: what is ours is looked for in any case.
+                self.changed = true;
+                // A tunnel follows the addresses of what carries it.
+                if self.tunnels.is_empty()
+                    && changes.iter().all(|change| matches!(change, Change::Address(_)))
+                {
+                    return;
+                }
+            }
+            Err(error) => warn!("{error}"),
+        }
+        match self.kernel.netlink.links() {
+            Ok(links) => self.links = links,
+            Err(error) => warn!("{error}"),
+        }
+        for port in &mut self.tunnels {
+            match self.kernel.follow(port, &self.links, &self.poller) {
+                Ok(changed) => self.changed |= changed,
+                Err(error) => warn!("{error}"),
+            }
+        }
+        self.hand_out_links(now);
+    }
+
+    /// These tunnels, whose packets may leave otherwise now, look for their way.
+    fn follow_ways(&mut self, concerns: impl Fn(&tunnel::Port) -> bool) {
+        for port in self.tunnels.iter_mut().filter(|port| concerns(port)) {
+            if let Err(error) = port.follow_way(&mut self.kernel.netlink) {
+                warn!("{error}");
+            }
+        }
+    }
+
+    fn hand_out_links(&mut self, now: Instant) {
+        let link = |name: &str| self.links.iter().find(|link| link.name == name);
+        for port in &mut self.uplinks {
+            let mut found = link(&port.uplink.interface).cloned();
+            let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
+            if port.uplink.tunnel.is_some() && tunnel.is_none() {
+                // Of that name, but not ours.
+                found = None;
+            }
+            if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
+                found.running &= tunnel.is_up();
+                self.changed |= port.set_end(tunnel.end.as_ref());
+            }
+            self.changed |= port.link_is(found.as_ref(), &self.poller, now);
+        }
+        for port in &mut self.networks {
+            port.link_is(link(&port.network.interface), &self.poller, now);
+        }
+    }
+
+    fn port_is_readable(&mut self, token: u64, now: Instant) {
+        if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
+            self.changed |= port.readable(token, now);
+        } else if let Some(place) = self.tunnels.iter().position(|port| port.has(token)) {
+            self.tunnels[place].readable(token);
+            if self.tunnels[place].is_gone() {
+                let port = self.tunnels.remove(place);
+                self.kernel.end_tunnel(port, &self.poller);
+                self.changed = true;
+            }
+        } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
+            port.readable(now);
+        }
+    }
+
+    /// Another configuration, all of it, or the one from before.
+    fn reload(&mut self, config: Gateway) -> Result<Box<Gateway>, Error> {
+        check(&config.site, &self.links)?;
+        if config.firewall.is_some() {
+            refuse_while_waiting().map_err(Error::Firewall)?;
+        }
+        let before = Gateway {
+            site: self.site.clone(),
+            probing: self.uplinks.iter().map(uplink::Port::probing).collect(),
+            firewall: self.kernel.firewall().cloned(),
+            scripts: Vec::new(),
+        };
+        self.remember();
+        let result = match self.take(config) {
+            Ok(()) => Ok(Box::new(before)),
+            Err(why) => {
+                if let Err(error) = self.take(before) {
+                    warn!("the configuration from before is not in force as a whole: {error}");
+                }
+                Err(why)
+            }
+        };
+        self.close_retired();
+        result
+    }
+
+    fn answer(&mut self, call: Call, now: Instant) {
+        let reply = match call.request {
+            Request::Show => {
+                let (mut status, sources) = (self.status(now), self.sources());
+                let answer = move || {
+                    sources.add_to(&mut status);
+                    let document = serde_json::to_value(&status);
+                    call.answer(document.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
+                };
+                // Without a thread the client is told that there is no answer.
+                if let Err(error) = std::thread::Builder::new().name("status".into()).spawn(answer) {
+                    warn!("the status is not told: {error}");
+                }
+                return;
+            }
+            Request::Reload => {
+                Reply::Error("the gateway is reloaded with its tunnel: give that one's name".to_owned())
+            }
+            Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
+        };
+        call.answer(reply);
+    }
+
+    /// Whom to ask for what this thread does not know.
+    fn sources(&self) -> traffic::Sources {
+        let interfaces: Vec<_> = self.networks.iter().map(|port| &port.network.interface).collect();
+        let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
+        traffic::Sources {
+            networks: inner.map(|address| address.address).collect(),
+            tunnel: self.tunnel.clone(),
+        }
+    }
+
+    /// Hosts are told that this is no router any more, and all is taken back.
+    pub(super) fn end(mut self) {
+        let now = Instant::now();
+        self.remember();
+        for port in &mut self.networks {
+            port.farewell(&mut self.kernel.netlink, now);
+        }
+        for port in std::mem::take(&mut self.tunnels) {
+            self.kernel.end_tunnel(port, &self.poller);
+        }
+        if let Err(error) = self.kernel.close() {
+            warn!("not all is as it was before: {error}");
+        }
+    }
+}
+
+/// Every interface that is named is there.
+fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
+    let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
+    let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
+    let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));
+    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref().map(|_| &uplink.interface));
+    let tunnels: Vec<_> = tunnels.collect();
+    for (owner, name, interface) in uplinks.chain(networks).chain(routes) {
+        // A tunnel's is made when the rest is there; so may be what carries it.
+        if tunnels.contains(&interface) {
+            continue;
+        }
+        if kernel::index_of(links, interface).is_none() {
+            return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,553 @@
+//! The daemon: its main thread, which runs the protocol and, where it is alone, carries packets.
+
+mod reload;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use caps::Capability;
+use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
+use linux::netlink::Netlink;
+use linux::{process, tun, udp};
+use mt6d::{Action, Node, Time};
+use tracing::info;
+
+use crate::classic::{self, Classic, ClassicStatus};
+use crate::clock::Clock;
+use crate::data::{DataPath, TUN_QUEUES};
+use crate::error::Error;
+use crate::kernel::{Command, Endpoint, Kernel, Outcome};
+use crate::load::Loaded;
+use crate::memory::Memory;
+use crate::priority::Priority;
+use crate::threads::{PacketThreads, Told};
+use crate::transparent::Gateway;
+use crate::wait::Wait;
+use crate::{limits, machine, report, token};
+use config::attachment::Tier;
+use config::run::{Feature, RunOptions};
+use config::{Config, Mode};
+use control::tunnel_status::Status;
+use control::{Call, Reply, Request, Server};
+use router_runtime::Running;
+use script_host::supervisor::Scripts;
+
+/// Of endpoints to open and close, news of other threads, and peers in a status, so many have their turn before packets
+/// have theirs again: a tenth of a millisecond each.
+const SHARE: usize = 64;
+/// How often what is to be remembered is looked at.
+const REMEMBER_EVERY: Duration = Duration::from_secs(1);
+
+/// Runs until it is told to end, with a gateway beside if there is to be one: both, or none.
+pub fn run(options: &RunOptions, config: Config, gateway: Option<config::Gateway>) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    let signals = Signals::new()?;
+    let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
+    let start = |gateway| Running::start(options, gateway, Some(socket.clone()), drop);
+    let gateway_beside = gateway.map(start).transpose()?;
+    let mut daemon = Daemon::set_up(options, config, &socket)?;
+    daemon.gateway_beside = gateway_beside;
+    let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+    // Where limits are not ours to raise, as in some containers.
+    if daemon.config.tunnel.realtime && process::allow_run_first().is_err() {
+        keep.push(Capability::CAP_SYS_NICE);
+    }
+    // The script host is a child, and loads what it has compiled.
+    if daemon.config.scripts.iter().any(|script| script.attachment.tier != Tier::User) {
+        keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
+    }
+    process::keep_capabilities(&keep)?;
+    daemon.serve(options, &socket, signals)
+}
+
+struct Daemon {
+    file: PathBuf,
+    config: Config,
+    node: Node,
+    clock: Clock,
+    memory: Memory,
+    data: DataPath,
+    /// Of each packet thread, where there are some; until they are started.
+    parts: Vec<DataPath>,
+    packet_threads: Option<PacketThreads>,
+    /// How peers of the classic profile are, and what was dropped of theirs.
+    classic: Vec<ClassicStatus>,
+    classic_drops: ::classic::Drops,
+    /// What carries their packets in the kernel, until it is attached.
+    classic_kernel: Option<classic::Loaded>,
+    kernel: Option<Kernel>,
+    /// Of a transparent gateway.
+    gateway: Option<Arc<Gateway>>,
+    /// The router between networks that this machine is, too.
+    gateway_beside: Option<Running>,
+    /// What looks after packet scripts.
+    scripts: Option<Scripts>,
+    started: Time,
+    link_mtu: u16,
+    hardware_aes: bool,
+    /// Whether addresses can be replaced; not tried, where no peer wanted that at the start.
+    rewrites: Option<bool>,
+    /// How many rendezvous endpoints the socket takes that they share; none without it.
+    shared: u32,
+    asking: Option<Asking>,
+    /// Whether the configuration is being read again, and who has asked for that since; see [`Daemon::reload`].
+    reloading: bool,
+    reload_again: Vec<Option<Call>>,
+}
+
+/// Somebody asks for the status, which is gathered a few peers in a turn.
+struct Asking {
+    call: Call,
+    status: Status,
+    /// Peers of the classic profile, which come last.
+    classic: Vec<control::tunnel_status::Peer>,
+    /// The place of the next peer.
+    place: usize,
+}
+
+impl Asking {
+    /// Gathers some more. `None` when all is there, and answered.
+    fn go_on(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
+        let end = self.place + SHARE;
+        self.status.peers.extend(node.status_of(self.place..end, now).map(report::peer));
+        self.place = end;
+        if end < node.places() {
+            return Some(self);
+        }
+        self.status.peers.append(&mut self.classic);
+        self.call.answer_status(self.status);
+        None
+    }
+}
+
+/// What the other threads tell this one.
+enum News {
+    Kernel(Outcome),
+    Call(Call),
+    Packets(Told),
+    Classic(classic::Told),
+    /// The configuration was read again, and who asked for it; nobody, if it was a signal.
+    Loaded(Result<Loaded, Error>, Option<Call>),
+}
+
+/// The threads that serve this one, and how they are reached.
+struct Threads {
+    news: mpsc::Sender<News>,
+    waker: Waker,
+    commands: mpsc::Sender<Command>,
+    kernel_waker: Waker,
+    kernel: std::thread::JoinHandle<Kernel>,
+}
+
+impl Threads {
+    fn tell(&self, command: Command) {
+        // It ends only when it is told to.
+        let _ = self.commands.send(command);
+        self.kernel_waker.wake();
+    }
+}
+
+impl Daemon {
+    fn set_up(options: &RunOptions, config: Config, socket: &Path) -> Result<Self, Error> {
+        let without = |feature| options.test_without.contains(&feature);
+        let offloads = match () {
+            () if without(Feature::TunOffload) => tun::Offloads::None,
+            () if without(Feature::TunUdpOffload) => tun::Offloads::Tcp,
+            () => tun::Offloads::TcpAndUdp,
+        };
+        let queues = if without(Feature::TunQueues) { 1 } else { TUN_QUEUES };
+        let device = tun::create(&config.tunnel.name, queues, offloads)?;
+        if let Some(error) = &device.unsteered {
+            info!("all flows wait in one queue, where a large one delays the others: {error}");
+        }
+        // In the network of the host itself a route into the tunnel may lead everywhere.
+        let interface = match config.node.mode {
+            Mode::Host => Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index),
+            Mode::Routed | Mode::Transparent => None,
+        };
+        let sockets = udp::Options {
+            interface,
+            receive_offload: !without(Feature::UdpGro),
+            segmentation: if without(Feature::UdpSegment) {
+                udp::Segmentation::off().into()
+            } else {
+                udp::Segmentation::new().into()
+            },
+            ..udp::Options::default()
+        };
+        let capacity = limits::shared_endpoints(&config);
+        let shared = if without(Feature::SkLookup) {
+            None
+        } else {
+            udp::SharedSocket::open(capacity, &sockets)
+                .inspect_err(|error| info!("each rendezvous endpoint takes a socket of its own: {error}"))
+                .ok()
+        };
+        let (capacity, heard) = match &shared {
+            Some(shared) => (capacity, Some(shared.heard().clone())),
+            None => (0, None),
+        };
+        limits::check(&config, capacity)?;
+        let classic_kernel = classic::Loaded::new(&config, !without(Feature::Tcx))?;
+        if let Some(folder) = socket.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        // The journal is that of a daemon that has died, not of one in another network namespace.
+        control::make_way(socket)?;
+        let mut kernel =
+            Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
+        let link_mtu = kernel.link_mtu();
+        let mut clock = Clock::new(options.test_clock_offset_ms);
+        let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
+        clock.not_before(memory.saved_ms());
+        let hardware_aes = machine::has_aes() && !without(Feature::Aes);
+        let mut gateway = None;
+        let mut rewrites = None;
+        let mut set_up = || -> Result<Node, Error> {
+            kernel.take_over_link(&config)?;
+            let wanted = config.peers.iter().any(|peer| peer.rewrite);
+            rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
+            kernel.apply(&config)?;
+            gateway = kernel.cross_over(&config, &options.state_dir)?;
+            let mut node_config = config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true));
+            if let Some(age) = options.test_rekey_after {
+                node_config.rekey_after = age;
+            }
+            Ok(Node::new(node_config, &memory.take_peers(), machine::seed()?, clock.now())?)
+        };
+        let node = match { set_up }() {
+            Ok(node) => node,
+            Err(error) => {
+                kernel.close();
+                return Err(error);
+            }
+        };
+        let started = clock.now().boot;
+        let (data, parts) = match divided(device, config.tunnel.packet_threads()) {
+            Ok((own, parts, offloads)) => {
+                let part = |queues| DataPath::new(queues, offloads, None);
+                (DataPath::new(own, offloads, shared), parts.into_iter().map(part).collect())
+            }
+            Err(error) => {
+                kernel.close();
+                return Err(error.into());
+            }
+        };
+        Ok(Daemon {
+            file: options.file.clone(),
+            config,
+            node,
+            clock,
+            memory,
+            data,
+            parts,
+            packet_threads: None,
+            classic: Vec::new(),
+            classic_drops: ::classic::Drops::default(),
+            classic_kernel,
+            kernel: Some(kernel),
+            gateway,
+            gateway_beside: None,
+            scripts: None,
+            started,
+            link_mtu,
+            shared: capacity,
+            asking: None,
+            reloading: false,
+            reload_again: Vec::new(),
+            hardware_aes,
+            rewrites,
+        })
+    }
+
+    fn serve(&mut self, options: &RunOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
+        let (send, news) = mpsc::channel();
+        let waker = Waker::new()?;
+        let kernel = self.kernel.take().expect("set up");
+        let outcome = {
+            let (send, waker) = (send.clone(), waker.clone());
+            move |outcome| {
+                let _ = send.send(News::Kernel(outcome));
+                waker.wake();
+            }
+        };
+        let (commands, kernel_waker, thread) = kernel.start(outcome)?;
+        let threads =
+            Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
+        let started = self
+            .start_packet_threads(&send, &waker)
+            .and_then(|()| {
+                let scripts = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
+                self.scripts = Some(Scripts::start(scripts)?);
+                self.start_classic(options, &send, &waker)
+            })
+            .and_then(|classic| {
+                let for_calls = waker.clone();
+                let server = Server::start(socket, move |call| {
+                    let _ = send.send(News::Call(call));
+                    for_calls.wake();
+                })?;
+                Ok((classic, server))
+            });
+        let result = started.and_then(|(classic, server)| {
+            let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+            info!(
+                "{} is up, peers: {}, control socket {}",
+                self.config.tunnel.name,
+                self.config.peers.len() + self.config.classic.len(),
+                socket.display()
+            );
+            let result = self.run(options, &threads, &news, &waker, &signals);
+            drop(server);
+            if let Some(classic) = classic {
+                classic.end();
+            }
+            result
+        });
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        self.scripts = None;
+        self.node.end(self.clock.now(), &mut self.data.outbox);
+        self.data.flush(&mut self.node);
+        self.memory.end(&mut self.node, self.clock.now());
+        if let Some(threads) = self.packet_threads.take() {
+            threads.end();
+        }
+        threads.tell(Command::End);
+        if let Ok(kernel) = threads.kernel.join() {
+            kernel.close();
+        }
+        info!("{} is down", self.config.tunnel.name);
+        result
+    }
+
+    /// Starts the threads that carry packets, where these are not carried by this one.
+    fn start_packet_threads(&mut self, news: &mpsc::Sender<News>, waker: &Waker) -> Result<(), Error> {
+        let parts = std::mem::take(&mut self.parts);
+        if parts.is_empty() {
+            return Ok(());
+        }
+        info!("threads that carry packets: {}", parts.len());
+        let carriers = self.node.carriers(parts.len()).into_iter().zip(parts).collect();
+        let (news, waker) = (news.clone(), waker.clone());
+        let tell = move |told| {
+            let _ = news.send(News::Packets(told));
+            waker.wake();
+        };
+        self.packet_threads = Some(PacketThreads::start(carriers, &self.config.tunnel, &self.clock, tell)?);
+        Ok(())
+    }
+
+    /// Starts the thread for peers of the classic profile, if there are some.
+    fn start_classic(
+        &mut self,
+        options: &RunOptions,
+        news: &mpsc::Sender<News>,
+        waker: &Waker,
+    ) -> Result<Option<Classic>, Error> {
+        if self.config.classic.is_empty() {
+            return Ok(None);
+        }
+        let (news, waker) = (news.clone(), waker.clone());
+        let tell = move |told| {
+            let _ = news.send(News::Classic(told));
+            waker.wake();
+        };
+        let (loaded, gateway) = (self.classic_kernel.take(), self.gateway.clone());
+        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, gateway, tell)
+            .map(Some)
+    }
+
+    fn run(
+        &mut self,
+        options: &RunOptions,
+        threads: &Threads,
+        news: &mpsc::Receiver<News>,
+        waker: &Waker,
+        signals: &Signals,
+    ) -> Result<(), Error> {
+        let poller = Poller::new()?;
+        let queues = if self.packet_threads.is_some() { &[] } else { self.data.tun() };
+        for (queue, number) in queues.iter().zip(token::TUN..=u64::MAX) {
+            poller.add(queue, number, linux::event::Interest::Readable)?;
+        }
+        poller.add(waker, token::WAKER, linux::event::Interest::Readable)?;
+        poller.add(signals, token::SIGNALS, linux::event::Interest::Readable)?;
+        if let Some(shared) = self.data.shared() {
+            poller.add(shared, token::SHARED, linux::event::Interest::Readable)?;
+        }
+        let mut events = Events::with_capacity(256);
+        let mut waiting = Wait::new(self.config.tunnel.spin);
+        let mut priority = Priority::new(self.config.tunnel.realtime);
+        let mut remember = self.clock.now().boot + REMEMBER_EVERY;
+        // Whether something was left to do when its share of a turn was over.
+        let mut busy = false;
+        loop {
+            if let Some(threads) = &mut self.packet_threads {
+                // Before what they still use is closed.
+                std::iter::from_fn(|| self.node.next_update()).for_each(|update| threads.update(&update));
+            }
+            for action in std::iter::from_fn(|| self.node.next_action()).take(SHARE) {
+                match action {
+                    Action::Open { id, local, remote } => {
+                        self.data.opening(id);
+                        threads.tell(Command::Open { id, local, remote });
+                    }
+                    Action::Close { id } => {
+                        if let Some(packet_threads) = &mut self.packet_threads {
+                            packet_threads.close(id);
+                        }
+                        if let Some(endpoint) = self.data.close(id, &poller) {
+                            threads.tell(Command::Close(endpoint));
+                        }
+                    }
+                    rewrite => threads.tell(Command::Rewrite(rewrite)),
+                }
+            }
+            busy |= self.node.has_actions();
+            let now = self.clock.now();
+            let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
+            if let Some(packet_threads) = &mut self.packet_threads {
+                packet_threads.wake();
+            }
+            waiting.wait(&poller, &mut events, Some(wait))?;
+            let now = self.clock.now();
+            if now.boot >= self.node.deadline() {
+                self.data.timeout(&mut self.node, now);
+            }
+            for event in events.iter() {
+                match event.token {
+                    queue @ token::TUN.. => self.data.readable((queue - token::TUN) as usize),
+                    token::WAKER => waker.drain(),
+                    token::SHARED => self.data.read_shared(&mut self.node, now),
+                    token::SIGNALS => match signals.read()? {
+                        Some(Signal::Reload) => self.reload(None, threads),
+                        Some(_) => return Ok(()),
+                        None => {}
+                    },
+                    endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.node, now),
+                }
+            }
+            self.data.read_tun(&mut self.node, now)?;
+            let mut told = 0;
+            for news in news.try_iter().take(SHARE) {
+                told += 1;
+                match news {
+                    News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
+                    News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
+                    News::Packets(Told::Ended) => return Err(Error::PacketThread),
+                    News::Packets(Told::Notices(notices)) => self.data.notices(&mut self.node, notices, now),
+                    News::Classic(classic::Told::Ended) => return Err(Error::PacketThread),
+                    News::Classic(classic::Told::Status(peers, drops)) => {
+                        (self.classic, self.classic_drops) = (peers, drops);
+                    }
+                    News::Call(call) => self.answer(call, options, threads),
+                    News::Loaded(config, asked) => self.loaded(config, asked, threads),
+                }
+            }
+            self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
+            busy = told == SHARE || self.asking.is_some();
+            self.data.flush(&mut self.node);
+            let (received, sent) = self.data.work();
+            waiting.turn(received, sent, now.boot);
+            priority.turn(received + sent);
+            if self.data.mtu_changed() {
+                for (prefixes, mtu) in self.node.new_mtus() {
+                    threads.tell(Command::Mtu { prefixes: prefixes.to_vec(), mtu });
+                }
+            }
+            if now.boot >= remember {
+                remember = now.boot + REMEMBER_EVERY;
+                self.memory.save(&mut self.node, now);
+            }
+        }
+    }
+
+    fn kernel_did(&mut self, outcome: Outcome, poller: &Poller, threads: &Threads) {
+        let now = self.clock.now();
+        match outcome {
+            Outcome::Opened { id, endpoint: Ok(Endpoint::Own(socket)) }
+                if self.packet_threads.is_some()
+                    && self.data.wants(id)
+                    && self.node.receiver(id).is_some() =>
+            {
+                let (Some(threads), Some((receiver, place))) =
+                    (&mut self.packet_threads, self.node.receiver(id))
+                else {
+                    return;
+                };
+                threads.open(id, &socket, &receiver, place);
+                self.data.share(id, socket, None);
+                self.node.opened(id, now);
+            }
+            Outcome::Opened { id, endpoint: Ok(endpoint) } => {
+                if let Some(unwanted) = self.data.opened(id, endpoint, poller) {
+                    threads.tell(Command::Close(unwanted));
+                } else {
+                    self.node.opened(id, now);
+                }
+            }
+            Outcome::Opened { id, endpoint: Err(error) } => {
+                tracing::debug!("endpoint: {error}");
+                self.data.not_opened(id);
+                self.node.open_failed(id, now);
+            }
+            Outcome::LinkMtu(mtu) if mtu != self.link_mtu => {
+                self.link_mtu = mtu;
+                info!("{} has MTU {mtu} now: counts from the next handshake on", self.config.node.external);
+                self.node.set_link_mtu(mtu);
+            }
+            Outcome::Crossed(pairs) => {
+                for (inner, traffic) in pairs {
+                    self.node.crossed(inner, &traffic, now);
+                }
+            }
+            Outcome::Moved(prefix) => self.moved(prefix, threads),
+            Outcome::LinkMtu(_) | Outcome::Ended => {}
+        }
+    }
+
+    fn answer(&mut self, call: Call, options: &RunOptions, threads: &Threads) {
+        let reply = match call.request {
+            Request::Show => {
+                let mut status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                report::add_classic_drops(&mut status, &self.classic_drops);
+                let peers = self.config.classic.iter().enumerate();
+                let classic =
+                    peers.map(|(at, peer)| report::classic_peer(peer, self.classic.get(at))).collect();
+                // One client is served at a time, so nobody else is asking.
+                self.asking = Some(Asking { call, status, classic, place: 0 });
+                return;
+            }
+            Request::Reload => return self.reload(Some(call), threads),
+            Request::TestClockOffset { ms } if options.test_clock_offset_ms.is_some() => {
+                self.clock.set_offset(ms);
+                Reply::Ok(serde_json::Value::Null)
+            }
+            Request::TestClockOffset { .. } => {
+                Reply::Error("the daemon was not started with --test-clock-offset".to_owned())
+            }
+        };
+        call.answer(reply);
+    }
+}
+
+/// The device's queues for this thread, and for each of so many packet threads, if it is more than one: then this one
+/// reads none, but has one to write to. What the kernel does not divide by flows is not divided.
+fn divided(
+    device: tun::Device,
+    threads: usize,
+) -> linux::Result<(Vec<tun::Queue>, Vec<Vec<tun::Queue>>, tun::Offloads)> {
+    let (mut queues, offloads) = (device.queues, device.offloads);
+    if threads == 1 || queues.len() < threads {
+        return Ok((queues, Vec::new(), offloads));
+    }
+    let own = vec![queues[0].try_clone()?];
+    let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
+    for (number, queue) in queues.drain(..).enumerate() {
+        parts[number % threads].push(queue);
+    }
+    Ok((own, parts, offloads))
+}

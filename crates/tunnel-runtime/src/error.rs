@@ -1,0 +1,60 @@
+//! Why the daemon does not run, or ended.
+
+/// Why the daemon does not run, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Only who may change the network can.
+    #[error("`up` needs root (or CAP_NET_ADMIN and CAP_NET_RAW): try again with sudo")]
+    Privilege,
+    /// The external interface is not there.
+    #[error("[node] external = \"{0}\": there is no such interface (`ip link` lists them)")]
+    NoInterface(String),
+    /// Nor is the internal one.
+    #[error("[node] internal = \"{0}\": there is no such interface (`ip link` lists them)")]
+    NoInternal(String),
+    /// The configuration needs more sockets than may be open.
+    #[error("{0}")]
+    Limit(String),
+    /// Somebody else has a route to what is behind a peer.
+    #[error(
+        "allowed_ips {0}: there is another route to it with the same metric (`ip route get` tells which): \
+         remove that, or list its two halves"
+    )]
+    RouteExists(ipnet::IpNet),
+    /// The kernel refused something.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// The file cannot be read again.
+    #[error("{0}")]
+    File(#[from] config::Error),
+    /// The protocol refuses the configuration.
+    #[error("{0}")]
+    Config(#[from] mt6d::config::ConfigError),
+    /// The control socket.
+    #[error("{0}")]
+    Control(std::io::Error),
+    /// The thread that opens endpoints has ended.
+    #[error("no endpoint can be opened any more (the reason is above): sidestep ends")]
+    KernelThread,
+    /// A thread that carries packets has ended.
+    #[error("packets are not carried any more (the reason is above): sidestep ends")]
+    PacketThread,
+    /// The classic profile refuses a peer.
+    #[error("peer {0:?}: {1}")]
+    Classic(String, ::classic::profile::ConfigError),
+    /// A packet script.
+    #[error("{0}")]
+    Script(#[from] script_host::supervisor::Error),
+    /// The router beside.
+    #[error("{0}")]
+    Router(#[from] router_runtime::Error),
+    /// A change that a running daemon cannot make.
+    #[error("{0} changed: end sidestep and start it again for that")]
+    NeedsRestart(&'static str),
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Error::Control(error)
+    }
+}
