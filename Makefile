@@ -15,7 +15,7 @@ EXPERIMENTS ?=
 CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-export SIDESTEP_BIN := $(TARGET)/release/sidestep
+SIDESTEP_BIN := $(TARGET)/release/sidestep
 # sudo resets PATH and the environment: both are handed on where a command runs as root.
 # Continuous integration builds what was committed, nothing newer.
 LOCKED := $(if $(CI),--locked)
@@ -41,11 +41,22 @@ demo: build ## two gateways and a router between them in a lab, watched live; le
 	mkdir -p report
 	$(AS_ROOT) $(SIDESTEP_BIN) lab demo --report report
 
+RUNNER := --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
+
 .PHONY: test
-test: build ## every test: unit, property, simulation, and on this kernel (as root)
+test: ## what every change runs, in a quarter of an hour: unit, property, simulation, each scenario on this kernel (as root)
+	@scripts/setup build lab test
+	SIDESTEP_SCALE=quick cargo test --workspace $(LOCKED) $(RUNNER)
+
+.PHONY: test-full
+test-full: build ## the same tests at full length, with floods and speed, on the release build
 	@scripts/setup lab test
-	cargo test --workspace $(LOCKED) \
-		--config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
+	SIDESTEP_SCALE=full SIDESTEP_BIN=$(TARGET)/release/sidestep SIDESTEP_PATIENCE=1200 \
+		cargo test --workspace $(LOCKED) $(RUNNER)
+
+.PHONY: test-all
+test-all: ## everything: test-full, fuzz targets, static builds, the stock kernel; says at its end what ran
+	scripts/test-all
 
 .PHONY: test-stock-kernel
 test-stock-kernel: build ## the kernel-facing tests on Debian's stock kernel, in a virtual machine
@@ -72,15 +83,25 @@ bench-code: ## what the code costs by itself: sealing, opening, cutting, merging
 	cargo run --release $(LOCKED) --package mt6d --example peers
 
 .PHONY: lint
-lint: ## formatting, clippy, licences and sources of dependencies, shell scripts
+lint: ## formatting, clippy, directions of imports, licences and sources of dependencies, shell scripts
 	@scripts/setup build lint
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
-	cargo clippy --workspace --all-targets $(LOCKED) -- --deny warnings
-	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) $(LOCKED) -- --deny warnings
-	cargo deny $(LOCKED) check licenses bans sources
-	@scripts/advisories
+	scripts/imports
+	scripts/deny
 	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts)
+	cargo clippy --workspace --all-targets $(LOCKED) -- --deny warnings
+
+.PHONY: lint-fuzz
+lint-fuzz: ## clippy on the fuzz targets, which have dependencies of their own
+	@scripts/setup build lint fuzz
+	cargo clippy --manifest-path fuzz/Cargo.toml --target-dir $(TARGET) $(LOCKED) -- --deny warnings
+
+# DENY=--always also where deny.checked says that it has passed
+DENY ?=
+.PHONY: deny
+deny: ## licences, sources and advisories of dependencies, where these have changed
+	scripts/deny $(DENY)
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for SECONDS_EACH=60 seconds
@@ -92,6 +113,13 @@ fuzz: ## every fuzz target for SECONDS_EACH=60 seconds
 # Builds only where nothing is built, so that `make build && sudo make install` needs no compiler for root.
 $(SIDESTEP_BIN):
 	$(MAKE) build
+
+# RELEASE=--twice builds in two folders and compares
+RELEASE ?=
+.PHONY: release
+release: ## archives for x86_64 and aarch64, SBOM and checksums, target/release-VERSION (docs/releasing.md)
+	@scripts/setup build static release
+	scripts/release $(RELEASE)
 
 .PHONY: install
 install: $(SIDESTEP_BIN) ## program, systemd unit, manual and completions under PREFIX=/usr/local
