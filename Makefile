@@ -8,7 +8,7 @@ SYSCONFDIR ?= /etc
 DESTDIR    ?=
 # Seconds for each fuzz target
 SECONDS_EACH ?= 60
-# Options of `sidestep lab bench`, and of `sidestep lab experiment all`
+# Options of `sidestep-lab bench`, and of `sidestep-lab experiment all`
 BENCH ?=
 EXPERIMENTS ?=
 
@@ -16,6 +16,8 @@ CARGO_HOME ?= $(HOME)/.cargo
 export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 SIDESTEP_BIN := $(TARGET)/release/sidestep
+SIDESTEP_LAB_BIN := $(TARGET)/release/sidestep-lab
+SHIPPED := SIDESTEP_BIN=$(SIDESTEP_BIN) SIDESTEP_LAB_BIN=$(SIDESTEP_LAB_BIN)
 # sudo resets PATH and the environment: both are handed on where a command runs as root.
 # Continuous integration builds what was committed, nothing newer.
 LOCKED := $(if $(CI),--locked)
@@ -30,16 +32,21 @@ build: ## the program, target/release/sidestep
 	@scripts/setup build
 	cargo build --release $(LOCKED) --package sidestep
 
+.PHONY: lab
+lab: ## the program and its laboratory, target/release/sidestep-lab
+	@scripts/setup build
+	cargo build --release $(LOCKED) --package sidestep --package lab
+
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static
 	@scripts/setup build static
 	scripts/static
 
 .PHONY: demo
-demo: build ## two gateways and a router between them in a lab, watched live; leaves report/index.html
+demo: lab ## two gateways and a router between them in a lab, watched live; leaves report/index.html
 	@scripts/setup lab
 	mkdir -p report
-	$(AS_ROOT) $(SIDESTEP_BIN) lab demo --report report
+	$(AS_ROOT) $(SIDESTEP_LAB_BIN) demo --report report
 
 RUNNER := --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
 
@@ -49,9 +56,9 @@ test: ## what every change runs, in a quarter of an hour: unit, property, simula
 	SIDESTEP_SCALE=quick cargo test --workspace $(LOCKED) $(RUNNER)
 
 .PHONY: test-full
-test-full: build ## the same tests at full length, with floods and speed, on the release build
+test-full: lab ## the same tests at full length, with floods and speed, on the release build
 	@scripts/setup lab test
-	SIDESTEP_SCALE=full SIDESTEP_BIN=$(TARGET)/release/sidestep SIDESTEP_PATIENCE=1200 \
+	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 \
 		cargo test --workspace $(LOCKED) $(RUNNER)
 
 .PHONY: test-all
@@ -59,22 +66,22 @@ test-all: ## everything: test-full, fuzz targets, static builds, the stock kerne
 	scripts/test-all
 
 .PHONY: test-stock-kernel
-test-stock-kernel: build ## the kernel-facing tests on Debian's stock kernel, in a virtual machine
+test-stock-kernel: lab ## the kernel-facing tests on Debian's stock kernel, in a virtual machine
 	@scripts/setup lab test stock-kernel
-	scripts/stock-kernel/run-tests
+	$(SHIPPED) scripts/stock-kernel/run-tests
 
 .PHONY: bench
-bench: build ## beside no tunnel and other tunnels, 25 minutes (BENCH=--quick: 3); leaves report/bench
+bench: lab ## beside no tunnel and other tunnels, 25 minutes (BENCH=--quick: 3); leaves report/bench
 	@scripts/setup lab bench
 	mkdir -p report/bench
-	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab bench --report report/bench $(BENCH)
+	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_LAB_BIN) bench --report report/bench $(BENCH)
 
 .PHONY: experiments
-experiments: build ## the test plan that MT6D was measured with, half an hour; leaves report/experiments
+experiments: lab ## the test plan that MT6D was measured with, half an hour; leaves report/experiments
 	@scripts/setup lab experiments
 	scripts/contenders wireguard-go
 	mkdir -p report
-	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_BIN) lab experiment all $(EXPERIMENTS)
+	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_LAB_BIN) experiment all $(EXPERIMENTS)
 
 .PHONY: bench-code
 bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving, packet scripts; many peers

@@ -1,4 +1,4 @@
-//! `sidestep lab caches`: the caches of TFTP and HTTP among the examples, measured as section 4.2 of A. Graf's PacketScript
+//! `sidestep-lab caches`: the caches of TFTP and HTTP among the examples, measured as section 4.2 of A. Graf's PacketScript
 //! (University of Basel, 2010) did: 26 files from 1 octet to 32 MB, from the server and from the cache, near and far.
 //!
 //! The lab is the routed one without a tunnel. Host B serves, host A fetches, and the script is at `forward` on the machine
@@ -17,9 +17,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::Error;
-use crate::bench::contender::find;
 use crate::bench::{docs, machine, quantile, version};
-use crate::command::{check, text};
+use crate::command::{check, find, text};
 use crate::experiment::nginx;
 use crate::impairment::{Impairment, parse_duration};
 use crate::lab::Lab;

@@ -1,34 +1,39 @@
-//! The command line `sidestep lab …`.
+//! The command line of `sidestep-lab`.
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use signal_hook::consts::{SIGINT, SIGTERM};
-
-use wire::ethernet::MacAddress;
+use clap::{Args, Parser, Subcommand};
 
 use crate::Error;
+use crate::command::find;
 use crate::gateway::{Gateways, Profile};
+use crate::helper::{self, HelperCommand, stop_flag};
 use crate::impair_script::Impairer;
 use crate::impairment::Impairment;
 use crate::lab::{self, Builder, Lab};
 use crate::topology::{Node, Site, Topology};
-use crate::{bench, caches, capture, demo, experiment, many, nat, relay, sixin4, status, udp_stream};
+use crate::{bench, caches, demo, experiment, many, nat, status};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
+#[derive(Debug, Parser)]
+#[command(name = "sidestep-lab", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Examples:\n  sidestep-lab up\n  sidestep-lab exec ha -- ping -c 3 2001:db8:b::2\n  \
+                  sidestep-lab status\n  sidestep-lab down\n  sidestep-lab demo --report /tmp/report")]
+pub struct Cli {
+    /// The program under test [default: $SIDESTEP_BIN, else `sidestep` beside this program, else on the path]
+    #[arg(long, global = true)]
+    program: Option<PathBuf>,
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
 #[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:\n  sidestep lab up\n  sidestep lab exec ha -- ping -c 3 2001:db8:b::2\n  \
-                  sidestep lab status\n  sidestep lab down\n  sidestep lab demo --report /tmp/report")]
-pub enum LabCommand {
-    /// Build a lab and start its gateways; it stays until `lab down`
-    #[command(after_help = "Examples:\n  sidestep lab up --rotation 1s\n  \
-                            sidestep lab up --topology tunneled --firewall\n  \
-                            sidestep lab up --impair delay=20ms,jitter=5ms,loss=2%,reorder=1%")]
+enum LabCommand {
+    /// Build a lab and start its gateways; it stays until `sidestep-lab down`
+    #[command(after_help = "Examples:\n  sidestep-lab up --rotation 1s\n  \
+                            sidestep-lab up --topology tunneled --firewall\n  \
+                            sidestep-lab up --impair delay=20ms,jitter=5ms,loss=2%,reorder=1%")]
     Up(Options),
     /// End a lab's processes and remove its namespaces, also after a crash
     Down {
@@ -43,8 +48,8 @@ pub enum LabCommand {
         name: Name,
     },
     /// Run a command on a machine of the lab: ha, ga, r, r2, gb or hb
-    #[command(after_help = "Examples:\n  sidestep lab exec ha -- ping -c 3 2001:db8:b::2\n  \
-                            sidestep lab exec r -- tcpdump -ni a")]
+    #[command(after_help = "Examples:\n  sidestep-lab exec ha -- ping -c 3 2001:db8:b::2\n  \
+                            sidestep-lab exec r -- tcpdump -ni a")]
     Exec {
         /// Which lab
         #[command(flatten)]
@@ -56,8 +61,8 @@ pub enum LabCommand {
         command: Vec<String>,
     },
     /// Half a minute of traffic with a live view; leaves a report with plots
-    #[command(after_help = "Examples:\n  sidestep lab demo\n  \
-                            sidestep lab demo --topology switched --rotation 1s --seconds 60 --report /tmp/report")]
+    #[command(after_help = "Examples:\n  sidestep-lab demo\n  \
+                            sidestep-lab demo --topology switched --rotation 1s --seconds 60 --report /tmp/report")]
     Demo {
         /// What the names of the lab's namespaces begin with
         #[arg(long, default_value = "sidestep-demo")]
@@ -79,25 +84,25 @@ pub enum LabCommand {
         no_tunnel: bool,
     },
     /// Compare with no tunnel and other tunnels: throughput, latency, processor time, memory
-    #[command(after_help = "Examples:\n  sidestep lab bench --quick\n  \
-                            sidestep lab bench --report report/bench --json bench.json\n  \
-                            sidestep lab bench --against wireguard-go,sidestep-chacha --only tcp,load\n\n\
+    #[command(after_help = "Examples:\n  sidestep-lab bench --quick\n  \
+                            sidestep-lab bench --report report/bench --json bench.json\n  \
+                            sidestep-lab bench --against wireguard-go,sidestep-chacha --only tcp,load\n\n\
                             Other tunnels are looked for on the path; scripts/contenders installs them below \
                             target/tools.\nOne that is not there is left out, and named.")]
     Bench(bench::Options),
     /// Repeat the test plans that MT6D and an IPv6 gateway were measured with, and put results beside the published ones
-    #[command(after_help = "Examples:\n  sidestep lab experiment all --out report/experiments\n  \
-                            sidestep lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
-                            sidestep lab experiment http --topology switched --against sidestep\n  \
-                            sidestep lab experiment soak --duration 7d --out report/week\n  \
-                            sidestep lab experiment t2 --against sidestep,nftables\n\n\
+    #[command(after_help = "Examples:\n  sidestep-lab experiment all --out report/experiments\n  \
+                            sidestep-lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
+                            sidestep-lab experiment http --topology switched --against sidestep\n  \
+                            sidestep-lab experiment soak --duration 7d --out report/week\n  \
+                            sidestep-lab experiment t2 --against sidestep,nftables\n\n\
                             Interrupted (Ctrl-C), the same command goes on where it stopped.\n\
                             docs/experiments.md says what each does, and where it differs from the published plan; \
                             docs/gateway-performance.md of t1, t2 and t3.")]
     Experiment(experiment::Options),
     /// One gateway with many peers: memory, processor time, losses
     #[command(
-        after_help = "Examples:\n  sidestep lab many\n  sidestep lab many --peers 50 --rotation 1s --seconds 60"
+        after_help = "Examples:\n  sidestep-lab many\n  sidestep-lab many --peers 50 --rotation 1s --seconds 60"
     )]
     Many {
         /// What the names of the namespaces begin with
@@ -123,81 +128,17 @@ pub enum LabCommand {
         json: Option<PathBuf>,
     },
     /// The example scripts that cache TFTP and HTTP: 26 files from 1 octet to 32 MB, from the server and from the cache
-    #[command(after_help = "Examples:\n  sidestep lab caches\n  \
-                            sidestep lab caches --only tftp --delay 100ms --json caches.json")]
+    #[command(after_help = "Examples:\n  sidestep-lab caches\n  \
+                            sidestep-lab caches --only tftp --delay 100ms --json caches.json")]
     Caches(caches::Options),
     /// A packet script in both tiers beside plain forwarding and the kernel's NAT: throughput, small packets, latency
     #[command(
-        after_help = "Examples:\n  sidestep lab nat\n  sidestep lab nat --family ipv4 --only tcp,ping\n  \
-                            sidestep lab nat --no-offloads --json nat.json"
+        after_help = "Examples:\n  sidestep-lab nat\n  sidestep-lab nat --family ipv4 --only tcp,ping\n  \
+                            sidestep-lab nat --no-offloads --json nat.json"
     )]
     Nat(nat::Options),
-    /// Carry frames between two interfaces and impair them
-    #[command(hide = true)]
-    Relay {
-        /// Interface towards site A
-        left: String,
-        /// Interface towards site B
-        right: String,
-        /// Impairment from left to right
-        #[arg(long)]
-        impair: Impairment,
-        /// Impairment from right to left
-        #[arg(long)]
-        impair_back: Impairment,
-    },
-    /// One end of a 6in4 tunnel
-    #[command(hide = true)]
-    Sixin4(Sixin4),
-    /// Send numbered datagrams at a steady rate
-    #[command(hide = true)]
-    UdpSend {
-        /// Destination
-        #[arg(long)]
-        to: SocketAddr,
-        /// Datagrams per second
-        #[arg(long, default_value_t = 1000)]
-        rate: u32,
-        /// Bytes of payload
-        #[arg(long, default_value_t = 500)]
-        size: usize,
-        /// How long
-        #[arg(long, default_value_t = 10.0)]
-        seconds: f64,
-        /// Hand datagrams that leave together to the kernel as one packet
-        #[arg(long)]
-        batched: bool,
-    },
-    /// Receive numbered datagrams, report each second and at the end
-    #[command(hide = true)]
-    UdpReceive {
-        /// Address and port to receive at
-        #[arg(long)]
-        listen: SocketAddr,
-        /// Take packets of several datagrams uncut
-        #[arg(long)]
-        batched: bool,
-        /// Report the latency of every datagram
-        #[arg(long)]
-        each: bool,
-    },
-    /// Accept packets from a queue
-    #[command(hide = true)]
-    QueueAccept {
-        /// Where
-        #[arg(long)]
-        hook: String,
-        /// Which, as nft has it
-        rules: Vec<String>,
-    },
-    /// Write an interface's packets to a pcap file
-    #[command(hide = true)]
-    Capture {
-        /// The interface
-        interface: String,
-        /// The file
-        file: PathBuf,
-    },
+    #[command(flatten)]
+    Helper(HelperCommand),
 }
 
 /// Which lab.
@@ -295,36 +236,32 @@ impl Options {
     }
 }
 
-/// One end of a 6in4 tunnel.
-#[derive(Clone, Debug, Args)]
-pub struct Sixin4 {
-    /// Interface of the inner packets
-    #[arg(long)]
-    inner: String,
-    /// Ethernet address of the kernel's end of it
-    #[arg(long, value_parser = mac_address)]
-    inner_mac: MacAddress,
-    /// Interface of the IPv4 network
-    #[arg(long)]
-    outer: String,
-    /// Ethernet address of the peer
-    #[arg(long, value_parser = mac_address)]
-    outer_mac: MacAddress,
-    /// Own IPv4 address
-    #[arg(long)]
-    local: Ipv4Addr,
-    /// The peer's IPv4 address
-    #[arg(long)]
-    remote: Ipv4Addr,
+/// Runs the command of the command line.
+pub fn main() -> ExitCode {
+    let Cli { program, command } = Cli::parse();
+    run(command, program).unwrap_or_else(|error| {
+        eprintln!("sidestep-lab: {error}");
+        ExitCode::FAILURE
+    })
 }
 
-/// Runs a command. `program` is the `sidestep` executable, which the lab starts for its gateways and helpers.
-///
-/// # Errors
-/// Whatever the lab could not do.
-pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
+/// Where the program under test is.
+fn program_under_test(named: Option<PathBuf>) -> Result<PathBuf, Error> {
+    let beside =
+        || Some(std::env::current_exe().ok()?.with_file_name("sidestep")).filter(|file| file.is_file());
+    let program = named
+        .or_else(|| std::env::var_os("SIDESTEP_BIN").map(PathBuf::from))
+        .or_else(beside)
+        .or_else(|| find("sidestep"))
+        .ok_or_else(|| Error::Usage("`sidestep` is not there: build it, or name it with --program".into()))?;
+    // A lab outlives the folder that it was started in.
+    std::path::absolute(&program).map_err(|source| Error::file(program, source))
+}
+
+fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error> {
+    let program = || program_under_test(program);
     match command {
-        LabCommand::Up(options) => up(&options, program),
+        LabCommand::Up(options) => up(&options, &program()?),
         LabCommand::Down { name } => lab::down(&name.prefix).map(|()| ExitCode::SUCCESS),
         LabCommand::Status { name } => {
             print!("{}", status::text(&Lab::attach(&name.prefix)?));
@@ -334,44 +271,17 @@ pub fn run(command: LabCommand, program: &Path) -> Result<ExitCode, Error> {
         LabCommand::Demo { prefix, topology, rotation, seconds, report, no_tunnel } => {
             let tunnel = !no_tunnel;
             let options = demo::Options { prefix, topology, rotation, seconds, report, tunnel };
-            demo::run(&options, program, &stop_flag()?)
+            demo::run(&options, &program()?, &stop_flag()?)
         }
-        LabCommand::Bench(options) => bench::run(&options, program, &stop_flag()?),
-        LabCommand::Experiment(options) => experiment::run(&options, program, &stop_flag()?),
-        LabCommand::Caches(options) => caches::run(&options, program, &stop_flag()?),
+        LabCommand::Bench(options) => bench::run(&options, &program()?, &stop_flag()?),
+        LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),
+        LabCommand::Caches(options) => caches::run(&options, &program()?, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
             let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
-            many::run(&options, program, &stop_flag()?)
+            many::run(&options, &program()?, &stop_flag()?)
         }
-        LabCommand::Nat(options) => nat::run(&options, program, &stop_flag()?),
-        LabCommand::Relay { left, right, impair, impair_back } => {
-            relay::run(&left, &right, impair, impair_back, &stop_flag()?).map(|()| ExitCode::SUCCESS)
-        }
-        LabCommand::Sixin4(end) => {
-            let endpoint = sixin4::Endpoint {
-                inner: end.inner,
-                inner_mac: end.inner_mac,
-                outer: end.outer,
-                outer_mac: end.outer_mac,
-                local: end.local,
-                remote: end.remote,
-            };
-            sixin4::run(&endpoint, &stop_flag()?).map(|()| ExitCode::SUCCESS)
-        }
-        LabCommand::UdpSend { to, rate, size, seconds, batched } => {
-            let duration =
-                Duration::try_from_secs_f64(seconds).map_err(|error| Error::Usage(error.to_string()))?;
-            print_json(&udp_stream::send(to, rate, size, duration, batched, &stop_flag()?)?)
-        }
-        LabCommand::UdpReceive { listen, batched, each } => {
-            print_json(&udp_stream::receive(listen, batched, each, &stop_flag()?, std::io::stdout())?)
-        }
-        LabCommand::QueueAccept { hook, rules } => {
-            nat::queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
-        }
-        LabCommand::Capture { interface, file } => {
-            capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)
-        }
+        LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),
+        LabCommand::Helper(command) => helper::run(command),
     }
 }
 
@@ -379,14 +289,14 @@ fn up(options: &Options, program: &Path) -> Result<ExitCode, Error> {
     let prefix = &options.name.prefix;
     if Lab::attach(prefix).is_ok() {
         return Err(Error::Usage(format!(
-            "lab `{prefix}` is up already: `sidestep lab down` first, or --prefix"
+            "lab `{prefix}` is up already: `sidestep-lab down` first, or --prefix"
         )));
     }
     let mut lab = options.builder(program).build()?;
     lab.start()?;
     print!("{}", status::text(&lab));
     let target = lab.host(Site::B);
-    println!("\nTry: sidestep lab exec --prefix {prefix} ha -- ping -c 3 {target}");
+    println!("\nTry: sidestep-lab exec --prefix {prefix} ha -- ping -c 3 {target}");
     lab.leave_up();
     Ok(ExitCode::SUCCESS)
 }
@@ -400,26 +310,4 @@ fn exec(lab: &Lab, node: Node, words: &[String]) -> Result<ExitCode, Error> {
     let status = command.args(arguments).status().map_err(|source| Error::system("ip netns exec", source))?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok(ExitCode::from(code))
-}
-
-fn print_json(value: &impl serde::Serialize) -> Result<ExitCode, Error> {
-    let line = serde_json::to_string(value).map_err(|error| Error::output("report", error))?;
-    println!("{line}");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A flag that SIGINT and SIGTERM set.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&flag))
-            .map_err(|source| Error::system("signal handler", source))?;
-    }
-    Ok(flag)
-}
-
-fn mac_address(text: &str) -> Result<MacAddress, String> {
-    let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
-    let bytes: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
-    bytes.map(MacAddress).ok_or_else(|| format!("`{text}`: expected an Ethernet address"))
 }

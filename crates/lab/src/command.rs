@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::Error;
@@ -33,6 +34,13 @@ pub(crate) fn check_with_input(command: &mut Command, input: &str) -> Result<Out
 /// What a command said on standard output, as text.
 pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Where a program is: on the path, or in the directories that only root has on it.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
 }
 
 /// The error for a program that cannot be started.

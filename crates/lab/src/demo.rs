@@ -1,4 +1,4 @@
-//! `sidestep lab demo`: half a minute of traffic between two networks, watched from the hosts and from the router
+//! `sidestep-lab demo`: half a minute of traffic between two networks, watched from the hosts and from the router
 //! between the gateways, with a live view, a verdict and a report.
 
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::command::run;
 use crate::gateway::{Gateway, Gateways, Keys, Profile};
+use crate::helper;
 use crate::impair_script::{self, Impairer};
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
@@ -291,7 +292,7 @@ impl Lab {
     /// When there is none.
     pub fn attach(prefix: &str) -> Result<Self, Error> {
         let path = directory(prefix).join("lab.json");
-        let missing = || Error::Usage(format!("no lab `{prefix}` is up: start one with `sidestep lab up`"));
+        let missing = || Error::Usage(format!("no lab `{prefix}` is up: start one with `sidestep-lab up`"));
         let text = std::fs::read(&path).map_err(|_| missing())?;
         let options: Builder =
             serde_json::from_slice(&text).map_err(|error| Error::output("lab.json", error))?;
@@ -427,10 +428,10 @@ impl Lab {
         Process::start(&mut self.words(node, words)?, &self.directory().join(format!("{log}.log")))
     }
 
-    /// A command of our own program (`sidestep lab …`) on a machine.
+    /// A command of our own program (`sidestep-lab …`) on a machine.
     pub(crate) fn own_command(&self, node: Node, words: &[&str]) -> Result<Command, Error> {
-        let mut command = self.command(node, &self.options.program)?;
-        command.arg("lab").args(words);
+        let mut command = self.command(node, helper::program()?)?;
+        command.args(words);
         Ok(command)
     }
 
@@ -510,10 +511,6 @@ impl Hosts for Lab {
 
     fn on(&self, site: Site, program: &Path) -> Result<Command, Error> {
         self.command(site.host_node(), program)
-    }
-
-    fn program(&self) -> &Path {
-        self.program()
     }
 
     fn directory(&self) -> PathBuf {

@@ -28,6 +28,7 @@
 //! | [`topology`] | the three networks: machines, links, addresses, routes, filters |
 //! | [`transparent`] | what is otherwise in them where the gateways are transparent |
 //! | [`namespaces`], [`process`] | what they are made of |
+//! | [`helper`] | what the labs' machines run of this program: the relay, senders, receivers, … |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
@@ -35,14 +36,14 @@
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`patience`] | waiting, in tests |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
+//! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep-lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
 //! | [`cli`] | the command line |
 //!
 //! Invariants:
 //! - A lab touches only namespaces that carry its prefix, and the directory `/run/sidestep-lab/PREFIX`. It ends
 //!   only processes that it started or that run inside these namespaces.
-//! - Helpers (relay, tunnel ends, senders, receivers, captures) are the `sidestep` program itself, started as
-//!   `sidestep lab …`, so that a lab can outlive the command that built it.
+//! - Helpers (relay, tunnel ends, senders, receivers, captures) are processes of this crate's own program,
+//!   `sidestep-lab`, so that a lab can outlive the command that built it.
 //! - A measurement never repairs anything: streams have no retransmission and receivers never answer.
 #![forbid(unsafe_code)]
 
@@ -58,6 +59,7 @@ pub mod demo;
 mod error;
 pub mod experiment;
 pub mod gateway;
+pub mod helper;
 pub mod impair_script;
 pub mod impairment;
 mod lab;
@@ -69,6 +71,7 @@ pub mod observer;
 pub mod patience;
 mod port;
 pub mod process;
+pub mod queue;
 pub mod relay;
 pub mod report;
 pub mod sixin4;

@@ -1,4 +1,4 @@
-//! `sidestep lab many`: one gateway with hundreds of peers, each a gateway of its own; what that costs it.
+//! `sidestep-lab many`: one gateway with hundreds of peers, each a gateway of its own; what that costs it.
 //!
 //! The hub has a namespace of its own, and so has each group of peers: what a gateway sets up there (tables of the
 //! firewall, programs of BPF) is asked about each packet, or may be there but 64 times. A bridge joins them. Each peer

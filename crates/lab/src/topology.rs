@@ -215,7 +215,7 @@ impl Node {
     }
 }
 
-/// The two ends of the 6in4 tunnel in user space: arguments for `sidestep lab sixin4`.
+/// The two ends of the 6in4 tunnel in user space: arguments for `sidestep-lab sixin4`.
 pub(crate) const SIXIN4: [(Node, &[&str]); 2] = [
     (
         Node::Router,

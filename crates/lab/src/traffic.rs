@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::{run, text};
+use crate::helper;
 use crate::process::{Process, tail};
 use crate::topology::Site;
 use crate::udp_stream::{Received, Second, Sent};
@@ -24,9 +25,6 @@ pub trait Hosts {
     /// # Errors
     /// When its namespace is gone.
     fn on(&self, site: Site, program: &Path) -> Result<Command, Error>;
-
-    /// The program itself, which has the generators: `sidestep`.
-    fn program(&self) -> &Path;
 
     /// Where logs go.
     fn directory(&self) -> PathBuf;
@@ -419,10 +417,10 @@ fn tcp_report(text: &str) -> Result<TcpReport, Error> {
     })
 }
 
-/// A command of the program itself, `sidestep lab …`, on a site's host.
+/// A command of the lab's own program, which has the generators, on a site's host.
 pub(crate) fn generator(hosts: &dyn Hosts, site: Site, words: &[&str]) -> Result<Command, Error> {
-    let mut command = hosts.on(site, hosts.program())?;
-    command.arg("lab").args(words);
+    let mut command = hosts.on(site, &helper::program()?)?;
+    command.args(words);
     Ok(command)
 }
 

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::bench::contender::find;
+use crate::command::find;
 use crate::lab::{Builder, Lab};
 use crate::topology::{Node, Shape, Site, Topology};
 

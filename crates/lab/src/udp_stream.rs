@@ -6,7 +6,7 @@
 //! Batched, such a call hands them to the kernel as a single packet that it cuts late or never (`UDP_SEGMENT`, as QUIC
 //! servers send), and the receiver takes them uncut (`UDP_GRO`): otherwise each is carried all the way on its own.
 //!
-//! The sender (`sidestep lab udp-send`) never reads, the receiver (`sidestep lab udp-receive`) never writes: the
+//! The sender (`sidestep-lab udp-send`) never reads, the receiver (`sidestep-lab udp-receive`) never writes: the
 //! stream is strictly one-way. The receiver prints a line of JSON per second and the report at its end.
 
 use std::collections::BTreeMap;

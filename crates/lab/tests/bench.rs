@@ -1,19 +1,20 @@
 //! The benchmark, as short as it gets: it compares, and writes what it measured to all the places it was told.
 
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The program, where there is one and root.
-fn program() -> Option<std::ffi::OsString> {
-    let program = std::env::var_os("SIDESTEP_BIN").filter(|_| nix::unistd::geteuid().is_root());
-    if program.is_none() {
+/// The lab's program, where there is one to measure, and root.
+fn program() -> Option<PathBuf> {
+    if std::env::var_os("SIDESTEP_BIN").is_none() || !nix::unistd::geteuid().is_root() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
         eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+        return None;
     }
-    program
+    Some(lab::helper::program().expect("sidestep-lab"))
 }
 
 #[test]
@@ -23,8 +24,9 @@ fn what_was_measured_before_an_interruption_is_kept() {
     let page = directory.path().join("page.md");
     std::fs::write(&page, "<!-- bench:begin -->\n<!-- bench:end -->\n").expect("a page");
 
-    let mut bench = Command::new(program)
-        .args(["lab", "bench", "--prefix", "ti", "--seconds", "1", "--against", "sidestep-chacha"])
+    let mut bench = Command::new(&program)
+        .env("SIDESTEP_BIN", program)
+        .args(["bench", "--prefix", "ti", "--seconds", "1", "--against", "sidestep-chacha"])
         .args(["--only", "ping,memory", "--report"])
         .arg(directory.path())
         .arg("--docs")
@@ -67,8 +69,9 @@ fn a_short_comparison_ends_in_tables_a_report_and_a_page() {
     let page = directory.path().join("page.md");
     std::fs::write(&page, "before\n<!-- bench:begin -->\n<!-- bench:end -->\nafter\n").expect("a page");
 
-    let output = Command::new(program)
-        .args(["lab", "bench", "--prefix", "tb", "--quick", "--repetitions", "1", "--seconds", "1"])
+    let output = Command::new(&program)
+        .env("SIDESTEP_BIN", program)
+        .args(["bench", "--prefix", "tb", "--quick", "--repetitions", "1", "--seconds", "1"])
         .args(["--against", "sidestep-chacha", "--only", "ping,memory", "--report"])
         .arg(directory.path())
         .arg("--docs")

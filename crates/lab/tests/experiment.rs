@@ -1,23 +1,21 @@
 //! The published test plan, as little of it as there can be: it measures, reports, and goes on where it stopped.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The program, where there is one and root.
-fn program() -> Option<std::ffi::OsString> {
-    let program = std::env::var_os("SIDESTEP_BIN").filter(|_| nix::unistd::geteuid().is_root());
-    if program.is_none() {
+/// The lab's program, where there is one to measure, and root.
+fn program() -> Option<PathBuf> {
+    if std::env::var_os("SIDESTEP_BIN").is_none() || !nix::unistd::geteuid().is_root() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
         eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+        return None;
     }
-    program
+    Some(lab::helper::program().expect("sidestep-lab"))
 }
 
-fn experiment(program: &std::ffi::OsStr, name: &str, out: &Path, further: &[&str]) -> Output {
-    let mut command = Command::new(program);
-    command
-        .args(["lab", "experiment", name, "--prefix", "te", "--against", "none,sidestep", "--out"])
-        .arg(out);
+fn experiment(program: &Path, name: &str, out: &Path, further: &[&str]) -> Output {
+    let mut command = Command::new(&program);
+    command.args(["experiment", name, "--prefix", "te", "--against", "none,sidestep", "--out"]).arg(out);
     command.args(further).output().expect("the experiment")
 }
 
@@ -62,8 +60,8 @@ fn downloads_are_measured_reported_and_not_measured_again() {
 fn floods_between_transparent_gateways_on_one_link_lose_nothing() {
     let Some(program) = program() else { return };
     let directory = tempfile::tempdir().expect("a directory");
-    let mut command = Command::new(program);
-    command.args(["lab", "experiment", "loss", "--topology", "switched", "--prefix", "tl", "--out"]);
+    let mut command = Command::new(&program);
+    command.args(["experiment", "loss", "--topology", "switched", "--prefix", "tl", "--out"]);
 
     let output = command.arg(directory.path()).args(["--against", "classic-transparent"]).output();
 
@@ -110,7 +108,7 @@ fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios()
 
     for part in ["t1", "t2", "t3"] {
         let mut command = Command::new(&program);
-        command.args(["lab", "experiment", part, "--quick", "--prefix", "tg", "--out"]).arg(&out);
+        command.args(["experiment", part, "--quick", "--prefix", "tg", "--out"]).arg(&out);
         let output = command.arg("--docs").arg(&page).output().expect("the experiment");
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{said}");

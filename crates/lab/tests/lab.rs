@@ -10,7 +10,7 @@ use lab::{Builder, Lab, Node, Site, Topology, capture};
 /// A baseline lab, or `None` where labs cannot be built. In continuous integration that is a failure.
 fn plain(prefix: &str) -> Option<Builder> {
     if nix::unistd::geteuid().is_root() {
-        return Some(Lab::builder(env!("CARGO_BIN_EXE_sidestep-lab")).prefix(prefix).tunnel(false));
+        return Some(Lab::builder("sidestep").prefix(prefix).tunnel(false));
     }
     assert!(std::env::var("CI").as_deref() != Ok("true"), "the lab's tests need root");
     eprintln!("skipped: labs need root");

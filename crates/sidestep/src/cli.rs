@@ -1,5 +1,6 @@
 //! The command line: each command and option is declared here once, and help, manual and completions come from it.
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -135,8 +136,13 @@ enum Command {
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
     Script(script::ScriptCommand),
-    #[command(subcommand)]
-    Lab(Box<lab::cli::LabCommand>),
+    /// Says where the laboratory went: it was part of this program
+    #[command(hide = true, disable_help_flag = true)]
+    Lab {
+        /// Whatever it was given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Write a script that completes this command line
     #[command(after_help = "Examples:
   sidestep completions bash > /usr/share/bash-completion/completions/sidestep
@@ -299,10 +305,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
-        Command::Lab(command) => {
-            let program = std::env::current_exe()
-                .map_err(|error| Failure::Message(format!("cannot find this program: {error}")))?;
-            return Ok(lab::cli::run(*command, &program)?);
+        Command::Lab { .. } => {
+            let message = "the laboratory is a program of its own, `sidestep-lab`, with the same commands";
+            return Err(Failure::Message(message.into()));
         }
         Command::Completions { shell } => print(manual::completions(Cli::command(), shell))?,
         Command::Man => print(manual::page(Cli::command())?)?,

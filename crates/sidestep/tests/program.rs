@@ -70,22 +70,22 @@ fn usage_errors_have_status_2_and_help_has_examples() {
     assert_eq!(sidestep(&["shoe"]).status.code(), Some(2));
     assert_eq!(sidestep(&["show", "--josn"]).status.code(), Some(2));
     assert!(stdout(&sidestep(&["--version"])).starts_with("sidestep "));
-    for command in [
-        "genkey",
-        "pubkey",
-        "genpsk",
-        "check",
-        "up",
-        "reload",
-        "show",
-        "endpoints",
-        "lab",
-        "completions",
-        "man",
-    ] {
+    for command in
+        ["genkey", "pubkey", "genpsk", "check", "up", "reload", "show", "endpoints", "completions", "man"]
+    {
         let help = stdout(&sidestep(&[command, "--help"]));
         assert!(help.contains("Examples:"), "{command}: {help}");
     }
+}
+
+#[test]
+fn the_laboratory_is_said_to_be_a_program_of_its_own() {
+    let gone = sidestep(&["lab", "exec", "ha", "--help", "--", "ping", "-c", "3"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert_eq!(stderr(&gone).lines().count(), 1);
+    assert!(stderr(&gone).contains("sidestep-lab"), "{}", stderr(&gone));
+    let help = stdout(&sidestep(&["--help"]));
+    assert!(!help.lines().any(|line| line.trim_start().starts_with("lab")), "{help}");
 }
 
 #[test]

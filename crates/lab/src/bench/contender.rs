@@ -1,7 +1,5 @@
 //! What is compared: one small trait, a file for each kind, and the choice among them.
 
-use std::path::PathBuf;
-
 use crate::Error;
 use crate::bench::classic::Classic;
 use crate::bench::kernel_wireguard::KernelWireGuard;
@@ -134,13 +132,6 @@ pub(crate) fn choose(against: &[String], quick: bool, rotation: &str) -> Result<
         }
     }
     Ok(choice)
-}
-
-/// Where a program is: on the path, or in the directories that only root has on it.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    directories.map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
 }
 
 /// What to do about a program that is missing.

@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use crate::Error;
-use crate::bench::contender::{Contender, find, not_installed};
+use crate::bench::contender::{Contender, not_installed};
 use crate::bench::wireguard::{Keys, MTU, PORT, route_through};
-use crate::command::{check, run};
+use crate::command::{check, find, run};
 use crate::gateway::write_private;
 use crate::lab::Lab;
 use crate::topology::Site;

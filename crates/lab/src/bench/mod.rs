@@ -1,4 +1,4 @@
-//! `sidestep lab bench`: Sidestep beside no tunnel and other tunnels, in the same routed lab on the same machine.
+//! `sidestep-lab bench`: Sidestep beside no tunnel and other tunnels, in the same routed lab on the same machine.
 //!
 //! | file | what it is |
 //! |---|---|

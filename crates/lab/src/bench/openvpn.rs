@@ -5,9 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Error;
-use crate::bench::contender::{Contender, find, not_installed};
+use crate::bench::contender::{Contender, not_installed};
 use crate::bench::wireguard::route_through;
-use crate::command::{check, run, text};
+use crate::command::{check, find, run, text};
 use crate::lab::Lab;
 use crate::process::{Process, tail};
 use crate::topology::Site;

@@ -12,9 +12,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::Error;
-use crate::bench::contender::{Contender, find, not_installed};
+use crate::bench::contender::{Contender, not_installed};
 use crate::bench::sidestep::stranger_key;
-use crate::command::{check, check_with_input, run, text};
+use crate::command::{check, check_with_input, find, run, text};
 use crate::lab::Lab;
 use crate::process::{Process, tail};
 use crate::topology::{Site, Topology};

@@ -1,4 +1,4 @@
-//! `sidestep lab experiment`: the test plan that MT6D was measured with, repeated, and the published results beside ours.
+//! `sidestep-lab experiment`: the test plan that MT6D was measured with, repeated, and the published results beside ours.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -48,9 +48,10 @@ use std::time::Duration;
 use clap::Args;
 
 use crate::Error;
-use crate::bench::contender::{self, find};
+use crate::bench::contender;
 use crate::bench::results::{Absence, Entry};
 use crate::bench::{docs, machine, version};
+use crate::command::find;
 use crate::topology::Topology;
 pub use plan::Experiment;
 use plan::{Task, Test, USUAL, Wanted, rotation};

@@ -26,7 +26,7 @@ pub(crate) const FILES: [u64; 6] = [500_000, 1_000_000, 10_000_000, 50_000_000, 
 /// Sizes of UDP transfers, bytes.
 pub(crate) const TRANSFERS: [u64; 3] = [1_000_000, 10_000_000, 100_000_000];
 
-/// What `sidestep lab experiment` can run.
+/// What `sidestep-lab experiment` can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]

@@ -1,4 +1,4 @@
-//! `sidestep lab nat`: what a packet script costs where packets are forwarded. `examples/scripts/nat.lua` in both tiers,
+//! `sidestep-lab nat`: what a packet script costs where packets are forwarded. `examples/scripts/nat.lua` in both tiers,
 //! beside plain forwarding, the kernel's own NAT, and what the user tier is made of: a queue and a verdict.
 //!
 //! | file | what it is |
@@ -13,7 +13,6 @@
 
 mod contender;
 pub(crate) mod packets;
-pub mod queue;
 mod scene;
 
 use std::io::Write as _;

@@ -17,6 +17,7 @@ use super::contender::Contender;
 use super::{Family, packets};
 use crate::Error;
 use crate::command::{check, run};
+use crate::helper;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
 use crate::topology::Site;
@@ -135,8 +136,8 @@ impl Scene {
             Contender::Queue => {
                 let rules = [format!("{word} daddr {server}"), format!("{word} daddr {client}")];
                 let words = ["queue-accept", "--hook", "forward", &rules[0], &rules[1]];
-                let mut command = self.router.command(&self.program)?;
-                command.arg("lab").args(words);
+                let mut command = self.router.command(helper::program()?)?;
+                command.args(words);
                 self.process = Some(start_fresh(command, &self.directory.join("queue.log"))?);
                 Ok(())
             }
@@ -202,10 +203,6 @@ impl Hosts for Scene {
             Site::A => self.client.command(program),
             Site::B => self.server.command(program),
         }
-    }
-
-    fn program(&self) -> &Path {
-        &self.program
     }
 
     fn directory(&self) -> PathBuf {

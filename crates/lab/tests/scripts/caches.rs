@@ -127,9 +127,15 @@ fn http_is_answered_by_the_cache() {
 
 #[test]
 fn the_lab_measures_them() {
-    let Some(program) = program() else { return };
-    let words = ["lab", "caches", "--prefix", "sc-ca", "--runs", "1", "--largest", "1", "--delay", "10ms"];
-    let output = Command::new(program).args(words).stdin(Stdio::null()).output().expect("the program");
+    if program().is_none() {
+        return;
+    }
+    let words = ["caches", "--prefix", "sc-ca", "--runs", "1", "--largest", "1", "--delay", "10ms"];
+    let output = Command::new(lab::helper::program().expect("sidestep-lab"))
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .expect("the program");
     let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");
     for table in

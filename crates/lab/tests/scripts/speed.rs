@@ -63,8 +63,8 @@ fn bare(scene: &Scene) -> f64 {
     let stop = AtomicBool::new(false);
     let rules = [format!("ip6 daddr {SERVER}")];
     std::thread::scope(|scope| {
-        let accepting = scope
-            .spawn(|| Scene::within(&scene.router, || lab::nat::queue::accept("forward", &rules, &stop)));
+        let accepting =
+            scope.spawn(|| Scene::within(&scene.router, || lab::queue::accept("forward", &rules, &stop)));
         std::thread::sleep(Duration::from_millis(300));
         let rate = scene.tcp(SERVER, SECONDS);
         stop.store(true, Ordering::Relaxed);

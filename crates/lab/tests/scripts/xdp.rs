@@ -177,11 +177,10 @@ fn drops_of_small_packets_at_tcx_and_at_xdp() {
     let (single, said) = scene.run(&scene.client, &["ethtool", "-K", "eth0", "tx-udp-segmentation", "off"]);
     assert!(single, "{said}");
     scene.router.ip("tuntap add dev tap9 mode tap\nlink set dev tap9 up\n").expect("ip");
-    let program = scene.program().display().to_string();
+    let program = lab::helper::program().expect("sidestep-lab").display().to_string();
     let target = format!("[{SERVER}]:4243");
     let veth = [
         &program,
-        "lab",
         "udp-send",
         "--to",
         &target,

@@ -1,4 +1,4 @@
-//! `sidestep lab experiment t1`, `t2`, `t3`: the plan that an IPv6 gateway was measured with in 2006, repeated: native
+//! `sidestep-lab experiment t1`, `t2`, `t3`: the plan that an IPv6 gateway was measured with in 2006, repeated: native
 //! router, native firewall, IPv6-in-IPv4 tunnel. `gateway` is all three.
 //!
 //! | file | what it is |

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use super::rules;
 use super::subject::{List, Router, Subject, Tunnel};
 use crate::Error;
-use crate::bench::contender::find;
-use crate::command::{check, check_with_input, run};
+use crate::command::{check, check_with_input, find, run};
+use crate::helper;
 use crate::namespaces::Namespace;
 use crate::nat::packets;
 use crate::process::{Process, tail};
@@ -202,8 +202,8 @@ impl Scene {
                 for interface in ["eth0", "he6"] {
                     gateway.offloads_off(interface)?;
                 }
-                let mut command = gateway.command(&self.program)?;
-                command.args(["lab", "sixin4", "--inner", "he6-user", "--outer", "eth0"]);
+                let mut command = gateway.command(helper::program()?)?;
+                command.args(["sixin4", "--inner", "he6-user", "--outer", "eth0"]);
                 command.args(["--inner-mac", INNER_MAC[place], "--outer-mac", OUTER_MAC[1 - place]]);
                 command.args(["--local", own, "--remote", other]);
                 let log = self.directory.join(format!("sixin4-{place}.log"));
@@ -298,10 +298,6 @@ impl Hosts for Scene {
 
     fn on(&self, site: Site, program: &Path) -> Result<Command, Error> {
         self.node(site).command(program)
-    }
-
-    fn program(&self) -> &Path {
-        &self.program
     }
 
     fn directory(&self) -> PathBuf {

@@ -4,8 +4,8 @@ use super::rules::COUNTS;
 use super::scene::{kernel_has_sit, restore};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::Error;
-use crate::bench::contender::find;
 use crate::bench::results::{Absence, Entry};
+use crate::command::find;
 
 /// Who is a router without Sidestep.
 const BY_HAND: &str = "by-hand";
@@ -208,7 +208,7 @@ pub(super) fn contenders(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Err
         entry(Tunnel::Native.name(), "T3: no tunnel, the gateways route IPv6 over the link between them"),
         entry(
             Tunnel::UserSpace.name(),
-            "T3: 6in4 in user space, a process with two packet sockets (`sidestep lab sixin4`)",
+            "T3: 6in4 in user space, a process with two packet sockets (`sidestep-lab sixin4`)",
         ),
     ];
     let mut left_out = Vec::new();
