@@ -35,7 +35,7 @@ build: ## the program, target/release/sidestep
 .PHONY: lab
 lab: ## the program and its laboratory, target/release/sidestep-lab
 	@scripts/setup build
-	cargo build --release $(LOCKED) --package sidestep --package lab
+	cargo build --release $(LOCKED) --package sidestep --package bench
 
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static

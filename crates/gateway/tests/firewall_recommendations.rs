@@ -1,5 +1,5 @@
 //! RFC 6092 and RFC 4890, a row for each recommendation: packets in words and what becomes of them by default, or why
-//! it is no matter of the rules. The kernel does what the evaluator says: `crates/lab/tests/gateway_firewall`.
+//! it is no matter of the rules. The kernel does what the evaluator says: `crates/acceptance/tests/acceptance/gateway_firewall`.
 
 use std::collections::BTreeSet;
 

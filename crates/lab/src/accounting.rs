@@ -3,14 +3,14 @@
 use crate::Error;
 
 /// Processor time that a process has used in all its threads, in its own code and in the kernel, seconds.
-pub(crate) fn cpu_seconds(id: u32) -> Result<f64, Error> {
+pub fn cpu_seconds(id: u32) -> Result<f64, Error> {
     let path = format!("/proc/{id}/stat");
     let stat = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
     Ok(cpu_ticks(&stat) as f64 / 100.0)
 }
 
 /// Resident memory of a process, bytes.
-pub(crate) fn resident(id: u32) -> Result<u64, Error> {
+pub fn resident(id: u32) -> Result<u64, Error> {
     let path = format!("/proc/{id}/status");
     let status = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
     Ok(resident_bytes(&status))

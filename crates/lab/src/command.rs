@@ -8,19 +8,19 @@ use std::process::{Command, Output, Stdio};
 use crate::Error;
 
 /// Runs a command to its end and returns what it wrote; its failure is an error.
-pub(crate) fn check(command: &mut Command) -> Result<Output, Error> {
+pub fn check(command: &mut Command) -> Result<Output, Error> {
     let output = run(command)?;
     if output.status.success() { Ok(output) } else { Err(failure(command, &output)) }
 }
 
 /// Runs a command to its end, whatever its exit status.
-pub(crate) fn run(command: &mut Command) -> Result<Output, Error> {
+pub fn run(command: &mut Command) -> Result<Output, Error> {
     command.stdin(Stdio::null());
     command.output().map_err(|source| not_started(command, source))
 }
 
 /// Runs a command that reads `input`; its failure is an error.
-pub(crate) fn check_with_input(command: &mut Command, input: &str) -> Result<Output, Error> {
+pub fn check_with_input(command: &mut Command, input: &str) -> Result<Output, Error> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|source| not_started(command, source))?;
     if let Some(mut stdin) = child.stdin.take() {
@@ -32,19 +32,19 @@ pub(crate) fn check_with_input(command: &mut Command, input: &str) -> Result<Out
 }
 
 /// What a command said on standard output, as text.
-pub(crate) fn text(output: &Output) -> String {
+pub fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 /// Where a program is: on the path, or in the directories that only root has on it.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     directories.map(|directory| directory.join(program)).find(|candidate| candidate.is_file())
 }
 
 /// The error for a program that cannot be started.
-pub(crate) fn not_started(command: &Command, source: std::io::Error) -> Error {
+pub fn not_started(command: &Command, source: std::io::Error) -> Error {
     Error::Start { program: command.get_program().to_string_lossy().into_owned(), source }
 }
 

@@ -72,17 +72,17 @@ pub enum Error {
 
 impl Error {
     /// A failed system call, with what was tried.
-    pub(crate) fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
+    pub fn system(what: impl Into<String>, source: impl Into<std::io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }
 
     /// A failed file operation.
-    pub(crate) fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+    pub fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
         Self::File { path: path.into(), source }
     }
 
     /// Output that cannot be understood.
-    pub(crate) fn output(what: impl Into<String>, detail: impl ToString) -> Self {
+    pub fn output(what: impl Into<String>, detail: impl ToString) -> Self {
         Self::Output { what: what.into(), detail: detail.to_string() }
     }
 }

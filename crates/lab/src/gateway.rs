@@ -202,7 +202,7 @@ impl Gateway {
     }
 
     /// An error with the end of the gateway's log.
-    pub(crate) fn failure(&self, what: String) -> Error {
+    pub fn failure(&self, what: String) -> Error {
         Error::Gateway { site: self.site.letter(), what, log: tail(&self.log) }
     }
 }
@@ -277,7 +277,7 @@ fn hop_prefix(options: &Builder, site: Site) -> String {
 }
 
 /// Writes a file that only its owner can read: it holds a private key.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), Error> {
+pub fn write_private(path: &Path, text: &str) -> Result<(), Error> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();

@@ -239,7 +239,7 @@ fn worth_replaying(frame: &[u8]) -> bool {
 }
 
 /// `20ms`, `500us`, `1.5s`; a bare number is milliseconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let (number, scale) = split_unit(text, &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)], 1e-3)?;
     Duration::try_from_secs_f64(number * scale)
         .map_err(|_| format!("`{text}`: expected a duration such as 20ms"))

@@ -308,9 +308,19 @@ impl Lab {
         self.keep = true;
     }
 
-    /// The options that it was built with.
-    pub fn options(&self) -> &Builder {
-        &self.options
+    /// What the names of its namespaces begin with.
+    pub fn prefix(&self) -> &str {
+        &self.options.prefix
+    }
+
+    /// How its gateways are connected.
+    pub fn topology(&self) -> Topology {
+        self.options.topology
+    }
+
+    /// What its gateways are to hosts and routers.
+    pub fn gateways(&self) -> Gateways {
+        self.options.gateways
     }
 
     /// Whether it has a tunnel, or is the plain baseline.

@@ -1,6 +1,6 @@
 //! Sidestep's laboratory: two gateways, two hosts and the network between them on one machine, in network
-//! namespaces; traffic between the hosts and an account of what became of it; an observer between the gateways;
-//! the demonstration and the benchmarks.
+//! namespaces; traffic between the hosts and an account of what became of it; an observer between the gateways.
+//! The tests on a real kernel and the measurements (the crates `acceptance` and `bench`) are made in it.
 //!
 //! A lab is built from options and is taken down when the value is dropped:
 //!
@@ -36,46 +36,33 @@
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`patience`] | waiting, in tests |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
-//! | [`demo`], [`report`], [`bench`], [`experiment`], [`caches`], [`many`], [`nat`] | what `sidestep-lab demo`, `bench`, `experiment`, `caches`, `many` and `nat` do |
-//! | [`cli`] | the command line |
+//! | [`command`], [`accounting`] | programs that are waited for; what processes use |
 //!
 //! Invariants:
 //! - A lab touches only namespaces that carry its prefix, and the directory `/run/sidestep-lab/PREFIX`. It ends
 //!   only processes that it started or that run inside these namespaces.
-//! - Helpers (relay, tunnel ends, senders, receivers, captures) are processes of this crate's own program,
-//!   `sidestep-lab`, so that a lab can outlive the command that built it.
+//! - Helpers (relay, tunnel ends, senders, receivers, captures) are processes of the program `sidestep-lab`, so that a lab can outlive the command that built it.
 //! - A measurement never repairs anything: streams have no retransmission and receivers never answer.
 #![forbid(unsafe_code)]
 
-mod accounting;
-pub mod bench;
-pub mod caches;
+pub mod accounting;
 pub mod capture;
-mod chart;
 pub mod classic;
-pub mod cli;
-mod command;
-pub mod demo;
+pub mod command;
 mod error;
-pub mod experiment;
 pub mod gateway;
 pub mod helper;
 pub mod impair_script;
 pub mod impairment;
 mod lab;
-mod live;
-pub mod many;
 pub mod namespaces;
-pub mod nat;
 pub mod observer;
 pub mod patience;
 mod port;
 pub mod process;
 pub mod queue;
 pub mod relay;
-pub mod report;
 pub mod sixin4;
-pub mod status;
 pub mod topology;
 pub mod traffic;
 pub mod transparent;

@@ -95,7 +95,7 @@ impl Site {
     }
 
     /// The address that its gateway has outside, besides those that move.
-    pub(crate) fn outer(self, topology: Topology) -> String {
+    pub fn outer(self, topology: Topology) -> String {
         let letter = self.letter();
         if topology == Topology::Switched {
             format!("2001:db8:f0::{letter}")

@@ -312,7 +312,7 @@ pub fn round_trips(hosts: &dyn Hosts, options: PingOptions) -> Result<RoundTrips
 }
 
 /// Reads what ping printed.
-pub(crate) fn read_round_trips(text: &str) -> Option<RoundTrips> {
+pub fn read_round_trips(text: &str) -> Option<RoundTrips> {
     let sent = ping_report(text)?.sent;
     let answers = text.lines().filter(|line| !line.contains("(DUP!)"));
     let times = answers.filter_map(|line| line.split(" time=").nth(1)?.split(' ').next()?.parse().ok());
@@ -375,7 +375,7 @@ fn ping_command(hosts: &dyn Hosts, options: PingOptions, summary_only: bool) -> 
 
 /// Reads ping's summary: `5 packets transmitted, 4 received, +1 duplicates, 20% packet loss, time 4ms` and
 /// `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.05 ms`.
-pub(crate) fn ping_report(text: &str) -> Option<PingReport> {
+pub fn ping_report(text: &str) -> Option<PingReport> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let number_before = |word: &str| {
         let part = counts.split(',').find(|part| part.contains(word))?;
@@ -418,20 +418,20 @@ fn tcp_report(text: &str) -> Result<TcpReport, Error> {
 }
 
 /// A command of the lab's own program, which has the generators, on a site's host.
-pub(crate) fn generator(hosts: &dyn Hosts, site: Site, words: &[&str]) -> Result<Command, Error> {
+pub fn generator(hosts: &dyn Hosts, site: Site, words: &[&str]) -> Result<Command, Error> {
     let mut command = hosts.on(site, &helper::program()?)?;
     command.args(words);
     Ok(command)
 }
 
 /// Starts a command with an empty log.
-pub(crate) fn start_fresh(mut command: Command, log: &Path) -> Result<Process, Error> {
+pub fn start_fresh(mut command: Command, log: &Path) -> Result<Process, Error> {
     let _ = std::fs::remove_file(log);
     Process::start(&mut command, log)
 }
 
 /// Waits until a process's namespace has a socket bound to the port (`udp`) or listening on it (`tcp`).
-pub(crate) fn wait_listening(process: &Process, protocol: &str, port: u16) -> Result<(), Error> {
+pub fn wait_listening(process: &Process, protocol: &str, port: u16) -> Result<(), Error> {
     let deadline = Instant::now() + Duration::from_secs(5);
     let tables = [protocol.to_owned(), format!("{protocol}6")]
         .map(|table| PathBuf::from(format!("/proc/{}/net/{table}", process.id())));

@@ -1,0 +1,58 @@
+//! Wall clocks that are wrong, and that are set while traffic flows.
+
+use std::time::Duration;
+
+use lab::Site;
+
+use super::scene;
+
+const HOUR_MS: i64 = 3_600_000;
+
+#[test]
+fn clocks_a_minute_apart_lose_nothing() {
+    for (prefix, a, b) in [("ac-cp", "30s", "-30s"), ("ac-cm", "-30s", "30s")] {
+        let Some(builder) = scene::lab(prefix) else { return };
+        let mut lab = builder.build().expect("a lab");
+        lab.gateway_a().set_arguments(&["--test-clock-offset", a]);
+        lab.gateway_b().set_arguments(&["--test-clock-offset", b]);
+        lab.gateway_a().start().expect("gateway A");
+        lab.gateway_b().start().expect("gateway B");
+        lab.wait_connected(Duration::from_secs(60)).expect("first contact");
+        let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, 8));
+        for stream in streams {
+            scene::assert_complete(&scene::finish(stream));
+        }
+    }
+}
+
+#[test]
+fn first_contact_succeeds_within_a_minute_with_a_clock_that_is_an_hour_off() {
+    for (prefix, offset) in [("ac-hf", "1h"), ("ac-hb", "-1h")] {
+        let Some(builder) = scene::lab(prefix) else { return };
+        let mut lab = builder.build().expect("a lab");
+        lab.gateway_b().set_arguments(&["--test-clock-offset", offset]);
+        lab.gateway_a().start().expect("gateway A");
+        lab.gateway_b().start().expect("gateway B");
+        let start = std::time::Instant::now();
+        lab.wait_connected(Duration::from_secs(60)).expect("first contact");
+        eprintln!("{offset}: first contact after {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_by_an_hour_in_a_session_loses_nothing() {
+    let Some(builder) = scene::lab("ac-cs") else { return };
+    let mut lab = builder.build().expect("a lab");
+    lab.gateway_a().set_arguments(&["--test-clock-offset", "0s"]);
+    lab.start().expect("a tunnel");
+    let handshakes = scene::number(&lab, Site::A, "handshakes");
+    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, 12));
+    for ms in [HOUR_MS, -HOUR_MS, 0] {
+        std::thread::sleep(Duration::from_secs(3));
+        scene::step_clock(&mut lab, Site::A, ms);
+    }
+    for stream in streams {
+        scene::assert_complete(&scene::finish(stream));
+    }
+    assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was not to end");
+}

@@ -1,0 +1,35 @@
+//! Paths that carry less than their ends: whether Packet Too Big comes back or not, nothing stalls.
+
+use std::time::Duration;
+
+use lab::Site;
+use lab::traffic::{self, TcpOptions, UdpOptions, UdpStream};
+
+use super::scene;
+
+#[test]
+fn nothing_stalls_whatever_the_path_carries() {
+    for (number, mtu) in [1280, 1400, 1500].into_iter().enumerate() {
+        for filtered in [false, true] {
+            let prefix = format!("ac-m{number}{}", if filtered { 'f' } else { 'p' });
+            let Some(builder) = scene::lab(&prefix) else { return };
+            let lab = scene::up(builder.middle_mtu(mtu).filter_too_big(filtered));
+            for from in [Site::A, Site::B] {
+                let tcp = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
+                let tcp = tcp.expect("a transfer");
+                eprintln!("{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
+                assert!(tcp.bits_per_second > 4e6, "{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
+            }
+            let options = UdpOptions {
+                size: 1452,
+                rate: 200,
+                duration: Duration::from_secs(4),
+                ..UdpOptions::default()
+            };
+            let udp = scene::finish(UdpStream::start(&lab, options).expect("a stream"));
+            // The first may be lost to finding out; after that all arrive.
+            eprintln!("{mtu}, filtered {filtered}: {} of {} lost", udp.lost, udp.sent.sent);
+            assert!(udp.lost <= 20, "{mtu}, filtered {filtered}: {} lost: {:?}", udp.lost, udp.received.gaps);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A configuration that changes while traffic flows.
+
+use std::process::Command;
+
+use lab::patience::wait_until;
+use lab::{Lab, Node, Site};
+
+use super::scene;
+
+fn reload(lab: &mut Lab, site: Site) -> std::process::Output {
+    let socket = format!("/run/sidestep/{}.sock", lab.gateway(site).tunnel());
+    Command::new(lab.program()).args(["reload", "--socket", &socket]).output().expect("sidestep reload")
+}
+
+fn edit(lab: &mut Lab, site: Site, change: impl Fn(&str) -> String) {
+    let path = lab.gateway(site).configuration().to_owned();
+    let text = std::fs::read_to_string(&path).expect("a configuration");
+    std::fs::write(&path, change(&text)).expect("a changed configuration");
+}
+
+#[test]
+fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
+    let Some(builder) = scene::lab("ac-rl") else { return };
+    let mut lab = scene::up(builder);
+    let handshakes = scene::number(&lab, Site::A, "handshakes");
+    let stream = scene::start_stream(&lab, Site::A, 6);
+    assert!(reload(&mut lab, Site::A).status.success(), "nothing changed");
+    edit(&mut lab, Site::A, |text| {
+        text.replace("\"2001:db8:b::/64\"", "\"2001:db8:b::/64\", \"2001:db8:b9::/64\"")
+    });
+    assert!(reload(&mut lab, Site::A).status.success(), "a prefix more");
+    let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
+    assert!(routes.contains("2001:db8:b9::/64"), "{routes}");
+
+    edit(&mut lab, Site::A, |text| format!("{text}\nnonsense = true\n"));
+    let refused = reload(&mut lab, Site::A);
+    assert!(!refused.status.success(), "nonsense was taken");
+    let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
+    assert!(routes.contains("2001:db8:b9::/64"), "a refused file changed something: {routes}");
+
+    edit(&mut lab, Site::A, |text| {
+        text.replace("\nnonsense = true\n", "").replace(", \"2001:db8:b9::/64\"", "")
+    });
+    assert!(reload(&mut lab, Site::A).status.success(), "as it was");
+    let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
+    assert!(!routes.contains("2001:db8:b9::/64"), "{routes}");
+    scene::assert_complete(&scene::finish(stream));
+    assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was to stay");
+}
+
+#[test]
+fn a_gateway_moves_to_another_hopping_prefix() {
+    let Some(builder) = scene::lab("ac-rm") else { return };
+    let mut lab = scene::up(builder);
+    scene::run(
+        &lab,
+        Node::Router,
+        &[
+            "sh",
+            "-c",
+            "ip -6 route show 2001:db8:a1::/64 | sed 's/^2001:db8:a1::/add 2001:db8:aa::/;s/^/route /' | sed 's/proto.*//;s/metric.*//' | ip -6 -batch -",
+        ],
+    );
+    edit(&mut lab, Site::A, |text| text.replace("2001:db8:a1::/64", "2001:db8:aa::/64"));
+    let answer = reload(&mut lab, Site::A);
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    let moved = |lab: &Lab| {
+        let there =
+            |site, field: &str| scene::peer(lab, site)[field][0]["address"].as_str().map(str::to_owned);
+        let at = |address: Option<String>| address.is_some_and(|a| a.starts_with("2001:db8:aa:"));
+        at(there(Site::A, "local")) && at(there(Site::B, "remote"))
+    };
+    wait_until("both ends know the new prefix", || moved(&lab));
+    scene::assert_complete(&scene::finish(scene::start_stream(&lab, Site::B, 4)));
+}
+
+#[test]
+fn a_second_start_says_that_the_first_runs() {
+    let Some(builder) = scene::lab("ac-r2") else { return };
+    let mut lab = scene::up(builder);
+    let file = lab.gateway_a().configuration().to_owned();
+    let program = lab.program().to_owned();
+    let mut second = lab.command(Node::GatewayA, program).expect("a command");
+    let second = second.arg("up").arg(file).output().expect("an end");
+    assert!(!second.status.success());
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("exists") || said.contains("busy") || said.contains("another"), "{said}");
+    scene::assert_complete(&scene::finish(scene::start_stream(&lab, Site::A, 2)));
+}

@@ -1,0 +1,480 @@
+//! The gateway as a router, between real providers' servers and real hosts.
+
+mod attacks;
+mod scene;
+mod traffic;
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use lab::patience::{wait_for, wait_until};
+use nix::sys::signal::Signal;
+
+use scene::{INTERNET, SECOND, Scene};
+
+/// The examples, at the interfaces of the tests.
+static HOME: LazyLock<String> =
+    LazyLock::new(|| at_our_interfaces(include_str!("../../../../../examples/home.toml")));
+static OFFICE: LazyLock<String> =
+    LazyLock::new(|| at_our_interfaces(include_str!("../../../../../examples/office.toml")));
+
+fn at_our_interfaces(example: &str) -> String {
+    let interfaces = [("eth0", "wan0"), ("eth1", "lan"), ("eth2", "wan1"), ("eth3", "guests")];
+    let text = interfaces.iter().fold(example.to_owned(), |text, (theirs, ours)| {
+        text.replace(&format!("\"{theirs}\""), &format!("\"{ours}\""))
+    });
+    // The networks of the tests have addresses for documentation.
+    text + "\n[firewall]\naccept_special = [\"2001:db8::/32\"]\n"
+}
+
+#[test]
+fn a_host_behind_a_home_gateway_has_addresses_names_and_the_internet() {
+    let Some(mut scene) = Scene::new("rh") else { return };
+    scene.start(&HOME);
+    let (address, preferred) =
+        wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
+    assert!(preferred);
+    assert!(scene.host_address("fd12:3456:789a:1:").is_some());
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // The other way round, too: the provider knows the way to the prefix.
+    assert!(scene.answers("net", &address));
+
+    let told = scene.run("host", &["rdisc6", "-1", "eth0"]);
+    for expected in
+        ["2001:db8:ffff::53", "2001:db8:ffff::54", "home.example", "Router preference         :       medium"]
+    {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+
+    // What is delegated and not used is unreachable, and does not go to the provider and back until it dies.
+    let delegated = address.split(':').take(3).collect::<Vec<_>>().join(":");
+    let unused = scene.run("host", &["ping", "-c", "1", "-W", "2", &format!("{delegated}:77::1")]);
+    assert!(unused.contains("No route"), "{unused}");
+
+    let status = scene.status().expect("a status");
+    assert_eq!(status["uplinks"][0]["works"], true);
+    assert_eq!(status["networks"][0]["default_router"], true);
+    assert!(status["neighbors"].to_string().contains(&address), "{status}");
+    let text = String::from_utf8(scene.sidestep(&["status"]).stdout).expect("text");
+    assert!(
+        text.contains("uplink fibre at wan0: works") && text.contains("network lan at lan: link up"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
+    let Some(mut scene) = Scene::new("re") else { return };
+    // What somebody else has set up, beside and in the way.
+    scene.run("gw", &["ip", "address", "add", "fd12:3456:789a:1::1/64", "dev", "lan", "nodad"]);
+    scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
+    let before = scene.kernel();
+    scene.start(
+        &HOME
+            .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+            .replace("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
+    );
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("a router", || scene.run("host", &["ip", "-6", "route"]).contains("default via"));
+
+    // IPv4 leaves with the gateway's address: the provider knows no other.
+    scene
+        .node("host")
+        .ip("addr add 192.168.1.9/24 dev eth0\nroute add default via 192.168.1.1\n")
+        .expect("IPv4");
+    wait_until("the Internet by IPv4", || scene.answers("host", "203.0.113.1"));
+
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+    wait_until("no router", || !scene.run("host", &["ip", "-6", "route"]).contains("default via"));
+}
+
+#[test]
+fn hosts_have_ipv4_too_with_dhcp_on_both_sides() {
+    let Some(mut scene) = Scene::new("rd") else { return };
+    scene.run("gw", &["ip", "address", "del", "192.0.2.2/24", "dev", "wan0"]);
+    let configuration = HOME
+        .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+        .replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.start(&configuration);
+    wait_until("an inner address", || {
+        scene.run("gw", &["ip", "-4", "address", "show", "dev", "lan"]).contains("192.168.1.1/24")
+    });
+
+    scene.serve_ipv4("net", "isp0", "192.0.2.100,192.0.2.199");
+    scene.serve_ipv4("gw", "lan", "192.168.1.100,192.168.1.199");
+    wait_until("an address for the gateway", || scene.asks_for_ipv4("gw", "wan0"));
+    wait_until("an address for the host", || scene.asks_for_ipv4("host", "eth0"));
+    wait_until("the Internet by IPv4", || scene.answers("host", "203.0.113.1"));
+
+    // What the client has set up is not the gateway's to take away.
+    scene.stop();
+    let left = scene.run("gw", &["ip", "-4", "address", "show", "dev", "wan0"]);
+    assert!(left.contains("inet 192.0.2.1"), "{left}");
+    let left = scene.run("gw", &["ip", "-4", "route"]);
+    assert!(left.contains("default via 192.0.2.1 dev wan0"), "{left}");
+}
+
+#[test]
+fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
+    let Some(mut scene) = Scene::new("rk") else { return };
+    let before = scene.kernel();
+    scene.start(&HOME);
+    let (address, _) = wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.kill();
+    assert!(scene.answers("host", INTERNET), "the kernel forwards without the gateway");
+    // Meanwhile somebody cleans up a part by hand.
+    scene.run("gw", &["ip", "-6", "route", "flush", "proto", "83"]);
+    scene.start_again();
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert_eq!(scene.host_address("2001:db8:10").expect("an address").0, address, "the lease is remembered");
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
+    let Some(mut scene) = Scene::new("rp") else { return };
+    let before = scene.kernel();
+    let other = HOME.replace("subnet    = 1", "subnet    = 9");
+    scene.start(&HOME);
+    wait_until("an address", || scene.host_address("2001:db8:10").is_some());
+    let after = [0, 3, 10, 20, 40, 80, 160].map(Duration::from_millis);
+    for (round, delay) in after.into_iter().enumerate() {
+        // Of a reload, and of a start.
+        let (next, subnet) = if round % 2 == 0 { (&other, ":9::1/64") } else { (&*HOME, ":1::1/64") };
+        scene.write("gw.toml", next);
+        scene.signal(Signal::SIGHUP);
+        std::thread::sleep(delay);
+        scene.kill();
+        let closed = |scene: &Scene| {
+            let input = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "input"]);
+            let forward = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "forward"]);
+            [input, forward].iter().all(|chain| chain.contains("policy drop") && chain.contains("vmap"))
+        };
+        assert!(closed(&scene), "no firewall {delay:?} after a reload");
+        scene.begin();
+        std::thread::sleep(delay);
+        scene.kill();
+        assert!(closed(&scene), "no firewall {delay:?} after a start");
+
+        scene.start_again();
+        wait_until("the new state", || scene.kernel().contains(subnet));
+        wait_until("the Internet", || scene.answers("host", INTERNET));
+    }
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
+    let Some(mut scene) = Scene::new("rf") else { return };
+    scene.start(&OFFICE);
+    wait_until("addresses of both uplinks", || {
+        scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| !preferred)
+    });
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // Each source leaves by its own uplink, as soon as that has a router: the providers take no other.
+    for prefix in ["2001:db8:10", "2001:db8:2000:1:"] {
+        let (address, _) = scene.host_address(prefix).expect("an address");
+        let ping = ["ping", "-c", "2", "-i", "0.2", "-W", "1", "-I", &address, INTERNET];
+        wait_until("an answer to this source", || scene.run("host", &ping).contains(" 0% packet loss"));
+    }
+
+    // The link stays up, and nothing answers behind it.
+    scene.run("net", &["nft", "add table inet dead { chain input { type filter hook prerouting priority -400; iifname isp0 meta l4proto icmpv6 icmpv6 type echo-request drop; }; }"]);
+    wait_until("hosts prefer the second uplink", || {
+        scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:10").is_none_or(|(_, preferred)| !preferred)
+    });
+    wait_until("the Internet by the second uplink", || scene.answers("host", INTERNET));
+    let status = scene.status().expect("a status");
+    assert_eq!(
+        (&status["uplinks"][0]["works"], &status["uplinks"][1]["works"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(status["uplinks"][0]["probes_answered"], false);
+
+    scene.run("net", &["nft", "delete", "table", "inet", "dead"]);
+    wait_until("hosts prefer the first uplink again", || {
+        scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
+            && scene.host_address("2001:db8:2000:1:").is_some_and(|(_, preferred)| !preferred)
+    });
+
+    // The cable is pulled.
+    scene.run("net", &["ip", "link", "set", "isp0", "down"]);
+    wait_until("the Internet by the second uplink", || scene.answers("host", INTERNET));
+    let (address, _) = scene.host_address("2001:db8:10").expect("an address");
+    let report = scene.run("host", &["ping", "-c", "1", "-W", "1", "-I", &address, INTERNET]);
+    assert!(report.contains("unreachable") || report.contains("No route"), "{report}");
+    assert_eq!(SECOND, "2001:db8:2000::/56");
+}
+
+#[test]
+fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
+    let Some(mut scene) = Scene::new("rr") else { return };
+    scene.start(&HOME);
+    let (old, _) =
+        wait_for("an address", || scene.host_address("2001:db8:10").filter(|(_, preferred)| *preferred));
+    // Another server with other prefixes, which knows nothing of the lease.
+    scene.start_provider("2001:db8:3000::");
+    let (new, _) = wait_for("an address of the new prefix", || {
+        scene.host_address("2001:db8:30").filter(|(_, preferred)| *preferred)
+    });
+    wait_until("the old one is not used any more", || {
+        scene.host_addresses().iter().all(|(address, preferred)| *address != old || !preferred)
+    });
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert!(scene.answers("net", &new));
+    wait_until("the old prefix is gone from the gateway", || {
+        let status = scene.status().expect("a status");
+        !status["addresses"].to_string().contains("2001:db8:10")
+    });
+}
+
+#[test]
+fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
+    let Some(mut scene) = Scene::new("rt") else { return };
+    let before = scene.kernel();
+    // The peer is nobody: only that both run, and change together, matters here.
+    let key = String::from_utf8(scene.sidestep(&["genkey"]).stdout).expect("a key");
+    let public = scene.run("gw", &["sh", "-c", &format!("{0} genkey | {0} pubkey", scene.program())]);
+    let both = format!(
+        "[node]\nprivate_key = \"{}\"\nexternal = \"wan0\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
+         [tunnel]\nname = \"rt-mt6d\"\n\
+         [[peer]]\nname = \"b\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:b1::/64\"\nallowed_ips = [\"2001:db8:b::/64\"]\n{}",
+        key.trim(),
+        public.trim(),
+        *HOME
+    );
+    scene.start(&both);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    assert!(scene.run("gw", &["ip", "link", "show", "rt-mt6d"]).contains("UP"));
+    let running = scene.kernel();
+    let status = scene.status().expect("a status");
+    let peer = &status["peers"][0];
+    assert!(peer["tunnel"] == "rt-mt6d" && peer["name"] == "b" && peer["state"] != "established", "{peer}");
+
+    // The gateway's part would do, the tunnel's does not.
+    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9").replace("rt-mt6d", "other"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("a refusal", || scene.log().contains("the configuration stays as it was"));
+    wait_until("all is as before", || scene.kernel() == running);
+
+    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the other subnet", || scene.kernel().contains(":9::1/64"));
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn a_rogue_router_is_reported() {
+    let Some(mut scene) = Scene::new("rg") else { return };
+    scene.start(&HOME);
+    scene.node("rogue").ip("link set eth0 up\n").expect("a link");
+    scene.node("rogue").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
+    scene.write(
+        "rogue.conf",
+        "interface eth0 { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; prefix 2001:db8:bad::/64 { }; };\n",
+    );
+    let folder = scene.folder.path().display().to_string();
+    let (configuration, pid) = (format!("{folder}/rogue.conf"), format!("{folder}/rogue.pid"));
+    scene.keep("rogue", &["radvd", "-n", "-m", "stderr", "-C", &configuration, "-p", &pid]);
+    let rogue = wait_for("a report", || {
+        let status = scene.status()?;
+        status["networks"][0]["rogue_routers"].get(0).cloned()
+    });
+    assert_eq!(rogue["prefixes"][0], "2001:db8:bad::/64");
+    assert_eq!(rogue["default_router"], true);
+    assert!(scene.log().contains("advertises itself as a router"), "{}", scene.log());
+}
+
+#[test]
+fn what_cannot_be_applied_changes_nothing() {
+    let Some(mut scene) = Scene::new("rx") else { return };
+    let before = scene.kernel();
+    scene.write("gw.toml", &HOME.replace("\"wan0\"", "\"wan9\""));
+    let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("uplink \"fibre\": there is no interface wan9"), "{said}");
+    assert_eq!(scene.kernel(), before);
+
+    // Half of it could be done: a route of somebody else's is in the way.
+    let with_route = format!("{}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n", *HOME);
+    scene.run("gw", &["ip", "-6", "route", "add", "2001:db8:5::/48", "dev", "lan", "metric", "512"]);
+    let before = scene.kernel();
+    scene.write("gw.toml", &with_route);
+    let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("2001:db8:5::/48"), "{said}");
+    assert_eq!(scene.kernel(), before);
+
+    // A running gateway keeps what it has, also of an uplink that would be another.
+    scene.start(&HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let running = scene.kernel();
+    let leased = |scene: &Scene| scene.status().expect("a status")["uplinks"][0]["prefixes"].clone();
+    let lease = leased(&scene);
+    assert!(lease.to_string().contains("2001:db8:10"), "{lease}");
+    for refused in [&with_route, &with_route.replace("\"fibre\"", "\"cable\"")] {
+        scene.write("gw.toml", refused);
+        let output = scene.sidestep(&["reload"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("2001:db8:5::/48"), "{said}");
+        assert!(scene.log().contains("the configuration stays as it was"));
+        assert_eq!(scene.kernel(), running);
+        assert_eq!(leased(&scene)[0]["prefix"], lease[0]["prefix"]);
+    }
+}
+
+#[test]
+fn a_reload_leaves_no_stale_addresses() {
+    let Some(mut scene) = Scene::new("rv") else { return };
+    scene.start(&HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    // Another number, and another name: hosts get other addresses, and use the old ones no more.
+    let preferred = |scene: &Scene| {
+        let addresses = scene.host_addresses().into_iter().filter(|(_, preferred)| *preferred);
+        addresses.map(|(address, _)| address).filter(|address| address.starts_with("2001:db8:10")).collect()
+    };
+    let other = HOME.replace("subnet    = 1", "subnet    = 9");
+    scene.write("gw.toml", &other.replace("name      = \"lan\"", "name      = \"house\""));
+    assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
+    wait_until("addresses of the other subnet only", || {
+        let addresses: Vec<String> = preferred(&scene);
+        !addresses.is_empty() && addresses.iter().all(|address| address.split(':').nth(3) == Some("9"))
+    });
+    // No network at all.
+    let uplink = HOME.split("[[network]]").next().expect("a part");
+    scene.write("gw.toml", uplink);
+    assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
+    wait_until("no address", || preferred(&scene).is_empty());
+}
+
+/// The kernel forgets addresses and routes of an interface that goes down, and makes no route of an address with a lifetime
+/// that has come meanwhile.
+#[test]
+fn a_network_is_back_when_its_link_is() {
+    let Some(mut scene) = Scene::new("rq") else { return };
+    scene.start(&HOME);
+    wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let running = scene.kernel();
+    scene.run("gw", &["ip", "link", "set", "lan", "down"]);
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(scene.address("gw", "lan", "2001:db8:10"), None);
+    scene.run("gw", &["ip", "link", "set", "lan", "up"]);
+    wait_until("all of it", || scene.kernel() == running);
+    let routes = || scene.run("gw", &["ip", "-6", "route", "show", "dev", "lan"]);
+    wait_until("the connected route", || routes().contains("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+}
+
+#[test]
+fn a_router_that_is_on_no_network_yet_is_waited_for() {
+    let Some(mut scene) = Scene::new("rw") else { return };
+    let before = scene.kernel();
+    let route = "\n[[route]]\nto = \"2001:db8:5::/48\"\nvia = \"2001:db8:77::1\"\ninterface = \"lan\"\n";
+    let waiting = HOME.replace("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
+    scene.start(&waiting);
+    let problems = || scene.status().expect("a status")["problems"].to_string();
+    let told =
+        ["uplink fibre: add route 0.0.0.0/0 via 198.51.100.1 dev wan0: ", "add route 2001:db8:5::/48 via "];
+    wait_until("both problems", || told.iter().all(|problem| problems().contains(problem)));
+    assert!(told.iter().all(|problem| scene.log().contains(problem)), "{}", scene.log());
+    wait_until("the rest works", || scene.answers("host", INTERNET));
+
+    scene.run("gw", &["ip", "address", "add", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "add", "2001:db8:77::9/64", "dev", "lan", "nodad"]);
+    wait_until("no problem", || !problems().contains("add route"));
+    let routes = || scene.run("gw", &["sh", "-c", "ip route; ip -6 route"]);
+    let there = ["default via 198.51.100.1 dev wan0", "2001:db8:5::/48 via 2001:db8:77::1 dev lan"];
+    assert!(there.iter().all(|route| routes().contains(route)), "{}", routes());
+
+    // A reload is as a start.
+    scene.write("gw.toml", &waiting.replace("2001:db8:77::1", "2001:db8:78::1"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the problem", || problems().contains("2001:db8:78::1"));
+    scene.run("gw", &["ip", "address", "del", "198.51.100.9/24", "dev", "wan0"]);
+    scene.run("gw", &["ip", "address", "del", "2001:db8:77::9/64", "dev", "lan"]);
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}
+
+#[test]
+fn settings_are_set_again_and_go_with_the_router() {
+    let Some(mut scene) = Scene::new("ry") else { return };
+    let masquerading = HOME.replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.start(&masquerading);
+    let tables = || scene.run("gw", &["nft", "list", "tables"]);
+    assert!(tables().contains("sidestep-nat"), "{}", tables());
+    let setting = || scene.run("gw", &["cat", "/proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    assert_eq!(setting().trim(), "2");
+    // As `sysctl --system` does it.
+    scene.run("gw", &["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/wan0/accept_ra"]);
+    wait_until("the setting", || setting().trim() == "2");
+
+    // A file with a firewall alone.
+    scene.write(
+        "gw.toml",
+        "[[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"wan0\"]\n[firewall]\n",
+    );
+    scene.signal(Signal::SIGHUP);
+    wait_until("another file", || scene.log().contains("configuration read again"));
+    assert!(!tables().contains("sidestep-nat"), "{}", tables());
+    scene.stop();
+}
+
+#[test]
+fn the_firewall_of_the_file_is_in_force_and_stays_so() {
+    let Some(mut scene) = Scene::new("rz") else { return };
+    let before = scene.kernel();
+    scene.start(&HOME);
+    let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.keep("host", &["socat", "TCP6-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo hello"]);
+    let url = format!("TCP6:[{address}]:8080,connect-timeout=1");
+    let open = |scene: &Scene| scene.run("net", &["socat", "-T", "1", &url, "STDOUT"]).contains("hello");
+    wait_until("the server", || scene.run("host", &["ss", "-6ltn"]).contains(":8080"));
+    assert!(!open(&scene), "the Internet opens connections to hosts");
+    assert!(scene.answers("net", &address), "echo requests are let in (RFC 4890)");
+
+    // Somebody starts another firewall.
+    scene.run("gw", &["nft", "flush", "ruleset"]);
+    wait_until("the firewall again", || {
+        scene.run("gw", &["nft", "list", "tables"]).contains("sidestep-firewall")
+    });
+    assert!(!open(&scene));
+
+    // A rule more, by reload.
+    let rule =
+        "\n[[firewall.rule]]\nfrom = \"wan\"\nto = \"lan\"\nservice = \"tcp/8080\"\naction = \"accept\"\n";
+    scene.write("gw.toml", &format!("{}{rule}", *HOME));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the open port", || open(&scene));
+
+    // A change that waits for a confirmation is not overwritten, and nothing of the new file is in force.
+    scene.write("closed.toml", &HOME);
+    let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "60s"]);
+    assert!(apply.status.success(), "{apply:?}");
+    scene.write("gw.toml", &HOME.replace("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the reason", || scene.log().contains("waits for its confirmation"));
+    assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
+    assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
+    scene.signal(Signal::SIGHUP);
+    wait_until("the new prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
+
+    // At no time is there no firewall after a power cut.
+    scene.kill();
+    assert!(!open(&scene));
+    scene.start_again();
+    assert!(!open(&scene));
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+}

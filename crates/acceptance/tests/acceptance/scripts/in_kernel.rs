@@ -1,0 +1,195 @@
+//! Scripts that run in the kernel: chosen where that can be, replaced between two packets, failing with their line.
+
+use std::time::Duration;
+
+use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, Scene, has_netfilter_links};
+
+const COUNT: &str = r#"
+local seen = nf.counter "seen"
+function process_packet(p)
+  if seen:add() > 0 then return NF_ACCEPT end
+  return NF_DROP
+end
+"#;
+
+#[test]
+fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
+    let Some(scene) = Scene::new("reload-k", false) else { return };
+    let file = scene.script("count.lua", COUNT);
+    scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"]);
+    scene.reload_under_a_flood("count.lua", COUNT, 100_000);
+    // Text that knows what was counted before drops what comes.
+    scene.script("count.lua", &COUNT.replace("> 0", "< 100000"));
+    scene.sidestep(&["reload", &file]);
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 100%"));
+    scene.sidestep(&["unload", &file]);
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+}
+
+/// As kernels before Linux 6.6 have it.
+#[test]
+fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
+    let Some(scene) = Scene::new("clsact", false) else { return };
+    let filters = || {
+        let mut tc = scene.router.command("tc").expect("the namespace");
+        let output = tc.args(["filter", "show", "dev", "lan", "ingress"]).output().expect("tc");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let file = scene.script("count.lua", COUNT);
+    let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"];
+    let host = scene.serve_with(&["--test-without", "tcx"]);
+    scene.sidestep(&load);
+    assert!(filters().contains("direct-action"), "{}", filters());
+    let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 100_000 };
+    scene.reload_under_a_flood("count.lua", COUNT, count);
+    let drop = COUNT.replace("> 0", "< 0");
+    scene.script("count.lua", &drop);
+    scene.sidestep(&["reload", &file]);
+    let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]);
+    assert!(reaches().ends_with(" 100%"));
+    scene.sidestep(&["unload", &file]);
+    assert_eq!(filters(), "");
+    assert!(reaches().ends_with(" 0%"));
+
+    scene.sidestep(&load);
+    host.kill();
+    assert!(reaches().ends_with(" 100%"), "the kernel keeps it");
+    let host = scene.serve_with(&["--test-without", "tcx"]);
+    assert_eq!(filters(), "");
+    assert!(reaches().ends_with(" 0%"));
+    // And a clean end takes it away.
+    scene.sidestep(&load);
+    assert!(host.stop(Duration::from_secs(5)).success());
+    assert_eq!(filters(), "");
+}
+
+#[test]
+fn what_cannot_be_compiled_runs_in_the_user_tier() {
+    let Some(scene) = Scene::new("tier", false) else { return };
+    let text = "function later() end\nfunction process_packet(p)\n  nf.schedule(nil, \"later\", 1, 0)\n  return NF_ACCEPT\nend\n";
+    let file = scene.script("later.lua", text);
+    let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
+    let refused = scene.refusal(&[&load[..], &["--tier", "kernel"]].concat());
+    assert!(refused.contains("line 3"), "{refused}");
+    let change = "function process_packet(p) p:raw(21, 1):set(9) return NF_ACCEPT end";
+    let change = scene.script("change.lua", change);
+    let refused = scene.refusal(&["load", &change, "--hook", "forward", "--tier", "kernel"]);
+    assert!(!has_netfilter_links() || refused.contains("line 1: it changes the packet"), "{refused}");
+    scene.sidestep(&load);
+    assert_eq!(scene.status(1)["tier"], "user");
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+    assert_eq!(scene.status(1)["packets"], 3);
+}
+
+#[test]
+fn what_is_logged_in_the_kernel_is_told_as_elsewhere() {
+    let Some(scene) = Scene::new("log-k", false) else { return };
+    let text = |word: &str| {
+        format!(
+            "function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n  \
+             nf.log(\"{word}\", ip:saddr():get(), #p, ip:hop_limit():get() == 1)\n  return NF_ACCEPT\nend\n"
+        )
+    };
+    let file = scene.script("log.lua", &text("first"));
+    scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"]);
+    assert_eq!(scene.status(1)["tier"], "kernel");
+    let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.01"]);
+    assert!(ping().ends_with(" 0%"));
+    scene.script("log.lua", &text("second"));
+    scene.sidestep(&["reload", &file]);
+    assert!(ping().ends_with(" 0%"));
+    let logs = scene.sidestep(&["logs"]);
+    for word in ["first", "second"] {
+        assert_eq!(logs.matches(&format!("{word} {CLIENT} 118 false")).count(), 2, "{logs}");
+    }
+}
+
+#[test]
+fn an_error_in_the_kernel_is_told_with_its_line() {
+    let Some(scene) = Scene::new("error-k", false) else { return };
+    let file = scene.script(
+        "wrong.lua",
+        "function process_packet(p)\n  local byte = p:get()[5000]\n  return NF_ACCEPT\nend\n",
+    );
+    let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
+    scene.sidestep(&[&load[..], &["--tier", "kernel"]].concat());
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 100%"));
+    let status = scene.status(1);
+    assert_eq!((&status["packets"], &status["errors"]), (&3.into(), &3.into()), "{status}");
+    let message = status["last_error"]["message"].as_str().expect("a message");
+    assert!(message.contains("wrong.lua:2: "), "{message}");
+    scene.sidestep(&["unload", &file]);
+    scene.sidestep(&[&load[..], &["--tier", "kernel", "--failure", "accept"]].concat());
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 0%"));
+}
+
+/// At hooks of netfilter: of which interfaces, in which order, and with which verdict.
+#[test]
+fn what_only_looks_runs_in_the_kernel_at_each_hook() {
+    let Some(scene) = Scene::new("netfilter", false).filter(|_| has_netfilter_links()) else { return };
+    let file = scene.script("pass.lua", "function process_packet(p) return NF_ACCEPT end\n");
+    let hooks: [(&[&str], u64); 12] = [
+        (&["prerouting", "--match", "icmpv6 type 128"], 5),
+        (&["input", "--match", "icmpv6 type 128"], 2),
+        (&["forward", "--match", "icmpv6 type 128"], 3),
+        (&["output", "--match", "icmpv6 type 128"], 1),
+        (&["postrouting", "--match", "icmpv6 type 128"], 4),
+        (&["forward", "--match", "icmpv6 type 128", "--dev", "lan"], 3),
+        (&["forward", "--match", "icmpv6 type 128", "--dev", "wan"], 0),
+        (&["ingress", "--match", "icmpv6 type 128", "--dev", "lan", "--priority", "-400"], 5),
+        (&["egress", "--match", "icmpv6 type 128 iif lan", "--dev", "wan"], 3),
+        (&["output", "--match", "icmpv6 type 128", "--dev", "wan"], 1),
+        (&["input", "--match", "icmpv6 type 128 iif wan"], 0),
+        (&["forward", "--match", "icmp type 8 iif lan oif wan"], 2),
+    ];
+    for (hook, _) in hooks {
+        scene.sidestep(&[&["load", &file, "--tier", "kernel", "--hook"], hook].concat());
+    }
+    let pings = [
+        (&scene.client, SERVER, "3"),
+        (&scene.client, ROUTER, "2"),
+        (&scene.router, SERVER, "1"),
+        (&scene.client, SERVER_IPV4, "2"),
+    ];
+    for (from, to, count) in pings {
+        assert!(scene.ping(from, to, &["-i", "0.01", "-c", count]).ends_with(" 0%"), "{to}");
+    }
+    for (id, (hook, packets)) in (1..).zip(hooks) {
+        let status = scene.status(id);
+        assert_eq!(
+            (&status["packets"], &status["errors"]),
+            (&packets.into(), &0.into()),
+            "{hook:?}: {status}"
+        );
+    }
+    scene.sidestep(&["unload", &file]);
+}
+
+/// Of two at the same priority the last one loaded comes first; a chain of somebody else's at it is in nobody's way.
+#[test]
+fn scripts_at_a_hook_of_netfilter_have_an_order_and_are_replaced_under_a_flood() {
+    let Some(scene) = Scene::new("order", false).filter(|_| has_netfilter_links()) else { return };
+    scene
+        .router
+        .nft("add table inet other\nadd chain inet other c { type filter hook forward priority -150; }\n")
+        .expect("nft");
+    let first = scene.script("first.lua", COUNT);
+    let drop = scene.script("drop.lua", "function process_packet(p) return NF_DROP end\n");
+    let rest = ["--hook", "forward", "--match", "icmpv6 type 128", "--tier", "kernel"];
+    scene.sidestep(&[&["load", &first], &rest[..]].concat());
+    let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]);
+    assert!(reaches().ends_with(" 0%"));
+    assert_eq!(scene.status(1)["packets"], 3);
+    scene.sidestep(&[&["load", &drop], &rest[..]].concat());
+    assert!(reaches().ends_with(" 100%"));
+    assert_eq!((&scene.status(1)["packets"], &scene.status(2)["packets"]), (&3.into(), &3.into()));
+    scene.sidestep(&["unload", &drop]);
+
+    let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 100_000 };
+    scene.reload_under_a_flood("first.lua", COUNT, count);
+    // One program for each packet: none was counted twice.
+    assert_eq!(scene.status(1)["packets"], 3 + count);
+    assert!(scene.status(1)["ns_per_packet"].as_u64().is_some_and(|ns| ns > 0));
+    scene.sidestep(&["unload", &first]);
+    assert!(reaches().ends_with(" 0%"));
+}

@@ -1,0 +1,219 @@
+//! `sidestep-lab bench`: Sidestep beside no tunnel and other tunnels, in the same routed lab on the same machine.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `contender` | what a contender is, and which there are |
+//! | `sidestep`, `wireguard`, `kernel_wireguard`, `openvpn` | one kind each: a new kind is one more such file |
+//! | `measure`, `search` | the single measurements |
+//! | `peers` | one gateway with thousands of peers |
+//! | `running` | a contender that runs, and nothing else between the hosts |
+//! | `run` | who is measured when |
+//! | `results`, `statistics` | the values, and what they say together |
+//! | `tables`, `page`, `docs` | how they are shown |
+//!
+//! Measurements alternate: each is made of all contenders before the next one, and all of that is repeated. So a change
+//! of the machine's speed meets all of them, and medians and ratios within a repetition are compared.
+
+mod classic;
+pub(crate) mod contender;
+pub(crate) mod docs;
+mod kernel_wireguard;
+pub(crate) mod measure;
+mod openvpn;
+pub(crate) mod page;
+mod peers;
+pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod running;
+pub(crate) mod search;
+mod sidestep;
+pub(crate) mod statistics;
+pub(crate) mod tables;
+mod wireguard;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::Args;
+
+use lab::Error;
+use lab::command::{check, text};
+use measure::Lengths;
+use results::Results;
+pub(crate) use statistics::quantile;
+
+/// Kinds of measurements, as `--only` has them.
+const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "peers"];
+
+/// Exit status of a run that was interrupted, as a shell has it for SIGINT.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// What to compare, how thoroughly, and where it goes.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// About three minutes: fewer contenders, fewer and shorter measurements
+    #[arg(long)]
+    quick: bool,
+    /// The contenders beside no tunnel and Sidestep; an unknown name shows all there are [default: all that are here]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    against: Vec<String>,
+    /// Only these measurements
+    #[arg(long, value_delimiter = ',', value_name = "KINDS", value_parser = KINDS)]
+    only: Vec<String>,
+    /// How often everything is measured [default: 3, quick 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    repetitions: Option<u32>,
+    /// Seconds of TCP per measurement; the others are as long in proportion [default: 3, quick 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
+    /// Rotation interval of Sidestep
+    #[arg(long, default_value = "10s")]
+    rotation: String,
+    /// No segmentation, receive and checksum offload on any interface: each packet is carried by itself
+    #[arg(long)]
+    no_offloads: bool,
+    /// How many peers one gateway gets in the part about many peers [default: 1,100,1000,10000, quick 1,1000]
+    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    peers: Vec<u32>,
+    /// Measure everything of the variants of Sidestep too
+    #[arg(long)]
+    everything: bool,
+    /// Write all values to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with plots, and all values, into this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
+    /// Measure nothing: show the values of an earlier run, from the file that --json wrote
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// Put the tables into this Markdown page, between `<!-- bench:begin -->` and `<!-- bench:end -->`
+    #[arg(long, value_name = "FILE")]
+    docs: Option<PathBuf>,
+    /// What the names of the labs' namespaces begin with, before a number for each lab
+    #[arg(long, default_value = "bench")]
+    prefix: String,
+}
+
+impl Options {
+    fn repetitions(&self) -> u32 {
+        self.repetitions.unwrap_or(if self.quick { 2 } else { 3 })
+    }
+
+    fn lengths(&self) -> Lengths {
+        let tcp = self.seconds.unwrap_or(if self.quick { 2 } else { 3 });
+        Lengths { tcp, trial: Duration::from_millis(300) * tcp.min(5), echoes: 1_000 * tcp.min(10) }
+    }
+
+    fn peers(&self) -> Vec<u32> {
+        match (self.peers.as_slice(), self.quick) {
+            ([], true) => vec![1, 1_000],
+            ([], false) => vec![1, 100, 1_000, 10_000],
+            (told, _) => told.to_vec(),
+        }
+    }
+
+    fn measures(&self, kind: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == kind)
+    }
+
+    fn settings(&self) -> String {
+        let lengths = self.lengths();
+        format!(
+            "{} repetitions; {} s of TCP, {} ms for each trial of a UDP rate, {} flooded and {} paced echoes{}",
+            self.repetitions(),
+            lengths.tcp,
+            lengths.trial.as_millis(),
+            lengths.echoes,
+            lengths.echoes / 2,
+            if self.no_offloads { "; no offloads on any interface" } else { "" }
+        )
+    }
+}
+
+/// Runs the comparison.
+///
+/// # Errors
+/// When a lab cannot be built, a contender that was asked for is not there, or the results cannot be written.
+pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+    let mut results = match &options.from {
+        Some(path) => read(path)?,
+        None => run::run(options, program, stop)?,
+    };
+    let interrupted = options.from.is_none() && results.interrupted.is_some();
+    if let Some(how_far) = results.interrupted.as_deref().filter(|_| interrupted) {
+        eprintln!("interrupted: {how_far}");
+        if results.is_empty() {
+            return Ok(INTERRUPTED.into());
+        }
+    }
+    if options.from.is_none() {
+        results.version = version(program);
+        results.machine = machine("all five machines");
+    }
+    write(options, &results)?;
+    // A reader that goes away has what it wanted.
+    let _ = print(options, &results);
+    Ok(match () {
+        () if interrupted => INTERRUPTED.into(),
+        () if results.failures.is_empty() => ExitCode::SUCCESS,
+        () => ExitCode::FAILURE,
+    })
+}
+
+fn print(options: &Options, results: &Results) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for table in tables::all(results) {
+        writeln!(out, "\n{}", table.text().trim_end())?;
+    }
+    if let Some(how_far) = &results.interrupted {
+        writeln!(out, "\nInterrupted: {how_far}")?;
+    }
+    for absence in results.left_out.iter().chain(&results.failures) {
+        writeln!(out, "\nNot measured: {}: {}", absence.what, absence.why)?;
+    }
+    if let Some(directory) = &options.report {
+        writeln!(out, "\nReport: {}", directory.join("index.html").display())?;
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<Results, Error> {
+    let text = std::fs::read(path).map_err(|source| Error::file(path, source))?;
+    serde_json::from_slice(&text).map_err(|error| Error::output(path.display().to_string(), error))
+}
+
+fn write(options: &Options, results: &Results) -> Result<(), Error> {
+    let json = serde_json::to_vec_pretty(results).map_err(|error| Error::output("bench", error))?;
+    if let Some(path) = &options.json {
+        std::fs::write(path, &json).map_err(|source| Error::file(path, source))?;
+    }
+    if let Some(directory) = &options.report {
+        std::fs::create_dir_all(directory).map_err(|source| Error::file(directory, source))?;
+        for (name, bytes) in [("data.json", json), ("index.html", page::page(results).into_bytes())] {
+            let path = directory.join(name);
+            std::fs::write(&path, bytes).map_err(|source| Error::file(path, source))?;
+        }
+    }
+    options.docs.as_deref().map_or(Ok(()), |path| docs::write(results, path))
+}
+
+/// What the program says of its version.
+pub(crate) fn version(program: &Path) -> String {
+    let said = check(Command::new(program).arg("--version")).map(|output| text(&output)).unwrap_or_default();
+    said.split_whitespace().nth(1).unwrap_or("of unknown version").to_owned()
+}
+
+/// The machine in a few words, which is all those of a lab.
+pub(crate) fn machine(whose: &str) -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let information = read("/proc/cpuinfo");
+    let model = information.lines().find(|line| line.starts_with("model name"));
+    let model = model.and_then(|line| line.split_once(": ")).map_or("unknown processor", |(_, model)| model);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{model}, {count} processors for {whose}, Linux {}", read("/proc/sys/kernel/osrelease").trim())
+}

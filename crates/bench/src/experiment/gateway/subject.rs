@@ -1,0 +1,272 @@
+//! What is measured: the parts of the paper's plan, what each compares, and the tests that it makes of them.
+
+use super::rules::COUNTS;
+use super::scene::{kernel_has_sit, restore};
+use super::test::{FRAMES, Family, Test, WINDOWS};
+use crate::comparison::results::{Absence, Entry};
+use lab::Error;
+use lab::command::find;
+
+/// Who is a router without Sidestep.
+const BY_HAND: &str = "by-hand";
+
+/// A part of the plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::experiment) enum Part {
+    /// Native IPv6 router.
+    T1,
+    /// Native IPv6 firewall.
+    T2,
+    /// IPv6-in-IPv4 tunnel.
+    T3,
+}
+
+impl Part {
+    pub(super) const ALL: [Self; 3] = [Self::T1, Self::T2, Self::T3];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::T1 => "t1",
+            Self::T2 => "t2",
+            Self::T3 => "t3",
+        }
+    }
+
+    /// What it compares, in the order of tables.
+    pub(super) fn subjects(self, quick: bool) -> Vec<Subject> {
+        match self {
+            Self::T1 => [Router::OFFLOADS, Router::SINGLE]
+                .into_iter()
+                .flat_map(|router| [router, router.by_hand()].map(Subject::Router))
+                .collect(),
+            Self::T2 => {
+                let counts: &[u32] = if quick { &[0, 1_000] } else { &COUNTS };
+                let of = |count: &u32| List::ALL.map(|list| Subject::Rules(list, *count));
+                counts.iter().flat_map(of).collect()
+            }
+            Self::T3 => Tunnel::ALL.map(Subject::Tunnel).into(),
+        }
+    }
+
+    /// The tests that it makes of one.
+    pub(super) fn tests(self, subject: Subject, quick: bool) -> Vec<Test> {
+        let frames = |frames: &[u32], test: fn(u32) -> Test| frames.iter().copied().map(test).collect();
+        let few = [FRAMES[0], 1_024];
+        let all: &[u32] = if quick { &few } else { &FRAMES };
+        match (self, subject) {
+            (Self::T1, Subject::Router(Router { offloads: true, by_hand })) => {
+                let windows = if quick || by_hand { &[] } else { &WINDOWS[..] };
+                let windows = windows.iter().copied().map(Test::Window);
+                std::iter::once(Test::Tcp).chain(windows).collect()
+            }
+            (Self::T2, _) => {
+                let mut tests = vec![Test::Echo(128), Test::Connect];
+                tests.extend(few.map(Test::Packets));
+                if !quick {
+                    tests.push(Test::Tcp);
+                }
+                tests
+            }
+            (Self::T1 | Self::T3, _) => {
+                // A tunnel takes 20 bytes of the largest frame.
+                let largest = if self == Self::T3 { 1_498 } else { 1_518 };
+                let all: Vec<u32> = all.iter().map(|frame| (*frame).min(largest)).collect();
+                let mut tests: Vec<Test> = frames(&all, Test::Packets);
+                tests.extend::<Vec<Test>>(frames(&all, Test::Echo));
+                if self == Self::T1 {
+                    tests.extend(all.iter().copied().filter(|frame| *frame >= 256).map(Test::Segments));
+                } else {
+                    tests.extend([Test::Tcp, Test::Segments(1_024)]);
+                }
+                if subject == Subject::Router(Router::SINGLE.by_hand()) {
+                    return tests;
+                }
+                let searched: &[u32] = if quick { &all[1..] } else { &all };
+                tests.extend::<Vec<Test>>(frames(searched, Test::WithoutLoss));
+                tests
+            }
+        }
+    }
+}
+
+/// One of those that a part compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Router(Router),
+    /// So many rules.
+    Rules(List, u32),
+    /// A way between two gateways.
+    Tunnel(Tunnel),
+}
+
+/// A router, and how it gets packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Router {
+    /// As interfaces are; otherwise each packet by itself, as on a cable.
+    pub(super) offloads: bool,
+    /// Without Sidestep.
+    pub(super) by_hand: bool,
+}
+
+impl Router {
+    pub(super) const OFFLOADS: Self = Self { offloads: true, by_hand: false };
+    pub(super) const SINGLE: Self = Self { offloads: false, by_hand: false };
+
+    /// The same without Sidestep.
+    pub(super) const fn by_hand(self) -> Self {
+        Self { by_hand: true, ..self }
+    }
+}
+
+/// Who keeps the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    Iptables,
+    Nftables,
+    Sidestep,
+}
+
+impl List {
+    pub(super) const ALL: [Self; 3] = [Self::Iptables, Self::Nftables, Self::Sidestep];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Iptables => "ip6tables",
+            Self::Nftables => "nftables",
+            Self::Sidestep => "sidestep",
+        }
+    }
+}
+
+/// What carries IPv6 between the gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tunnel {
+    /// The link itself.
+    Native,
+    /// `[uplink.tunnel]`.
+    Sidestep,
+    /// A process.
+    UserSpace,
+    /// The kernel's own.
+    Sit,
+}
+
+impl Tunnel {
+    pub(super) const ALL: [Self; 4] = [Self::Native, Self::Sidestep, Self::UserSpace, Self::Sit];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Sidestep => "sidestep",
+            Self::UserSpace => "user-space",
+            Self::Sit => "sit",
+        }
+    }
+}
+
+impl Subject {
+    /// Its name, unique within its part.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Router(Router { offloads, by_hand }) => {
+                let packets = if offloads { "offloads" } else { "single" };
+                if by_hand { format!("{BY_HAND}-{packets}") } else { packets.to_owned() }
+            }
+            Self::Rules(list, count) => format!("{}-{count}", list.name()),
+            Self::Tunnel(tunnel) => tunnel.name().to_owned(),
+        }
+    }
+
+    /// What `--against` calls it.
+    pub(super) const fn contender(self) -> &'static str {
+        match self {
+            Self::Router(Router { by_hand: true, .. }) => BY_HAND,
+            Self::Router(_) => List::Sidestep.name(),
+            Self::Rules(list, _) => list.name(),
+            Self::Tunnel(tunnel) => tunnel.name(),
+        }
+    }
+
+    /// A tunnel carries IPv6 only.
+    pub(super) const fn has_ipv4(self) -> bool {
+        !matches!(self, Self::Tunnel(_))
+    }
+
+    /// The IP versions of its tests.
+    pub(super) const fn families(self) -> &'static [Family] {
+        if self.has_ipv4() { &[Family::Ipv6, Family::Ipv4] } else { &[Family::Ipv6] }
+    }
+}
+
+/// All who can take part, and who cannot here, with the reason.
+pub(super) fn contenders(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+    let entry = |name: &str, about: &str| Entry { name: name.to_owned(), about: about.to_owned() };
+    let mut entries = vec![
+        entry("sidestep", "`sidestep up` as router; T2: `sidestep firewall apply`; T3: `[uplink.tunnel]`"),
+        entry(BY_HAND, "T1: the same router without Sidestep: addresses and routes by hand"),
+        entry(List::Nftables.name(), "T2: the rules as one list in a chain of nftables, for each packet"),
+        entry(Tunnel::Native.name(), "T3: no tunnel, the gateways route IPv6 over the link between them"),
+        entry(
+            Tunnel::UserSpace.name(),
+            "T3: 6in4 in user space, a process with two packet sockets (`sidestep-lab sixin4`)",
+        ),
+    ];
+    let mut left_out = Vec::new();
+    match restore(false) {
+        Some(program) => {
+            let legacy = program.to_string_lossy().contains("legacy");
+            let kind = if legacy { "xtables, as the paper's gateway had" } else { "over nftables" };
+            let about = format!("T2: the rules as one list in FORWARD of ip6tables and iptables ({kind})");
+            entries.insert(2, entry(List::Iptables.name(), &about));
+        }
+        None => left_out.push(Absence {
+            what: List::Iptables.name().to_owned(),
+            why: "not installed (apt install iptables)".to_owned(),
+        }),
+    }
+    if kernel_has_sit(prefix)? {
+        entries.push(entry(Tunnel::Sit.name(), "T3: the kernel's own tunnel device"));
+    } else {
+        let (what, why) = (Tunnel::Sit.name().to_owned(), "this kernel has none".to_owned());
+        left_out.push(Absence { what, why });
+    }
+    for program in ["iperf3", "ping", "nft", "ethtool"] {
+        if find(program).is_none() {
+            return Err(Error::Usage(format!("`{program}` is not installed: scripts/setup lab")));
+        }
+    }
+    Ok((entries, left_out))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_so_are_tests() {
+        for part in Part::ALL {
+            for quick in [false, true] {
+                let subjects = part.subjects(quick);
+                let names: BTreeSet<String> = subjects.iter().map(|subject| subject.name()).collect();
+                assert_eq!(names.len(), subjects.len());
+                for subject in subjects {
+                    let tests = part.tests(subject, quick);
+                    let names: BTreeSet<String> = tests.iter().map(|test| test.name()).collect();
+                    assert!(names.len() == tests.len() && !tests.is_empty(), "{subject:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_quick_run_measures_a_usual_one_does_too() {
+        for part in Part::ALL {
+            for subject in part.subjects(true) {
+                assert!(part.subjects(false).contains(&subject));
+                let usual = part.tests(subject, false);
+                assert!(part.tests(subject, true).iter().all(|test| usual.contains(test)), "{subject:?}");
+            }
+        }
+    }
+}

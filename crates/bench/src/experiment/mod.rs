@@ -1,0 +1,318 @@
+//! `sidestep-lab experiment`: the test plan that MT6D was measured with, repeated, and the published results beside ours.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `plan` | the tests, and which experiment makes which |
+//! | `run` | who is measured when; progress |
+//! | `store` | the directory of a run, and how one that stopped goes on |
+//! | `scene` | what a test works with: the lab, and patience that an interruption ends |
+//! | `ping`, `http`, `nginx`, `udp`, `voip`, `emodel`, `video` | the single tests |
+//! | `host` | what a gateway's process costs meanwhile |
+//! | `soak` | the long run |
+//! | `loss` | floods between gateways of each kind |
+//! | `gateway` | another plan: the gateway as router, firewall and tunnel |
+//! | `papers` | the published values, each with its table or figure |
+//! | `topics`, `tables`, `plot`, `page` | how all that is shown |
+//!
+//! A contender is started anew for each run, as in the thesis, and alone: nothing else rotates meanwhile. Only the long run
+//! has all of them side by side.
+
+mod emodel;
+mod gateway;
+mod host;
+mod http;
+mod loss;
+pub(crate) mod nginx;
+mod page;
+mod papers;
+mod ping;
+mod plan;
+mod plot;
+mod run;
+mod scene;
+mod soak;
+mod store;
+mod tables;
+mod topics;
+mod udp;
+mod video;
+mod voip;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::comparison::contender;
+use crate::comparison::results::{Absence, Entry};
+use crate::comparison::{docs, machine, version};
+use lab::Error;
+use lab::command::find;
+use lab::topology::Topology;
+pub use plan::Experiment;
+use plan::{Task, Test, USUAL, Wanted, rotation};
+use store::{Settings, Store};
+
+/// Who takes part: the name here, that of the benchmark's contender, and whether its addresses rotate.
+const CONTENDERS: [(&str, &str, bool); 7] = [
+    ("none", "none", false),
+    ("reference", "classic-python", true),
+    ("classic", "classic", true),
+    ("classic-kernel", "classic-kernel", true),
+    ("classic-encrypted", "classic-encrypted", true),
+    ("sidestep", "sidestep", true),
+    ("wireguard-go", "wireguard-go", false),
+];
+
+/// How long the long run is within `all`, and alone if nothing is said.
+const SOAK: Duration = Duration::from_secs(60);
+
+/// Exit status of a run that was interrupted, as a shell has it for SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// What to repeat, how thoroughly, and where it goes.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Which part of the plan
+    #[arg(value_enum)]
+    name: Experiment,
+    /// Only between gateways that are connected so [default: routed; `topologies`, `loss` and `all`: each]
+    #[arg(long, value_enum)]
+    topology: Option<Topology>,
+    /// How often each measurement is made [default: 3, where many settings are compared 2; with --full 10, as published;
+    /// `loss`, --quick: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    runs: Option<u32>,
+    /// The published lengths, sizes and rotation intervals: hours, `all` more than a day
+    #[arg(long)]
+    full: bool,
+    /// As little as there can be, to see whether it works (`t1`, `t2`, `t3`, `gateway`)
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// Seconds of each TCP flow (`t1`, `t2`, `t3`, `gateway`) [default: 1; with --full 10]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: Option<u32>,
+    /// How long the long run is: 90s, 20m, 12h, 7d [default: 60s]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    duration: Option<Duration>,
+    /// Only these contenders; an unknown name shows all there are [default: all that are here]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    against: Vec<String>,
+    /// Directory of the measurements and the report; an interrupted run goes on there [default: report/experiments;
+    /// `t1`, `t2`, `t3`, `gateway`: report/gateway, which they share]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`; those
+    /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`, of `t1`, `t2` and `t3` between
+    /// `<!-- gateway:begin -->` and `<!-- gateway:end -->`
+    #[arg(long, value_name = "FILE")]
+    docs: Option<PathBuf>,
+    /// What the names of the labs' namespaces begin with, before a number for each lab
+    #[arg(long, default_value = "exp")]
+    prefix: String,
+}
+
+impl Options {
+    fn out(&self, default: &str) -> PathBuf {
+        self.out.clone().unwrap_or_else(|| default.into())
+    }
+}
+
+/// Makes what has not been made yet, and the report of all that there is.
+///
+/// # Errors
+/// When a program or a contender that was asked for is not there, when the directory holds a run with other settings, or
+/// when it cannot be written.
+pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Error::NotRoot);
+    }
+    let parts = gateway::parts(options.name);
+    if !parts.is_empty() {
+        return gateway::run(options, &parts, program, stop);
+    }
+    if options.quick || options.seconds.is_some() {
+        return Err(Error::Usage("--quick and --seconds are for t1, t2, t3 and gateway".into()));
+    }
+    let (entries, left_out) = contenders(options)?;
+    let settings = Settings {
+        experiment: options.name,
+        topology: options.topology,
+        runs: options.runs,
+        full: options.full,
+        quick: false,
+        duration_s: options.duration.unwrap_or(SOAK).as_secs(),
+        contenders: entries,
+        left_out,
+        version: version(program),
+        machine: machine("all five machines"),
+    };
+    let tasks = tasks(&settings);
+    programs_are_there(&tasks)?;
+    let mut store = Store::open(&options.out("report/experiments"), settings)?;
+    for absence in &store.settings.left_out {
+        eprintln!("{} is left out: {}", absence.what, absence.why);
+    }
+    let lab = run::Labs { program, prefix: &options.prefix, stop };
+    let made = run::all(&mut store, &tasks, &lab);
+    let made = made
+        .and_then(|()| if options.name == Experiment::Loss { loss::run(&mut store, &lab) } else { Ok(()) });
+    let soaks = matches!(options.name, Experiment::Soak | Experiment::All);
+    let made = made.and_then(|()| if soaks { soak::run(&mut store, &lab) } else { Ok(()) });
+    // Whatever ended it: what was measured is shown.
+    write(options, &store)?;
+    made?;
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("interrupted: the same command goes on from here");
+        return Ok(INTERRUPTED.into());
+    }
+    let failed = store.all().any(|one| one.failed.is_some());
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The tasks of a run with these settings.
+fn tasks(settings: &Settings) -> Vec<Task> {
+    let there = |name: &str| settings.contenders.iter().any(|entry| entry.name == name);
+    let taking_part: Vec<(&'static str, bool)> = CONTENDERS
+        .iter()
+        .filter(|(name, ..)| there(name))
+        .map(|(name, _, rotates)| (*name, *rotates))
+        .collect();
+    plan::tasks(&Wanted {
+        experiment: settings.experiment,
+        topology: settings.topology,
+        runs: settings.runs,
+        full: settings.full,
+        contenders: &taking_part,
+        wget: find("wget").is_some(),
+    })
+}
+
+/// The contender of a name, rotating at the papers' interval.
+fn contender(name: &str, papers: Option<u32>, full: bool) -> Option<Box<dyn contender::Contender>> {
+    let (_, known_as, _) = CONTENDERS.iter().find(|(one, ..)| *one == name)?;
+    contender::named(known_as, &rotation(papers, full))
+}
+
+/// Who takes part, and who does not, with the reason.
+fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+    let matrix = if options.name == Experiment::Loss { loss::contenders() } else { Vec::new() };
+    let names: Vec<&str> = match matrix.as_slice() {
+        [] => CONTENDERS.iter().map(|(name, ..)| *name).collect(),
+        matrix => matrix.iter().map(|entry| entry.name.as_str()).collect(),
+    };
+    if let Some(unknown) = options.against.iter().find(|name| !names.contains(&name.as_str())) {
+        let names = names.join(", ");
+        return Err(Error::Usage(format!(
+            "--against {unknown}: there is no such contender; there are {names}"
+        )));
+    }
+    if !matrix.is_empty() {
+        let asked = |entry: &Entry| options.against.is_empty() || options.against.contains(&entry.name);
+        return Ok((matrix.into_iter().filter(asked).collect(), Vec::new()));
+    }
+    let (mut entries, mut left_out) = (Vec::new(), Vec::new());
+    for name in names {
+        let asked = options.against.iter().any(|one| one == name);
+        let Some(one) = contender(name, USUAL, options.full).filter(|_| asked || options.against.is_empty())
+        else {
+            continue;
+        };
+        match one.missing() {
+            Some(why) if asked => return Err(Error::Usage(format!("--against {name}: {why}"))),
+            Some(why) => left_out.push(Absence { what: name.to_owned(), why }),
+            None => entries.push(Entry { name: name.to_owned(), about: one.about() }),
+        }
+    }
+    if entries.is_empty() {
+        return Err(Error::Usage("nobody is left to be measured: see --against".into()));
+    }
+    Ok((entries, left_out))
+}
+
+/// Refuses to begin what would fail for want of a program.
+fn programs_are_there(tasks: &[Task]) -> Result<(), Error> {
+    let needs = |test: fn(&Test) -> bool| tasks.iter().any(|task| test(&task.test));
+    let downloads = needs(|test| matches!(test, Test::Http(_) | Test::Wget(_) | Test::Video));
+    let udp = needs(|test| matches!(test, Test::Udp(_)));
+    let wanted = [
+        (downloads, "nginx", "serves the downloads"),
+        (downloads, "curl", "fetches them"),
+        (udp, "iperf3", "sends UDP"),
+    ];
+    for (_, program, does) in wanted.into_iter().filter(|(needed, ..)| *needed) {
+        if find(program).is_none() {
+            return Err(Error::Usage(format!(
+                "`{program}` is not installed; it {does}. On Debian: apt install {program}; or scripts/setup \
+                 experiments, which sees to it that no service is started"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn write(options: &Options, store: &Store) -> Result<(), Error> {
+    let path = store.directory().join("index.html");
+    std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
+    if let Some(docs) = &options.docs {
+        let place = if options.name == Experiment::Loss { "loss" } else { "experiments" };
+        docs::between(place, &tables::markdown(store), docs)?;
+    }
+    // A reader that goes away has what it wanted.
+    let _ = print(store, &path);
+    Ok(())
+}
+
+fn print(store: &Store, report: &Path) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    for table in tables::all(store) {
+        writeln!(out, "\n{}", table.text().trim_end())?;
+    }
+    for one in store.all() {
+        if let Some(why) = &one.failed {
+            let lab = plan::name_of(one.topology);
+            writeln!(out, "\nFailed: {}, {}, run {}, {lab}: {why}", one.contender, one.test, one.run)?;
+        }
+    }
+    writeln!(out, "\nReport: {}", report.display())
+}
+
+/// A time with its unit, as `90s` or `7d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => 0,
+    };
+    let seconds = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(|| {
+        format!("`{text}`: expected a whole number and a unit, s, m, h or d, such as 90s or 7d")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
+        for wrong in ["", "10", "0s", "5 s", "1w", "99999999999999999999d"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn everybody_is_one_of_the_benchmarks() {
+        for (name, ..) in CONTENDERS {
+            assert!(contender(name, USUAL, false).is_some(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The program `sidestep-lab`: labs by hand, the demonstration, and everything that is measured in labs.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`comparison`] | `bench`: beside no tunnel and other tunnels |
+//! | [`experiment`] | `experiment`: the published test plans, repeated |
+//! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
+//! | [`many`] | one gateway with many peers |
+//! | [`demo`], [`report`] | half a minute of traffic with a live view, and what is left of it |
+//! | [`status`] | what `status` prints |
+//! | [`cli`] | the command line |
+//!
+//! The labs themselves, and how traffic is made and counted in them, are the crate `lab`. A measurement that is
+//! interrupted says so and keeps what it has.
+#![forbid(unsafe_code)]
+
+pub mod caches;
+mod chart;
+pub mod cli;
+pub mod comparison;
+pub mod demo;
+pub mod experiment;
+mod live;
+pub mod many;
+pub mod nat;
+pub mod report;
+pub mod status;

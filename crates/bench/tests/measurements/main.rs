@@ -1,0 +1,17 @@
+//! The measurements of `sidestep-lab`, as short as they get: they measure, and say so wherever they were told to.
+
+mod caches;
+mod comparison;
+mod experiment;
+
+/// The command of this name, where there is a program to measure, and root.
+fn sidestep_lab(command: &str) -> Option<std::process::Command> {
+    if std::env::var_os("SIDESTEP_BIN").is_none() || !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
+        eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
+        return None;
+    }
+    let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_sidestep-lab"));
+    started.arg(command);
+    Some(started)
+}
