@@ -9,6 +9,12 @@ use zeroize::Zeroizing;
 const EXAMPLE: &str = include_str!("../../../examples/site-a.toml");
 const KEY: &[u8] = b"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=";
 
+/// The text with `to` wherever it has `from`, which it must have: otherwise nothing would be tried.
+fn edited(text: &str, from: &str, to: &str) -> String {
+    assert!(text.contains(from), "nothing to change, `{from}` is not in:\n{text}");
+    text.replace(from, to)
+}
+
 fn parse(text: &str) -> Result<config::Whole, config::Report> {
     let key = |path: &Path| {
         if path.ends_with("site-a.key") {
@@ -51,7 +57,7 @@ fn the_example_is_what_it_says() {
 
 #[test]
 fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
-    let with = |allowed: &str| EXAMPLE.replacen("\"2001:db8:b::/64\"", allowed, 1);
+    let with = |allowed: &str| edited(EXAMPLE, "\"2001:db8:b::/64\"", allowed);
     for allowed in ["\"2001:db8::/32\"", "\"::/1\", \"8000::/1\"", "\"2001:db8:b1::/48\""] {
         let whole = parse(&with(allowed)).unwrap();
         let said = whole.warnings.render(false);
@@ -60,7 +66,7 @@ fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
     }
     assert!(parse(&with("\"2001:db8:b::/48\"")).unwrap().warnings.is_empty());
     let own = "hop_prefix = \"2001:db8:a1::/64\"";
-    let at_a_host = with("\"::/0\"").replacen(own, "mode = \"host\"", 1);
+    let at_a_host = edited(&with("\"::/0\""), own, "mode = \"host\"");
     assert!(parse(&at_a_host).unwrap().warnings.is_empty());
 }
 
@@ -68,14 +74,14 @@ fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
 fn transparent(more: &str) -> String {
     let node = format!("[node]\nmode = \"transparent\"\ninternal = \"eth1\"\n{more}\n");
     let part = "hop_prefix = \"2001:db8:c:0:f000::/68\"";
-    EXAMPLE.replacen("[node]\n", &node, 1).replacen("hop_prefix = \"2001:db8:a1::/64\"", part, 1)
+    edited(&edited(EXAMPLE, "[node]\n", &node), "hop_prefix = \"2001:db8:a1::/64\"", part)
 }
 
 #[test]
 fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
     let hosts =
         "protect = [{ address = \"2001:db8:c::10\", mac = \"02:00:00:00:00:10\" }]\nothers = \"pass\"";
-    let v6_only = transparent(hosts).replace(", \"10.0.2.0/24\"", "");
+    let v6_only = edited(&transparent(hosts), ", \"10.0.2.0/24\"", "");
     let config = parse(&v6_only).unwrap().tunnel.unwrap();
     let mode = config.node.transparent.as_ref().unwrap();
     assert_eq!((mode.internal.as_str(), mode.pass_others, mode.protect.len()), ("eth1", true, 1));
@@ -85,14 +91,14 @@ fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
     assert_eq!(config.inner_mtu(1500), 1461);
 
     for (text, error) in [
-        (v6_only.replace("2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "all of the link"),
-        (v6_only.replace("2001:db8:c::10", "2001:db8:c:0:f000::10"), "lies in the hopping prefix"),
-        (v6_only.replace("internal = \"eth1\"", "internal = \"eth0\""), "are the same"),
-        (v6_only.replace("mode = \"transparent\"\n", ""), "does not fit the mode"),
-        (v6_only.replace("\"transparent\"", "\"bridge\""), "not a mode"),
-        (v6_only.replace("\"pass\"", "\"some\""), "neither of the two"),
+        (edited(&v6_only, "2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "all of the link"),
+        (edited(&v6_only, "2001:db8:c::10", "2001:db8:c:0:f000::10"), "lies in the hopping prefix"),
+        (edited(&v6_only, "internal = \"eth1\"", "internal = \"eth0\""), "are the same"),
+        (edited(&v6_only, "mode = \"transparent\"\n", ""), "does not fit the mode"),
+        (edited(&v6_only, "\"transparent\"", "\"bridge\""), "not a mode"),
+        (edited(&v6_only, "\"pass\"", "\"some\""), "neither of the two"),
         (
-            transparent(hosts).replace("allowed_ips = [", "allowed_ips = [\"10.9.0.0/24\", "),
+            edited(&transparent(hosts), "allowed_ips = [", "allowed_ips = [\"10.9.0.0/24\", "),
             "IPv4 does not go",
         ),
     ] {
@@ -103,10 +109,9 @@ fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
 
 #[test]
 fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
-    let text = EXAMPLE
-        .replace("hop_prefix = \"2001:db8:a1::/64\"", "hop_prefix = \"2001:db8:a1::1/64\"")
-        .replace("rotation = \"10s\"", "rotation = \"10\"")
-        .replace("lanes = 1", "lanes = 17");
+    let text = edited(EXAMPLE, "hop_prefix = \"2001:db8:a1::/64\"", "hop_prefix = \"2001:db8:a1::1/64\"");
+    let text = edited(&text, "rotation = \"10s\"", "rotation = \"10\"");
+    let text = edited(&text, "lanes = 1", "lanes = 17");
     let report = parse(&text).unwrap_err();
     assert_eq!(report.errors(), 3, "{report}");
 }
@@ -114,7 +119,7 @@ fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
 #[test]
 fn a_secret_is_in_no_report() {
     let secret = std::str::from_utf8(KEY).unwrap();
-    let with = |line: &str| EXAMPLE.replace("private_key_file = \"site-a.key\"", line);
+    let with = |line: &str| edited(EXAMPLE, "private_key_file = \"site-a.key\"", line);
     for line in [
         format!("private_key = \"{secret}x\""),
         format!("private_key = \"{secret}\""),
@@ -173,7 +178,7 @@ proptest! {
         let line = format!("{key} = {value}");
         survives(&format!("{EXAMPLE}\n{line}"));
         for known in ["hop_prefix", "rotation", "lanes", "cover", "allowed_ips", "public_key", "keepalive", "mtu", "name"] {
-            survives(&EXAMPLE.replace(known, &format!("{known} = {value} #")));
+            survives(&edited(EXAMPLE, known, &format!("{known} = {value} #")));
         }
     }
 }

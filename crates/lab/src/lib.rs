@@ -34,7 +34,7 @@
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
-//! | [`patience`] | waiting, in tests |
+//! | [`patience`], [`edited`] | waiting, and changing examples, in tests |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
 //! | [`command`], [`accounting`] | programs that are waited for; what processes use |
 //!
@@ -49,6 +49,7 @@ pub mod accounting;
 pub mod capture;
 pub mod classic;
 pub mod command;
+pub mod edited;
 mod error;
 pub mod gateway;
 pub mod helper;

@@ -117,8 +117,9 @@ fn secrets_in_a_file_that_others_can_read_are_warned_of() {
     let file = folder.path().join("inline.toml");
     let secret = stdout(&sidestep(&["genkey"]));
     let text = fs::read_to_string(folder.path().join("site-a.toml")).unwrap();
-    let inline =
-        text.replace("private_key_file = \"site-a.key\"", &format!("private_key = \"{}\"", secret.trim()));
+    let from = "private_key_file = \"site-a.key\"";
+    assert!(text.contains(from));
+    let inline = text.replace(from, &format!("private_key = \"{}\"", secret.trim()));
     fs::write(&file, inline).unwrap();
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     let warned = sidestep_in(folder.path(), &["check", "inline.toml"], "");

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use lab::edited::Edited;
 use lab::patience::wait_until;
 use lab::{Lab, Node, Site};
 
@@ -26,7 +27,7 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
     let stream = scene::start_stream(&lab, Site::A, 6);
     assert!(reload(&mut lab, Site::A).status.success(), "nothing changed");
     edit(&mut lab, Site::A, |text| {
-        text.replace("\"2001:db8:b::/64\"", "\"2001:db8:b::/64\", \"2001:db8:b9::/64\"")
+        text.edited("\"2001:db8:b::/64\"", "\"2001:db8:b::/64\", \"2001:db8:b9::/64\"")
     });
     assert!(reload(&mut lab, Site::A).status.success(), "a prefix more");
     let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
@@ -39,7 +40,7 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
     assert!(routes.contains("2001:db8:b9::/64"), "a refused file changed something: {routes}");
 
     edit(&mut lab, Site::A, |text| {
-        text.replace("\nnonsense = true\n", "").replace(", \"2001:db8:b9::/64\"", "")
+        text.edited("\nnonsense = true\n", "").edited(", \"2001:db8:b9::/64\"", "")
     });
     assert!(reload(&mut lab, Site::A).status.success(), "as it was");
     let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
@@ -61,7 +62,7 @@ fn a_gateway_moves_to_another_hopping_prefix() {
             "ip -6 route show 2001:db8:a1::/64 | sed 's/^2001:db8:a1::/add 2001:db8:aa::/;s/^/route /' | sed 's/proto.*//;s/metric.*//' | ip -6 -batch -",
         ],
     );
-    edit(&mut lab, Site::A, |text| text.replace("2001:db8:a1::/64", "2001:db8:aa::/64"));
+    edit(&mut lab, Site::A, |text| text.edited("2001:db8:a1::/64", "2001:db8:aa::/64"));
     let answer = reload(&mut lab, Site::A);
     assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
     let moved = |lab: &Lab| {

@@ -7,6 +7,7 @@ mod traffic;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 use nix::sys::signal::Signal;
 
@@ -71,8 +72,8 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
     let before = scene.kernel();
     scene.start(
         &HOME
-            .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
-            .replace("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
+            .edited("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+            .edited("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\""),
     );
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("a router", || scene.run("host", &["ip", "-6", "route"]).contains("default via"));
@@ -94,8 +95,8 @@ fn hosts_have_ipv4_too_with_dhcp_on_both_sides() {
     let Some(mut scene) = Scene::new("rd") else { return };
     scene.run("gw", &["ip", "address", "del", "192.0.2.2/24", "dev", "wan0"]);
     let configuration = HOME
-        .replace("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
-        .replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+        .edited("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+        .edited("delegation = 56 ", "delegation = 56\nmasquerade = true");
     scene.start(&configuration);
     wait_until("an inner address", || {
         scene.run("gw", &["ip", "-4", "address", "show", "dev", "lan"]).contains("192.168.1.1/24")
@@ -137,7 +138,7 @@ fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
 fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
     let Some(mut scene) = Scene::new("rp") else { return };
     let before = scene.kernel();
-    let other = HOME.replace("subnet    = 1", "subnet    = 9");
+    let other = HOME.edited("subnet    = 1", "subnet    = 9");
     scene.start(&HOME);
     wait_until("an address", || scene.host_address("2001:db8:10").is_some());
     let after = [0, 3, 10, 20, 40, 80, 160].map(Duration::from_millis);
@@ -258,12 +259,12 @@ fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
     assert!(peer["tunnel"] == "rt-mt6d" && peer["name"] == "b" && peer["state"] != "established", "{peer}");
 
     // The gateway's part would do, the tunnel's does not.
-    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9").replace("rt-mt6d", "other"));
+    scene.write("gw.toml", &both.edited("subnet    = 1", "subnet    = 9").edited("rt-mt6d", "other"));
     scene.signal(Signal::SIGHUP);
     wait_until("a refusal", || scene.log().contains("the configuration stays as it was"));
     wait_until("all is as before", || scene.kernel() == running);
 
-    scene.write("gw.toml", &both.replace("subnet    = 1", "subnet    = 9"));
+    scene.write("gw.toml", &both.edited("subnet    = 1", "subnet    = 9"));
     scene.signal(Signal::SIGHUP);
     wait_until("the other subnet", || scene.kernel().contains(":9::1/64"));
     scene.stop();
@@ -296,7 +297,7 @@ fn a_rogue_router_is_reported() {
 fn what_cannot_be_applied_changes_nothing() {
     let Some(mut scene) = Scene::new("rx") else { return };
     let before = scene.kernel();
-    scene.write("gw.toml", &HOME.replace("\"wan0\"", "\"wan9\""));
+    scene.write("gw.toml", &HOME.edited("\"wan0\"", "\"wan9\""));
     let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
@@ -321,7 +322,7 @@ fn what_cannot_be_applied_changes_nothing() {
     let leased = |scene: &Scene| scene.status().expect("a status")["uplinks"][0]["prefixes"].clone();
     let lease = leased(&scene);
     assert!(lease.to_string().contains("2001:db8:10"), "{lease}");
-    for refused in [&with_route, &with_route.replace("\"fibre\"", "\"cable\"")] {
+    for refused in [&with_route, &with_route.edited("\"fibre\"", "\"cable\"")] {
         scene.write("gw.toml", refused);
         let output = scene.sidestep(&["reload"]);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -342,8 +343,8 @@ fn a_reload_leaves_no_stale_addresses() {
         let addresses = scene.host_addresses().into_iter().filter(|(_, preferred)| *preferred);
         addresses.map(|(address, _)| address).filter(|address| address.starts_with("2001:db8:10")).collect()
     };
-    let other = HOME.replace("subnet    = 1", "subnet    = 9");
-    scene.write("gw.toml", &other.replace("name      = \"lan\"", "name      = \"house\""));
+    let other = HOME.edited("subnet    = 1", "subnet    = 9");
+    scene.write("gw.toml", &other.edited("name      = \"lan\"", "name      = \"house\""));
     assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
     wait_until("addresses of the other subnet only", || {
         let addresses: Vec<String> = preferred(&scene);
@@ -380,7 +381,7 @@ fn a_router_that_is_on_no_network_yet_is_waited_for() {
     let Some(mut scene) = Scene::new("rw") else { return };
     let before = scene.kernel();
     let route = "\n[[route]]\nto = \"2001:db8:5::/48\"\nvia = \"2001:db8:77::1\"\ninterface = \"lan\"\n";
-    let waiting = HOME.replace("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
+    let waiting = HOME.edited("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
     scene.start(&waiting);
     let problems = || scene.status().expect("a status")["problems"].to_string();
     let told =
@@ -397,7 +398,7 @@ fn a_router_that_is_on_no_network_yet_is_waited_for() {
     assert!(there.iter().all(|route| routes().contains(route)), "{}", routes());
 
     // A reload is as a start.
-    scene.write("gw.toml", &waiting.replace("2001:db8:77::1", "2001:db8:78::1"));
+    scene.write("gw.toml", &waiting.edited("2001:db8:77::1", "2001:db8:78::1"));
     scene.signal(Signal::SIGHUP);
     wait_until("the problem", || problems().contains("2001:db8:78::1"));
     scene.run("gw", &["ip", "address", "del", "198.51.100.9/24", "dev", "wan0"]);
@@ -409,7 +410,7 @@ fn a_router_that_is_on_no_network_yet_is_waited_for() {
 #[test]
 fn settings_are_set_again_and_go_with_the_router() {
     let Some(mut scene) = Scene::new("ry") else { return };
-    let masquerading = HOME.replace("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    let masquerading = HOME.edited("delegation = 56 ", "delegation = 56\nmasquerade = true");
     scene.start(&masquerading);
     let tables = || scene.run("gw", &["nft", "list", "tables"]);
     assert!(tables().contains("sidestep-nat"), "{}", tables());
@@ -462,7 +463,7 @@ fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     scene.write("closed.toml", &HOME);
     let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "60s"]);
     assert!(apply.status.success(), "{apply:?}");
-    scene.write("gw.toml", &HOME.replace("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
+    scene.write("gw.toml", &HOME.edited("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
     scene.signal(Signal::SIGHUP);
     wait_until("the reason", || scene.log().contains("waits for its confirmation"));
     assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));

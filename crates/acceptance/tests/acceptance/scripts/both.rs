@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lab::edited::Edited;
+
 use super::scene::{SERVER, Scene, example_path};
 
 /// The kernel lets everything pass but requests for an echo, which Lua counts and changes.
@@ -80,7 +82,7 @@ fn lua_gets_what_the_kernel_leaves_and_nobody_sees_a_mark() {
 fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
     let Some(scene) = Scene::new("reload-b", false) else { return };
     let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
-    let text = PINGS.replace("nf.log(\"ping\", number[1])", "");
+    let text = PINGS.edited("nf.log(\"ping\", number[1])", "");
     let file = scene.script("pings.lua", &text);
     load(&scene, &file, &[]);
     scene.reload_under_a_flood("pings.lua", &text, count);
@@ -88,7 +90,7 @@ fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
     assert_eq!(scene.status(1)["handed_over"], count, "{}", scene.sidestep(&["list"]));
     scene.script(
         "pings.lua",
-        &text.replace(
+        &text.edited(
             "local number = { seen:add() }",
             &format!("if seen:get() ~= {count} then return NF_DROP end"),
         ),
@@ -105,12 +107,12 @@ fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
 #[test]
 fn scripts_at_one_interface_hand_over_the_same_packet() {
     let Some(scene) = Scene::new("bits", false) else { return };
-    let texts = [PINGS.to_owned(), PINGS.replace("NF_ACCEPT\nend", "NF_DROP\nend"), PINGS.to_owned()];
+    let texts = [PINGS.to_owned(), PINGS.edited("NF_ACCEPT\nend", "NF_DROP\nend"), PINGS.to_owned()];
     let files: Vec<String> = texts
         .iter()
         .enumerate()
         .map(|(number, text)| {
-            scene.script(&format!("{number}.lua"), &text.replace("\"seen\"", &format!("\"{number}\"")))
+            scene.script(&format!("{number}.lua"), &text.edited("\"seen\"", &format!("\"{number}\"")))
         })
         .collect();
     for file in &files {

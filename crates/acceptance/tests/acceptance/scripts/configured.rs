@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use lab::edited::Edited;
 use lab::process::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -74,11 +75,11 @@ fn scripts_of_a_configuration_live_with_the_gateway() {
     assert_eq!(scene.status(1)["packets"], 3);
     assert_eq!(scene.status(2)["dev"], "mt6d0");
 
-    configure(&scene, &forward.replace("match", "function = \"never\"\nmatch"));
+    configure(&scene, &forward.edited("match", "function = \"never\"\nmatch"));
     reload(&scene).expect("a reload");
     assert!(ping().ends_with(" 100%"));
     assert!(!scene.sidestep(&["list"]).contains("tunnel-in"));
-    configure(&scene, &forward.replace("match", "function = \"nowhere\"\nmatch"));
+    configure(&scene, &forward.edited("match", "function = \"nowhere\"\nmatch"));
     let refused = reload(&scene).expect_err("no such function");
     assert!(refused.contains("gateway.toml:8:12") && refused.contains("no function nowhere"), "{refused}");
     assert!(refused.contains("never, process_packet"), "{refused}");
@@ -122,7 +123,7 @@ fn scripts_of_a_configuration_run_in_the_kernel() {
     assert!(ping().ends_with(" 0%"));
     let status = scene.status(1);
     assert_eq!((&status["tier"], &status["packets"]), (&"kernel".into(), &3.into()), "{status}");
-    configure(&scene, &script.replace("match", "function = \"never\"\nmatch"));
+    configure(&scene, &script.edited("match", "function = \"never\"\nmatch"));
     reload(&scene).expect("a reload");
     assert!(ping().ends_with(" 100%"));
     assert!(gateway.stop(Duration::from_secs(10)).success());

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lab::edited::Edited;
+
 use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, Scene, has_netfilter_links};
 
 const COUNT: &str = r#"
@@ -19,7 +21,7 @@ fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
     scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"]);
     scene.reload_under_a_flood("count.lua", COUNT, 100_000);
     // Text that knows what was counted before drops what comes.
-    scene.script("count.lua", &COUNT.replace("> 0", "< 100000"));
+    scene.script("count.lua", &COUNT.edited("> 0", "< 100000"));
     scene.sidestep(&["reload", &file]);
     assert!(scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]).ends_with(" 100%"));
     scene.sidestep(&["unload", &file]);
@@ -42,7 +44,7 @@ fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
     assert!(filters().contains("direct-action"), "{}", filters());
     let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 100_000 };
     scene.reload_under_a_flood("count.lua", COUNT, count);
-    let drop = COUNT.replace("> 0", "< 0");
+    let drop = COUNT.edited("> 0", "< 0");
     scene.script("count.lua", &drop);
     scene.sidestep(&["reload", &file]);
     let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]);

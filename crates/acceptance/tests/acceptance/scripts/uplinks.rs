@@ -6,6 +6,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use linux::tun::{self, Offloads, VNET_HEADER};
 use wire::checksum::Sum;
 
+use lab::edited::Edited;
+
 use super::scene::{CLIENT, Scene, example_path, has_netfilter_links};
 
 /// Addresses of the server that both ways lead to.
@@ -160,7 +162,7 @@ fn an_interface_that_is_not_there_is_told_with_its_line() {
     let message = status["last_error"]["message"].as_str().expect("a message");
     assert!(message.contains("gone.lua:2: redirect: ") && message.contains(why), "{message}");
     if has_netfilter_links() {
-        let file = scene.script("there.lua", &text.replace("wan9", "wan"));
+        let file = scene.script("there.lua", &text.edited("wan9", "wan"));
         let refused = scene.refusal(&["load", &file, "--hook", "forward", "--tier", "kernel"]);
         assert!(refused.contains("line 2: it redirects the packet"), "{refused}");
     }

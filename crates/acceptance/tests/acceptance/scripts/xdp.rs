@@ -1,5 +1,7 @@
 //! Scripts at XDP: attached and replaced as elsewhere, with the same packets in them.
 
+use lab::edited::Edited;
+
 use super::scene::{CLIENT, ROUTER, SERVER, Scene, example_path, verifies_long_scripts};
 
 const COUNT: &str = r#"
@@ -34,7 +36,7 @@ fn a_script_at_xdp_is_replaced_under_a_flood_and_goes_with_its_host() {
     let list = scene.sidestep(&["list"]);
     assert!(list.contains("in the kernel tier, at XDP (native: in the driver)"), "{list}");
     // Text that knows what was counted before drops what comes.
-    scene.script("count.lua", &COUNT.replace("> 0", "< 1000"));
+    scene.script("count.lua", &COUNT.edited("> 0", "< 1000"));
     scene.sidestep(&["reload", &file]);
     let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]);
     assert!(reaches().ends_with(" 100%"));

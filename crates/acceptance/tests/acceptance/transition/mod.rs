@@ -3,6 +3,7 @@
 mod scene;
 mod strangers;
 
+use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 
 use scene::{INTERNET, Scene};
@@ -215,11 +216,11 @@ fn after_a_crash_the_tunnel_is_gone_and_the_next_start_makes_it_anew() {
     assert!(scene.answers("inet", &address));
     // A reload that leaves the tunnel alone keeps it, and what it has counted.
     let before = scene.tunnel("gw")["tx_packets"].as_u64();
-    scene.reload("gw", &broker_example().replace("interface = \"lan\"", "interface = \"lan\"\nsubnet = 5"));
+    scene.reload("gw", &broker_example().edited("interface = \"lan\"", "interface = \"lan\"\nsubnet = 5"));
     wait_for("an address of the other subnet", || scene.address("host", "2001:db8:100:5:"));
     assert!(before > Some(0) && scene.tunnel("gw")["tx_packets"].as_u64() >= before);
     // One that changes it makes another.
-    scene.reload("gw", &broker_example().replace("\"6in4\"", "\"6in4\"\nmtu = 1400"));
+    scene.reload("gw", &broker_example().edited("\"6in4\"", "\"6in4\"\nmtu = 1400"));
     wait_until("the other MTU", || scene.tunnel("gw")["mtu"] == 1400);
     wait_until("the Internet", || scene.answers("host", INTERNET));
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lab::edited::Edited;
 use lab::patience::wait_until;
 use lab::{Profile, Topology};
 use linux::packet::{Options, PacketSocket};
@@ -77,7 +78,7 @@ fn a_protected_host_is_out_of_reach() {
 #[test]
 fn others_may_pass() {
     let Some(mut scene) = Scene::new("tpas", Topology::Switched, Profile::Version2) else { return };
-    let pass = |text: String| text.replace("internal =", "others = \"pass\"\ninternal =");
+    let pass = |text: String| text.edited("internal =", "others = \"pass\"\ninternal =");
     let configurations = scene.configurations().map(pass);
     scene.start_gateways_with(&configurations);
     scene.boot_hosts();
