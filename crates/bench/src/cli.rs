@@ -5,15 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::helper::{self, HelperCommand, stop_flag};
 use crate::{caches, comparison, demo, experiment, many, nat, status};
 use lab::Error;
 use lab::command::find;
-use lab::gateway::{Gateways, Profile};
-use lab::helper::{self, HelperCommand, stop_flag};
-use lab::impair_script::Impairer;
 use lab::impairment::Impairment;
 use lab::topology::{Node, Site, Topology};
-use lab::{Builder, Lab};
+use lab::{Builder, Gateways, Impairer, Lab, Profile};
 
 /// Network-namespace labs: two gateways, two hosts and what is between them, on one machine
 #[derive(Debug, Parser)]

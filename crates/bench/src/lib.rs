@@ -8,6 +8,7 @@
 //! | [`many`] | one gateway with many peers |
 //! | [`demo`], [`report`] | half a minute of traffic with a live view, and what is left of it |
 //! | [`status`] | what `status` prints |
+//! | [`helper`] | what labs run on their machines |
 //! | [`cli`] | the command line |
 //!
 //! The labs themselves, and how traffic is made and counted in them, are the crate `lab`. A measurement that is
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod comparison;
 pub mod demo;
 pub mod experiment;
+pub mod helper;
 mod live;
 pub mod many;
 pub mod nat;

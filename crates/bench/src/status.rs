@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use lab::Gateways;
 use lab::Lab;
-use lab::gateway::Gateways;
 use lab::topology::{Node, Site};
 use lab::transparent::{THIRD, THIRD_IPV4};
 

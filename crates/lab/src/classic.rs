@@ -3,7 +3,6 @@
 //! The lab is one without a tunnel: its routers route the hosts' networks to the gateways, and with them what the hosts
 //! are hashed to.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -12,7 +11,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::check;
-use crate::gateway::write_private;
+use crate::gateway::{classic_stream, session_key, write_private};
 use crate::lab::Lab;
 use crate::process::{Process, tail};
 use crate::topology::Site;
@@ -126,19 +125,6 @@ fn start(lab: &Lab, site: Site, settings: &Settings) -> Result<Process, Error> {
     Ok(process)
 }
 
-/// What a peer of this profile is: a stream between two hosts.
-pub(crate) fn stream(own: IpAddr, other: IpAddr) -> String {
-    format!(
-        "profile = \"classic\"\nlocal_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\n",
-        key()
-    )
-}
-
-/// The hosts' session key: anything does.
-fn key() -> String {
-    "5a".repeat(64)
-}
-
 fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error> {
     let Settings { cipher, rotation, key_exchange, carry, kernel, .. } = settings;
     let [own, other] = [site, site.other()].map(Site::host);
@@ -148,7 +134,7 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
     let text = format!(
         "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\n{}\
          cipher = \"{cipher}\"\nrotation = \"{rotation}s\"\ncarry = \"{carry}\"\nkernel = \"{kernel}\"\n{exchange}",
-        stream(own, other)
+        classic_stream(own, other)
     );
     let path = file(lab, site, "toml");
     write_private(&path, &text)?;
@@ -170,7 +156,7 @@ fn reference(lab: &Lab, site: Site, settings: &Settings, reference: &Path) -> Re
     let files = [
         ("users", format!("own {own}\nother {other}\n")),
         ("ethers", String::new()),
-        ("profiles", format!("own other {}\n", key())),
+        ("profiles", format!("own other {}\n", session_key())),
         (
             "mt6d.ini",
             format!(

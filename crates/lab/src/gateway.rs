@@ -1,45 +1,20 @@
 //! A gateway of the lab: its configuration file and its `sidestep up` process.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Error;
-use crate::classic;
+use crate::builder::{Builder, Gateways, Profile};
 use crate::command::{check, check_with_input, text};
-use crate::lab::Builder;
 use crate::namespaces::Namespace;
 use crate::process::{Process, tail};
 use crate::topology::{Site, Topology};
 use crate::transparent;
-
-/// What the gateways are to hosts and routers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Gateways {
-    /// Routers, which the hosts send to.
-    #[default]
-    Routing,
-    /// Nothing: neither knows of them.
-    Transparent,
-}
-
-/// What the gateways speak with each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Profile {
-    /// Protocol version 2.
-    #[default]
-    #[value(name = "version-2")]
-    Version2,
-    /// MT6D as it was published, encrypted as the configuration's default is.
-    Classic,
-}
 
 /// How long a gateway may take to answer on its control socket, and to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -250,7 +225,7 @@ fn peer(options: &Builder, keys: &Keys, site: Site) -> String {
     let transparent = options.gateways == Gateways::Transparent;
     let host = |site: Site| if transparent { transparent::host(site, options.topology) } else { site.host() };
     if options.profile == Profile::Classic {
-        return classic::stream(host(site), host(other)) + "key_exchange = \"off\"\n";
+        return classic_stream(host(site), host(other)) + "key_exchange = \"off\"\n";
     }
     let preshared =
         keys.preshared.as_ref().map_or(String::new(), |key| format!("preshared_key = \"{key}\"\n"));
@@ -274,6 +249,19 @@ fn hop_prefix(options: &Builder, site: Site) -> String {
         Gateways::Transparent => transparent::hop_prefix(site, options.topology),
         Gateways::Routing => site.hop_prefix().into(),
     }
+}
+
+/// What a peer of the classic profile is: a stream between two hosts.
+pub(crate) fn classic_stream(own: IpAddr, other: IpAddr) -> String {
+    format!(
+        "profile = \"classic\"\nlocal_address = \"{own}\"\nremote_address = \"{other}\"\nsession_key = \"{}\"\n",
+        session_key()
+    )
+}
+
+/// The hosts' session key: anything does.
+pub(crate) fn session_key() -> String {
+    "5a".repeat(64)
 }
 
 /// Writes a file that only its owner can read: it holds a private key.

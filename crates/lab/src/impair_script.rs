@@ -4,27 +4,13 @@
 //! differs in two ways: jitter lets packets overtake each other, and a packet that is to be out of order goes on at once in
 //! place of later.
 
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
-
 use crate::Error;
+use crate::builder::Builder;
 use crate::command::check;
 use crate::impairment::Impairment;
-use crate::lab::Lab;
 use crate::topology::Node;
 
 const SCRIPT: &str = include_str!("../../../examples/scripts/impair.lua");
-
-/// What impairs the middle link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Impairer {
-    /// A process of the lab's own
-    #[default]
-    Relay,
-    /// examples/scripts/impair.lua on the router of the routed lab: delay, jitter, loss and reordering
-    Script,
-}
 
 /// The script with these settings.
 ///
@@ -54,11 +40,11 @@ pub(crate) fn text(impairment: &Impairment) -> Result<String, Error> {
 }
 
 /// Loads a script for each direction: interface of the router that packets come in through, and what becomes of them.
-pub(crate) fn load(lab: &Lab, directions: [(&str, &Impairment); 2]) -> Result<(), Error> {
+pub(crate) fn load(options: &Builder, directions: [(&str, &Impairment); 2]) -> Result<(), Error> {
     for (interface, impairment) in directions {
-        let path = lab.directory().join(format!("impair-{interface}.lua"));
+        let path = options.directory().join(format!("impair-{interface}.lua"));
         std::fs::write(&path, text(impairment)?).map_err(|source| Error::file(&path, source))?;
-        let mut command = lab.command(Node::Router, lab.program())?;
+        let mut command = options.namespace(Node::Router).command(&options.program)?;
         command.args(["script", "load"]).arg(&path).args(["--hook", "forward", "--dev", interface]);
         check(&mut command)?;
     }

@@ -6,194 +6,26 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Error;
-use crate::command::run;
-use crate::gateway::{Gateway, Gateways, Keys, Profile};
+use crate::builder::{Builder, Gateways, directory};
+use crate::command::{run, text};
+use crate::gateway::{Gateway, Keys};
 use crate::helper;
-use crate::impair_script::{self, Impairer};
+use crate::impair_script;
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
+use crate::network::{self, SIXIN4, Shape};
 use crate::process::{Process, tail};
-use crate::topology::{self, Node, SIXIN4, Shape, Site, Topology};
+use crate::topology::{Node, Site, Topology};
 use crate::traffic::Hosts;
 use crate::transparent;
 
-/// Where labs keep their configurations and logs.
-const RUN: &str = "/run/sidestep-lab";
-
-/// The options of a lab.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Builder {
-    pub(crate) program: PathBuf,
-    pub(crate) prefix: String,
-    pub(crate) topology: Topology,
-    pub(crate) gateways: Gateways,
-    pub(crate) profile: Profile,
-    pub(crate) rotation: String,
-    pub(crate) lanes: u8,
-    pub(crate) threads: Option<u8>,
-    pub(crate) padding: String,
-    pub(crate) cover: String,
-    pub(crate) rewrite: bool,
-    pub(crate) preshared: bool,
-    pub(crate) tunnel: bool,
-    pub(crate) tunnel_mtu: Option<u16>,
-    pub(crate) impairment: Impairment,
-    pub(crate) impairment_back: Option<Impairment>,
-    #[serde(default)]
-    pub(crate) impairer: Impairer,
-    pub(crate) firewall: bool,
-    pub(crate) middle_mtu: Option<u16>,
-    pub(crate) filter_too_big: bool,
-    pub(crate) whole_packets: bool,
-    pub(crate) offloads: bool,
-    pub(crate) sit: bool,
-}
+/// How long a host may take to give itself an address.
+const BOOTING: Duration = Duration::from_secs(20);
 
 impl Builder {
-    /// The prefix of a lab that is not given one.
-    pub const DEFAULT_PREFIX: &'static str = "sidestep";
-
-    /// What every namespace's name begins with, before `-ha`, `-ga` and so on; labs with different prefixes
-    /// exist side by side. At most 13 characters. Default `sidestep`.
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        prefix.clone_into(&mut self.prefix);
-        self
-    }
-
-    /// How the gateways are connected. Default routed.
-    pub fn topology(mut self, topology: Topology) -> Self {
-        self.topology = topology;
-        self
-    }
-
-    /// What the gateways are to hosts and routers. Default routing.
-    pub fn gateways(mut self, gateways: Gateways) -> Self {
-        self.gateways = gateways;
-        self
-    }
-
-    /// What they speak with each other. Default version 2.
-    pub fn profile(mut self, profile: Profile) -> Self {
-        self.profile = profile;
-        self
-    }
-
-    /// Rotation interval as in the configuration file. Default `1s`.
-    pub fn rotation(mut self, rotation: &str) -> Self {
-        rotation.clone_into(&mut self.rotation);
-        self
-    }
-
-    /// Lanes. Default 1.
-    pub fn lanes(mut self, lanes: u8) -> Self {
-        self.lanes = lanes;
-        self
-    }
-
-    /// Threads of each gateway that carry packets. Default: as many as it chooses.
-    pub fn threads(mut self, threads: u8) -> Self {
-        self.threads = Some(threads);
-        self
-    }
-
-    /// Padding policy: `none`, `buckets` or `full`. Default none.
-    pub fn padding(mut self, padding: &str) -> Self {
-        padding.clone_into(&mut self.padding);
-        self
-    }
-
-    /// Cover packets per second, as in the configuration file. Default none.
-    pub fn cover(mut self, cover: &str) -> Self {
-        cover.clone_into(&mut self.cover);
-        self
-    }
-
-    /// Packets travel with replaced addresses and nothing else, instead of inside others.
-    #[must_use]
-    pub fn rewrite(mut self, rewrite: bool) -> Self {
-        self.rewrite = rewrite;
-        self
-    }
-
-    /// Gives the pair a pre-shared key. Default no.
-    pub fn preshared(mut self, preshared: bool) -> Self {
-        self.preshared = preshared;
-        self
-    }
-
-    /// Without a tunnel the routers route the inner networks: the baseline. Default with.
-    pub fn tunnel(mut self, tunnel: bool) -> Self {
-        self.tunnel = tunnel;
-        self
-    }
-
-    /// Fixes the tunnel's MTU. Default: it follows the path.
-    pub fn tunnel_mtu(mut self, mtu: u16) -> Self {
-        self.tunnel_mtu = Some(mtu);
-        self
-    }
-
-    /// Impairs the middle link, in both directions unless [`Self::impairment_back`] says otherwise.
-    pub fn impairment(mut self, impairment: Impairment) -> Self {
-        self.impairment = impairment;
-        self
-    }
-
-    /// Impairs the direction from B to A in another way.
-    pub fn impairment_back(mut self, impairment: Impairment) -> Self {
-        self.impairment_back = Some(impairment);
-        self
-    }
-
-    /// What impairs the middle link. Default: the relay.
-    pub fn impairer(mut self, impairer: Impairer) -> Self {
-        self.impairer = impairer;
-        self
-    }
-
-    /// A stateful firewall before each site that lets in only what was opened from inside. Default none.
-    pub fn firewall(mut self, firewall: bool) -> Self {
-        self.firewall = firewall;
-        self
-    }
-
-    /// MTU of the middle link. Default 1500. In the switched lab a bridge drops longer frames silently; elsewhere
-    /// the routers at its ends send Packet Too Big.
-    pub fn middle_mtu(mut self, mtu: u16) -> Self {
-        self.middle_mtu = Some(mtu);
-        self
-    }
-
-    /// Drops the routers' Packet Too Big messages. Default no.
-    pub fn filter_too_big(mut self, filter: bool) -> Self {
-        self.filter_too_big = filter;
-        self
-    }
-
-    /// Turns segmentation offload off on the outer links, so that a capture shows the packets that a cable would
-    /// carry. Slower. Default no.
-    pub fn whole_packets(mut self, whole: bool) -> Self {
-        self.whole_packets = whole;
-        self
-    }
-
-    /// Without them no interface takes or makes super-packets, or leaves checksums to the next one: every packet is
-    /// carried by itself, as without such hardware. Default with them.
-    pub fn offloads(mut self, offloads: bool) -> Self {
-        self.offloads = offloads;
-        self
-    }
-
-    /// Uses the kernel's `sit` for the 6in4 tunnel in place of our own process. Default no.
-    pub fn sit(mut self, sit: bool) -> Self {
-        self.sit = sit;
-        self
-    }
-
     /// Builds the network and writes the gateways' configurations; the gateways are not started. What an
     /// earlier lab of this prefix left behind is removed first.
     ///
@@ -215,7 +47,7 @@ impl Builder {
         let gateways = [Site::A, Site::B].map(|site| Gateway::new(&self, site));
         // From here on a failure drops the lab, which takes down what there is so far.
         let mut lab = Lab { options: self, gateways, helpers: Vec::new(), keep: false };
-        topology::build(&lab.options, &shape)?;
+        network::build(&lab.options, &shape)?;
         lab.start_helpers(&shape)?;
         if lab.options.tunnel {
             let keys = Keys::generate(&lab.options)?;
@@ -225,25 +57,6 @@ impl Builder {
         }
         lab.save()?;
         Ok(lab)
-    }
-
-    /// Whether anything impairs the middle link.
-    pub(crate) fn impaired(&self) -> bool {
-        let plain = Impairment { seed: self.impairment.seed, ..Impairment::default() };
-        self.impairment != plain || self.impairment_back.is_some()
-    }
-
-    /// The smallest middle MTU that still carries IPv6's minimum of 1280.
-    pub(crate) fn minimum_mtu(&self) -> u16 {
-        if self.topology == Topology::Tunneled { 1300 } else { 1280 }
-    }
-
-    pub(crate) fn namespace(&self, node: Node) -> Namespace {
-        node.namespace(&self.prefix)
-    }
-
-    pub(crate) fn directory(&self) -> PathBuf {
-        directory(&self.prefix)
     }
 }
 
@@ -259,31 +72,7 @@ pub struct Lab {
 impl Lab {
     /// Options with their defaults; `program` is the `sidestep` executable.
     pub fn builder(program: impl Into<PathBuf>) -> Builder {
-        Builder {
-            program: program.into(),
-            prefix: Builder::DEFAULT_PREFIX.into(),
-            topology: Topology::default(),
-            gateways: Gateways::default(),
-            profile: Profile::default(),
-            rotation: "1s".into(),
-            lanes: 1,
-            threads: None,
-            padding: "none".into(),
-            cover: "0".into(),
-            rewrite: false,
-            preshared: false,
-            tunnel: true,
-            tunnel_mtu: None,
-            impairment: Impairment::default(),
-            impairment_back: None,
-            impairer: Impairer::default(),
-            firewall: false,
-            middle_mtu: None,
-            filter_too_big: false,
-            whole_packets: false,
-            offloads: true,
-            sit: false,
-        }
+        Builder::new(program.into())
     }
 
     /// The lab of this prefix that another process brought up; dropping the value leaves it up.
@@ -370,9 +159,38 @@ impl Lab {
             }
         }
         if self.options.gateways == Gateways::Transparent {
-            transparent::boot_hosts(self)?;
+            self.boot_hosts()?;
         }
         self.wait_connected(Duration::from_secs(30))
+    }
+
+    /// Boots the protected hosts, and waits until they have their addresses.
+    ///
+    /// # Errors
+    /// When one of them gets none: nobody advertises a router, or the gateway holds it back.
+    pub fn boot_hosts(&self) -> Result<(), Error> {
+        for site in [Site::A, Site::B] {
+            self.namespace(site.host_node()).ip("link set dev lo up\nlink set dev eth up\n")?;
+        }
+        for site in [Site::A, Site::B] {
+            let (address, deadline) = (self.host(site).to_string(), Instant::now() + BOOTING);
+            loop {
+                let shown = ["ip", "-6", "addr", "show", "dev", "eth", "scope", "global"];
+                let shown = text(&self.exec(site.host_node(), shown)?);
+                if shown.contains(&address) && !shown.contains("tentative") {
+                    break;
+                }
+                if Instant::now() > deadline {
+                    let letter = site.letter().to_uppercase();
+                    return Err(Error::output(
+                        "router advertisements",
+                        format!("within {BOOTING:?} host {letter} did not get the address {address}"),
+                    ));
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        }
+        Ok(())
     }
 
     /// Waits until host A reaches host B through whatever is between.
@@ -470,7 +288,7 @@ impl Lab {
         if shape.script {
             let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);
             let (_, middle) = shape.middle_of_router();
-            impair_script::load(self, [("a", &self.options.impairment), (middle, back)])?;
+            impair_script::load(&self.options, [("a", &self.options.impairment), (middle, back)])?;
         }
         if shape.relay {
             let forth = self.options.impairment.to_string();
@@ -488,7 +306,7 @@ impl Lab {
             }
         }
         if shape.transparent {
-            for (node, command) in transparent::advertisers(self, shape)? {
+            for (node, command) in transparent::advertisers(&self.options, shape.second_router)? {
                 self.start_helper(&format!("radvd-{}", node.suffix()), command)?;
             }
         }
@@ -559,8 +377,4 @@ pub fn down(prefix: &str) -> Result<(), Error> {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(Error::file(directory, source)),
         _ => Ok(()),
     }
-}
-
-fn directory(prefix: &str) -> PathBuf {
-    Path::new(RUN).join(prefix)
 }

@@ -25,10 +25,12 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`topology`] | the three networks: machines, links, addresses, routes, filters |
+//! | [`topology`] | machines, sites, and the three networks between them |
+//! | `builder`, `lab` | what a lab is to be like; one that is up |
+//! | `network` | its links, addresses, routes, filters |
 //! | [`transparent`] | what is otherwise in them where the gateways are transparent |
 //! | [`namespaces`], [`process`] | what they are made of |
-//! | [`helper`] | what the labs' machines run of this program: the relay, senders, receivers, … |
+//! | [`helper`] | where the program is whose commands some of these are |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
@@ -46,6 +48,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+mod builder;
 pub mod capture;
 pub mod classic;
 pub mod command;
@@ -57,6 +60,7 @@ pub mod impair_script;
 pub mod impairment;
 mod lab;
 pub mod namespaces;
+mod network;
 pub mod observer;
 pub mod patience;
 mod port;
@@ -69,7 +73,8 @@ pub mod traffic;
 pub mod transparent;
 pub mod udp_stream;
 
+pub use builder::{Builder, Gateways, Impairer, Profile};
 pub use error::Error;
-pub use gateway::{Gateway, Gateways, Profile};
-pub use lab::{Builder, Lab, down};
+pub use gateway::Gateway;
+pub use lab::{Lab, down};
 pub use topology::{Node, Site, Topology};

@@ -13,12 +13,11 @@
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::builder::Builder;
 use crate::command::find;
-use crate::lab::{Builder, Lab};
-use crate::topology::{Node, Shape, Site, Topology};
+use crate::topology::{Node, Site, Topology};
 
 /// Hardware addresses of the protected hosts.
 pub const MACS: [[u8; 6]; 2] = [[2, 0x51, 0xde, 0x57, 0xe9, 0xaa], [2, 0x51, 0xde, 0x57, 0xe9, 0xbb]];
@@ -102,7 +101,7 @@ pub(crate) fn parameters(node: Node) -> &'static [(&'static str, u32)] {
 pub(crate) fn configuration(options: &Builder, node: Node) -> Option<String> {
     let switched = options.topology == Topology::Switched;
     let lines = match node {
-        // Hosts boot later: see `boot_hosts`.
+        // Hosts boot later: see `Lab::boot_hosts`.
         Node::HostA => format!("link set dev eth address {}\n", mac(Site::A)),
         Node::HostB => format!("link set dev eth address {}\n", mac(Site::B)),
         Node::GatewayA | Node::GatewayB if options.tunnel => {
@@ -160,7 +159,7 @@ pub(crate) fn radvd_is_there() -> Result<(), Error> {
 }
 
 /// The commands that advertise the routers.
-pub(crate) fn advertisers(lab: &Lab, shape: &Shape) -> Result<Vec<(Node, Command)>, Error> {
+pub(crate) fn advertisers(options: &Builder, second_router: bool) -> Result<Vec<(Node, Command)>, Error> {
     // One without the MTU option, one with it.
     let interface = |site: Site, more: &str| {
         let letter = site.letter();
@@ -170,52 +169,20 @@ pub(crate) fn advertisers(lab: &Lab, shape: &Shape) -> Result<Vec<(Node, Command
         )
     };
     let (a, b) = (interface(Site::A, ""), interface(Site::B, "AdvLinkMTU 1500; "));
-    let configurations = match shape.topology {
+    let configurations = match options.topology {
         Topology::Switched => vec![(Node::Router, a)],
-        _ if shape.second_router => vec![(Node::Router, a), (Node::RouterB, b)],
+        _ if second_router => vec![(Node::Router, a), (Node::RouterB, b)],
         _ => vec![(Node::Router, a + &b)],
     };
     let radvd = |(node, text): (Node, String)| {
-        let file = |kind: &str| lab.directory().join(format!("radvd-{}.{kind}", node.suffix()));
+        let file = |kind: &str| options.directory().join(format!("radvd-{}.{kind}", node.suffix()));
         let path = file("conf");
         std::fs::write(&path, text).map_err(|source| Error::file(&path, source))?;
-        let mut command = lab.command(node, find("radvd").unwrap_or_else(|| "radvd".into()))?;
+        let mut command = options.namespace(node).command(find("radvd").unwrap_or_else(|| "radvd".into()))?;
         command.args(["-n", "-m", "stderr", "-C"]).arg(path).arg("-p").arg(file("pid"));
         Ok((node, command))
     };
     configurations.into_iter().map(radvd).collect()
-}
-
-/// How long a host may take to give itself an address.
-const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Boots the protected hosts, and waits until they have their addresses.
-///
-/// # Errors
-/// When one of them gets none: nobody advertises a router, or the gateway holds it back.
-pub fn boot_hosts(lab: &Lab) -> Result<(), Error> {
-    for site in [Site::A, Site::B] {
-        lab.namespace(site.host_node()).ip("link set dev lo up\nlink set dev eth up\n")?;
-    }
-    for site in [Site::A, Site::B] {
-        let (address, deadline) = (lab.host(site).to_string(), Instant::now() + PATIENCE);
-        loop {
-            let shown = ["ip", "-6", "addr", "show", "dev", "eth", "scope", "global"];
-            let shown = crate::command::text(&lab.exec(site.host_node(), shown)?);
-            if shown.contains(&address) && !shown.contains("tentative") {
-                break;
-            }
-            if Instant::now() > deadline {
-                let letter = site.letter().to_uppercase();
-                return Err(Error::output(
-                    "router advertisements",
-                    format!("within {PATIENCE:?} host {letter} did not get the address {address}"),
-                ));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use crate::experiment::store::{Measurement, Place, Store};
 use lab::Error;
 use lab::Lab;
 use lab::command::text;
-use lab::gateway::{Gateways, Profile};
 use lab::topology::{Node, Site, Topology};
 use lab::traffic::ping_report;
+use lab::{Gateways, Profile};
 
 /// The name of this test.
 pub(crate) const NAME: &str = "loss";

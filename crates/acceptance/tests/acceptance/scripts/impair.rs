@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use lab::impair_script::Impairer;
+use lab::Impairer;
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 use lab::{Lab, Site};
 

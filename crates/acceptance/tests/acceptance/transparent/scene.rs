@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::namespaces::Namespace;
 use lab::process::Process;
 pub(crate) use lab::transparent::{MACS, THIRD, THIRD_IPV4};
-use lab::{Gateways, Lab, Profile, Site, Topology, transparent};
+use lab::{Gateways, Lab, Profile, Site, Topology};
 
 const SITES: [Site; 2] = [Site::A, Site::B];
 
@@ -97,7 +97,7 @@ impl Scene {
 
     /// Boots the protected hosts, and waits until they have their addresses and reach each other.
     pub(crate) fn boot_hosts(&self) {
-        transparent::boot_hosts(&self.lab).unwrap_or_else(|error| panic!("{error}\n{}", self.logs()));
+        self.lab.boot_hosts().unwrap_or_else(|error| panic!("{error}\n{}", self.logs()));
         self.wait_connected();
     }
 
