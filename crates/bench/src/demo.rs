@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
 use serde_json::Value;
 
 use crate::live::{Live, Moment};
+use crate::outcome::{Finding, Outcome};
 use crate::report;
 use crate::status::endpoint;
 use lab::Error;
@@ -18,9 +18,7 @@ use lab::Lab;
 use lab::capture::{Packet, Recording};
 use lab::observer::{Observation, packets_containing};
 use lab::topology::{Node, Site, Topology};
-use lab::traffic::{
-    PingOptions, PingReport, Pings, TcpOptions, TcpReport, TcpTransfer, UdpOptions, UdpReport, UdpStream,
-};
+use lab::traffic::{PingOptions, Pings, TcpOptions, TcpTransfer, UdpOptions, UdpStream};
 use lab::udp_stream::PLAINTEXT;
 
 /// The UDP stream from host A to host B: 4 Mbit/s.
@@ -51,55 +49,6 @@ pub struct Options {
     pub report: PathBuf,
     /// With the tunnel, or the baseline without.
     pub tunnel: bool,
-}
-
-/// All that was measured; also written beside the report as `data.json`.
-#[derive(Debug, Serialize)]
-pub struct Outcome {
-    /// How the gateways were connected.
-    pub topology: Topology,
-    /// Rotation interval; nothing in the baseline.
-    pub rotation: Option<String>,
-    /// Seconds of traffic.
-    pub seconds: u32,
-    /// The program's version, from its `show`.
-    pub version: String,
-    /// The UDP stream from A to B.
-    pub udp: UdpReport,
-    /// The TCP stream from B to A.
-    pub tcp: TcpReport,
-    /// Echoes from A to B and back.
-    pub ping: PingReport,
-    /// Second by second.
-    pub moments: Vec<Moment>,
-    /// What the router saw.
-    pub observation: Observation,
-    /// Packets at the router that contained the stream's plaintext.
-    pub plaintext_packets: usize,
-    /// The judgement, point by point.
-    pub findings: Vec<Finding>,
-}
-
-impl Outcome {
-    /// Whether all was well.
-    pub fn well(&self) -> bool {
-        self.findings.iter().all(|finding| finding.good)
-    }
-
-    /// Rotations during the traffic.
-    pub fn rotations(&self) -> u64 {
-        let counts = self.moments.iter().map(|moment| moment.rotations);
-        counts.clone().max().unwrap_or(0) - counts.min().unwrap_or(0)
-    }
-}
-
-/// One point of the judgement.
-#[derive(Clone, Debug, Serialize)]
-pub struct Finding {
-    /// As it should be.
-    pub good: bool,
-    /// What was found.
-    pub text: String,
 }
 
 /// Runs the demonstration; success if all was well.

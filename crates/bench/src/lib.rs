@@ -6,7 +6,7 @@
 //! | [`experiment`] | `experiment`: the published test plans, repeated |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | [`many`] | one gateway with many peers |
-//! | [`demo`], [`report`] | half a minute of traffic with a live view, and what is left of it |
+//! | [`demo`], [`outcome`], [`report`] | half a minute of traffic with a live view, and what is left of it |
 //! | [`status`] | what `status` prints |
 //! | [`helper`] | what labs run on their machines |
 //! | [`cli`] | the command line |
@@ -25,5 +25,6 @@ pub mod helper;
 mod live;
 pub mod many;
 pub mod nat;
+pub mod outcome;
 pub mod report;
 pub mod status;

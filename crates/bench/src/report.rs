@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::chart::{Chart, ceiling, escape};
-use crate::demo::Outcome;
+use crate::outcome::Outcome;
 use lab::Error;
 use lab::observer::{BIN, Sighting};
 use lab::topology::Site;
@@ -376,7 +376,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::demo::Finding;
+    use crate::outcome::Finding;
     use lab::capture::Packet;
     use lab::observer::Observation;
     use lab::topology::Topology;

@@ -2,7 +2,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `contender` | what a contender is, and which there are |
+//! | `contender`, `choice` | what a contender is; which there are |
+//! | `options` | what the command is told |
 //! | `sidestep`, `wireguard`, `kernel_wireguard`, `openvpn` | one kind each: a new kind is one more such file |
 //! | `measure`, `search` | the single measurements |
 //! | `peers` | one gateway with thousands of peers |
@@ -14,12 +15,14 @@
 //! Measurements alternate: each is made of all contenders before the next one, and all of that is repeated. So a change
 //! of the machine's speed meets all of them, and medians and ratios within a repetition are compared.
 
+pub(crate) mod choice;
 mod classic;
 pub(crate) mod contender;
 pub(crate) mod docs;
 mod kernel_wireguard;
 pub(crate) mod measure;
 mod openvpn;
+mod options;
 pub(crate) mod page;
 mod peers;
 pub(crate) mod results;
@@ -32,108 +35,19 @@ pub(crate) mod tables;
 mod wireguard;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
-
-use clap::Args;
 
 use lab::Error;
 use lab::command::{check, text};
-use measure::Lengths;
+pub use options::Options;
 use results::Results;
 pub(crate) use statistics::quantile;
 
-/// Kinds of measurements, as `--only` has them.
-const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "peers"];
-
 /// Exit status of a run that was interrupted, as a shell has it for SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
-
-/// What to compare, how thoroughly, and where it goes.
-#[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// About three minutes: fewer contenders, fewer and shorter measurements
-    #[arg(long)]
-    quick: bool,
-    /// The contenders beside no tunnel and Sidestep; an unknown name shows all there are [default: all that are here]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    against: Vec<String>,
-    /// Only these measurements
-    #[arg(long, value_delimiter = ',', value_name = "KINDS", value_parser = KINDS)]
-    only: Vec<String>,
-    /// How often everything is measured [default: 3, quick 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
-    repetitions: Option<u32>,
-    /// Seconds of TCP per measurement; the others are as long in proportion [default: 3, quick 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: Option<u32>,
-    /// Rotation interval of Sidestep
-    #[arg(long, default_value = "10s")]
-    rotation: String,
-    /// No segmentation, receive and checksum offload on any interface: each packet is carried by itself
-    #[arg(long)]
-    no_offloads: bool,
-    /// How many peers one gateway gets in the part about many peers [default: 1,100,1000,10000, quick 1,1000]
-    #[arg(long, value_delimiter = ',', value_name = "COUNTS", value_parser = clap::value_parser!(u32).range(1..=60_000))]
-    peers: Vec<u32>,
-    /// Measure everything of the variants of Sidestep too
-    #[arg(long)]
-    everything: bool,
-    /// Write all values to this file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
-    /// Write a page with plots, and all values, into this directory
-    #[arg(long, value_name = "DIR")]
-    report: Option<PathBuf>,
-    /// Measure nothing: show the values of an earlier run, from the file that --json wrote
-    #[arg(long, value_name = "FILE")]
-    from: Option<PathBuf>,
-    /// Put the tables into this Markdown page, between `<!-- bench:begin -->` and `<!-- bench:end -->`
-    #[arg(long, value_name = "FILE")]
-    docs: Option<PathBuf>,
-    /// What the names of the labs' namespaces begin with, before a number for each lab
-    #[arg(long, default_value = "bench")]
-    prefix: String,
-}
-
-impl Options {
-    fn repetitions(&self) -> u32 {
-        self.repetitions.unwrap_or(if self.quick { 2 } else { 3 })
-    }
-
-    fn lengths(&self) -> Lengths {
-        let tcp = self.seconds.unwrap_or(if self.quick { 2 } else { 3 });
-        Lengths { tcp, trial: Duration::from_millis(300) * tcp.min(5), echoes: 1_000 * tcp.min(10) }
-    }
-
-    fn peers(&self) -> Vec<u32> {
-        match (self.peers.as_slice(), self.quick) {
-            ([], true) => vec![1, 1_000],
-            ([], false) => vec![1, 100, 1_000, 10_000],
-            (told, _) => told.to_vec(),
-        }
-    }
-
-    fn measures(&self, kind: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == kind)
-    }
-
-    fn settings(&self) -> String {
-        let lengths = self.lengths();
-        format!(
-            "{} repetitions; {} s of TCP, {} ms for each trial of a UDP rate, {} flooded and {} paced echoes{}",
-            self.repetitions(),
-            lengths.tcp,
-            lengths.trial.as_millis(),
-            lengths.echoes,
-            lengths.echoes / 2,
-            if self.no_offloads { "; no offloads on any interface" } else { "" }
-        )
-    }
-}
 
 /// Runs the comparison.
 ///

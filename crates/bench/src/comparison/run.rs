@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::comparison::Options;
-use crate::comparison::contender::{Choice, choose};
+use crate::comparison::choice::{Choice, choose};
 use crate::comparison::measure::{self, Lengths, Measurement, Value, tells_variants_apart};
+use crate::comparison::options::Options;
 use crate::comparison::peers;
 use crate::comparison::results::{Absence, Entry, Results, Sample};
 use crate::comparison::running::Running;

@@ -2,6 +2,7 @@
 
 use crate::comparison::measure::STEADY;
 use crate::comparison::results::{GROUPS, Group, Metric, Results};
+use std::time::Duration;
 
 /// A table whose first column says what a row is about.
 #[derive(Debug)]
@@ -207,6 +208,17 @@ pub(crate) fn thousands(value: u64) -> String {
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|g| str::from_utf8(g).ok()).collect();
     groups.join(",")
+}
+
+/// A time for people.
+pub(crate) fn time(seconds: f64) -> String {
+    let whole = Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_secs();
+    match whole {
+        0..120 => format!("{whole} s"),
+        120..7_200 => format!("{} min", whole / 60),
+        7_200..172_800 => format!("{:.1} h", seconds / 3_600.0),
+        _ => format!("{:.1} d", seconds / 86_400.0),
+    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! | file | what it is |
 //! |---|---|
+//! | `options`, `contenders` | what the command is told, and who takes part |
 //! | `plan` | the tests, and which experiment makes which |
 //! | `run` | who is measured when; progress |
 //! | `store` | the directory of a run, and how one that stopped goes on |
@@ -12,17 +13,20 @@
 //! | `loss` | floods between gateways of each kind |
 //! | `gateway` | another plan: the gateway as router, firewall and tunnel |
 //! | `papers` | the published values, each with its table or figure |
-//! | `topics`, `tables`, `plot`, `page` | how all that is shown |
+//! | `tables`, `topics`, `plot`, `markdown`, `page` | how all that is shown |
 //!
 //! A contender is started anew for each run, as in the thesis, and alone: nothing else rotates meanwhile. Only the long run
 //! has all of them side by side.
 
+mod contenders;
 mod emodel;
 mod gateway;
 mod host;
 mod http;
 mod loss;
+mod markdown;
 pub(crate) mod nginx;
+mod options;
 mod page;
 mod papers;
 mod ping;
@@ -39,88 +43,24 @@ mod video;
 mod voip;
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::Args;
-
-use crate::comparison::contender;
 use crate::comparison::results::{Absence, Entry};
-use crate::comparison::{docs, machine, version};
+use crate::comparison::{INTERRUPTED, docs, machine, version};
+use contenders::CONTENDERS;
 use lab::Error;
 use lab::command::find;
-use lab::topology::Topology;
+pub use options::Options;
 pub use plan::Experiment;
-use plan::{Task, Test, USUAL, Wanted, rotation};
+use plan::{Task, Test, USUAL, Wanted};
 use store::{Settings, Store};
-
-/// Who takes part: the name here, that of the benchmark's contender, and whether its addresses rotate.
-const CONTENDERS: [(&str, &str, bool); 7] = [
-    ("none", "none", false),
-    ("reference", "classic-python", true),
-    ("classic", "classic", true),
-    ("classic-kernel", "classic-kernel", true),
-    ("classic-encrypted", "classic-encrypted", true),
-    ("sidestep", "sidestep", true),
-    ("wireguard-go", "wireguard-go", false),
-];
 
 /// How long the long run is within `all`, and alone if nothing is said.
 const SOAK: Duration = Duration::from_secs(60);
-
-/// Exit status of a run that was interrupted, as a shell has it for SIGINT.
-const INTERRUPTED: u8 = 130;
-
-/// What to repeat, how thoroughly, and where it goes.
-#[derive(Clone, Debug, Args)]
-pub struct Options {
-    /// Which part of the plan
-    #[arg(value_enum)]
-    name: Experiment,
-    /// Only between gateways that are connected so [default: routed; `topologies`, `loss` and `all`: each]
-    #[arg(long, value_enum)]
-    topology: Option<Topology>,
-    /// How often each measurement is made [default: 3, where many settings are compared 2; with --full 10, as published;
-    /// `loss`, --quick: 1]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    runs: Option<u32>,
-    /// The published lengths, sizes and rotation intervals: hours, `all` more than a day
-    #[arg(long)]
-    full: bool,
-    /// As little as there can be, to see whether it works (`t1`, `t2`, `t3`, `gateway`)
-    #[arg(long, conflicts_with = "full")]
-    quick: bool,
-    /// Seconds of each TCP flow (`t1`, `t2`, `t3`, `gateway`) [default: 1; with --full 10]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
-    seconds: Option<u32>,
-    /// How long the long run is: 90s, 20m, 12h, 7d [default: 60s]
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    duration: Option<Duration>,
-    /// Only these contenders; an unknown name shows all there are [default: all that are here]
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    against: Vec<String>,
-    /// Directory of the measurements and the report; an interrupted run goes on there [default: report/experiments;
-    /// `t1`, `t2`, `t3`, `gateway`: report/gateway, which they share]
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-    /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`; those
-    /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`, of `t1`, `t2` and `t3` between
-    /// `<!-- gateway:begin -->` and `<!-- gateway:end -->`
-    #[arg(long, value_name = "FILE")]
-    docs: Option<PathBuf>,
-    /// What the names of the labs' namespaces begin with, before a number for each lab
-    #[arg(long, default_value = "exp")]
-    prefix: String,
-}
-
-impl Options {
-    fn out(&self, default: &str) -> PathBuf {
-        self.out.clone().unwrap_or_else(|| default.into())
-    }
-}
 
 /// Makes what has not been made yet, and the report of all that there is.
 ///
@@ -138,7 +78,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     if options.quick || options.seconds.is_some() {
         return Err(Error::Usage("--quick and --seconds are for t1, t2, t3 and gateway".into()));
     }
-    let (entries, left_out) = contenders(options)?;
+    let (entries, left_out) = taking_part(options)?;
     let settings = Settings {
         experiment: options.name,
         topology: options.topology,
@@ -192,14 +132,8 @@ fn tasks(settings: &Settings) -> Vec<Task> {
     })
 }
 
-/// The contender of a name, rotating at the papers' interval.
-fn contender(name: &str, papers: Option<u32>, full: bool) -> Option<Box<dyn contender::Contender>> {
-    let (_, known_as, _) = CONTENDERS.iter().find(|(one, ..)| *one == name)?;
-    contender::named(known_as, &rotation(papers, full))
-}
-
 /// Who takes part, and who does not, with the reason.
-fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+fn taking_part(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
     let matrix = if options.name == Experiment::Loss { loss::contenders() } else { Vec::new() };
     let names: Vec<&str> = match matrix.as_slice() {
         [] => CONTENDERS.iter().map(|(name, ..)| *name).collect(),
@@ -218,7 +152,8 @@ fn contenders(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
     let (mut entries, mut left_out) = (Vec::new(), Vec::new());
     for name in names {
         let asked = options.against.iter().any(|one| one == name);
-        let Some(one) = contender(name, USUAL, options.full).filter(|_| asked || options.against.is_empty())
+        let Some(one) =
+            contenders::named(name, USUAL, options.full).filter(|_| asked || options.against.is_empty())
         else {
             continue;
         };
@@ -260,7 +195,7 @@ fn write(options: &Options, store: &Store) -> Result<(), Error> {
     std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
     if let Some(docs) = &options.docs {
         let place = if options.name == Experiment::Loss { "loss" } else { "experiments" };
-        docs::between(place, &tables::markdown(store), docs)?;
+        docs::between(place, &markdown::page(store), docs)?;
     }
     // A reader that goes away has what it wanted.
     let _ = print(store, &path);
@@ -269,7 +204,7 @@ fn write(options: &Options, store: &Store) -> Result<(), Error> {
 
 fn print(store: &Store, report: &Path) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
-    for table in tables::all(store) {
+    for table in markdown::tables(store) {
         writeln!(out, "\n{}", table.text().trim_end())?;
     }
     for one in store.all() {
@@ -279,40 +214,4 @@ fn print(store: &Store, report: &Path) -> std::io::Result<()> {
         }
     }
     writeln!(out, "\nReport: {}", report.display())
-}
-
-/// A time with its unit, as `90s` or `7d`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = match &text[digits.len()..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3_600,
-        "d" => 86_400,
-        _ => 0,
-    };
-    let seconds = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(|| {
-        format!("`{text}`: expected a whole number and a unit, s, m, h or d, such as 90s or 7d")
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(duration("7d"), Ok(Duration::from_secs(604_800)));
-        for wrong in ["", "10", "0s", "5 s", "1w", "99999999999999999999d"] {
-            assert!(duration(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn everybody_is_one_of_the_benchmarks() {
-        for (name, ..) in CONTENDERS {
-            assert!(contender(name, USUAL, false).is_some(), "{name}");
-        }
-    }
 }

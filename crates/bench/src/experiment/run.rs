@@ -3,14 +3,15 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use crate::comparison::running::Running;
+use crate::comparison::tables::time;
 use crate::experiment::host::Usage;
 use crate::experiment::plan::{Task, Test, rotation};
 use crate::experiment::scene::{Outcome, Scene};
 use crate::experiment::store::{Measurement, Place, Store};
-use crate::experiment::{contender, http, ping, udp, video, voip};
+use crate::experiment::{contenders, http, ping, udp, video, voip};
 use lab::Error;
 use lab::topology::Topology;
 use lab::{Builder, Lab};
@@ -55,7 +56,7 @@ pub(crate) fn all(store: &mut Store, tasks: &[Task], labs: &Labs) -> Result<(), 
             return Ok(());
         }
         let builder = labs.builder(0, first.topology).rotation(&rotation(first.rotation, full));
-        let started = contender(first.contender, first.rotation, full)
+        let started = contenders::named(first.contender, first.rotation, full)
             .ok_or_else(|| Error::Usage(format!("there is no contender {}", first.contender)))
             .and_then(|one| Running::start(one, builder));
         let mut running = match started {
@@ -119,11 +120,6 @@ fn keep(
     store.keep(task.key(), measurement)
 }
 
-/// Seconds of Unix time.
-pub(crate) fn unix_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
 /// The value that the progress shows.
 fn said(outcome: &Result<Outcome, Error>) -> String {
     let outcome = match outcome {
@@ -184,16 +180,5 @@ impl Progress {
             task.contender,
             task.test.name(),
         );
-    }
-}
-
-/// A time for people.
-pub(crate) fn time(seconds: f64) -> String {
-    let whole = Duration::from_secs_f64(seconds.clamp(0.0, 1e9)).as_secs();
-    match whole {
-        0..120 => format!("{whole} s"),
-        120..7_200 => format!("{} min", whole / 60),
-        7_200..172_800 => format!("{:.1} h", seconds / 3_600.0),
-        _ => format!("{:.1} d", seconds / 86_400.0),
     }
 }

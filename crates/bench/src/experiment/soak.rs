@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::comparison::running::Running;
-use crate::experiment::contender;
+use crate::comparison::tables::time;
+use crate::experiment::contenders::{self, CONTENDERS};
 use crate::experiment::host::private_bytes;
 use crate::experiment::plan::{HASTE, USUAL, rotation};
-use crate::experiment::run::{Labs, time, unix_seconds};
+use crate::experiment::run::Labs;
 use crate::experiment::scene::{Outcome, Scene, not_understood};
-use crate::experiment::store::{Measurement, Store};
+use crate::experiment::store::{Measurement, Store, unix_seconds};
 use lab::Error;
 use lab::Lab;
 use lab::command::{check, text};
@@ -127,7 +128,7 @@ fn parts(store: &Store) -> impl Iterator<Item = &Measurement> {
 
 fn contenders(store: &Store) -> Vec<&'static str> {
     let entries = &store.settings.contenders;
-    super::CONTENDERS
+    CONTENDERS
         .iter()
         .map(|(name, ..)| *name)
         .filter(|name| entries.iter().any(|entry| entry.name == *name))
@@ -169,7 +170,7 @@ impl Runner {
         time: Duration,
         full: bool,
     ) -> Result<Self, Error> {
-        let one = contender(name, USUAL, full)
+        let one = contenders::named(name, USUAL, full)
             .ok_or_else(|| Error::Usage(format!("there is no contender {name}")))?;
         let lab = one.lab(labs.builder(number, topology).rotation(&rotation(USUAL, full))).build()?;
         let [a, b] = [Site::A, Site::B].map(|site| holdings(&lab, site));
@@ -218,7 +219,7 @@ impl Runner {
             pairs.map(|(before, after)| of(after) as f64 - of(before) as f64).sum::<f64>()
         };
         let interval = rotation(USUAL, full).trim_end_matches('s').parse::<f64>().unwrap_or(f64::NAN);
-        let rotates = super::CONTENDERS.iter().any(|(name, _, rotates)| *name == self.name && *rotates);
+        let rotates = CONTENDERS.iter().any(|(name, _, rotates)| *name == self.name && *rotates);
         let by_the_clock = if rotates { (took.as_secs_f64() / interval).floor() } else { f64::NAN };
         let memory = |look: Option<&(f64, f64, usize)>| look.map_or(f64::NAN, |(_, memory, _)| *memory);
         let files = |look: Option<&(f64, f64, usize)>| look.map_or(f64::NAN, |(_, _, files)| *files as f64);

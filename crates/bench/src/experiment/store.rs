@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +17,6 @@ use serde_json::Value;
 use crate::comparison::results::{Absence, Entry};
 use crate::comparison::statistics::Mean;
 use crate::experiment::plan::{Experiment, Task};
-use crate::experiment::run::unix_seconds;
 use crate::experiment::scene::Outcome;
 use lab::Error;
 use lab::topology::Topology;
@@ -176,6 +175,11 @@ impl Store {
                 == (at.topology, at.rotation, at.contender.as_ref(), at.test.as_str())
         })
     }
+}
+
+/// Seconds of Unix time.
+pub(crate) fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 /// What the runs of a test have in common.

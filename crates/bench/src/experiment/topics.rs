@@ -1,10 +1,9 @@
 //! What was measured, beside what was published: one topic for each part of the plan, with tables and plots.
 
-use crate::comparison::tables::{Table, thousands};
+use crate::comparison::tables::{Table, thousands, time};
 use crate::experiment::papers::{ALL_FILES, ENCRYPTION, Who};
 use crate::experiment::plan::{FILES, TRANSFERS, name_of, rotation as rotation_of, size};
 use crate::experiment::plot::{Row, Scale, figure};
-use crate::experiment::run::time;
 use crate::experiment::store::{Place, Store};
 use crate::experiment::tables::{Column, Setting, Whose, column, line, plain, said, table};
 use crate::experiment::{loss, soak};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use crate::comparison::contender::NONE;
 use crate::comparison::docs::between;
@@ -34,7 +34,7 @@ use crate::comparison::{INTERRUPTED, machine, quantile, version};
 use contender::Contender;
 use lab::Error;
 use lab::topology::Site;
-use scene::Scene;
+use scene::{Family, Scene};
 
 /// Kinds of measurements, as `--only` has them.
 const KINDS: [&str; 4] = ["tcp", "packets", "udp", "ping"];
@@ -69,23 +69,6 @@ pub struct Options {
     /// What the names of the namespaces begin with
     #[arg(long, default_value = "nat")]
     prefix: String,
-}
-
-/// An IP version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Family {
-    #[default]
-    Ipv6,
-    Ipv4,
-}
-
-impl Family {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ipv6 => "ipv6",
-            Self::Ipv4 => "ipv4",
-        }
-    }
 }
 
 /// What one measurement is.

@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
+
 use super::contender::Contender;
-use super::{Family, packets};
+use super::packets;
 use lab::Error;
 use lab::command::{check, run};
 use lab::helper;
@@ -37,7 +39,22 @@ struct Addresses {
     server: &'static str,
 }
 
+/// An IP version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Family {
+    #[default]
+    Ipv6,
+    Ipv4,
+}
+
 impl Family {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Ipv6 => "ipv6",
+            Self::Ipv4 => "ipv4",
+        }
+    }
+
     const fn addresses(self) -> Addresses {
         match self {
             Self::Ipv6 => {

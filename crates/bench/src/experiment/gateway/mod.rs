@@ -6,15 +6,18 @@
 //! | `subject` | the parts of the plan, what each compares, and the tests that it makes |
 //! | `scene` | hosts and gateways |
 //! | `rules` | the paper's artificial rule set, as two lists and as ours |
-//! | `test`, `latency` | the single tests |
+//! | `contenders` | who can take part here |
+//! | `test`, `measure`, `latency` | the single tests, and what they do |
 //! | `results`, `sections`, `paper`, `lines`, `page` | what they say, beside what was published |
 //!
 //! All that a part compares is there at the same time, in namespaces of its own, and only one of it works: each test is
 //! made of one after the other before the next test, in both IP versions, and all of that is repeated. Ratios are taken
 //! within a repetition.
 
+mod contenders;
 mod latency;
 mod lines;
+mod measure;
 mod page;
 mod paper;
 mod results;
@@ -32,17 +35,19 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use crate::comparison::docs::between;
-use crate::comparison::{machine, version};
+use crate::comparison::{INTERRUPTED, machine, version};
+use crate::experiment::options::Options;
 use crate::experiment::plan::Experiment;
 use crate::experiment::run::Labs;
 use crate::experiment::scene::Outcome;
 use crate::experiment::store::{Measurement, Settings, Store};
-use crate::experiment::{INTERRUPTED, Options, tables};
+use crate::experiment::tables;
 use lab::Error;
+use measure::Lengths;
 use results::{Cell, place};
 use scene::Scene;
 use subject::{Part, Subject};
-use test::{Family, Lengths, ROUNDS, Test};
+use test::{Family, ROUNDS, Test};
 
 /// The parts that an experiment is made of; none, if it is of another plan.
 pub(super) fn parts(experiment: Experiment) -> Vec<Part> {
@@ -69,7 +74,7 @@ pub(super) fn run(
         return Err(Error::Usage("t1, t2, t3 and gateway have no --topology and no --duration".into()));
     }
     let seconds = options.seconds.unwrap_or(if options.full { 10 } else { 1 });
-    let (contenders, left_out) = subject::contenders(&options.prefix)?;
+    let (contenders, left_out) = contenders::all(&options.prefix)?;
     for asked in &options.against {
         if let Some(absence) = left_out.iter().find(|absence| absence.what == *asked) {
             return Err(Error::Usage(format!("--against {asked}: {}", absence.why)));

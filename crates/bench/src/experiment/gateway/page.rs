@@ -8,9 +8,8 @@ use super::sections::{Aim, Section, all_aims, sections};
 use crate::chart::{escape, prose};
 use crate::comparison::docs::one_line;
 use crate::comparison::page::{OWN_STYLE, STYLE, html};
-use crate::comparison::tables::multiple;
+use crate::comparison::tables::{multiple, time};
 use crate::experiment::page::contenders;
-use crate::experiment::run::time;
 use crate::experiment::store::Store;
 use crate::experiment::tables::failures;
 
@@ -157,8 +156,8 @@ pub(super) fn markdown(store: &Store) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::results::{families, rules_cell, tunnel_cell};
     use super::super::sections::tests::example;
-    use super::super::sections::{families, rules_cell, tunnel_cell};
     use super::super::subject::{List, Part, Router, Subject, Tunnel};
     use super::super::test::{Family, Test};
     use super::*;

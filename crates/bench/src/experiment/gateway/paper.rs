@@ -3,8 +3,7 @@
 //! W.P. Lai, *An IPv6 SOHO/SME gateway* (SnapGear Linux 2.4.31 on an IXP-425 network processor), 2006. Its charts are not in
 //! the text that we have, so that only what it says of them can be compared.
 
-use super::results::{Cell, Results};
-use super::sections::{families, rules_cell, tunnel_cell};
+use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
 use super::subject::{List, Part, Router, Subject, Tunnel};
 use super::test::{Family, Test, WINDOWS};
 use crate::comparison::tables::number;

@@ -5,7 +5,7 @@ use crate::comparison::tables::{multiple, number};
 use crate::experiment::store::{Place, Store};
 use lab::topology::Topology;
 
-use super::subject::{Part, Subject};
+use super::subject::{List, Part, Subject, Tunnel};
 use super::test::{Family, Test};
 
 /// One place in the tables.
@@ -15,6 +15,19 @@ pub(super) struct Cell {
     pub(super) subject: Subject,
     pub(super) family: Family,
     pub(super) test: Test,
+}
+
+/// The same test in both IP versions.
+pub(super) const fn families(part: Part, subject: Subject, test: Test) -> [Cell; 2] {
+    [Cell { part, subject, family: Family::Ipv6, test }, Cell { part, subject, family: Family::Ipv4, test }]
+}
+
+pub(super) const fn rules_cell(list: List, count: u32, family: Family, test: Test) -> Cell {
+    Cell { part: Part::T2, subject: Subject::Rules(list, count), family, test }
+}
+
+pub(super) const fn tunnel_cell(tunnel: Tunnel, test: Test) -> Cell {
+    Cell { part: Part::T3, subject: Subject::Tunnel(tunnel), family: Family::Ipv6, test }
 }
 
 /// Where the store has it. The hosts are on different subnets, and nothing rotates.

@@ -2,7 +2,7 @@
 
 use super::lines::{Height, Line, figure};
 use super::paper;
-use super::results::{Cell, Results};
+use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
 use super::rules::COUNTS;
 use super::subject::{List, Part, Router, Subject, Tunnel};
 use super::test::{FRAMES, Family, Test, WINDOWS};
@@ -111,19 +111,6 @@ fn aims(results: Results) -> Section {
 }
 
 const RATIOS: &str = "Medians of the ratios within each repetition (lowest–highest).";
-
-/// The same test in both IP versions.
-pub(super) const fn families(part: Part, subject: Subject, test: Test) -> [Cell; 2] {
-    [Cell { part, subject, family: Family::Ipv6, test }, Cell { part, subject, family: Family::Ipv4, test }]
-}
-
-pub(super) const fn rules_cell(list: List, count: u32, family: Family, test: Test) -> Cell {
-    Cell { part: Part::T2, subject: Subject::Rules(list, count), family, test }
-}
-
-pub(super) const fn tunnel_cell(tunnel: Tunnel, test: Test) -> Cell {
-    Cell { part: Part::T3, subject: Subject::Tunnel(tunnel), family: Family::Ipv6, test }
-}
 
 /// Steps along the horizontal axis, with the test at each.
 fn frames(test: fn(u32) -> Test, largest: u32) -> Vec<(String, Test)> {

@@ -1,18 +1,14 @@
 //! What is measured: the parts of the paper's plan, what each compares, and the tests that it makes of them.
 
 use super::rules::COUNTS;
-use super::scene::{kernel_has_sit, restore};
 use super::test::{FRAMES, Family, Test, WINDOWS};
-use crate::comparison::results::{Absence, Entry};
-use lab::Error;
-use lab::command::find;
 
 /// Who is a router without Sidestep.
-const BY_HAND: &str = "by-hand";
+pub(super) const BY_HAND: &str = "by-hand";
 
 /// A part of the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::experiment) enum Part {
+pub(crate) enum Part {
     /// Native IPv6 router.
     T1,
     /// Native IPv6 firewall.
@@ -196,46 +192,6 @@ impl Subject {
     pub(super) const fn families(self) -> &'static [Family] {
         if self.has_ipv4() { &[Family::Ipv6, Family::Ipv4] } else { &[Family::Ipv6] }
     }
-}
-
-/// All who can take part, and who cannot here, with the reason.
-pub(super) fn contenders(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
-    let entry = |name: &str, about: &str| Entry { name: name.to_owned(), about: about.to_owned() };
-    let mut entries = vec![
-        entry("sidestep", "`sidestep up` as router; T2: `sidestep firewall apply`; T3: `[uplink.tunnel]`"),
-        entry(BY_HAND, "T1: the same router without Sidestep: addresses and routes by hand"),
-        entry(List::Nftables.name(), "T2: the rules as one list in a chain of nftables, for each packet"),
-        entry(Tunnel::Native.name(), "T3: no tunnel, the gateways route IPv6 over the link between them"),
-        entry(
-            Tunnel::UserSpace.name(),
-            "T3: 6in4 in user space, a process with two packet sockets (`sidestep-lab sixin4`)",
-        ),
-    ];
-    let mut left_out = Vec::new();
-    match restore(false) {
-        Some(program) => {
-            let legacy = program.to_string_lossy().contains("legacy");
-            let kind = if legacy { "xtables, as the paper's gateway had" } else { "over nftables" };
-            let about = format!("T2: the rules as one list in FORWARD of ip6tables and iptables ({kind})");
-            entries.insert(2, entry(List::Iptables.name(), &about));
-        }
-        None => left_out.push(Absence {
-            what: List::Iptables.name().to_owned(),
-            why: "not installed (apt install iptables)".to_owned(),
-        }),
-    }
-    if kernel_has_sit(prefix)? {
-        entries.push(entry(Tunnel::Sit.name(), "T3: the kernel's own tunnel device"));
-    } else {
-        let (what, why) = (Tunnel::Sit.name().to_owned(), "this kernel has none".to_owned());
-        left_out.push(Absence { what, why });
-    }
-    for program in ["iperf3", "ping", "nft", "ethtool"] {
-        if find(program).is_none() {
-            return Err(Error::Usage(format!("`{program}` is not installed: scripts/setup lab")));
-        }
-    }
-    Ok((entries, left_out))
 }
 
 #[cfg(test)]

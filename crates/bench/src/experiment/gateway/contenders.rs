@@ -1,0 +1,48 @@
+//! Who can take part here.
+
+use lab::Error;
+use lab::command::find;
+
+use super::scene::{kernel_has_sit, restore};
+use super::subject::{BY_HAND, List, Tunnel};
+use crate::comparison::results::{Absence, Entry};
+
+/// All who can take part, and who cannot here, with the reason.
+pub(super) fn all(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+    let entry = |name: &str, about: &str| Entry { name: name.to_owned(), about: about.to_owned() };
+    let mut entries = vec![
+        entry("sidestep", "`sidestep up` as router; T2: `sidestep firewall apply`; T3: `[uplink.tunnel]`"),
+        entry(BY_HAND, "T1: the same router without Sidestep: addresses and routes by hand"),
+        entry(List::Nftables.name(), "T2: the rules as one list in a chain of nftables, for each packet"),
+        entry(Tunnel::Native.name(), "T3: no tunnel, the gateways route IPv6 over the link between them"),
+        entry(
+            Tunnel::UserSpace.name(),
+            "T3: 6in4 in user space, a process with two packet sockets (`sidestep-lab sixin4`)",
+        ),
+    ];
+    let mut left_out = Vec::new();
+    match restore(false) {
+        Some(program) => {
+            let legacy = program.to_string_lossy().contains("legacy");
+            let kind = if legacy { "xtables, as the paper's gateway had" } else { "over nftables" };
+            let about = format!("T2: the rules as one list in FORWARD of ip6tables and iptables ({kind})");
+            entries.insert(2, entry(List::Iptables.name(), &about));
+        }
+        None => left_out.push(Absence {
+            what: List::Iptables.name().to_owned(),
+            why: "not installed (apt install iptables)".to_owned(),
+        }),
+    }
+    if kernel_has_sit(prefix)? {
+        entries.push(entry(Tunnel::Sit.name(), "T3: the kernel's own tunnel device"));
+    } else {
+        let (what, why) = (Tunnel::Sit.name().to_owned(), "this kernel has none".to_owned());
+        left_out.push(Absence { what, why });
+    }
+    for program in ["iperf3", "ping", "nft", "ethtool"] {
+        if find(program).is_none() {
+            return Err(Error::Usage(format!("`{program}` is not installed: scripts/setup lab")));
+        }
+    }
+    Ok((entries, left_out))
+}
