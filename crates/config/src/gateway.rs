@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::time::Duration;
 
-use gateway::advertise::Settings as Advertising;
-use gateway::site::{
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use router::advertise::Settings as Advertising;
+use router::site::{
     Advertise, Delegation, DnsServers, Network, Probing, RouterFrom, Site, StaticRoute, Uplink,
 };
-use gateway::tunnel::{Kind, Tunnel};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use router::tunnel::{Kind, Tunnel};
 use serde::Deserialize;
 use toml::Spanned;
 use wire::router_advertisement::Preference;

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
-use gateway::firewall::TABLE;
-use gateway::plan::{Plan, Route as PlannedRoute};
-use gateway::site::{RouterFrom, Site, StaticRoute};
-use gateway::until::Until;
 use ipnet::IpNet;
 use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
 use linux::undo::{Journal, Step};
+use router::firewall::TABLE;
+use router::plan::{Plan, Route as PlannedRoute};
+use router::site::{RouterFrom, Site, StaticRoute};
+use router::until::Until;
 use tracing::info;
 
 use super::tunnel;

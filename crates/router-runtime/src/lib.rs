@@ -1,4 +1,4 @@
-//! `sidestep up` as a router between networks: what `gateway` decides, over the kernel.
+//! `sidestep up` as a router between networks: what `router` decides, over the kernel.
 //!
 //! A thread of its own hears what happens on the links, has the plan computed anew when something has changed, and the
 //! kernel made as planned ([`kernel`]). Uplinks and networks have their sockets in [`uplink`] and [`network`].

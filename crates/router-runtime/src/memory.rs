@@ -6,9 +6,9 @@ use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gateway::delegation::{Lease, LeasedPrefix};
-use gateway::until::Until;
 use ipnet::Ipv6Net;
+use router::delegation::{Lease, LeasedPrefix};
+use router::until::Until;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 

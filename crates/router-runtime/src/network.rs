@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use gateway::advertise::{Advertiser, Offer};
-use gateway::rogue::Watch;
-use gateway::site::Network;
 use ipnet::Ipv6Net;
 use linux::event::{Interest, Poller};
 use linux::listener::{Listener, Messages};
 use linux::netlink::{Link, Netlink};
+use router::advertise::{Advertiser, Offer};
+use router::rogue::Watch;
+use router::site::Network;
 use tracing::warn;
 use wire::ethernet::{self, MacAddress};
 use wire::ndisc::{self, ALL_NODES, Message};

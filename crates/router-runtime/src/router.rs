@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use gateway::plan::{Plan, plan};
-use gateway::site::{Site, Uplink};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor};
 use linux::process::{self, Capability};
+use router::plan::{Plan, plan};
+use router::site::{Site, Uplink};
 use tracing::warn;
 
 use config::Gateway;

@@ -5,8 +5,8 @@ use std::time::Instant;
 use control::router_status::{
     Address, Neighbor, Network, Prefix, Rogue, Route, Status, Tunnel, Uplink, Wait,
 };
-use gateway::until::Until;
 use ipnet::Ipv6Net;
+use router::until::Until;
 
 use super::router::Router;
 use super::{network, tunnel, uplink};

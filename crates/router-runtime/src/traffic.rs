@@ -62,7 +62,7 @@ impl Sources {
 }
 
 fn firewall(counts: &Counts) -> Firewall {
-    use ::gateway::firewall::Verdict;
+    use router::firewall::Verdict;
     let with = |verdict| move |count: &&Count| count.verdict == Some(verdict);
     let all = || counts.rules.values().chain(counts.defaults.values());
     let packets = |verdict| all().filter(with(verdict)).map(|count| count.packets).sum();
@@ -158,8 +158,8 @@ fn peers(tunnel: &control::tunnel_status::Status) -> Vec<Peer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ::gateway::firewall::Verdict;
     use linux::conntrack::Count as Carried;
+    use router::firewall::Verdict;
 
     #[test]
     fn hosts_behind_the_gateway_are_told_by_what_they_carry() {

@@ -152,7 +152,7 @@ fn survives(text: &str) {
         Ok(whole) => {
             let _ = whole.warnings.render(false);
             if let Some(firewall) = whole.gateway.and_then(|gateway| gateway.firewall) {
-                let _ = gateway::firewall::compile(&firewall.policy, 90);
+                let _ = router::firewall::compile(&firewall.policy, 90);
             }
         }
         Err(report) => {

@@ -1,7 +1,7 @@
 //! What concerns several zones or rules, at its places in the file.
 
-use gateway::firewall::model::PolicyError;
-use gateway::firewall::{self, Policy};
+use router::firewall::model::PolicyError;
+use router::firewall::{self, Policy};
 
 use super::{Converter, Document, span};
 use crate::report::Finding;

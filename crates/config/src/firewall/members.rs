@@ -1,8 +1,8 @@
 //! Who is in a zone by the key `zone` of an uplink, a network or a peer, and the zones of a file that has none.
 
-use gateway::firewall::{PolicyError, Trust, Zone};
 use ipnet::Ipv6Net;
 use mt6d::config::PeerConfig;
+use router::firewall::{PolicyError, Trust, Zone};
 use toml::Spanned;
 
 use super::{Converter, Document};

@@ -8,10 +8,10 @@ mod value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use gateway::firewall::address::Address;
-use gateway::firewall::service::Service;
-use gateway::firewall::{Packet, Place, Places, Policy, Rule, Schedule, Settings, Verdict, Zone};
 use ipnet::{IpNet, Ipv6Net};
+use router::firewall::address::Address;
+use router::firewall::service::Service;
+use router::firewall::{Packet, Place, Places, Policy, Rule, Schedule, Settings, Verdict, Zone};
 use toml::Spanned;
 
 use super::convert::Converter;
@@ -133,7 +133,7 @@ impl Converter<'_> {
         let owner = "[[zone]]";
         let name = self.required(&zone.name, &header, owner, "name", "what rules call it, like \"lan\"");
         let name = self.value("name", name, |name| {
-            if gateway::firewall::model::is_zone_name(name) {
+            if router::firewall::model::is_zone_name(name) {
                 return Ok(name.clone());
             }
             Err(Problem {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use gateway::firewall::address::{Address, AddressError};
-use gateway::firewall::model::Per;
-use gateway::firewall::packet::{DAYS, minute_of_day};
-use gateway::firewall::service::{Service, WELL_KNOWN, well_known};
-use gateway::firewall::{Rate, Trust, Verdict};
+use router::firewall::address::{Address, AddressError};
+use router::firewall::model::Per;
+use router::firewall::packet::{DAYS, minute_of_day};
+use router::firewall::service::{Service, WELL_KNOWN, well_known};
+use router::firewall::{Rate, Trust, Verdict};
 use toml::Spanned;
 
 use super::table::Words;
@@ -153,7 +153,7 @@ pub(super) fn services(word: &str) -> Option<Read<Service>> {
     }
     match word.parse() {
         Ok(service) => Some(Ok(vec![service])),
-        Err(gateway::firewall::service::ServiceError::Protocol) if !word.contains('/') => None,
+        Err(router::firewall::service::ServiceError::Protocol) if !word.contains('/') => None,
         Err(why) => Some(Err(why.to_string())),
     }
 }

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::ops::Range;
 
-use gateway::firewall::defaults::never_outside;
-use gateway::firewall::{Policy, Trust};
-use gateway::plan::subnet;
-use gateway::site::{RouterFrom, Site, Uplink};
 use ipnet::{IpNet, Ipv6Net};
+use router::firewall::defaults::never_outside;
+use router::firewall::{Policy, Trust};
+use router::plan::subnet;
+use router::site::{RouterFrom, Site, Uplink};
 use toml::Spanned;
 
 use super::super::convert::Converter;

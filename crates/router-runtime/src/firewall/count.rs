@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use gateway::firewall::{TABLE, Verdict};
+use router::firewall::{TABLE, Verdict};
 use serde_json::Value;
 
 /// Packets and bytes, and what became of them.

@@ -18,9 +18,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use config::Firewall;
-use gateway::firewall::TABLE;
-use gateway::firewall::compile::{Existing, replace};
-use gateway::firewall::{Compiled, compile};
+use router::firewall::TABLE;
+use router::firewall::compile::{Existing, replace};
+use router::firewall::{Compiled, compile};
 use serde_json::Value;
 
 pub use count::{Count, Counts};

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - The device, the programs and the sockets go with the process, also when it crashes.
-//! - A packet that the programs leave is judged by the same rules (`gateway::tunnel`).
+//! - A packet that the programs leave is judged by the same rules (`router::tunnel`).
 //! - The outer address is that of the interface below, from one change of it to the next.
 
 mod program;
@@ -14,8 +14,6 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use gateway::site::Uplink;
-use gateway::tunnel::{End, Heard, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
 use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::{Attachment, Direction, attach_to_own};
 use linux::bpf::{Program, ProgramKind};
@@ -25,6 +23,8 @@ use linux::netlink::{Address, Link, Netlink};
 use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
 use linux::undo::Journal;
+use router::site::Uplink;
+use router::tunnel::{End, Heard, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
 use tracing::{info, warn};
 
 use super::link::BATCH;

@@ -1,11 +1,11 @@
-//! The programs beside `gateway::tunnel`: the same packets, refused for the same reasons, the same bytes.
+//! The programs beside `router::tunnel`: the same packets, refused for the same reasons, the same bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use gateway::tunnel::{Domain, Kind};
 use linux::bpf::verdict;
 use linux::netns;
 use proptest::prelude::*;
+use router::tunnel::{Domain, Kind};
 use wire::{ipv4, ipv6, protocol};
 
 use super::program::{Counts, incoming, outgoing};

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use gateway::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
+use router::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
-use gateway::tunnel::Kind;
+use router::tunnel::Kind;
 
 use config::Gateway;
 use router_runtime::firewall::compiled;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 
-use gateway::firewall::{Decision, Packet, Reason, evaluate};
+use router::firewall::{Decision, Packet, Reason, evaluate};
 use serde_json::json;
 
 use crate::failure::Failure;

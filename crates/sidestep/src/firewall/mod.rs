@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use gateway::firewall::{Compiled, Trust};
+use router::firewall::{Compiled, Trust};
 use router_runtime::firewall::{self as table, Confirmed, compiled};
 
 use config::Firewall;

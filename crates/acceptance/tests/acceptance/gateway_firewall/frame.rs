@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use gateway::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
-use gateway::firewall::{Packet, State};
+use router::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
+use router::firewall::{Packet, State};
 use wire::checksum::Sum;
 
 /// An Ethernet frame to the first of the addresses.

@@ -1,12 +1,12 @@
-//! The firewall on the running kernel: what `gateway::firewall::evaluate` says, the kernel does.
+//! The firewall on the running kernel: what `router::firewall::evaluate` says, the kernel does.
 
 mod commands;
 mod frame;
 mod random;
 mod scene;
 
-use gateway::firewall::{Packet, Policy, State, Verdict, evaluate};
 use random::Random;
+use router::firewall::{Packet, Policy, State, Verdict, evaluate};
 use scene::{Outcome, Scene};
 
 const POLICIES: u64 = 40;
@@ -58,6 +58,6 @@ fn compare(policy: &Policy, packet: &Packet, outcome: Outcome, seed: u64) {
     assert!(
         expected == outcome,
         "seed {seed}: {outcome:?} by the kernel, {decision:?} by the evaluator\n{packet:?}\n{}",
-        gateway::firewall::compile(policy, 0).script
+        router::firewall::compile(policy, 0).script
     );
 }

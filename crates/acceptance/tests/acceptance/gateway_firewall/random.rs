@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use gateway::firewall::address::Address;
-use gateway::firewall::model::Per;
-use gateway::firewall::service::Service;
-use gateway::firewall::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
-use gateway::firewall::{
+use router::firewall::address::Address;
+use router::firewall::model::Per;
+use router::firewall::service::Service;
+use router::firewall::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
+use router::firewall::{
     Moment, Packet, Place, Places, Policy, Rate, Rule, Schedule, Settings, Verdict, Zone,
 };
 

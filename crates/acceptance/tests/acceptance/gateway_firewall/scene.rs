@@ -14,11 +14,11 @@ use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use gateway::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
-use gateway::firewall::{Packet, Place, Policy, State, Trust, Zone, compile};
 use lab::namespaces::Namespace;
 use linux::netlink::Netlink;
 use linux::packet::{Options, PacketSocket};
+use router::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
+use router::firewall::{Packet, Place, Policy, State, Trust, Zone, compile};
 
 use super::frame::{Seen, frame, read};
 
@@ -166,7 +166,7 @@ impl Scene {
     /// Puts the policy in place of the one before, and an empty probe behind it.
     pub(crate) fn apply(&self, policy: &Policy) {
         let script = compile(policy, 0).script;
-        let table = gateway::firewall::TABLE;
+        let table = router::firewall::TABLE;
         let probe = "add table inet probe\ndelete table inet probe\ntable inet probe {\n\
             set seen6 { typeof ip6 flowlabel; flags dynamic; size 65535; }\n\
             set seen4 { typeof ip id; flags dynamic; size 65535; }\n\

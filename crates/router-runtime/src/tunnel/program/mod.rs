@@ -1,4 +1,4 @@
-//! The two programs of a tunnel: what `gateway::tunnel` does with a packet, in the kernel.
+//! The two programs of a tunnel: what `router::tunnel` does with a packet, in the kernel.
 //!
 //! One runs where packets leave by the tunnel's device, before super-packets are cut: it puts an outer header before them
 //! and sends them on by the interface that carries the tunnel. What it cannot do it leaves to the device, and so to us.
@@ -15,11 +15,11 @@ mod outgoing;
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use gateway::tunnel::{Domain, End, Kind, LEAST_MTU, PROTOCOL_IPV4, Refusal};
 use linux::bpf::{
     Assembler, Condition, Helper, Label, Map, MapKind, NEXT_HOP, Operation, Program, ProgramKind, Register,
     Size, context, next_hop, verdict,
 };
+use router::tunnel::{Domain, End, Kind, LEAST_MTU, PROTOCOL_IPV4, Refusal};
 use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::protocol;
 

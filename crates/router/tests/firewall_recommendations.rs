@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use gateway::firewall::model::Settings;
-use gateway::firewall::{Packet, Places, Policy, Rule, Trust, Verdict, Zone, evaluate};
+use router::firewall::model::Settings;
+use router::firewall::{Packet, Places, Policy, Rule, Trust, Verdict, Zone, evaluate};
 
 /// What shows that a recommendation is followed.
 enum Shown {
@@ -314,8 +314,8 @@ fn rfc_6092() {
 #[test]
 fn rfc_6092_rec_49_one_rule_lets_everything_in() {
     let open = Rule {
-        from: Places::Of(vec![gateway::firewall::Place::Zone(2)]),
-        to: Places::Of(vec![gateway::firewall::Place::Zone(0)]),
+        from: Places::Of(vec![router::firewall::Place::Zone(2)]),
+        to: Places::Of(vec![router::firewall::Place::Zone(0)]),
         source: None,
         destination: None,
         service: None,

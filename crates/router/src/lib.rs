@@ -1,4 +1,4 @@
-//! An IPv6 gateway: what to ask of the kernel, which forwards and filters.
+//! An IPv6 customer edge router (RFC 7084): what to ask of the kernel, which forwards and filters.
 //!
 //! Here is decided, from the configuration and from what happens on the links, which rules the firewall has, which
 //! prefixes the inner links get, and what routers advertise there. Nothing here asks the kernel itself: time and

@@ -1,10 +1,10 @@
 //! Packets in words, addresses and services: any text is one, or refused, and every packet is decided.
 #![no_main]
 
-use gateway::firewall::address::Address;
-use gateway::firewall::model::Settings;
-use gateway::firewall::service::Service;
-use gateway::firewall::{Packet, Policy, Trust, Zone, evaluate};
+use router::firewall::address::Address;
+use router::firewall::model::Settings;
+use router::firewall::service::Service;
+use router::firewall::{Packet, Policy, Trust, Zone, evaluate};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
