@@ -17,6 +17,8 @@ export PATH := $(CARGO_HOME)/bin:$(PATH):/usr/local/sbin:/usr/sbin:/sbin
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 SIDESTEP_BIN := $(TARGET)/release/sidestep
 SIDESTEP_LAB_BIN := $(TARGET)/release/sidestep-lab
+# As it is installed: its debug information is in a file beside it.
+INSTALLED := $(TARGET)/installed/sidestep
 SHIPPED := SIDESTEP_BIN=$(SIDESTEP_BIN) SIDESTEP_LAB_BIN=$(SIDESTEP_LAB_BIN)
 # sudo resets PATH and the environment: both are handed on where a command runs as root.
 # Continuous integration builds what was committed, nothing newer.
@@ -31,6 +33,7 @@ help: ## this list
 build: ## the program, target/release/sidestep
 	@scripts/setup build
 	cargo build --release $(LOCKED) --package sidestep
+	scripts/separate-debug $(SIDESTEP_BIN) $(INSTALLED)
 
 .PHONY: lab
 lab: ## the program and its laboratory, target/release/sidestep-lab
@@ -118,7 +121,7 @@ fuzz: ## every fuzz target for SECONDS_EACH=60 seconds
 	done
 
 # Builds only where nothing is built, so that `make build && sudo make install` needs no compiler for root.
-$(SIDESTEP_BIN):
+$(INSTALLED):
 	$(MAKE) build
 
 # RELEASE=--twice builds in two folders and compares
@@ -129,24 +132,27 @@ release: ## archives for x86_64 and aarch64, SBOM and checksums, target/release-
 	scripts/release $(RELEASE)
 
 .PHONY: install
-install: $(SIDESTEP_BIN) ## program, systemd unit, manual and completions under PREFIX=/usr/local
-	install -D $(SIDESTEP_BIN) $(DESTDIR)$(PREFIX)/bin/sidestep
+install: $(INSTALLED) ## program, debug information, systemd unit, manual and completions under PREFIX=/usr/local
+	install -D $(INSTALLED) $(DESTDIR)$(PREFIX)/bin/sidestep
+	install -D -m 644 $(INSTALLED).debug $(DESTDIR)$(DEBUG)
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|/usr/local/bin|$(PREFIX)/bin|; s|/etc/|$(SYSCONFDIR)/|' packaging/sidestep@.service \
 		> $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service
 	for file in $(GENERATED); do \
 		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$$file")"; \
 	done
-	$(SIDESTEP_BIN) man > $(DESTDIR)$(PREFIX)/share/$(MANUAL)
-	$(SIDESTEP_BIN) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
-	$(SIDESTEP_BIN) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
-	$(SIDESTEP_BIN) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
+	$(INSTALLED) man > $(DESTDIR)$(PREFIX)/share/$(MANUAL)
+	$(INSTALLED) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
+	$(INSTALLED) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
+	$(INSTALLED) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
 	@# Configurations hold private keys. Where there is one, no example is needed.
 	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
 	compgen -G '$(DESTDIR)$(SYSCONFDIR)/sidestep/*.toml' > /dev/null || \
 		install -m 0600 examples/site-a.toml $(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
 
+# Where gdb looks, with PREFIX=/usr
+DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
 EXAMPLE         := mt6d0.toml.example
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep
@@ -156,6 +162,6 @@ GENERATED       := $(MANUAL) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLET
 
 .PHONY: uninstall
 uninstall: ## removes what install put there; configurations stay
-	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service \
+	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(DEBUG) $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service \
 		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
 		$(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)
