@@ -114,7 +114,7 @@ impl Pair {
                             self.nodes[node].opened(id, at(self.now));
                         }
                         Action::Close { id } => self.open[node].retain(|(other, ..)| *other != id),
-                        Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
+                        Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
                     }
                 }
             }

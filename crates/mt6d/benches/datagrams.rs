@@ -93,7 +93,7 @@ impl End {
                     self.node.opened(id, now(ms));
                 }
                 Action::Close { id } => drop(self.endpoints.remove(&id)),
-                Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
+                Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
             }
         }
         // A call serves but a few peers.

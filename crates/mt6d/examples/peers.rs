@@ -105,7 +105,7 @@ fn act(node: &mut Node, at: Time, endpoints: &mut Endpoints, watch: &mut Watch) 
             match node.next_action() {
                 Some(Action::Open { id, local, .. }) => opened.push((id, local)),
                 Some(Action::Close { id }) => drop(endpoints.remove(&id)),
-                Some(Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. }) => {}
+                Some(Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. }) => {}
                 None => break,
             }
         }

@@ -79,7 +79,7 @@ pub struct PeerConfig {
     /// Accept and try the rendezvous tier of 32 days, for devices without a clock. Both ends must agree.
     pub clockless: bool,
     /// Packets of pairs of hosts travel as they are but for their addresses, if both ends want it. The host has to do
-    /// what [`Action::Hear`](crate::Action::Hear) and [`Action::Replace`](crate::Action::Replace) ask for.
+    /// what [`Action::AddRewrite`](crate::Action::AddRewrite) and [`Action::Replace`](crate::Action::Replace) ask for.
     pub rewrite: bool,
 }
 

@@ -53,9 +53,9 @@ pub enum Action {
     },
     /// Take packets that come with the outer addresses, and hand them on with the inner ones. Not answered, nor are those
     /// below.
-    Hear(Rewrite),
+    AddRewrite(Rewrite),
     /// No longer.
-    Unhear(Rewrite),
+    RemoveRewrite(Rewrite),
     /// Give packets of the local host to the peer's host (`inner`, in this order) these addresses, and send them, where
     /// the host can do that; in place of those that it was told before. None: they are to come to the node.
     Replace {

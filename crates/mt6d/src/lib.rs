@@ -15,7 +15,7 @@
 //!    with [`Node::opened`] or [`Node::open_failed`].
 //! 4. Sleep until something arrives or [`Node::deadline`].
 //!
-//! Where one thread does not do for all packets, others carry with a [`Carrier`] each.
+//! Where one thread does not do for all packets, others carry with a [`PacketWorker`] each.
 //!
 //! # Invariants
 //!
@@ -36,11 +36,10 @@
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
 //! | `control` | messages inside a session |
 //! | `node`, `host`, [`Outbox`], [`Deliver`] | the host's side |
-//! | `carrier` | carrying packets on other threads |
+//! | `packet_worker` | carrying packets on other threads |
 
 #![forbid(unsafe_code)]
 
-mod carrier;
 pub mod config;
 mod contact;
 mod control;
@@ -55,6 +54,7 @@ pub mod keys;
 mod node;
 mod offer;
 mod outbox;
+mod packet_worker;
 mod peer;
 pub mod rendezvous;
 mod routes;
@@ -64,12 +64,12 @@ mod time;
 #[cfg(test)]
 mod vectors;
 
-pub use carrier::{Carrier, Notice, Receiver, Update};
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
 pub use host::{Action, EndpointId, Rewrite};
 pub use node::Node;
 pub use outbox::{Batch, Outbox};
+pub use packet_worker::{Notice, PacketWorker, Receiver, Update};
 pub use peer::{LaneStatus, PeerMemory, PeerState, PeerStatus, SessionStatus};
 pub use session::{InnerMtu, Traffic};
 pub use time::{Now, Time};

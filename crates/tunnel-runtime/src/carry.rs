@@ -1,9 +1,9 @@
-//! What the packet path needs of the protocol, whoever has it: the node, or a carrier on a thread beside it.
+//! What the packet path needs of the protocol, whoever has it: the node, or a worker on a thread beside it.
 
 use std::ops::Range;
 
 use linux::udp::Received;
-use mt6d::{Carrier, Deliver, EndpointId, Node, Now, Outbox};
+use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker};
 use wire::virtio_net;
 
 /// See [`Node`] for what each of these does.
@@ -70,7 +70,7 @@ impl Carry for Node {
     }
 }
 
-impl Carry for Carrier {
+impl Carry for PacketWorker {
     fn send(
         &mut self,
         header: &virtio_net::Header,
@@ -79,7 +79,7 @@ impl Carry for Carrier {
         outbox: &mut Outbox,
         _: &mut dyn Deliver,
     ) {
-        Carrier::send(self, header, packet, now, outbox);
+        PacketWorker::send(self, header, packet, now, outbox);
     }
 
     fn receive(
@@ -92,14 +92,14 @@ impl Carry for Carrier {
         _: &mut Outbox,
         deliver: &mut dyn Deliver,
     ) {
-        Carrier::receive(self, endpoint, received.ecn, arena, at, received.segment_size, now, deliver);
+        PacketWorker::receive(self, endpoint, received.ecn, arena, at, received.segment_size, now, deliver);
     }
 
     fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, _: Now) {
-        Carrier::path_error(self, endpoint, quoted, too_big);
+        PacketWorker::path_error(self, endpoint, quoted, too_big);
     }
 
     fn send_failed(&mut self, endpoint: EndpointId) {
-        Carrier::send_failed(self, endpoint);
+        PacketWorker::send_failed(self, endpoint);
     }
 }

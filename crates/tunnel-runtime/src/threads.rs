@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::process;
 use linux::udp::EndpointSocket;
-use mt6d::{Carrier, EndpointId, Notice, Receiver, Update};
+use mt6d::{EndpointId, Notice, PacketWorker, Receiver, Update};
 use tracing::warn;
 
 use super::clock::Clock;
@@ -59,15 +59,15 @@ impl<T: Fn(Told)> Drop for TellEnd<T> {
 }
 
 impl PacketThreads {
-    /// Starts a thread for each carrier with its part of the device.
+    /// Starts a thread for each worker with its part of the device.
     pub(super) fn start(
-        carriers: Vec<(Carrier, DataPath)>,
+        workers: Vec<(PacketWorker, DataPath)>,
         tunnel: &Tunnel,
         clock: &Clock,
         tell: impl Fn(Told) + Clone + Send + 'static,
     ) -> Result<Self, Error> {
         let mut threads = Vec::new();
-        for (number, (carrier, data)) in carriers.into_iter().enumerate() {
+        for (number, (worker, data)) in workers.into_iter().enumerate() {
             let (orders, ordered) = mpsc::channel();
             let (waker, poller) = (Waker::new()?, Poller::new()?);
             poller.add(&waker, token::WAKER, Interest::Readable)?;
@@ -75,7 +75,7 @@ impl PacketThreads {
                 poller.add(queue, token, Interest::Readable)?;
             }
             let thread = Thread {
-                carrier,
+                worker,
                 data,
                 clock: *clock,
                 poller,
@@ -151,7 +151,7 @@ impl PacketThreads {
 
 /// One of them, as it sees itself.
 struct Thread {
-    carrier: Carrier,
+    worker: PacketWorker,
     data: DataPath,
     clock: Clock,
     poller: Poller,
@@ -171,33 +171,33 @@ impl Thread {
                 match event.token {
                     queue @ token::TUN.. => self.data.readable((queue - token::TUN) as usize),
                     token::WAKER => self.waker.drain(),
-                    endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.carrier, now),
+                    endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.worker, now),
                 }
             }
             // Before packets leave by what has changed.
             while let Ok(order) = self.ordered.try_recv() {
                 match order {
-                    Order::Update(update) => self.carrier.update(update),
+                    Order::Update(update) => self.worker.update(update),
                     Order::Open(id, socket, receiver) => {
                         let poller = receiver.is_some().then_some(&self.poller);
                         if let Some(receiver) = receiver {
-                            self.carrier.attach(id, receiver);
+                            self.worker.attach(id, receiver);
                         }
                         self.data.share(id, socket, poller);
                     }
                     Order::Close(id) => {
-                        self.carrier.detach(id);
+                        self.worker.detach(id);
                         drop(self.data.close(id, &self.poller));
                     }
                     Order::End => return Ok(()),
                 }
             }
-            self.data.read_tun(&mut self.carrier, now)?;
-            self.data.flush(&mut self.carrier);
+            self.data.read_tun(&mut self.worker, now)?;
+            self.data.flush(&mut self.worker);
             let (received, sent) = self.data.work();
             self.waiting.turn(received, sent, now.boot);
             self.priority.turn(received + sent);
-            let notices: Vec<_> = self.carrier.notices().collect();
+            let notices: Vec<_> = self.worker.notices().collect();
             if !notices.is_empty() {
                 tell(Told::Notices(notices));
             }

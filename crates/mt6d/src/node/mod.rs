@@ -1,6 +1,6 @@
 //! A node: all its peers, their timers, and the host's way to drive them.
 
-mod carriers;
+mod packet_workers;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -22,7 +22,7 @@ use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
 use crate::routes::Routes;
 use crate::session::{Datagrams, InnerMtu, Traffic, may_be_destination};
 use crate::time::{Now, Time};
-use carriers::Carriers;
+use packet_workers::PacketWorkers;
 
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
 /// before learns of the restart, and stateful firewalls in front of both see each send.
@@ -52,7 +52,7 @@ pub struct Node {
     host: Host,
     drops: Arc<AtomicDrops>,
     /// Those that carry packets beside the node, if there are any.
-    carriers: Option<Carriers>,
+    workers: Option<PacketWorkers>,
     /// Wall clock minus boot clock when last looked at, in milliseconds.
     wall: i64,
     next_clock_check: Time,
@@ -87,7 +87,7 @@ impl Node {
             unsaved: BTreeSet::new(),
             host: Host::new(seed),
             drops: Arc::default(),
-            carriers: None,
+            workers: None,
             wall: wall(now),
             next_clock_check: now.boot + CLOCK_CHECK,
         };
@@ -125,8 +125,8 @@ impl Node {
         let behind = peers().map(|(i, p)| (i, p.allowed_ips.as_slice()));
         let hop_prefixes = peers().map(|(_, p)| p.hop_prefix);
         self.routes = Arc::new(Routes::new(behind, self.own.hop_prefix, hop_prefixes));
-        if let Some(carriers) = &mut self.carriers {
-            carriers.routes_changed(&self.routes);
+        if let Some(workers) = &mut self.workers {
+            workers.routes_changed(&self.routes);
         }
     }
 
@@ -173,8 +173,8 @@ impl Node {
                 }
                 (Some(_), None) => {
                     let mut peer = self.peers[index].take().expect("just seen");
-                    if let Some(carriers) = &mut self.carriers {
-                        carriers.touch(index);
+                    if let Some(workers) = &mut self.workers {
+                        workers.touch(index);
                     }
                     if let Some(at) = peer.timer {
                         self.timers.remove(&(at, index));
@@ -261,10 +261,10 @@ impl Node {
             peer.timer = None;
             let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
             peer.poll(&self.routes, &mut env, deliver);
-            if peer.route_mtu_is_news() {
+            if peer.route_mtu_changed() {
                 self.new_mtus.insert(index);
             }
-            if peer.memory_is_news(now) {
+            if peer.memory_changed(now) {
                 self.unsaved.insert(index);
             }
             self.wake(index);
@@ -314,7 +314,7 @@ impl Node {
         }
         let before = peer.next;
         peer.send(header, packet, &mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
-        if peer.next != before || self.carriers.is_some() {
+        if peer.next != before || self.workers.is_some() {
             self.wake(index);
         }
     }
@@ -342,10 +342,10 @@ impl Node {
         let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
         let datagrams = Datagrams { at, segment, ecn };
         peer.receive(purpose, endpoint, source, arena, &datagrams, &self.routes, &mut env, deliver);
-        if matches!(purpose, Purpose::Rendezvous { .. }) && peer.memory_is_news(now) {
+        if matches!(purpose, Purpose::Rendezvous { .. }) && peer.memory_changed(now) {
             self.unsaved.insert(index);
         }
-        if peer.next != before || self.carriers.is_some() {
+        if peer.next != before || self.workers.is_some() {
             self.wake(index);
         }
     }
@@ -428,10 +428,10 @@ impl Node {
         self.host.count()
     }
 
-    /// Sees that the peer is polled when it wants to be, and that carriers are told of what was done with it.
+    /// Sees that the peer is polled when it wants to be, and that workers are told of what was done with it.
     fn wake(&mut self, index: PeerIndex) {
-        if let Some(carriers) = &mut self.carriers {
-            carriers.touch(index);
+        if let Some(workers) = &mut self.workers {
+            workers.touch(index);
         }
         let Some(peer) = &mut self.peers[index] else { return };
         let before = peer.timer.replace(peer.next);

@@ -33,7 +33,7 @@ impl Peer {
 
     /// What the node should remember over a restart, if that has changed since it was last asked.
     pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
-        if !self.memory_is_news(now) {
+        if !self.memory_changed(now) {
             return None;
         }
         self.remembered = self.memory(now);
@@ -41,7 +41,7 @@ impl Peer {
     }
 
     /// Whether it has.
-    pub(crate) fn memory_is_news(&self, now: Now) -> bool {
+    pub(crate) fn memory_changed(&self, now: Now) -> bool {
         let memory = self.memory(now);
         let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
             (Some(a), Some(b)) => (a - b).abs() < 1_000,

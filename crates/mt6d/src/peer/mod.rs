@@ -245,7 +245,7 @@ impl Peer {
     }
 
     /// Whether there is one.
-    pub(crate) fn route_mtu_is_news(&self) -> bool {
+    pub(crate) fn route_mtu_changed(&self) -> bool {
         self.route_mtu_now().is_some_and(|mtu| self.route_mtu != Some(mtu))
     }
 
@@ -353,7 +353,7 @@ impl Peer {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
-        if self.route_mtu_is_news() {
+        if self.route_mtu_changed() {
             deliver.mtu_changed();
         }
     }
@@ -385,7 +385,7 @@ impl Peer {
             next = next.min(at);
         }
         self.sessions = sessions;
-        self.heard();
+        self.clear_silence();
         if self.silent && self.attempts.fruitless(self.listeners.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
             self.silent = false;
@@ -402,8 +402,8 @@ impl Peer {
     /// Replaces addresses, where that was agreed on. When to be called again.
     fn rewrite(&mut self, routes: &Routes, env: &mut Env) -> Time {
         let now = env.now.boot;
-        let told = self.silent && self.attempts.slow();
-        let in_use = self.in_use().filter(|_| !told);
+        let unreachable = self.silent && self.attempts.slow();
+        let in_use = self.in_use().filter(|_| !unreachable);
         let (index, prefix) = (self.index, self.remote_prefix);
         let allowed = |ours: Ipv6Addr, theirs: Ipv6Addr| {
             let ours_hops = routes.hops_at(ours.into()) || prefix.contains(&ours);
@@ -547,7 +547,10 @@ mod tests {
                 match action {
                     Action::Open { id, .. } if endpoints_open => node.opened(id, now(boot)),
                     Action::Open { id, .. } => node.open_failed(id, now(boot)),
-                    Action::Close { .. } | Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => {}
+                    Action::Close { .. }
+                    | Action::AddRewrite(_)
+                    | Action::RemoveRewrite(_)
+                    | Action::Replace { .. } => {}
                 }
             }
             outbox.clear();

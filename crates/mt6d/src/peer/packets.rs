@@ -41,7 +41,7 @@ impl Peer {
         deliver: &mut dyn Deliver,
     ) {
         let now = env.now.boot;
-        let gone = self.silent && self.attempts.slow();
+        let unreachable = self.silent && self.attempts.slow();
         let Some(session) = self.sending() else {
             return self.wait(header, packet, env, deliver);
         };
@@ -50,7 +50,7 @@ impl Peer {
             self.next = self.next.min(now + PAIRS_WITHIN);
         }
         match sent {
-            Ok(()) if gone => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
+            Ok(()) if unreachable => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
             Ok(()) => {}
             Err(session::Refusal::TooBig(mtu)) => {
                 self.drops.count(DropReason::TooBig);
@@ -154,12 +154,12 @@ impl Peer {
                 let Some(receiver) = self.receiver(session, lane, generation) else {
                     return self.drops.count(DropReason::Stale);
                 };
-                let mut rest = Vec::new();
-                receiver.receive(arena, datagrams, routes, env.now.boot, deliver, &mut rest);
-                for inner in rest {
-                    self.receive_rest(&receiver, arena, inner, datagrams.ecn, routes, env, deliver);
+                let mut punted = Vec::new();
+                receiver.receive(arena, datagrams, routes, env.now.boot, deliver, &mut punted);
+                for inner in punted {
+                    self.receive_punted(&receiver, arena, inner, datagrams.ecn, routes, env, deliver);
                 }
-                self.heard();
+                self.clear_silence();
             }
         }
     }
@@ -171,12 +171,12 @@ impl Peer {
 
     /// The sending half of the session in use. None while what is sent has consequences.
     pub(crate) fn sender(&self) -> Option<&Sender> {
-        let told = self.silent && self.attempts.slow();
-        self.in_use().filter(|_| !told).map(|at| self.sessions[at].sender())
+        let unreachable = self.silent && self.attempts.slow();
+        self.in_use().filter(|_| !unreachable).map(|at| self.sessions[at].sender())
     }
 
     /// A peer that is heard is not silent any more.
-    pub(super) fn heard(&mut self) {
+    pub(super) fn clear_silence(&mut self) {
         let answered = |s: &Session| s.phase == Phase::Up && s.activity.unanswered().is_none();
         if self.silent && self.in_use().is_some_and(|at| answered(&self.sessions[at])) {
             self.silent = false;
@@ -185,7 +185,7 @@ impl Peer {
 
     /// Takes what a receiving half has opened, at `inner` in the arena, and left to its session.
     #[expect(clippy::too_many_arguments, reason = "what a datagram says may concern anything")]
-    pub(crate) fn receive_rest(
+    pub(crate) fn receive_punted(
         &mut self,
         receiver: &Receiver,
         arena: &mut [u8],

@@ -75,7 +75,7 @@ impl Activity {
     }
 
     /// Something opened.
-    pub(crate) fn heard(&self, now: Time) {
+    pub(crate) fn received(&self, now: Time) {
         self.last_received.set(now);
         self.unanswered.set(Time::default());
     }

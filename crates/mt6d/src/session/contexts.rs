@@ -131,9 +131,10 @@ impl SendContexts {
     /// All pairs that the peer was told of, each with whether it knows that it is to use it.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (Pair, bool)> + '_ {
         let known = self.known.pairs.keys().chain(&self.known.fixed).map(|pair| (*pair, true));
-        let told = self.candidates.iter().filter(|(_, c)| c.context != 0).map(|(pair, _)| (*pair, false));
+        let announced =
+            self.candidates.iter().filter(|(_, c)| c.context != 0).map(|(pair, _)| (*pair, false));
         let fading = self.fading.iter().flatten().map(|(pair, ..)| (*pair, false));
-        fading.chain(told).chain(known)
+        fading.chain(announced).chain(known)
     }
 
     /// Packets of a pair crossed by another way.

@@ -8,18 +8,18 @@
 mod activity;
 mod clock;
 mod contexts;
+mod control_in;
+mod control_out;
+mod fast_in;
+mod fast_out;
 mod lane;
 mod path_mtu;
 mod poll;
 mod reassembly;
-mod receive;
-mod receiver;
 mod rekey;
 mod replay;
 mod rewriting;
 pub(crate) mod seal;
-mod send;
-mod sender;
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -44,18 +44,18 @@ pub use activity::Traffic;
 use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
+pub(crate) use control_in::{Incoming, may_be_destination};
+pub(crate) use fast_in::{Datagrams, Receiver};
+pub use fast_out::InnerMtu;
+use fast_out::LaneSender;
+pub(crate) use fast_out::{Refusal, Sender};
 use lane::Lane;
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
-pub(crate) use receive::{Incoming, may_be_destination};
-pub(crate) use receiver::{Datagrams, Receiver};
 pub(crate) use rekey::RekeyMessage;
 pub(crate) use rewriting::LONGEST_PREFIX;
 use rewriting::Rewriting;
 use seal::{OpeningKey, SealingKey};
-pub use sender::InnerMtu;
-use sender::LaneSender;
-pub(crate) use sender::{Refusal, Sender};
 
 /// An answer that took longer is refused.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);

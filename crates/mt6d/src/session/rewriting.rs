@@ -91,7 +91,7 @@ impl Rewriting {
             for (pair, hosts) in &mut self.pairs {
                 let outer = outer(self.role, self.local_prefix, self.remote_prefix, &epoch, pair);
                 hosts.outer.push_back(outer);
-                host.act(Action::Hear(rewrite(pair, outer)));
+                host.act(Action::AddRewrite(rewrite(pair, outer)));
             }
             self.epochs.push_back(epoch);
             self.next_epoch += 1;
@@ -103,7 +103,7 @@ impl Rewriting {
                     stop(pair, hosts, host);
                 }
                 if let Some(outer) = hosts.outer.pop_front() {
-                    host.act(Action::Unhear(rewrite(pair, outer)));
+                    host.act(Action::RemoveRewrite(rewrite(pair, outer)));
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Rewriting {
             let hosts = self.pairs.entry(*pair).or_insert_with(|| {
                 let outer_of = |epoch| outer(self.role, self.local_prefix, self.remote_prefix, epoch, pair);
                 let outer: VecDeque<_> = self.epochs.iter().map(outer_of).collect();
-                outer.iter().for_each(|outer| host.act(Action::Hear(rewrite(pair, *outer))));
+                outer.iter().for_each(|outer| host.act(Action::AddRewrite(rewrite(pair, *outer))));
                 Hosts { known: None, outer, sending: None }
             });
             hosts.known = known.then(|| hosts.known.unwrap_or(now));
@@ -175,7 +175,7 @@ fn stop(pair: &Pair, hosts: &mut Hosts, host: &mut Host) {
 
 fn forget(pair: &Pair, hosts: &mut Hosts, host: &mut Host) {
     stop(pair, hosts, host);
-    hosts.outer.drain(..).for_each(|outer| host.act(Action::Unhear(rewrite(pair, outer))));
+    hosts.outer.drain(..).for_each(|outer| host.act(Action::RemoveRewrite(rewrite(pair, outer))));
 }
 
 fn rewrite(pair: &Pair, outer: (Ipv6Addr, Ipv6Addr)) -> Rewrite {
@@ -229,8 +229,8 @@ mod tests {
             self.rewriting.send(true, schedule, now, time, &mut self.host);
             while let Some(action) = self.host.next_action() {
                 match action {
-                    Action::Hear(Rewrite { outer, .. }) => assert!(self.heard.insert(outer)),
-                    Action::Unhear(Rewrite { outer, .. }) => assert!(self.heard.remove(&outer)),
+                    Action::AddRewrite(Rewrite { outer, .. }) => assert!(self.heard.insert(outer)),
+                    Action::RemoveRewrite(Rewrite { outer, .. }) => assert!(self.heard.remove(&outer)),
                     Action::Replace { inner, outer: Some(outer) } => drop(self.sent.insert(inner, outer)),
                     Action::Replace { inner, outer: None } => assert!(self.sent.remove(&inner).is_some()),
                     other => panic!("{other:?}"),

@@ -89,9 +89,9 @@ impl End {
         let routes = Routes::new([(0, everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
         let End { session, host, outbox } = self;
         let receiver = session.receiver(LANE, 0).unwrap().clone();
-        let (before, mut rest) = (session.activity.drops.get(), Vec::new());
-        receiver.receive(&mut arena, &datagrams, &routes, NOW, delivered, &mut rest);
-        for inner in rest {
+        let (before, mut punted) = (session.activity.drops.get(), Vec::new());
+        receiver.receive(&mut arena, &datagrams, &routes, NOW, delivered, &mut punted);
+        for inner in punted {
             session.receive(&receiver, &mut arena, inner, 0, &routes, NOW, host, outbox, delivered)?;
         }
         let drops = session.activity.drops.get();

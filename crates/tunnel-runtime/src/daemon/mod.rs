@@ -330,13 +330,13 @@ impl Daemon {
             return Ok(());
         }
         info!("threads that carry packets: {}", parts.len());
-        let carriers = self.node.carriers(parts.len()).into_iter().zip(parts).collect();
+        let workers = self.node.packet_workers(parts.len()).into_iter().zip(parts).collect();
         let (news, waker) = (news.clone(), waker.clone());
         let tell = move |told| {
             let _ = news.send(News::Packets(told));
             waker.wake();
         };
-        self.packet_threads = Some(PacketThreads::start(carriers, &self.config.tunnel, &self.clock, tell)?);
+        self.packet_threads = Some(PacketThreads::start(workers, &self.config.tunnel, &self.clock, tell)?);
         Ok(())
     }
 

@@ -484,13 +484,13 @@ impl Kernel {
         let Some(rewriter) = &mut self.rewriter else { return };
         rewriter.act(action, &mut self.netlink);
         match action {
-            Action::Hear(Rewrite { outer, .. }) => {
+            Action::AddRewrite(Rewrite { outer, .. }) => {
                 if let Some(on_link) = &mut self.on_link {
                     on_link.active.insert(outer.0);
                     self.warm(outer.0, outer.1);
                 }
             }
-            Action::Unhear(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
+            Action::RemoveRewrite(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
             _ => {}
         }
     }

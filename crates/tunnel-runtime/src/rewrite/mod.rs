@@ -121,8 +121,8 @@ impl Rewriter {
     /// Does what the protocol asks for.
     pub(super) fn act(&mut self, action: &Action, netlink: &mut Netlink) {
         match *action {
-            Action::Hear(rewrite) => self.hear(rewrite, netlink),
-            Action::Unhear(rewrite) => self.unhear(&rewrite),
+            Action::AddRewrite(rewrite) => self.hear(rewrite, netlink),
+            Action::RemoveRewrite(rewrite) => self.unhear(&rewrite),
             Action::Replace { inner, outer: Some(outer) } => {
                 let value = self.sent.get(&inner).and_then(|sent| sent.value);
                 self.send(inner, Sent { outer, value }, netlink);

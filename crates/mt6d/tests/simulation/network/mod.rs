@@ -464,7 +464,9 @@ impl Network {
                     site.sockets.remove(&socket.local);
                 }
             }
-            Action::Hear(_) | Action::Unhear(_) | Action::Replace { .. } => self.rewrites(index, action),
+            Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {
+                self.rewrites(index, action)
+            }
         }
     }
 

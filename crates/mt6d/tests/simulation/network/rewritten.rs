@@ -16,11 +16,11 @@ impl Network {
     pub(super) fn rewrites(&mut self, index: usize, action: Action) {
         let site = &mut self.sites[index];
         match action {
-            Action::Hear(Rewrite { inner, outer }) => {
+            Action::AddRewrite(Rewrite { inner, outer }) => {
                 let before = site.heard.insert((outer.1, outer.0), (inner.1, inner.0));
                 assert_eq!(before, None, "heard twice");
             }
-            Action::Unhear(Rewrite { inner, outer }) => {
+            Action::RemoveRewrite(Rewrite { inner, outer }) => {
                 let before = site.heard.remove(&(outer.1, outer.0));
                 assert_eq!(before, Some((inner.1, inner.0)), "what is heard no more was heard");
             }

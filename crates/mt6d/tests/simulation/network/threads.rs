@@ -1,8 +1,8 @@
-//! Packet threads of a site: carriers, and what is on its way between them and the node.
+//! Packet threads of a site: workers, and what is on its way between them and the node.
 
 use std::collections::{HashMap, VecDeque};
 
-use mt6d::{Carrier, EndpointId, Notice, Outbox, Update};
+use mt6d::{EndpointId, Notice, Outbox, PacketWorker, Update};
 use wire::virtio_net;
 
 use super::site::Delivered;
@@ -14,7 +14,7 @@ const LATE: u64 = 300;
 /// None, where the node carries all packets itself.
 #[derive(Default)]
 pub(crate) struct Threads {
-    pub(crate) carriers: Vec<Carrier>,
+    pub(crate) workers: Vec<PacketWorker>,
     /// Which of them receives what comes to an endpoint.
     attached: HashMap<EndpointId, usize>,
     updates: VecDeque<(u64, Update)>,
@@ -26,17 +26,17 @@ impl Network {
     pub(super) fn start_threads(&mut self, index: usize, count: usize) {
         let site = &mut self.sites[index];
         let node = site.node.as_mut().expect("the node is up");
-        let carriers = if count == 0 { Vec::new() } else { node.carriers(count) };
-        site.threads = Threads { carriers, ..Threads::default() };
+        let workers = if count == 0 { Vec::new() } else { node.packet_workers(count) };
+        site.threads = Threads { workers, ..Threads::default() };
     }
 
     /// An endpoint is open: before the node knows, so does the thread that is to receive from it.
     pub(super) fn attach(&mut self, index: usize, endpoint: EndpointId) {
         let site = &mut self.sites[index];
-        let count = site.threads.carriers.len();
+        let count = site.threads.workers.len();
         if let Some((receiver, place)) = site.node().receiver(endpoint).filter(|_| count > 0) {
             let thread = place % count;
-            site.threads.carriers[thread].attach(endpoint, receiver);
+            site.threads.workers[thread].attach(endpoint, receiver);
             site.threads.attached.insert(endpoint, thread);
         }
     }
@@ -44,11 +44,11 @@ impl Network {
     pub(super) fn detach(&mut self, index: usize, endpoint: EndpointId) {
         let threads = &mut self.sites[index].threads;
         if let Some(thread) = threads.attached.remove(&endpoint) {
-            threads.carriers[thread].detach(endpoint);
+            threads.workers[thread].detach(endpoint);
         }
     }
 
-    /// The node may have news for its carriers.
+    /// The node may have updates for its workers.
     pub(super) fn tell_threads(&mut self, index: usize) {
         while let Some(update) = self.sites[index].node().next_update() {
             let updates = &self.sites[index].threads.updates;
@@ -67,8 +67,8 @@ impl Network {
         }
         let (now, threads) = (self.now, &mut site.threads);
         while let Some((_, update)) = threads.updates.pop_front_if(|(at, _)| *at <= now) {
-            for carrier in &mut threads.carriers {
-                carrier.update(update.clone());
+            for worker in &mut threads.workers {
+                worker.update(update.clone());
             }
         }
         while let Some((_, notice)) = self.sites[index].threads.notices.pop_front_if(|(at, _)| *at <= now) {
@@ -84,14 +84,14 @@ impl Network {
         packet: &mut [u8],
     ) -> bool {
         let site = &mut self.sites[index];
-        let count = site.threads.carriers.len();
+        let count = site.threads.workers.len();
         if count == 0 {
             return false;
         }
         let thread = wire::flow::hash(packet).unwrap_or(0) as usize % count;
         let now = site.clock.now(self.now);
         let mut outbox = std::mem::take(&mut site.outbox);
-        site.threads.carriers[thread].send(&header, packet, now, &mut outbox);
+        site.threads.workers[thread].send(&header, packet, now, &mut outbox);
         self.thread_did(index, thread, outbox);
         true
     }
@@ -108,8 +108,8 @@ impl Network {
         let now = site.clock.now(self.now);
         let (mut arena, mut delivered) = (datagram.payload.clone(), Delivered::default());
         let all = 0..arena.len();
-        let carrier = &mut site.threads.carriers[thread];
-        carrier.receive(endpoint, datagram.ecn, &mut arena, all.clone(), all.len(), now, &mut delivered);
+        let worker = &mut site.threads.workers[thread];
+        worker.receive(endpoint, datagram.ecn, &mut arena, all.clone(), all.len(), now, &mut delivered);
         for packet in delivered.packets {
             self.deliver(index, packet);
         }
@@ -120,7 +120,7 @@ impl Network {
     fn thread_did(&mut self, index: usize, thread: usize, mut outbox: Outbox) {
         for (batch, bytes) in outbox.batches() {
             if !self.sites[index].asked.contains_key(&batch.endpoint) {
-                self.sites[index].threads.carriers[thread].send_failed(batch.endpoint);
+                self.sites[index].threads.workers[thread].send_failed(batch.endpoint);
                 continue;
             }
             for payload in bytes.chunks(batch.segment) {
@@ -130,7 +130,7 @@ impl Network {
         outbox.clear();
         let site = &mut self.sites[index];
         site.outbox = outbox;
-        let notices: Vec<_> = site.threads.carriers[thread].notices().collect();
+        let notices: Vec<_> = site.threads.workers[thread].notices().collect();
         for notice in notices {
             let at = self.threads.between(0, LATE) + self.now;
             let waiting = &mut self.sites[index].threads.notices;

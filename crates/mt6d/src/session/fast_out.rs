@@ -70,7 +70,7 @@ pub(crate) struct Sender {
 }
 
 /// Where a datagram leaves from, and how long its inner part may be.
-pub(super) struct Way<'a> {
+pub(super) struct Egress<'a> {
     pub(super) endpoint: EndpointId,
     pub(super) key: &'a SealingKey,
     pub(super) ecn: u8,
@@ -158,7 +158,7 @@ impl Sender {
         let number = self.lane_for(hash);
         let Some(lane) = &self.lanes[number] else { return drop(DropReason::NoSession) };
         let padding = self.padding;
-        let way = Way { endpoint: lane.endpoint, key: &lane.key, ecn: ecn.bits(), room, padding };
+        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn: ecn.bits(), room, padding };
 
         let Ok(mut segmenter) = Segmenter::new(header, packet) else { return drop(DropReason::Malformed) };
         if segmenter.largest_segment() > usize::from(limit) {
@@ -167,7 +167,7 @@ impl Sender {
         let (mut packets, mut bytes) = (0, 0);
         let mut sealed = Ok(());
         while let Some(segment) = segmenter.next() {
-            sealed = self.segment(&way, form, segment.head, segment.payload, outbox);
+            sealed = self.segment(&egress, form, segment.head, segment.payload, outbox);
             if sealed.is_err() {
                 break;
             }
@@ -195,7 +195,7 @@ impl Sender {
 
     fn segment(
         &self,
-        way: &Way,
+        egress: &Egress,
         form: Option<Form>,
         head: &[u8],
         payload: &[u8],
@@ -224,10 +224,10 @@ impl Sender {
             }
         };
         let length = prefix.len() + head.len() + payload.len();
-        if length > way.room {
-            return self.halves(way, [prefix, head, payload], outbox);
+        if length > egress.room {
+            return self.halves(egress, [prefix, head, payload], outbox);
         }
-        way.seal(way.padded(length), outbox, |inner| {
+        egress.seal(egress.padded(length), outbox, |inner| {
             let (first, rest) = inner.split_at_mut(prefix.len());
             first.copy_from_slice(prefix);
             let (second, rest) = rest.split_at_mut(head.len());
@@ -240,9 +240,9 @@ impl Sender {
 
     /// Sends an inner packet that does not fit in two halves.
     #[cold]
-    fn halves(&self, way: &Way, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<(), DropReason> {
+    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<(), DropReason> {
         let inner = parts.concat();
-        let room = way.room - control::HEADER - 1;
+        let room = egress.room - control::HEADER - 1;
         if inner.len() > 2 * room {
             return Err(DropReason::TooBig);
         }
@@ -250,7 +250,7 @@ impl Sender {
         let (first, second) = inner.split_at(inner.len().div_ceil(2));
         for (part, bytes) in [(0, first), (1, second)] {
             let half = Control::Half { part, bytes };
-            way.seal(way.padded(half.length()), outbox, |inner| {
+            egress.seal(egress.padded(half.length()), outbox, |inner| {
                 let length = half.encode(id, inner);
                 inner[length..].fill(0);
             })?;
@@ -259,7 +259,7 @@ impl Sender {
     }
 }
 
-impl Way<'_> {
+impl Egress<'_> {
     /// The length that an inner part of `length` bytes is padded to.
     pub(super) fn padded(&self, length: usize) -> usize {
         match self.padding {

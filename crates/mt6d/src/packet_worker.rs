@@ -1,11 +1,11 @@
 //! Carrying packets beside the node, on other threads.
 //!
-//! A node decides, and carries packets too. Where one thread does not do, others have a [`Carrier`] each, which carries
-//! the packets of sessions that exist and decides nothing: [`Node::carriers`](crate::Node::carriers) makes them,
+//! A node decides, and carries packets too. Where one thread does not do, others have a [`PacketWorker`] each, which carries
+//! the packets of sessions that exist and decides nothing: [`Node::packet_workers`](crate::Node::packet_workers) makes them,
 //! [`Update`]s tell them what has changed, and what is not for them they hand to the node as [`Notice`]s. Whatever the
-//! order in which these arrive, a carrier does nothing that the node would not have done a moment earlier.
+//! order in which these arrive, a worker does nothing that the node would not have done a moment earlier.
 //!
-//! All carriers may send for all sessions, each flow in one of them. The datagrams of an endpoint are received by one.
+//! All workers may send for all sessions, each flow in one of them. The datagrams of an endpoint are received by one.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::time::Now;
 /// Notices that may wait until somebody asks for them: what one turn of a thread can bring.
 const NOTICES: usize = 256;
 
-/// Something has changed for carriers.
+/// Something has changed for packet workers.
 #[derive(Clone)]
 pub struct Update(pub(crate) Change);
 
@@ -33,14 +33,14 @@ pub(crate) enum Change {
     Sender(PeerIndex, Option<Arc<session::Sender>>),
 }
 
-/// The receiving half of a session's endpoint, for the carrier that receives its datagrams.
+/// The receiving half of a session's endpoint, for the worker that receives its datagrams.
 #[derive(Clone)]
 pub struct Receiver(pub(crate) Arc<session::Receiver>);
 
 /// Something that is for the node to deal with: to be given to [`Node::notice`](crate::Node::notice).
-pub struct Notice(pub(crate) Matter);
+pub struct Notice(pub(crate) NoticeKind);
 
-pub(crate) enum Matter {
+pub(crate) enum NoticeKind {
     /// An inner packet that cannot just be sent.
     Packet(virtio_net::Header, Vec<u8>),
     /// The contents of a datagram that is more than a packet, and its outer ECN codepoint.
@@ -54,23 +54,30 @@ pub(crate) enum Matter {
 }
 
 /// Carries packets of the sessions that there are.
-pub struct Carrier {
+pub struct PacketWorker {
     routes: Arc<Routes>,
     senders: Vec<Option<Arc<session::Sender>>>,
     /// By the endpoint's slot.
     receivers: Vec<Option<(EndpointId, Arc<session::Receiver>)>>,
     notices: Vec<Notice>,
     drops: Arc<AtomicDrops>,
-    rest: Vec<Range<usize>>,
+    punted: Vec<Range<usize>>,
 }
 
-impl Carrier {
+impl PacketWorker {
     pub(crate) fn new(
         routes: Arc<Routes>,
         senders: Vec<Option<Arc<session::Sender>>>,
         drops: Arc<AtomicDrops>,
     ) -> Self {
-        Carrier { routes, senders, receivers: Vec::new(), notices: Vec::new(), drops, rest: Vec::new() }
+        PacketWorker {
+            routes,
+            senders,
+            receivers: Vec::new(),
+            notices: Vec::new(),
+            drops,
+            punted: Vec::new(),
+        }
     }
 
     /// Takes over a change.
@@ -111,7 +118,7 @@ impl Carrier {
         }
         let Some(peer) = self.routes.peer(destination) else { return self.drops.count(DropReason::NoPeer) };
         let Some(Some(sender)) = self.senders.get(peer) else {
-            return self.leave(Matter::Packet(*header, packet.to_vec()));
+            return self.punt(NoticeKind::Packet(*header, packet.to_vec()));
         };
         if sender.hops_at(destination) {
             return self.drops.count(DropReason::NoPeer);
@@ -120,11 +127,11 @@ impl Carrier {
             Ok(None) => {}
             Ok(Some(pair)) => {
                 let sender = sender.clone();
-                self.leave(Matter::InFull(peer, sender, pair));
+                self.punt(NoticeKind::InFull(peer, sender, pair));
             }
             Err(Refusal::Drop(DropReason::Malformed)) => self.drops.count(DropReason::Malformed),
             // It has consequences: an error to its sender, or new keys.
-            Err(_) => self.leave(Matter::Packet(*header, packet.to_vec())),
+            Err(_) => self.punt(NoticeKind::Packet(*header, packet.to_vec())),
         }
     }
 
@@ -145,34 +152,34 @@ impl Carrier {
             return self.drops.count(DropReason::Stale);
         };
         let datagrams = Datagrams { at, segment, ecn };
-        receiver.receive(arena, &datagrams, &self.routes, now.boot, deliver, &mut self.rest);
-        if self.rest.is_empty() {
+        receiver.receive(arena, &datagrams, &self.routes, now.boot, deliver, &mut self.punted);
+        if self.punted.is_empty() {
             return;
         }
         let receiver = receiver.clone();
-        let mut rest = std::mem::take(&mut self.rest);
-        for inner in rest.drain(..) {
-            self.leave(Matter::Opened(receiver.clone(), ecn, arena[inner].to_vec()));
+        let mut punted = std::mem::take(&mut self.punted);
+        for inner in punted.drain(..) {
+            self.punt(NoticeKind::Opened(receiver.clone(), ecn, arena[inner].to_vec()));
         }
-        self.rest = rest;
+        self.punted = punted;
     }
 
     /// As [`Node::send_failed`](crate::Node::send_failed).
     pub fn send_failed(&mut self, endpoint: EndpointId) {
-        self.leave(Matter::SendFailed(endpoint));
+        self.punt(NoticeKind::SendFailed(endpoint));
     }
 
     /// As [`Node::path_error`](crate::Node::path_error).
     pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>) {
-        self.leave(Matter::PathError(endpoint, quoted.to_vec(), too_big));
+        self.punt(NoticeKind::PathError(endpoint, quoted.to_vec(), too_big));
     }
 
-    fn leave(&mut self, matter: Matter) {
-        match matter {
-            _ if self.notices.len() < NOTICES => self.notices.push(Notice(matter)),
+    fn punt(&mut self, kind: NoticeKind) {
+        match kind {
+            _ if self.notices.len() < NOTICES => self.notices.push(Notice(kind)),
             // There will be others of the same.
-            Matter::InFull(..) | Matter::SendFailed(_) | Matter::PathError(..) => {}
-            Matter::Packet(..) | Matter::Opened(..) => self.drops.count(DropReason::Overload),
+            NoticeKind::InFull(..) | NoticeKind::SendFailed(_) | NoticeKind::PathError(..) => {}
+            NoticeKind::Packet(..) | NoticeKind::Opened(..) => self.drops.count(DropReason::Overload),
         }
     }
 

@@ -1,28 +1,28 @@
-//! The node's side of its carriers: what they are told, and what they leave to it.
+//! The node's side of its packet workers: the updates they get, and the notices they hand back.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Node;
-use crate::carrier::{Carrier, Change, Matter, Notice, Receiver, Update};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::host::{EndpointId, PeerIndex, Purpose};
 use crate::outbox::Outbox;
+use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update};
 use crate::peer::Env;
 use crate::session::Sender;
 use crate::time::Now;
 
-/// What carriers were told, and what they have yet to be.
+/// What the packet workers have, and the updates on their way to them.
 #[derive(Default)]
-pub(super) struct Carriers {
+pub(super) struct PacketWorkers {
     senders: Vec<Option<Arc<Sender>>>,
     /// Peers of which something may have changed.
     touched: Vec<PeerIndex>,
     updates: VecDeque<Update>,
 }
 
-impl Carriers {
+impl PacketWorkers {
     pub(super) fn touch(&mut self, peer: PeerIndex) {
         if self.touched.last() != Some(&peer) {
             self.touched.push(peer);
@@ -35,19 +35,20 @@ impl Carriers {
 }
 
 impl Node {
-    /// Carriers of packets for this node, on other threads: all there ever are. Each is to be told all that
+    /// PacketWorkers of packets for this node, on other threads: all there ever are. Each is to be told all that
     /// [`Node::next_update`] says from now on.
-    pub fn carriers(&mut self, count: usize) -> Vec<Carrier> {
-        self.carriers = Some(Carriers { touched: (0..self.peers.len()).collect(), ..Carriers::default() });
+    pub fn packet_workers(&mut self, count: usize) -> Vec<PacketWorker> {
+        self.workers =
+            Some(PacketWorkers { touched: (0..self.peers.len()).collect(), ..PacketWorkers::default() });
         while self.next_update().is_some() {}
-        let senders = &self.carriers.as_ref().expect("just made").senders;
-        let carrier = |_| Carrier::new(self.routes.clone(), senders.clone(), self.drops.clone());
-        (0..count).map(carrier).collect()
+        let senders = &self.workers.as_ref().expect("just made").senders;
+        let worker = |_| PacketWorker::new(self.routes.clone(), senders.clone(), self.drops.clone());
+        (0..count).map(worker).collect()
     }
 
-    /// What carriers are to be told; to be asked until there is nothing, after anything was done with the node.
+    /// The next update for every packet worker; to be asked until there is none, after anything was done with the node.
     pub fn next_update(&mut self) -> Option<Update> {
-        let Carriers { senders, touched, updates } = self.carriers.as_mut()?;
+        let PacketWorkers { senders, touched, updates } = self.workers.as_mut()?;
         while let Some(peer) = touched.pop() {
             let new = self.peers.get(peer).and_then(|p| p.as_ref()?.sender());
             if senders.len() <= peer {
@@ -65,7 +66,7 @@ impl Node {
         updates.pop_front()
     }
 
-    /// The receiving half of an endpoint, if it is one of a session's, and a number to choose its carrier by: it keeps
+    /// The receiving half of an endpoint, if it is one of a session's, and a number to choose its worker by: it keeps
     /// the endpoints of a lane together, and those of lanes and peers apart.
     pub fn receiver(&self, endpoint: EndpointId) -> Option<(Receiver, usize)> {
         let (peer, purpose) = self.host.purpose(endpoint)?;
@@ -74,26 +75,28 @@ impl Node {
         Some((Receiver(receiver), peer + usize::from(lane)))
     }
 
-    /// Deals with what a carrier has left to the node.
+    /// Deals with what a worker has left to the node.
     pub fn notice(&mut self, notice: Notice, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
         match notice.0 {
-            Matter::Packet(header, mut packet) => self.send(&header, &mut packet, now, outbox, deliver),
-            Matter::SendFailed(endpoint) => self.send_failed(endpoint),
-            Matter::PathError(endpoint, quoted, too_big) => self.path_error(endpoint, &quoted, too_big, now),
-            Matter::InFull(index, sender, pair) => {
+            NoticeKind::Packet(header, mut packet) => self.send(&header, &mut packet, now, outbox, deliver),
+            NoticeKind::SendFailed(endpoint) => self.send_failed(endpoint),
+            NoticeKind::PathError(endpoint, quoted, too_big) => {
+                self.path_error(endpoint, &quoted, too_big, now)
+            }
+            NoticeKind::InFull(index, sender, pair) => {
                 let Some(Some(peer)) = self.peers.get_mut(index) else { return };
                 let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
                 peer.sent_in_full(&sender, &pair, &mut env);
                 self.wake(index);
             }
-            Matter::Opened(receiver, ecn, mut inner) => {
+            NoticeKind::Opened(receiver, ecn, mut inner) => {
                 let index = receiver.peer;
                 let Some(Some(peer)) = self.peers.get_mut(index) else {
                     return self.drops.count(DropReason::Stale);
                 };
                 let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
                 let (all, mut own) = (0..inner.len(), crate::deliver::Own(deliver));
-                peer.receive_rest(&receiver, &mut inner, all, ecn, &self.routes, &mut env, &mut own);
+                peer.receive_punted(&receiver, &mut inner, all, ecn, &self.routes, &mut env, &mut own);
                 self.wake(index);
             }
         }

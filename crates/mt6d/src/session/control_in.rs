@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::contexts;
-use super::receiver::Receiver;
+use super::fast_in::Receiver;
 use super::rekey::RekeyMessage;
 use super::{Phase, ReliableMessage, Session};
 use crate::control::{Control, Decoded};

@@ -1,8 +1,8 @@
 //! The way out, as far as it is the session's alone: control messages, and what is done about packets that need one.
 
 use super::contexts::{Form, Pair};
+use super::fast_out::{self, BUCKETS, Egress, OUTER};
 use super::seal;
-use super::sender::{self, BUCKETS, OUTER, Way};
 use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
@@ -131,15 +131,15 @@ impl Session {
     ) {
         let keys = self.generation(generation).expect("keys outlive the endpoints that use them");
         let (key, padding) = (&keys.sealing[usize::from(lane)], self.terms.padding);
-        let way = Way { endpoint, key, ecn: 0, room: sender::room(self.path_mtu.get()), padding };
+        let egress = Egress { endpoint, key, ecn: 0, room: fast_out::room(self.path_mtu.get()), padding };
         let length = match size {
             Some(size) => usize::from(size) - OUTER - seal::OVERHEAD,
             None if padding == Padding::None => {
-                (message.length() + host.random(0..=CONTROL_PADDING) as usize).min(way.room)
+                (message.length() + host.random(0..=CONTROL_PADDING) as usize).min(egress.room)
             }
-            None => way.padded(message.length()),
+            None => egress.padded(message.length()),
         };
-        let sealed = way.seal(length.max(message.length()), outbox, |inner| {
+        let sealed = egress.seal(length.max(message.length()), outbox, |inner| {
             let length = message.encode(id, inner);
             inner[length..].fill(0);
         });

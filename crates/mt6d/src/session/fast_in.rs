@@ -90,7 +90,7 @@ impl Receiver {
     }
 
     /// Opens datagrams where they lie, and delivers the inner packets. Where the contents lie that are the session's
-    /// business is added to `rest`: control messages, and everything while it is unproven.
+    /// business is added to `punted`: control messages, and everything while it is unproven.
     pub(crate) fn receive(
         &self,
         arena: &mut [u8],
@@ -98,7 +98,7 @@ impl Receiver {
         routes: &Routes,
         now: Time,
         deliver: &mut dyn Deliver,
-        rest: &mut Vec<Range<usize>>,
+        punted: &mut Vec<Range<usize>>,
     ) {
         let mut opening = self.opening();
         let Opening { key, admitted } = &mut *opening;
@@ -117,7 +117,7 @@ impl Receiver {
             opened = true;
             let inner = at.start + COUNTER..at.start + COUNTER + length;
             if unproven || arena.get(inner.start).is_some_and(|b| b >> 4 == 0) {
-                rest.push(inner);
+                punted.push(inner);
                 continue;
             }
             match gate.packet(arena, inner, datagrams.ecn, deliver) {
@@ -129,7 +129,7 @@ impl Receiver {
             }
         }
         if opened {
-            self.activity.heard(now);
+            self.activity.received(now);
         }
         if packets > 0 {
             self.activity.delivered(packets, bytes, now);
