@@ -2,7 +2,7 @@
 #![no_main]
 
 use router::firewall::address::Address;
-use router::firewall::model::Settings;
+use router::firewall::policy::Settings;
 use router::firewall::service::Service;
 use router::firewall::{Packet, Policy, Trust, Zone, evaluate};
 use libfuzzer_sys::fuzz_target;

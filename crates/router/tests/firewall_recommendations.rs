@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use router::firewall::model::Settings;
+use router::firewall::policy::Settings;
 use router::firewall::{Packet, Places, Policy, Rule, Trust, Verdict, Zone, evaluate};
 
 /// What shows that a recommendation is followed.

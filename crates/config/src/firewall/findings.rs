@@ -1,6 +1,6 @@
 //! What concerns several zones or rules, at its places in the file.
 
-use router::firewall::model::PolicyError;
+use router::firewall::policy::PolicyError;
 use router::firewall::{self, Policy};
 
 use super::{Converter, Document, span};

@@ -133,7 +133,7 @@ impl Converter<'_> {
         let owner = "[[zone]]";
         let name = self.required(&zone.name, &header, owner, "name", "what rules call it, like \"lan\"");
         let name = self.value("name", name, |name| {
-            if router::firewall::model::is_zone_name(name) {
+            if router::firewall::policy::is_zone_name(name) {
                 return Ok(name.clone());
             }
             Err(Problem {

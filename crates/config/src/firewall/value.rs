@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use router::firewall::address::{Address, AddressError};
-use router::firewall::model::Per;
-use router::firewall::packet::{DAYS, minute_of_day};
+use router::firewall::policy::Per;
+use router::firewall::schedule::{DAYS, minute_of_day};
 use router::firewall::service::{Service, WELL_KNOWN, well_known};
 use router::firewall::{Rate, Trust, Verdict};
 use toml::Spanned;

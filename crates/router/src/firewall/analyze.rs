@@ -1,7 +1,7 @@
 //! What is strange about a policy: rules that can never decide, that contradict each other, that no packet fits.
 
 use super::lookup::{Entry, Index};
-use super::model::{Places, Policy, Rule};
+use super::policy::{Places, Policy, Rule};
 use super::region::{Region, regions};
 
 /// Something that works, but deserves a second look. Rules are given by index.
@@ -54,7 +54,7 @@ pub fn analyze(policy: &Policy) -> Vec<Finding> {
             findings.push(Finding::Nothing(number));
             continue;
         }
-        let gateway = Places::Of(vec![super::model::Place::Gateway]);
+        let gateway = Places::Of(vec![super::policy::Place::Gateway]);
         if gateway.contain_all(&rule.from) && gateway.contain_all(&rule.to) {
             findings.push(Finding::OwnTraffic(number));
             continue;
@@ -103,7 +103,7 @@ fn shadow(rules: &[Rule], number: usize, regions: &[Region], index: &Index) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Place, Settings, Trust, Verdict, Zone};
+    use super::super::policy::{Place, Settings, Trust, Verdict, Zone};
     use super::*;
 
     fn rule(service: &str, source: &str, action: Verdict) -> Rule {
@@ -159,7 +159,7 @@ mod tests {
         of_lan.from = Places::Of(vec![Place::Zone(0)]);
         let mut rated = rule("tcp/22", "", Verdict::Drop);
         rated.rate =
-            Some(super::super::model::Rate { packets: 1, per: super::super::model::Per::Second, burst: 1 });
+            Some(super::super::policy::Rate { packets: 1, per: super::super::policy::Per::Second, burst: 1 });
         assert_eq!(findings(vec![of_lan, rated, rule("tcp/22", "", Verdict::Accept)]), []);
     }
 }

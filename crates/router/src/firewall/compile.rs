@@ -22,13 +22,15 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
-use super::TABLE;
-use super::defaults::{LINK_SOURCES, Stages, Step, Test, stages};
+use super::defaults::{Stages, Step, Test, stages};
 use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
 use super::lookup::{Entry, Lookups, Relation};
-use super::model::{Place, Places, Policy, Rule, Verdict};
+use super::policy::{LINK_SOURCES, Place, Places, Policy, Rule, Verdict};
 use super::region::{Region, regions};
 use element::set_text;
+
+/// The table's name; its family is `inet`.
+pub const TABLE: &str = "sidestep-firewall";
 
 /// What the policy comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -348,7 +350,7 @@ fn by_zone(policy: &Policy, interface: &str, field: &str, chain: impl Fn(Place) 
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Settings, Trust, Zone};
+    use super::super::policy::{Settings, Trust, Zone};
     use super::*;
 
     fn policy(rules: Vec<Rule>) -> Policy {

@@ -5,8 +5,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Family;
-use super::model::{Place, Policy, Settings, Trust, Verdict};
-use super::packet::{Packet, State};
+use super::packet_words::{Packet, State};
+use super::policy::{LINK_LOCAL, Place, Policy, Settings, Trust, UNSPECIFIED, Verdict};
 use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
 
 /// A condition, and what becomes of packets that meet it.
@@ -130,11 +130,6 @@ const fn v4(a: u8, length: u8) -> IpNet {
     IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, 0, 0, 0), length))
 }
 
-const LINK_LOCAL: IpNet = v6([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10);
-const UNSPECIFIED: IpNet = v6([0; 8], 128);
-/// What every host on a link may write as its source, whatever its networks: the unspecified addresses before it has
-/// another.
-pub(super) const LINK_SOURCES: [IpNet; 3] = [LINK_LOCAL, UNSPECIFIED, v4(0, 32)];
 /// IPv4-compatible (with the loopback and the unspecified address) and -mapped, documentation (RFC 3849, RFC 9637),
 /// ORCHID (RFC 4843, RFC 7343 is routable nowhere either), site-local (RFC 3879), link-local, unique local (RFC 4193).
 const NEVER_OUTSIDE: [IpNet; 9] = [

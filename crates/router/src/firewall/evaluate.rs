@@ -2,8 +2,8 @@
 
 use super::address::Family;
 use super::defaults::stages;
-use super::model::{Policy, Rule, Verdict};
-use super::packet::{Packet, State};
+use super::packet_words::{Packet, State};
+use super::policy::{Policy, Rule, Verdict};
 
 /// What becomes of a packet, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]

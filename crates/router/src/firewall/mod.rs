@@ -2,9 +2,10 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`model`] | a [`Policy`]: zones, rules, and what they are made of |
+//! | [`policy`] | a [`Policy`]: zones, rules, and what they are made of |
+//! | [`schedule`] | when a rule holds |
 //! | [`service`], [`address`] | what a rule says of ports and addresses, from text |
-//! | [`packet`] | a packet in words: `tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan` |
+//! | [`packet_words`] | a packet in words: `tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan` |
 //! | [`defaults`] | what holds where no rule decides: RFC 6092, RFC 4890, the trust of the zones |
 //! | [`evaluate`] | which rule or default decides a packet |
 //! | [`mod@compile`] | the policy as one transaction of nft |
@@ -33,16 +34,15 @@ pub mod compile;
 pub mod defaults;
 pub mod evaluate;
 pub mod lookup;
-pub mod model;
-pub mod packet;
+pub mod packet_words;
+pub mod policy;
 pub mod region;
+pub mod schedule;
 pub mod service;
 
 pub use analyze::{Finding, analyze};
-pub use compile::{Compiled, compile};
+pub use compile::{Compiled, TABLE, compile};
 pub use evaluate::{Decision, Reason, evaluate};
-pub use model::{Place, Places, Policy, PolicyError, Rate, Rule, Schedule, Settings, Trust, Verdict, Zone};
-pub use packet::{Moment, Packet, State};
-
-/// The table's name; its family is `inet`.
-pub const TABLE: &str = "sidestep-firewall";
+pub use packet_words::{Packet, State};
+pub use policy::{Place, Places, Policy, PolicyError, Rate, Rule, Settings, Trust, Verdict, Zone};
+pub use schedule::{Moment, Schedule};

@@ -2,7 +2,7 @@
 //! ports or ICMP types.
 
 use super::address::{Address, Family};
-use super::model::Rule;
+use super::policy::Rule;
 use super::service::Service;
 
 /// A box of packets.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use router::firewall::address::Address;
-use router::firewall::model::Per;
+use router::firewall::policy::Per;
 use router::firewall::service::Service;
 use router::firewall::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
 use router::firewall::{

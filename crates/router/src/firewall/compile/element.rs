@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::firewall::address::{Address, Family, address};
 use crate::firewall::lookup::{DetailKind, Kind, Set, Shape};
-use crate::firewall::model::Policy;
+use crate::firewall::policy::Policy;
 use crate::firewall::region::{Detail, Region};
 
 use super::rule::{element_comment, verdict};

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use crate::firewall::model::{Per, Policy, Rate, Rule, Schedule, Verdict};
+use crate::firewall::policy::{Per, Policy, Rate, Rule, Verdict};
+use crate::firewall::schedule::Schedule;
 
 /// Whether the rule has a chain of its own.
 fn has_chain(rule: &Rule) -> bool {

@@ -2,13 +2,12 @@
 //! zones [`Policy::new`] checks.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::address::Address;
-use super::defaults::LINK_SOURCES;
-use super::packet::Moment;
+use super::schedule::Schedule;
 use super::service::Service;
 
 /// How much a zone may do where no rule says otherwise, from most to least.
@@ -126,38 +125,6 @@ pub enum Per {
     Hour,
     /// Day.
     Day,
-}
-
-/// When a rule holds, in local time.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Schedule {
-    /// Its name in the file.
-    pub name: String,
-    /// Days of the week, 0 is Monday; all where empty.
-    pub days: Vec<u8>,
-    /// Minute of the day at which it begins, 0 to 1439.
-    pub from: u16,
-    /// Minute of the day at which it ends, 1 to 1440; before `from` where it goes on after midnight, with the day's
-    /// hours before that and those of the same day after it.
-    pub to: u16,
-}
-
-impl Schedule {
-    /// Whether the rule holds then.
-    #[must_use]
-    pub fn holds(&self, moment: Moment) -> bool {
-        (self.days.is_empty() || self.days.contains(&moment.day))
-            && self.pieces().iter().any(|(from, to)| (*from..*to).contains(&moment.minute))
-    }
-
-    /// The minutes of a day, each piece without its end.
-    #[must_use]
-    pub fn pieces(&self) -> Vec<(u16, u16)> {
-        if self.from < self.to {
-            return vec![(self.from, self.to)];
-        }
-        [(0, self.to), (self.from, 1440)].into_iter().filter(|(from, to)| from < to).collect()
-    }
 }
 
 /// A rule. The first that matches decides.
@@ -374,6 +341,14 @@ impl Policy {
     }
 }
 
+pub(super) const LINK_LOCAL: IpNet =
+    IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0), 10));
+pub(super) const UNSPECIFIED: IpNet = IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 128));
+const UNSPECIFIED_IPV4: IpNet = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 32));
+/// What every host on a link may write as its source, whatever its networks: the unspecified addresses before it has
+/// another.
+pub(super) const LINK_SOURCES: [IpNet; 3] = [LINK_LOCAL, UNSPECIFIED, UNSPECIFIED_IPV4];
+
 /// The reserved name of this machine in `from` and `to`.
 pub const GATEWAY: &str = "gateway";
 
@@ -442,13 +417,5 @@ mod tests {
             let wrong = policy(vec![zone("a", &[name], &[])]);
             assert_eq!(wrong, Err(PolicyError::InterfaceName(0, name.to_owned())));
         }
-    }
-
-    #[test]
-    fn a_schedule_over_midnight_has_two_pieces() {
-        let night = Schedule { name: String::new(), days: vec![4], from: 22 * 60, to: 6 * 60 };
-        let at = |day, minute| night.holds(Moment { day, minute });
-        assert!(at(4, 0) && at(4, 359) && at(4, 1439));
-        assert!(!at(4, 360) && !at(5, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! A packet as the firewall sees it, and how one is told in words.
+//! A packet as the firewall sees it, and how one is written in words.
 //!
 //! ```text
 //! tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
@@ -22,7 +22,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::Family;
-use super::model::{Place, Policy, Trust};
+use super::policy::{GATEWAY, Place, Policy, Trust};
+use super::schedule::{DAYS, Moment, minute_of_day};
 use super::service::{self, Service, protocol};
 
 /// State of a connection, as conntrack has it.
@@ -38,18 +39,6 @@ pub enum State {
     /// Of no connection that there can be.
     Invalid,
 }
-
-/// A minute of a week, in local time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// 0 is Monday.
-    pub day: u8,
-    /// Of the day, 0 to 1439.
-    pub minute: u16,
-}
-
-/// Days as they are written.
-pub const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 /// A packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -206,7 +195,7 @@ impl<'w> Words<'w> {
                 "to" => {
                     behind_from = false;
                     match words.next() {
-                        Some(super::model::GATEWAY) => said.to_gateway = true,
+                        Some(GATEWAY) => said.to_gateway = true,
                         other => said.destination = Some(value(other, "to", "an address or `gateway`")?),
                     }
                 }
@@ -302,18 +291,6 @@ fn moment(day: Option<&str>, time: Option<&str>) -> Option<Moment> {
     Some(Moment { day: u8::try_from(day).ok()?, minute })
 }
 
-/// The minute of the day that `09:30` is; `24:00` is 1440.
-#[must_use]
-pub fn minute_of_day(text: &str) -> Option<u16> {
-    let (hour, minute) = text.split_once(':')?;
-    let digits = |text: &str| text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(hour) || !digits(minute) {
-        return None;
-    }
-    let (hour, minute): (u16, u16) = (hour.parse().ok()?, minute.parse().ok()?);
-    (minute < 60 && hour * 60 + minute <= 1440).then_some(hour * 60 + minute)
-}
-
 fn place(policy: &Policy, name: &str, address: IpAddr) -> Result<Place, WordsError> {
     let place = policy.place(name).or_else(|| policy.zone_of(name, address));
     place.ok_or_else(|| WordsError::Zone(name.to_owned(), with_interfaces(policy)))
@@ -325,7 +302,7 @@ fn names(policy: &Policy) -> String {
 
 fn with_interfaces(policy: &Policy) -> String {
     let zones = policy.zones().iter().map(|zone| format!("{} ({})", zone.name, zone.interfaces.join(", ")));
-    zones.chain([super::model::GATEWAY.to_owned()]).collect::<Vec<_>>().join(", ")
+    zones.chain([GATEWAY.to_owned()]).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside if it comes
@@ -348,7 +325,7 @@ fn way_out(policy: &Policy, from: Place, destination: IpAddr) -> Option<Place> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::model::{Settings, Zone};
+    use super::super::policy::{Settings, Zone};
     use super::*;
     use proptest::prelude::*;
 
