@@ -9,7 +9,7 @@ use router::advertise::Settings as Advertising;
 use router::site::{
     Advertise, Delegation, DnsServers, Network, Probing, RouterFrom, Site, StaticRoute, Uplink,
 };
-use router::tunnel::{Kind, Tunnel};
+use router::transition::{Kind, Tunnel};
 use serde::Deserialize;
 use toml::Spanned;
 use wire::router_advertisement::Preference;

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 
-use router::tunnel::{Domain, Kind, Tunnel};
+use router::transition::{Domain, Kind, Tunnel};
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -10,9 +10,9 @@ use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
 use linux::undo::{Journal, Step};
 use router::firewall::TABLE;
+use router::lifetime::Lifetime;
 use router::plan::{Plan, Route as PlannedRoute};
 use router::site::{RouterFrom, Site, StaticRoute};
-use router::until::Until;
 use tracing::info;
 
 use super::tunnel;
@@ -35,7 +35,7 @@ pub(super) struct Kernel {
     pub(super) netlink: Netlink,
     journal: Journal,
     /// Addresses that were given, with their lifetimes, by interface.
-    addresses: BTreeMap<(u32, IpNet), (Until, Until)>,
+    addresses: BTreeMap<(u32, IpNet), (Lifetime, Lifetime)>,
     routes: Vec<Route>,
     /// The script of nft that is in force, if any.
     nat: Option<String>,
@@ -207,7 +207,7 @@ impl Kernel {
             // When a link comes up the kernel makes the route of an address that has a lifetime only if it comes then.
             let link = links.iter().find(|link| link.name == address.interface && link.up);
             if let Some(link) = link
-                && !address.valid.is_over(now)
+                && !address.valid.is_expired(now)
             {
                 wanted.insert((link.index, address.address), (address.preferred, address.valid));
             }
@@ -314,8 +314,8 @@ fn in_words(route: &PlannedRoute, site: &Site) -> String {
 }
 
 /// Addresses with a lifetime and those without are not of one kind for the kernel.
-fn is_for_good(lifetimes: (Until, Until)) -> bool {
-    lifetimes == (Until::Always, Until::Always)
+fn is_for_good(lifetimes: (Lifetime, Lifetime)) -> bool {
+    lifetimes == (Lifetime::Infinite, Lifetime::Infinite)
 }
 
 pub(super) fn index_of(links: &[Link], name: &str) -> Option<u32> {
@@ -337,6 +337,6 @@ fn kernel_route(route: &PlannedRoute, links: &[Link]) -> Option<Route> {
     Some(Route { destination: route.to, via })
 }
 
-fn seconds(until: Until, now: Instant) -> u32 {
-    until.left(now).map_or(u32::MAX, |left| left.as_secs() as u32)
+fn seconds(lifetime: Lifetime, now: Instant) -> u32 {
+    lifetime.remaining(now).map_or(u32::MAX, |left| left.as_secs() as u32)
 }

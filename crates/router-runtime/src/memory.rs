@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use router::delegation::{Lease, LeasedPrefix};
-use router::until::Until;
+use router::lifetime::Lifetime;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -97,10 +97,10 @@ impl Contents {
             self.leases.get(uplink)?.clone();
         let prefixes = prefixes.into_iter().map(|(prefix, preferred, valid)| LeasedPrefix {
             prefix,
-            preferred: clock.until(preferred),
-            valid: clock.until(valid),
+            preferred: clock.lifetime(preferred),
+            valid: clock.lifetime(valid),
         });
-        let (renew, rebind) = (clock.until(renew), clock.until(rebind));
+        let (renew, rebind) = (clock.lifetime(renew), clock.lifetime(rebind));
         Some(Lease { iaid, server, prefixes: prefixes.collect(), renew, rebind, dns_servers })
     }
 }
@@ -117,14 +117,14 @@ impl Clock {
         Clock { now: Instant::now(), unix: linux::clock::unix_ms() / 1_000 }
     }
 
-    fn unix(self, until: Until) -> Option<u64> {
-        until.left(self.now).map(|left| self.unix + left.as_secs())
+    fn unix(self, lifetime: Lifetime) -> Option<u64> {
+        lifetime.remaining(self.now).map(|left| self.unix + left.as_secs())
     }
 
-    fn until(self, unix: Option<u64>) -> Until {
+    fn lifetime(self, unix: Option<u64>) -> Lifetime {
         match unix {
-            None => Until::Always,
-            Some(end) => Until::Time(
+            None => Lifetime::Infinite,
+            Some(end) => Lifetime::Until(
                 self.now + Duration::from_secs(end.saturating_sub(self.unix).min(u32::MAX.into())),
             ),
         }

@@ -6,7 +6,7 @@ use control::router_status::{
     Address, Neighbor, Network, Prefix, Rogue, Route, Status, Tunnel, Uplink, Wait,
 };
 use ipnet::Ipv6Net;
-use router::until::Until;
+use router::lifetime::Lifetime;
 
 use super::router::Router;
 use super::{network, tunnel, uplink};
@@ -60,7 +60,7 @@ fn uplink(port: &uplink::Port, carrier: Option<&tunnel::Port>, now: Instant) -> 
         works: state.works(),
         probes_answered: (!port.uplink.probes.is_empty()).then(|| state.answers()),
         router: state.router().and_then(|router| router.address),
-        router_seconds: state.router().and_then(|router| seconds(router.until, now)),
+        router_seconds: state.router().and_then(|router| seconds(router.lifetime, now)),
         prefixes: prefixes.collect(),
         waits_for_prefix: port.waits().map(|wait| Wait {
             seconds: now.saturating_duration_since(wait.since).as_secs(),
@@ -132,10 +132,10 @@ fn neighbors(router: &mut Router) -> Vec<Neighbor> {
     neighbors
 }
 
-fn prefix(prefix: Ipv6Net, preferred: Until, valid: Until, now: Instant) -> Prefix {
+fn prefix(prefix: Ipv6Net, preferred: Lifetime, valid: Lifetime, now: Instant) -> Prefix {
     Prefix { prefix, preferred_seconds: seconds(preferred, now), valid_seconds: seconds(valid, now) }
 }
 
-fn seconds(until: Until, now: Instant) -> Option<u64> {
-    until.left(now).map(|left| left.as_secs())
+fn seconds(lifetime: Lifetime, now: Instant) -> Option<u64> {
+    lifetime.remaining(now).map(|left| left.as_secs())
 }

@@ -9,10 +9,10 @@ use linux::event::{Interest, Poller};
 use linux::listener::{Listener, Messages};
 use linux::netlink::{Link, Netlink};
 use router::delegation::{self, Client, Lease, LeasedPrefix, Received};
+use router::lifetime::Lifetime;
 use router::plan::Address;
 use router::site::{Probing, RouterFrom, Uplink};
-use router::tunnel::End;
-use router::until::Until;
+use router::transition::Endpoint;
 use router::uplink::State;
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
@@ -86,7 +86,7 @@ impl Port {
     ) -> Self {
         let mut state = State::new(&uplink, probing);
         let remembered =
-            remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_over(now));
+            remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_expired(now));
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
         state.set_lease(remembered.clone());
         Port {
@@ -339,22 +339,22 @@ impl Port {
 
     /// A tunnel has this end now, and so perhaps a prefix of its address. Without an end it keeps the one that it had, as a
     /// lease is kept while a link is down. Whether that changes anything.
-    pub(super) fn set_end(&mut self, end: Option<&End>) -> bool {
+    pub(super) fn set_end(&mut self, end: Option<&Endpoint>) -> bool {
         let Some(end) = end else { return false };
-        let before = self.state.reach();
-        self.state.set_reach(end.reach());
+        let before = self.state.domain_route();
+        self.state.set_domain_route(end.domain_route());
         let Some(prefix) =
             end.delegated().filter(|prefix| self.state.prefixes().all(|leased| leased.prefix != *prefix))
         else {
-            return before != end.reach();
+            return before != end.domain_route();
         };
-        let leased = LeasedPrefix { prefix, preferred: Until::Always, valid: Until::Always };
+        let leased = LeasedPrefix { prefix, preferred: Lifetime::Infinite, valid: Lifetime::Infinite };
         self.state.set_lease(Some(Lease {
             iaid: 0,
             server: Vec::new(),
             prefixes: vec![leased],
-            renew: Until::Always,
-            rebind: Until::Always,
+            renew: Lifetime::Infinite,
+            rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
         }));
         self.tell();
@@ -514,11 +514,11 @@ mod tests {
             rebind: valid,
             dns_servers: Vec::new(),
         };
-        let later = lease(Until::Time(now + Duration::from_secs(60)));
+        let later = lease(Lifetime::Until(now + Duration::from_secs(60)));
         let waiting = port(true, later.clone(), now);
         assert_eq!(waiting.state.prefixes().collect::<Vec<_>>(), later.prefixes);
         assert_eq!((waiting.lease(), waiting.state.works()), (Some(&later), false));
         assert_eq!(port(false, later, now).state.prefixes().count(), 0);
-        assert_eq!(port(true, lease(Until::Time(now)), now).state.prefixes().count(), 0);
+        assert_eq!(port(true, lease(Lifetime::Until(now)), now).state.prefixes().count(), 0);
     }
 }

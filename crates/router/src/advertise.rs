@@ -13,7 +13,7 @@ use wire::ethernet::MacAddress;
 use wire::ndisc::PrefixInformation;
 use wire::router_advertisement::{AdvertisedOption, Content, Preference};
 
-use crate::until::Until;
+use crate::lifetime::Lifetime;
 
 /// Longest preferred lifetime of a prefix (RFC 9096 section 3.4, ND_PREFERRED_LIMIT).
 pub const PREFERRED_LIMIT: Duration = Duration::from_secs(2_700);
@@ -62,7 +62,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Whether it is a default router, and how long that is certain.
-    pub leads_out: Option<Until>,
+    pub leads_out: Option<Lifetime>,
     /// Prefixes of the link.
     pub prefixes: Vec<OfferedPrefix>,
     /// Networks that it leads to, beside the default route.
@@ -83,9 +83,9 @@ pub struct OfferedPrefix {
     /// The prefix; a /64 if hosts are to make addresses in it.
     pub prefix: Ipv6Net,
     /// New connections use addresses in it. In the past: it is deprecated.
-    pub preferred: Until,
+    pub preferred: Lifetime,
     /// Addresses in it work.
-    pub valid: Until,
+    pub valid: Lifetime,
     /// Addresses in it are on the link.
     pub on_link: bool,
     /// Hosts may make addresses in it (RFC 4862).
@@ -150,7 +150,7 @@ impl Advertiser {
             offer
                 .prefixes
                 .iter()
-                .map(|offered| (offered.prefix, offered.preferred.is_over(now)))
+                .map(|offered| (offered.prefix, offered.preferred.is_expired(now)))
                 .collect::<Vec<_>>()
         };
         if items(&offer) != items(&self.offer)
@@ -236,7 +236,7 @@ impl Advertiser {
 
     fn content(&self, now: Instant) -> Content {
         let router_lifetime = match self.offer.leads_out {
-            Some(until) => seconds(until, self.lifetime(), now).min(9_000) as u16,
+            Some(lifetime) => seconds(lifetime, self.lifetime(), now).min(9_000) as u16,
             None => 0,
         };
         let mut options = vec![AdvertisedOption::SourceLinkLayer(self.mac)];
@@ -325,8 +325,8 @@ fn gone(item: &Withdrawn) -> AdvertisedOption {
 }
 
 /// Whole seconds that are left, `limit` at most.
-fn seconds(until: Until, limit: Duration, now: Instant) -> u32 {
-    until.left(now).unwrap_or(limit).min(limit).as_secs() as u32
+fn seconds(lifetime: Lifetime, limit: Duration, now: Instant) -> u32 {
+    lifetime.remaining(now).unwrap_or(limit).min(limit).as_secs() as u32
 }
 
 /// A part of `whole`, evenly distributed as `random` is.
@@ -348,12 +348,12 @@ mod tests {
     fn offer(prefix: &str) -> Offer {
         let prefixes = vec![OfferedPrefix {
             prefix: net(prefix),
-            preferred: Until::Always,
-            valid: Until::Always,
+            preferred: Lifetime::Infinite,
+            valid: Lifetime::Infinite,
             on_link: true,
             autonomous: true,
         }];
-        Offer { leads_out: Some(Until::Always), prefixes, ..Offer::default() }
+        Offer { leads_out: Some(Lifetime::Infinite), prefixes, ..Offer::default() }
     }
 
     fn advertiser(now: Instant) -> Advertiser {
@@ -434,9 +434,9 @@ mod tests {
         let start = Instant::now();
         let mut advertiser = advertiser(start);
         let mut offer = offer("2001:db8:1::/64");
-        offer.leads_out = Some(Until::Time(start + Duration::from_secs(900)));
-        offer.prefixes[0].preferred = Until::Time(start + Duration::from_secs(300));
-        offer.prefixes[0].valid = Until::Time(start + Duration::from_secs(600));
+        offer.leads_out = Some(Lifetime::Until(start + Duration::from_secs(900)));
+        offer.prefixes[0].preferred = Lifetime::Until(start + Duration::from_secs(300));
+        offer.prefixes[0].valid = Lifetime::Until(start + Duration::from_secs(600));
         advertiser.set_offer(offer, start);
         let after = |seconds| advertiser.content(start + Duration::from_secs(seconds));
         assert_eq!((after(0).router_lifetime, prefix(&after(0), "2001:db8:1::/64")), (900, Some((300, 600))));

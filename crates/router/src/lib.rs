@@ -12,11 +12,11 @@
 //! | [`advertise`] | what a router advertises on a link, and when |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
+//! | [`lifetime`] | how long something is valid |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
-//! | [`tunnel`] | transition tunnels: what they make of a packet, and what they refuse |
-//! | [`until`] | how long something lasts |
+//! | [`transition`] | transition tunnels: what they make of a packet, and what they refuse |
 //! | [`uplink`] | what is known of an uplink: link, routers, prefixes, whether it works |
 
 #![forbid(unsafe_code)]
@@ -24,9 +24,9 @@
 pub mod advertise;
 pub mod delegation;
 pub mod firewall;
+pub mod lifetime;
 pub mod plan;
 pub mod rogue;
 pub mod site;
-pub mod tunnel;
-pub mod until;
+pub mod transition;
 pub mod uplink;

@@ -17,9 +17,10 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
 use crate::delegation::LeasedPrefix;
+use crate::lifetime::Lifetime;
 use crate::site::{Advertise, DnsServers, Network, Site};
-use crate::until::Until;
-use crate::uplink::{Reach, State};
+use crate::transition::DomainRoute;
+use crate::uplink::State;
 use wire::router_advertisement::Preference;
 
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
@@ -51,9 +52,9 @@ pub struct Address {
     /// The address, with the length of its network.
     pub address: IpNet,
     /// The gateway itself begins no connection from it later.
-    pub preferred: Until,
+    pub preferred: Lifetime,
     /// It is gone later.
-    pub valid: Until,
+    pub valid: Lifetime,
 }
 
 /// A route.
@@ -115,7 +116,12 @@ pub fn subnet(prefix: Ipv6Net, number: u64) -> Option<Ipv6Net> {
 }
 
 fn always(interface: &str, address: IpNet) -> Address {
-    Address { interface: interface.to_owned(), address, preferred: Until::Always, valid: Until::Always }
+    Address {
+        interface: interface.to_owned(),
+        address,
+        preferred: Lifetime::Infinite,
+        valid: Lifetime::Infinite,
+    }
 }
 
 fn gateway_address(network: &Network, prefix: Ipv6Net) -> Ipv6Net {
@@ -135,11 +141,11 @@ fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
             let to = IpNet::V4(ipnet::Ipv4Net::default());
             plan.routes.push(Route { to, from: None, via: via(None), metric });
         }
-        if let (Some(Reach { domain, by_all }), true) = (state.reach(), state.link_up()) {
-            let way = |from| Route { to: domain.into(), from, via: via(None), metric };
-            match by_all {
-                true => plan.routes.push(way(None)),
-                false => plan.routes.extend(state.prefixes().map(|leased| way(Some(leased.prefix)))),
+        if let (Some(DomainRoute { prefix, any_source }), true) = (state.domain_route(), state.link_up()) {
+            let route = |from| Route { to: prefix.into(), from, via: via(None), metric };
+            match any_source {
+                true => plan.routes.push(route(None)),
+                false => plan.routes.extend(state.prefixes().map(|leased| route(Some(leased.prefix)))),
             }
         }
         let router = state.router().map(|router| router.address.map(IpAddr::V6));
@@ -151,8 +157,9 @@ fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
         }));
         for leased in state.prefixes() {
             let unused = Route { to: leased.prefix.into(), from: None, via: None, metric: METRIC_UNUSED };
-            let way = Route { to: everywhere, from: Some(leased.prefix), via: router.and_then(via), metric };
-            plan.routes.extend([unused, way]);
+            let default =
+                Route { to: everywhere, from: Some(leased.prefix), via: router.and_then(via), metric };
+            plan.routes.extend([unused, default]);
         }
         if let Some(ipv4_router) = uplink.ipv4_router.filter(|_| state.link_up()) {
             let everywhere = IpNet::V4(ipnet::Ipv4Net::default());
@@ -176,8 +183,8 @@ fn prefixes_of(
 ) -> Vec<LeasedPrefix> {
     let own = network.prefixes.iter().map(|prefix| LeasedPrefix {
         prefix: prefix.trunc(),
-        preferred: Until::Always,
-        valid: Until::Always,
+        preferred: Lifetime::Infinite,
+        valid: Lifetime::Infinite,
     });
     let mut prefixes: Vec<LeasedPrefix> = own.collect();
     let Some(number) = network.subnet else { return prefixes };
@@ -196,11 +203,11 @@ fn prefixes_of(
     }
     // One that works and has nothing for this network leaves hosts the next one's.
     let usable = |(place, leased): &&(usize, LeasedPrefix)| {
-        uplinks[*place].leads_ipv6() && !leased.preferred.is_over(now)
+        uplinks[*place].leads_ipv6() && !leased.preferred.is_expired(now)
     };
     let taken = of_uplinks.iter().find(usable).map(|(place, _)| *place);
     prefixes.extend(of_uplinks.into_iter().map(|(place, leased)| match taken {
-        Some(taken) if taken != place => LeasedPrefix { preferred: Until::Over, ..leased },
+        Some(taken) if taken != place => LeasedPrefix { preferred: Lifetime::Expired, ..leased },
         // Where no uplink works all is as it was: hosts need not change before there is something better.
         _ => leased,
     }));
@@ -210,9 +217,9 @@ fn prefixes_of(
 fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[&State]) -> Offer {
     let working = || uplinks.iter().filter(|state| state.leads_ipv6());
     // Where 6to4 leads nowhere else, hosts are told of it all the same.
-    let domains = uplinks.iter().filter(|state| state.link_up()).filter_map(|state| state.reach());
-    let domains = domains.filter(|reach| !reach.by_all).map(|reach| reach.domain);
-    let leads_out = working().filter_map(|state| state.router().map(|router| router.until)).max();
+    let domains = uplinks.iter().filter(|state| state.link_up()).filter_map(|state| state.domain_route());
+    let domains = domains.filter(|route| !route.any_source).map(|route| route.prefix);
+    let leads_out = working().filter_map(|state| state.router().map(|router| router.lifetime)).max();
     let dns_servers = match &advertise.dns_servers {
         DnsServers::These(servers) => servers.clone(),
         DnsServers::Gateway => {
@@ -273,7 +280,7 @@ mod tests {
     use super::{plan as plan_of, *};
     use crate::delegation::Lease;
     use crate::site::{Probing, RouterFrom, Uplink};
-    use crate::tunnel::{Domain, Kind, Tunnel};
+    use crate::transition::{Domain, Kind, Tunnel};
     use proptest::prelude::*;
     use wire::router_advertisement::{AdvertisedOption, Content};
 
@@ -342,18 +349,18 @@ mod tests {
         let site = over_tunnel(Kind::Automatic(Domain::six_to_four(None)));
         let mut states = states(&site);
         states[0].set_link(true);
-        for by_all in [false, true] {
+        for any_source in [false, true] {
             let domain = net("2002::/16");
-            states[0].set_reach(Some(Reach { domain, by_all }));
+            states[0].set_domain_route(Some(DomainRoute { prefix: domain, any_source }));
             assert!(!states[0].works());
             let plan = plan(&site, &states);
             let to_domain: Vec<_> = plan.routes.iter().filter(|route| route.to == domain.into()).collect();
-            let from = (!by_all).then(|| net("2001:db8:a00::/56"));
+            let from = (!any_source).then(|| net("2001:db8:a00::/56"));
             assert_eq!(to_domain.iter().map(|route| route.from).collect::<Vec<_>>(), [from]);
             assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
             let told: Vec<_> =
                 plan.offers[0].as_ref().unwrap().routes.iter().map(|route| route.prefix).collect();
-            assert_eq!(told, if by_all { vec![] } else { vec![domain] });
+            assert_eq!(told, if any_source { vec![] } else { vec![domain] });
         }
     }
 
@@ -382,7 +389,8 @@ mod tests {
     /// The prefixes on offer, and whether each is preferred.
     fn offered(plan: &Plan, now: Instant) -> Vec<(String, bool)> {
         let offer = plan.offers[0].as_ref().unwrap();
-        let shown = |offered: &OfferedPrefix| (offered.prefix.to_string(), !offered.preferred.is_over(now));
+        let shown =
+            |offered: &OfferedPrefix| (offered.prefix.to_string(), !offered.preferred.is_expired(now));
         offer.prefixes.iter().map(shown).collect()
     }
 
@@ -453,16 +461,16 @@ mod tests {
             prefixes: vec![LeasedPrefix {
                 prefix: net("2001:db8:a00::/56"),
                 preferred,
-                valid: Until::Always,
+                valid: Lifetime::Infinite,
             }],
-            renew: Until::Always,
-            rebind: Until::Always,
+            renew: Lifetime::Infinite,
+            rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
         };
-        states[0].set_lease(Some(old(Until::Time(now))));
+        states[0].set_lease(Some(old(Lifetime::Until(now))));
         let ended = ("2001:db8:a00:2::/64".to_owned(), false);
         assert_eq!(offered(&plan(&site, &states), now)[1..], [ended, other]);
-        states[0].set_lease(Some(old(Until::Time(now + Duration::from_secs(60)))));
+        states[0].set_lease(Some(old(Lifetime::Until(now + Duration::from_secs(60)))));
         let preferred = offered(&plan(&site, &states), now).into_iter().map(|(_, preferred)| preferred);
         assert_eq!(preferred.collect::<Vec<_>>(), [true, true, false]);
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::advertise::Settings as Advertising;
-use crate::tunnel::{Kind, Tunnel};
+use crate::transition::{Kind, Tunnel};
 
 /// A site: all of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

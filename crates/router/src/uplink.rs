@@ -9,8 +9,9 @@ use ipnet::Ipv6Net;
 use wire::router_advertisement::{AdvertisedOption, Content, Preference};
 
 use crate::delegation::{Lease, LeasedPrefix};
+use crate::lifetime::Lifetime;
 use crate::site::{Probing, RouterFrom, Uplink};
-use crate::until::Until;
+use crate::transition::DomainRoute;
 
 /// Routers of one link that are remembered; a flood of others changes nothing.
 const MOST_ROUTERS: usize = 16;
@@ -23,16 +24,7 @@ pub struct Router {
     /// How much it wants to be taken.
     pub preference: Preference,
     /// How long it is one.
-    pub until: Until,
-}
-
-/// Where an uplink leads that does not lead to the Internet: to the other ends of 6to4 or 6rd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reach {
-    /// The prefix that all of them have in common.
-    pub domain: Ipv6Net,
-    /// Whether packets of any source go there: those of a relay. Otherwise those of the uplink's own prefixes.
-    pub by_all: bool,
+    pub lifetime: Lifetime,
 }
 
 /// An uplink as it is.
@@ -40,11 +32,11 @@ pub struct Reach {
 pub struct State {
     /// Where the router comes from; none where no IPv6 leaves.
     from: Option<RouterFrom>,
-    reach: Option<Reach>,
+    domain_route: Option<DomainRoute>,
     link_up: bool,
     routers: Vec<Router>,
     /// DNS servers of router advertisements.
-    dns_servers: Vec<(Ipv6Addr, Until)>,
+    dns_servers: Vec<(Ipv6Addr, Lifetime)>,
     static_prefixes: Vec<Ipv6Net>,
     lease: Option<Lease>,
     health: Option<Health>,
@@ -64,7 +56,7 @@ impl State {
     pub fn new(uplink: &Uplink, probing: Probing) -> Self {
         State {
             from: (!uplink.carries_ipv4()).then_some(uplink.router),
-            reach: None,
+            domain_route: None,
             link_up: false,
             routers: Vec::new(),
             dns_servers: Vec::new(),
@@ -84,13 +76,13 @@ impl State {
     }
 
     /// It leads there alone from now on, or to the Internet.
-    pub fn set_reach(&mut self, reach: Option<Reach>) {
-        self.reach = reach;
+    pub fn set_domain_route(&mut self, route: Option<DomainRoute>) {
+        self.domain_route = route;
     }
 
     /// Where it leads, if not to the Internet.
-    pub fn reach(&self) -> Option<Reach> {
-        self.reach
+    pub fn domain_route(&self) -> Option<DomainRoute> {
+        self.domain_route
     }
 
     /// Whether the link is up.
@@ -106,7 +98,7 @@ impl State {
         let router = Router {
             address: Some(source),
             preference: content.preference,
-            until: Until::seconds(content.router_lifetime.into(), now),
+            lifetime: Lifetime::from_seconds(content.router_lifetime.into(), now),
         };
         match known {
             Some(place) if content.router_lifetime > 0 => self.routers[place] = router,
@@ -120,8 +112,8 @@ impl State {
             if let AdvertisedOption::DnsServers { lifetime, servers } = option {
                 self.dns_servers.retain(|(server, _)| !servers.contains(server));
                 if *lifetime > 0 {
-                    let until = Until::seconds(*lifetime, now);
-                    self.dns_servers.extend(servers.iter().map(|server| (*server, until)));
+                    let lifetime = Lifetime::from_seconds(*lifetime, now);
+                    self.dns_servers.extend(servers.iter().map(|server| (*server, lifetime)));
                 }
             }
         }
@@ -152,25 +144,26 @@ impl State {
 
     /// When something that is known ends.
     pub fn deadline(&self) -> Option<Instant> {
-        let routers = self.routers.iter().filter_map(|router| router.until.time());
-        routers.chain(self.dns_servers.iter().filter_map(|(_, until)| until.time())).min()
+        let routers = self.routers.iter().filter_map(|router| router.lifetime.end());
+        routers.chain(self.dns_servers.iter().filter_map(|(_, lifetime)| lifetime.end())).min()
     }
 
     /// Forgets what has ended. Whether there was something.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = (self.routers.len(), self.dns_servers.len());
-        self.routers.retain(|router| !router.until.is_over(now));
-        self.dns_servers.retain(|(_, until)| !until.is_over(now));
+        self.routers.retain(|router| !router.lifetime.is_expired(now));
+        self.dns_servers.retain(|(_, lifetime)| !lifetime.is_expired(now));
         before != (self.routers.len(), self.dns_servers.len())
     }
 
     /// The router to take, if the link is up. Of several, the most preferred one; of these, the one known longest, so
     /// that advertisements do not make it change to and fro.
     pub fn router(&self) -> Option<Router> {
-        if !self.link_up || self.reach.is_some() {
+        if !self.link_up || self.domain_route.is_some() {
             return None;
         }
-        let fixed = |address| Router { address, preference: Preference::Medium, until: Until::Always };
+        let fixed =
+            |address| Router { address, preference: Preference::Medium, lifetime: Lifetime::Infinite };
         match self.from? {
             RouterFrom::Address(address) => Some(fixed(Some(address))),
             RouterFrom::PointToPoint => Some(fixed(None)),
@@ -200,8 +193,8 @@ impl State {
     pub fn prefixes(&self) -> impl Iterator<Item = LeasedPrefix> {
         let always = |prefix: &Ipv6Net| LeasedPrefix {
             prefix: prefix.trunc(),
-            preferred: Until::Always,
-            valid: Until::Always,
+            preferred: Lifetime::Infinite,
+            valid: Lifetime::Infinite,
         };
         let leased = self.lease.iter().flat_map(|lease| lease.prefixes.iter().copied());
         self.static_prefixes.iter().map(always).chain(leased)

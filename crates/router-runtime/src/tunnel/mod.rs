@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - The device, the programs and the sockets go with the process, also when it crashes.
-//! - A packet that the programs leave is judged by the same rules (`router::tunnel`).
+//! - A packet that the programs leave is judged by the same rules (`router::transition`).
 //! - The outer address is that of the interface below, from one change of it to the next.
 
 mod program;
@@ -24,7 +24,7 @@ use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
 use linux::undo::Journal;
 use router::site::Uplink;
-use router::tunnel::{End, Heard, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
+use router::transition::{Endpoint, ErrorReport, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
 use tracing::{info, warn};
 
 use super::link::BATCH;
@@ -53,7 +53,7 @@ pub(super) struct Port {
     token: u64,
     tables: Tables,
     over: Option<Over>,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<Endpoint>,
     /// To whom packets for the only other end are given, where the way is known and need not be looked up for each.
     neighbor: Option<IpAddr>,
     pub(super) mtu: u32,
@@ -213,7 +213,7 @@ impl Port {
 
     /// The neighbor that packets to the only other end are given to. None where there are many ends, where the kernel would
     /// not send them by the interface below, and where the neighbor is not known yet or any more.
-    fn find_neighbor(&self, end: Option<&End>, netlink: &mut Netlink) -> Option<IpAddr> {
+    fn find_neighbor(&self, end: Option<&Endpoint>, netlink: &mut Netlink) -> Option<IpAddr> {
         let (Kind::SixInFour { .. } | Kind::FourInSix { .. }) = self.tunnel.kind else { return None };
         let (over, remote) = (self.over.as_ref()?.link.index, self.tunnel.kind.remote()?);
         let hop = netlink.route_by(over, end?.local, remote).ok()??;
@@ -393,7 +393,8 @@ impl Port {
         let Ok(Some(length)) = over.errors.recv(&mut self.buffer) else { return false };
         let link = if over.link.mac.is_some() { usize::from(ETHERNET) } else { 0 };
         let (Some(packet), Some(end)) = (self.buffer.get(link..length), &self.end) else { return true };
-        let Some(Heard { path_mtu, answer }) = end.hear_error(packet, self.answers_from(end)) else {
+        let Some(ErrorReport { path_mtu, answer }) = end.handle_icmp_error(packet, self.answers_from(end))
+        else {
             return true;
         };
         // Where there are many other ends, each packet that is too large is answered by itself.
@@ -410,9 +411,12 @@ impl Port {
     }
 
     /// Our address that errors come from.
-    fn answers_from(&self, end: &End) -> IpAddr {
+    fn answers_from(&self, end: &Endpoint) -> IpAddr {
         let ipv4 = self.tunnel.kind.is_over_ipv6();
-        let own = end.own.first().map(|own| IpAddr::V6(Ipv6Addr::from_bits(own.network().to_bits() | 1)));
+        let own = end
+            .local_prefixes
+            .first()
+            .map(|own| IpAddr::V6(Ipv6Addr::from_bits(own.network().to_bits() | 1)));
         // The dummy address of RFC 7600, of hosts without one of IPv4.
         let standard = if ipv4 {
             IpAddr::V4(Ipv4Addr::new(192, 0, 0, 8))
@@ -464,8 +468,13 @@ impl Port {
 }
 
 /// The end of a tunnel: at the address that is configured, or at the first one of the interface that is good for it.
-fn end_at(tunnel: &Tunnel, prefixes: &[Ipv6Net], found: &[Address], before: Option<IpAddr>) -> Option<End> {
-    let end = |local| End::new(tunnel, local, prefixes);
+fn end_at(
+    tunnel: &Tunnel,
+    prefixes: &[Ipv6Net],
+    found: &[Address],
+    before: Option<IpAddr>,
+) -> Option<Endpoint> {
+    let end = |local| Endpoint::new(tunnel, local, prefixes);
     // What it had stays as long as it is there, whatever else comes.
     let kept = before.filter(|before| found.iter().any(|found| found.address.addr() == *before));
     if let Some(local) = tunnel.local.or(kept) {

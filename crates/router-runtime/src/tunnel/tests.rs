@@ -1,11 +1,11 @@
-//! The programs beside `router::tunnel`: the same packets, refused for the same reasons, the same bytes.
+//! The programs beside `router::transition`: the same packets, refused for the same reasons, the same bytes.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use linux::bpf::verdict;
 use linux::netns;
 use proptest::prelude::*;
-use router::tunnel::{Domain, Kind};
+use router::transition::{Domain, Kind};
 use wire::{ipv4, ipv6, protocol};
 
 use super::program::{Counts, incoming, outgoing};
@@ -15,7 +15,7 @@ const LINK: usize = 14;
 
 /// The programs of one end, as they would be with Ethernet on both sides.
 struct Scene {
-    end: End,
+    end: Endpoint,
     tables: Tables,
     incoming: Program,
     outgoing: Program,
@@ -24,7 +24,7 @@ struct Scene {
 impl Scene {
     fn new(kind: Kind, local: IpAddr, prefixes: &[Ipv6Net], decapsulates: bool) -> Self {
         let tunnel = Tunnel { kind, over: "lo".into(), local: None, mtu: None, hop_limit: 63 };
-        let end = End::new(&tunnel, local, prefixes).unwrap();
+        let end = Endpoint::new(&tunnel, local, prefixes).unwrap();
         let tables = Tables::new().unwrap();
         tables.set_end(Some(&end), None).unwrap();
         let settings = Settings {
@@ -236,7 +236,7 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// What comes in to an end: mostly from and to those that it is about.
-fn outer(end: &End) -> BoxedStrategy<Vec<u8>> {
+fn outer(end: &Endpoint) -> BoxedStrategy<Vec<u8>> {
     match end.local {
         IpAddr::V4(local) => {
             let protocol = prop_oneof![9 => Just(protocol::IPV6), 1 => any::<u8>()];
@@ -292,7 +292,7 @@ fn outer(end: &End) -> BoxedStrategy<Vec<u8>> {
 }
 
 /// What leaves by an end.
-fn inner(end: &End) -> BoxedStrategy<Vec<u8>> {
+fn inner(end: &Endpoint) -> BoxedStrategy<Vec<u8>> {
     match end.local {
         IpAddr::V4(local) => (ipv6_packet(), any::<bool>())
             .prop_map(move |(mut packet, of_ours)| {

@@ -1,4 +1,4 @@
-//! What a server has given, and how long it lasts.
+//! What a server offers, what it has given, and how long that lasts.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -6,13 +6,20 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv6Net;
 use wire::dhcpv6::{DelegatedPrefix, Delegation};
 
-use super::Offer;
-use crate::until::Until;
+use crate::lifetime::Lifetime;
 
 /// For ever, as a lifetime.
 const INFINITE: u32 = u32::MAX;
 /// A server is not asked again sooner, whatever it says: one that gives leases of a second is not flooded.
 const LEAST_T1: Duration = Duration::from_secs(5);
+
+/// What a server has to offer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Offer {
+    pub(super) server: Vec<u8>,
+    pub(super) preference: u8,
+    pub(super) prefixes: Vec<DelegatedPrefix>,
+}
 
 /// Prefixes from one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +31,9 @@ pub struct Lease {
     /// The prefixes, in the order that the server has them.
     pub prefixes: Vec<LeasedPrefix>,
     /// When the server is asked to extend it (T1).
-    pub renew: Until,
+    pub renew: Lifetime,
     /// When any server is asked (T2).
-    pub rebind: Until,
+    pub rebind: Lifetime,
     /// DNS servers that came with it.
     pub dns_servers: Vec<Ipv6Addr>,
 }
@@ -37,9 +44,9 @@ pub struct LeasedPrefix {
     /// The prefix.
     pub prefix: Ipv6Net,
     /// For new connections, until then.
-    pub preferred: Until,
+    pub preferred: Lifetime,
     /// Routed here, until then.
-    pub valid: Until,
+    pub valid: Lifetime,
 }
 
 impl Lease {
@@ -56,8 +63,10 @@ impl Lease {
             |given: &DelegatedPrefix| Ipv6Net::new(given.prefix, given.prefix_length).map(|net| net.trunc());
         let given = delegation.prefixes.iter().filter_map(|given| {
             let prefix = net(given).ok()?;
-            let (preferred, valid) =
-                (Until::seconds(given.preferred_lifetime, now), Until::seconds(given.valid_lifetime, now));
+            let (preferred, valid) = (
+                Lifetime::from_seconds(given.preferred_lifetime, now),
+                Lifetime::from_seconds(given.valid_lifetime, now),
+            );
             Some(LeasedPrefix { prefix, preferred, valid })
         });
         let mut prefixes: Vec<LeasedPrefix> = given.collect();
@@ -75,37 +84,37 @@ impl Lease {
         };
         let t1 = if delegation.t1 == 0 { part(5) } else { delegation.t1 };
         let t2 = if delegation.t2 == 0 { part(8).max(t1) } else { delegation.t2 };
-        let renew = Until::seconds(t1, now).max(Until::Time(now + LEAST_T1));
+        let renew = Lifetime::from_seconds(t1, now).max(Lifetime::Until(now + LEAST_T1));
         Lease {
             iaid: delegation.iaid,
             server: server.to_vec(),
             prefixes,
             renew,
-            rebind: Until::seconds(t2, now).max(renew),
+            rebind: Lifetime::from_seconds(t2, now).max(renew),
             dns_servers,
         }
     }
 
     /// The moment when all of it is over.
-    pub fn expires(&self) -> Until {
+    pub fn expires(&self) -> Lifetime {
         self.prefixes.iter().map(|prefix| prefix.valid).max().unwrap_or(self.renew)
     }
 
     pub(super) fn renew_at(&self) -> Option<Instant> {
-        self.renew.time()
+        self.renew.end()
     }
 
     pub(super) fn rebind_at(&self) -> Option<Instant> {
-        self.rebind.time()
+        self.rebind.end()
     }
 
     /// When the next prefix ends.
     pub(super) fn next_expiry(&self) -> Option<Instant> {
-        self.prefixes.iter().filter_map(|prefix| prefix.valid.time()).min()
+        self.prefixes.iter().filter_map(|prefix| prefix.valid.end()).min()
     }
 
     pub(super) fn expire(&mut self, now: Instant) {
-        self.prefixes.retain(|prefix| !prefix.valid.is_over(now));
+        self.prefixes.retain(|prefix| !prefix.valid.is_expired(now));
     }
 
     /// As it is asked for again: with the lifetimes that are left.
@@ -120,6 +129,6 @@ impl Lease {
     }
 }
 
-fn left(until: Until, now: Instant) -> u32 {
-    until.left(now).map_or(INFINITE, |left| left.as_secs() as u32)
+fn left(lifetime: Lifetime, now: Instant) -> u32 {
+    lifetime.remaining(now).map_or(INFINITE, |left| left.as_secs() as u32)
 }

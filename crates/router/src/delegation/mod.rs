@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use wire::dhcpv6::{Builder, DelegatedPrefix, Delegation, Message, MessageType, StatusCode};
 
+use lease::Offer;
 pub use lease::{Lease, LeasedPrefix};
 use retransmission::{Limits, Retransmission};
 
@@ -78,14 +79,6 @@ struct Exchange {
     target: Offer,
 }
 
-/// What a server has to offer.
-#[derive(Clone, Debug, Default)]
-struct Offer {
-    server: Vec<u8>,
-    preference: u8,
-    prefixes: Vec<DelegatedPrefix>,
-}
-
 /// What became of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -108,7 +101,7 @@ impl Client {
     /// Goes on with a lease from before a restart, if it is still valid; under its IAID, since servers know it by that.
     pub fn resume(settings: Settings, lease: Lease, now: Instant, random: u64) -> Self {
         let mut client = Client::new(settings, now, random);
-        client.lease = Some(lease).filter(|lease| !lease.expires().is_over(now));
+        client.lease = Some(lease).filter(|lease| !lease.expires().is_expired(now));
         if let Some(lease) = &client.lease {
             client.settings.iaid = lease.iaid;
         }

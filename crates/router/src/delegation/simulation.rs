@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use wire::dhcpv6::{Builder, DelegatedPrefix, Delegation, Message, MessageType, StatusCode};
 
 use super::{Client, Lease, Received, Settings};
-use crate::until::Until;
+use crate::lifetime::Lifetime;
 
 const DUID: [u8; 10] = [0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
 const IAID: u32 = 1;
@@ -299,7 +299,7 @@ fn a_lease_without_an_end_needs_no_more_messages() {
     let mut scene = Scene::new(vec![server]);
     scene.run(10 * 86_400);
     assert_eq!(scene.sent.len(), 2);
-    assert_eq!(scene.client.lease().unwrap().expires(), Until::Always);
+    assert_eq!(scene.client.lease().unwrap().expires(), Lifetime::Infinite);
     assert_eq!(scene.client.deadline(), None);
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use router::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
-use router::tunnel::Kind;
+use router::transition::Kind;
 
 use config::Gateway;
 use router_runtime::firewall::compiled;

@@ -1,4 +1,4 @@
-//! The two programs of a tunnel: what `router::tunnel` does with a packet, in the kernel.
+//! The two programs of a tunnel: what `router::transition` does with a packet, in the kernel.
 //!
 //! One runs where packets leave by the tunnel's device, before super-packets are cut: it puts an outer header before them
 //! and sends them on by the interface that carries the tunnel. What it cannot do it leaves to the device, and so to us.
@@ -19,7 +19,7 @@ use linux::bpf::{
     Assembler, Condition, Helper, Label, Map, MapKind, NEXT_HOP, Operation, Program, ProgramKind, Register,
     Size, context, next_hop, verdict,
 };
-use router::tunnel::{Domain, End, Kind, LEAST_MTU, PROTOCOL_IPV4, Refusal};
+use router::transition::{Domain, Endpoint, Kind, LEAST_MTU, PROTOCOL_IPV4, Refusal};
 use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::protocol;
 
@@ -77,7 +77,7 @@ impl Tables {
 
     /// The tunnel has this end now, and packets to its only other end are given to that neighbor; without an end it
     /// carries nothing, and without a neighbor the kernel looks for one for each packet.
-    pub(super) fn set_end(&self, end: Option<&End>, neighbor: Option<IpAddr>) -> linux::Result<()> {
+    pub(super) fn set_end(&self, end: Option<&Endpoint>, neighbor: Option<IpAddr>) -> linux::Result<()> {
         let mut value = [0; VALUE];
         if let Some(address) = neighbor {
             value[at::NEXT_HOP as usize..][..NEXT_HOP].copy_from_slice(&next_hop(address));
@@ -87,10 +87,10 @@ impl Tables {
                 IpAddr::V4(local) => value[..4].copy_from_slice(&local.octets()),
                 IpAddr::V6(local) => value[..16].copy_from_slice(&local.octets()),
             }
-            let prefixes = end.own.len().min(OWN) as u32;
+            let prefixes = end.local_prefixes.len().min(OWN) as u32;
             value[16..20].copy_from_slice(&1u32.to_ne_bytes());
             value[20..24].copy_from_slice(&prefixes.to_ne_bytes());
-            for (place, own) in value[at::OWN as usize..].chunks_exact_mut(16).zip(&end.own) {
+            for (place, own) in value[at::OWN as usize..].chunks_exact_mut(16).zip(&end.local_prefixes) {
                 let leading = |address: Ipv6Addr| ((address.to_bits() >> 64) as u64).to_ne_bytes();
                 place[..8].copy_from_slice(&leading(own.netmask()));
                 place[8..].copy_from_slice(&leading(own.network()));

@@ -1,16 +1,17 @@
-//! Errors about outer packets, told to whom the inner packet was from (RFC 4213 section 3.4, RFC 2473 section 8).
+//! Errors about outer packets, passed on to whom the inner packet was from (RFC 4213 section 3.4, RFC 2473 section 8).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::checksum::Sum;
 use wire::{icmp_error, icmpv4, icmpv6, ipv4, ipv6, protocol};
 
+use super::domain::{is_single_host, is_single_host_ipv4};
 use super::encapsulate::PROTOCOL_IPV4;
-use super::{End, Kind, is_single_host, is_single_host_ipv4};
+use super::{Endpoint, Kind};
 
 /// What an error says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct ErrorReport {
     /// The largest inner packet that gets to this end, if that is what it says; never below [`Kind::least_mtu`].
     pub path_mtu: Option<(IpAddr, u32)>,
     /// The error for the sender of the inner packet, if enough of it was quoted.
@@ -19,26 +20,26 @@ pub struct Heard {
 
 /// An error, in terms of both versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Cause {
     /// The inner packet must not be larger than this.
     TooBig(u32),
     /// It does not get there.
     Unreachable,
 }
 
-impl End {
+impl Endpoint {
     /// An ICMP message, from its IP header on, that came for this host. `from` is an address of ours to answer from, of
     /// the inner version. None if it is no error about a packet of this tunnel.
     #[must_use]
-    pub fn hear_error(&self, packet: &[u8], from: IpAddr) -> Option<Heard> {
+    pub fn handle_icmp_error(&self, packet: &[u8], from: IpAddr) -> Option<ErrorReport> {
         match (self.local, from) {
-            (IpAddr::V4(local), IpAddr::V6(from)) => self.hear_ipv4(packet, local, from),
-            (IpAddr::V6(local), IpAddr::V4(from)) => self.hear_ipv6(packet, local, from),
+            (IpAddr::V4(local), IpAddr::V6(from)) => self.handle_icmpv4(packet, local, from),
+            (IpAddr::V6(local), IpAddr::V4(from)) => self.handle_icmpv6(packet, local, from),
             _ => None,
         }
     }
 
-    fn hear_ipv4(&self, packet: &[u8], local: Ipv4Addr, from: Ipv6Addr) -> Option<Heard> {
+    fn handle_icmpv4(&self, packet: &[u8], local: Ipv4Addr, from: Ipv6Addr) -> Option<ErrorReport> {
         let packet = ipv4::Packet::parse(packet).ok()?;
         if packet.protocol() != protocol::ICMPV4 || packet.destination() != local || packet.is_fragment() {
             return None;
@@ -47,13 +48,13 @@ impl End {
         if !Sum::of(packet.payload()).is_valid() {
             return None;
         }
-        let trouble = match (message.message_type(), message.code()) {
+        let cause = match (message.message_type(), message.code()) {
             (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
                 // Routers before RFC 1191 say nothing.
                 let mtu = (message.body() & 0xffff).saturating_sub(self.kind.overhead());
-                Trouble::TooBig(mtu.max(self.kind.least_mtu()))
+                Cause::TooBig(mtu.max(self.kind.least_mtu()))
             }
-            (icmpv4::DESTINATION_UNREACHABLE, _) | (icmpv4::TIME_EXCEEDED, 0) => Trouble::Unreachable,
+            (icmpv4::DESTINATION_UNREACHABLE, _) | (icmpv4::TIME_EXCEEDED, 0) => Cause::Unreachable,
             _ => return None,
         };
         // Of the quoted packet there may be no more than 8 bytes behind the header (RFC 792).
@@ -71,22 +72,24 @@ impl End {
             return None;
         }
         let inner = quoted.get(header_len..).unwrap_or_default();
-        let answer = self.answer_ipv6(inner, trouble, from);
+        let answer = self.answer_ipv6(inner, cause, from);
         // 6to4 and 6rd have sent nothing that they would not send: what is quoted says to whom.
         if matches!(self.kind, Kind::Automatic(_)) && answer.is_none() {
             return None;
         }
-        Some(Heard { path_mtu: trouble.path_mtu(end.into()), answer })
+        Some(ErrorReport { path_mtu: cause.path_mtu(end.into()), answer })
     }
 
     /// The error for whoever sent this inner packet, of which the end may be missing.
-    fn answer_ipv6(&self, inner: &[u8], trouble: Trouble, from: Ipv6Addr) -> Option<Vec<u8>> {
+    fn answer_ipv6(&self, inner: &[u8], cause: Cause, from: Ipv6Addr) -> Option<Vec<u8>> {
         let header = inner.first_chunk::<{ ipv6::HEADER_LEN }>()?;
         let address =
             |at: usize| Ipv6Addr::from_bits(u128::from_be_bytes(std::array::from_fn(|i| header[at + i])));
         let (source, destination) = (address(8), address(24));
         let ours = match self.kind {
-            Kind::Automatic(_) => self.is_relay() || self.own.iter().any(|own| own.contains(&source)),
+            Kind::Automatic(_) => {
+                self.is_relay() || self.local_prefixes.iter().any(|own| own.contains(&source))
+            }
             _ => true,
         };
         if header[0] >> 4 != 6 || !ours || !is_single_host(source) || destination.is_multicast() {
@@ -100,9 +103,9 @@ impl End {
         {
             return None;
         }
-        let (kind, code, body) = match trouble {
-            Trouble::TooBig(mtu) => (icmpv6::PACKET_TOO_BIG, 0, mtu),
-            Trouble::Unreachable => (icmpv6::DESTINATION_UNREACHABLE, icmpv6::code::ADDRESS_UNREACHABLE, 0),
+        let (kind, code, body) = match cause {
+            Cause::TooBig(mtu) => (icmpv6::PACKET_TOO_BIG, 0, mtu),
+            Cause::Unreachable => (icmpv6::DESTINATION_UNREACHABLE, icmpv6::code::ADDRESS_UNREACHABLE, 0),
         };
         let quote = &inner[..inner.len().min(icmp_error::MAX_LEN - ipv6::HEADER_LEN - icmpv6::HEADER_LEN)];
         let mut message = [&[kind, code, 0, 0][..], &body.to_be_bytes(), quote].concat();
@@ -120,7 +123,7 @@ impl End {
         Some([&header.to_bytes()[..], &message].concat())
     }
 
-    fn hear_ipv6(&self, packet: &[u8], local: Ipv6Addr, from: Ipv4Addr) -> Option<Heard> {
+    fn handle_icmpv6(&self, packet: &[u8], local: Ipv6Addr, from: Ipv4Addr) -> Option<ErrorReport> {
         let packet = ipv6::Packet::parse(packet).ok()?;
         if packet.next_header() != protocol::ICMPV6 || packet.destination() != local {
             return None;
@@ -131,12 +134,12 @@ impl End {
         if !(packet.pseudo_header(bytes.len() as u32, protocol::ICMPV6) + Sum::of(bytes)).is_valid() {
             return None;
         }
-        let trouble = match *kind {
+        let cause = match *kind {
             icmpv6::PACKET_TOO_BIG => {
                 let mtu = u32::from_be_bytes(*body).saturating_sub(self.kind.overhead());
-                Trouble::TooBig(mtu.max(self.kind.least_mtu()))
+                Cause::TooBig(mtu.max(self.kind.least_mtu()))
             }
-            icmpv6::DESTINATION_UNREACHABLE | icmpv6::TIME_EXCEEDED => Trouble::Unreachable,
+            icmpv6::DESTINATION_UNREACHABLE | icmpv6::TIME_EXCEEDED => Cause::Unreachable,
             _ => return None,
         };
         let (header, inner) = quoted.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
@@ -146,15 +149,15 @@ impl End {
         if header[0] >> 4 != 6 || header[6] != PROTOCOL_IPV4 || (address(8), address(24)) != (local, remote) {
             return None;
         }
-        Some(Heard { path_mtu: trouble.path_mtu(remote.into()), answer: answer_ipv4(inner, trouble, from) })
+        Some(ErrorReport { path_mtu: cause.path_mtu(remote.into()), answer: answer_ipv4(inner, cause, from) })
     }
 }
 
-impl Trouble {
+impl Cause {
     fn path_mtu(self, end: IpAddr) -> Option<(IpAddr, u32)> {
         match self {
-            Trouble::TooBig(mtu) => Some((end, mtu)),
-            Trouble::Unreachable => None,
+            Cause::TooBig(mtu) => Some((end, mtu)),
+            Cause::Unreachable => None,
         }
     }
 }
@@ -162,7 +165,7 @@ impl Trouble {
 /// Of an IPv4 error, header and quotation (RFC 1812 section 4.3.2.3).
 const MOST_IPV4: usize = 576;
 
-fn answer_ipv4(inner: &[u8], trouble: Trouble, from: Ipv4Addr) -> Option<Vec<u8>> {
+fn answer_ipv4(inner: &[u8], cause: Cause, from: Ipv4Addr) -> Option<Vec<u8>> {
     let header = inner.first_chunk::<{ ipv4::HEADER_LEN }>()?;
     let header_len = usize::from(header[0] & 0xf) * 4;
     let source = Ipv4Addr::new(header[12], header[13], header[14], header[15]);
@@ -177,13 +180,13 @@ fn answer_ipv4(inner: &[u8], trouble: Trouble, from: Ipv4Addr) -> Option<Vec<u8>
     {
         return None;
     }
-    let (kind, code, body) = match trouble {
+    let (kind, code, body) = match cause {
         // One that may be cut is cut the next time: the tunnel's device has the path's MTU then.
-        Trouble::TooBig(_) if field & ipv4::DONT_FRAGMENT == 0 => return None,
-        Trouble::TooBig(mtu) => {
+        Cause::TooBig(_) if field & ipv4::DONT_FRAGMENT == 0 => return None,
+        Cause::TooBig(mtu) => {
             (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED, mtu.min(0xffff))
         }
-        Trouble::Unreachable => (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::HOST_UNREACHABLE, 0),
+        Cause::Unreachable => (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::HOST_UNREACHABLE, 0),
     };
     let quote = &inner[..inner.len().min(MOST_IPV4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN)];
     let mut message = [&[kind, code, 0, 0][..], &body.to_be_bytes(), quote].concat();

@@ -12,23 +12,23 @@ fn address<T: std::str::FromStr<Err: std::fmt::Debug>>(text: &str) -> T {
     text.parse().unwrap()
 }
 
-fn end(kind: Kind, local: &str, prefixes: &[&str]) -> End {
+fn end(kind: Kind, local: &str, prefixes: &[&str]) -> Endpoint {
     let tunnel = Tunnel { kind, over: "eth0".into(), local: None, mtu: None, hop_limit: 64 };
     let prefixes: Vec<_> = prefixes.iter().map(|prefix| address(prefix)).collect();
-    End::new(&tunnel, address(local), &prefixes).unwrap()
+    Endpoint::new(&tunnel, address(local), &prefixes).unwrap()
 }
 
-fn broker() -> (End, End) {
+fn broker() -> (Endpoint, Endpoint) {
     let kind = |remote| Kind::SixInFour { remote: address(remote) };
     let here = end(kind("192.0.2.1"), "198.51.100.7", &["2001:db8:100::/48"]);
     (here, end(kind("198.51.100.7"), "192.0.2.1", &[]))
 }
 
-fn six_to_four(local: &str, relay: Option<&str>) -> End {
+fn six_to_four(local: &str, relay: Option<&str>) -> Endpoint {
     end(Kind::Automatic(Domain::six_to_four(relay.map(address))), local, &[])
 }
 
-fn six_rd(local: &str) -> End {
+fn six_rd(local: &str) -> Endpoint {
     let domain = Domain::six_rd(address("2001:db8::/32"), 8, address("10.0.0.1")).unwrap();
     end(Kind::Automatic(domain), local, &[])
 }
@@ -60,13 +60,13 @@ fn ipv4_packet(source: &str, destination: &str, protocol: u8, payload: &[u8]) ->
     [&header.to_bytes()[..], payload].concat()
 }
 
-fn carried(from: &End, inner: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn carried(from: &Endpoint, inner: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::new();
     from.encapsulate(inner, 9, &mut out).map(|()| out)
 }
 
 /// What an end makes of an inner packet that somebody has sent to it.
-fn heard(end: &End, source: &str, inner: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
+fn heard(end: &Endpoint, source: &str, inner: &[u8]) -> Result<Option<Vec<u8>>, Refusal> {
     let IpAddr::V4(local) = end.local else { panic!("an end of IPv4") };
     end.decapsulate(&ipv4_packet(source, &local.to_string(), protocol::IPV6, inner))
 }
@@ -276,7 +276,7 @@ fn fragmentation_needed_outside_is_packet_too_big_inside() {
     let inner = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 1400);
     let outer = carried(&here, &inner).unwrap();
     for (said, told) in [(1400, 1380), (1300, 1280), (576, 1280), (0, 1280), (1480, 1460)] {
-        let heard = here.hear_error(&icmpv4_error(3, 4, said, &outer, 1500), address(US)).unwrap();
+        let heard = here.handle_icmp_error(&icmpv4_error(3, 4, said, &outer, 1500), address(US)).unwrap();
         assert_eq!(heard.path_mtu, Some((address("192.0.2.1"), told)));
         let (source, destination, code, mtu, quoted) = read_icmpv6(&heard.answer.unwrap());
         assert_eq!((source, destination), (address(US), address("2001:db8:100::5")));
@@ -284,7 +284,7 @@ fn fragmentation_needed_outside_is_packet_too_big_inside() {
         assert_eq!(quoted, inner[..1232]);
     }
     // As little as RFC 792 asks for: the path is known, and the next packet is answered by the device.
-    let heard = here.hear_error(&icmpv4_error(3, 4, 1400, &outer, 28), address(US)).unwrap();
+    let heard = here.handle_icmp_error(&icmpv4_error(3, 4, 1400, &outer, 28), address(US)).unwrap();
     assert_eq!((heard.path_mtu, heard.answer), (Some((address("192.0.2.1"), 1380)), None));
 }
 
@@ -293,7 +293,7 @@ fn other_errors_are_address_unreachable() {
     let (here, _) = broker();
     let outer = carried(&here, &ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100)).unwrap();
     for (kind, code) in [(3, 0), (3, 1), (3, 2), (3, 13), (11, 0)] {
-        let heard = here.hear_error(&icmpv4_error(kind, code, 0, &outer, 68), address(US)).unwrap();
+        let heard = here.handle_icmp_error(&icmpv4_error(kind, code, 0, &outer, 68), address(US)).unwrap();
         assert_eq!(heard.path_mtu, None);
         let (_, destination, code, _, _) = read_icmpv6(&heard.answer.unwrap());
         assert_eq!((destination, code), (address("2001:db8:100::5"), [1, 3]));
@@ -306,25 +306,28 @@ fn errors_about_what_is_not_ours_are_nothing() {
     let inner = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100);
     let outer = carried(&here, &inner).unwrap();
     let error = icmpv4_error(3, 4, 1400, &outer, 1500);
-    assert_eq!(there.hear_error(&error, address(US)), None, "to somebody else");
+    assert_eq!(there.handle_icmp_error(&error, address(US)), None, "to somebody else");
     let mut damaged = error.clone();
     damaged[25] ^= 1;
-    assert_eq!(here.hear_error(&damaged, address(US)), None, "a wrong checksum");
+    assert_eq!(here.handle_icmp_error(&damaged, address(US)), None, "a wrong checksum");
     let quench = icmpv4_error(4, 0, 0, &outer, 1500);
-    assert_eq!(here.hear_error(&quench, address(US)), None);
+    assert_eq!(here.handle_icmp_error(&quench, address(US)), None);
     for (place, value) in [(9, protocol::UDP), (12, 1), (19, 9)] {
         let mut other = outer.clone();
         other[place] = value;
         let mut error = icmpv4_error(3, 4, 1400, &other, 1500);
         error[16..20].copy_from_slice(&[198, 51, 100, 7]);
-        assert_eq!(here.hear_error(&error, address(US)), None, "byte {place} of the quoted header");
+        assert_eq!(here.handle_icmp_error(&error, address(US)), None, "byte {place} of the quoted header");
     }
     // No error about an error.
     let mut icmp = ipv6_packet("2001:db8:100::5", "2001:db8:ffff::1", 100);
     icmp[6] = protocol::ICMPV6;
     icmp[40] = 1;
     let outer = carried(&here, &icmp).unwrap();
-    assert_eq!(here.hear_error(&icmpv4_error(3, 1, 0, &outer, 1500), address(US)).unwrap().answer, None);
+    assert_eq!(
+        here.handle_icmp_error(&icmpv4_error(3, 1, 0, &outer, 1500), address(US)).unwrap().answer,
+        None
+    );
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn too_big_outside_is_fragmentation_needed_inside_where_ipv4_is_carried() {
         (wire::icmp_error::Reason::HopLimitExceeded, ([3, 1], 0)),
     ] {
         let length = wire::icmp_error::build(reason, address("2001:db8::77"), &outer, &mut out).unwrap();
-        let heard = here.hear_error(&out[..length], address("192.0.0.8")).unwrap();
+        let heard = here.handle_icmp_error(&out[..length], address("192.0.0.8")).unwrap();
         assert_eq!(heard.path_mtu.map_or(0, |(_, mtu)| mtu), expected.1);
         let answer = heard.answer.unwrap();
         let packet = ipv4::Packet::parse(&answer).unwrap();
@@ -365,7 +368,7 @@ proptest! {
             let _ = end.accept(Outer { source: address("192.0.2.1"), ecn: Ecn::Ce }, &bytes);
             let _ = carried(&end, &bytes);
             for from in [address::<IpAddr>(US), address("192.0.0.8")] {
-                let _ = end.hear_error(&bytes, from);
+                let _ = end.handle_icmp_error(&bytes, from);
             }
         }
     }

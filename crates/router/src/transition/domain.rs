@@ -1,10 +1,8 @@
-//! Prefixes that have an IPv4 address in them: 6to4 (RFC 3056) and 6rd (RFC 5969).
+//! Prefixes that have an IPv4 address in them: 6to4 (RFC 3056) and 6rd (RFC 5969); which addresses are a single host's.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{Ipv4Net, Ipv6Net};
-
-use super::is_single_host_ipv4;
 
 /// Where everybody's prefix is made of a common one and their IPv4 address. 6to4 is the domain `2002::/16` with all of
 /// the address.
@@ -16,6 +14,15 @@ pub struct Domain {
     pub ipv4_mask: u8,
     /// Who leads to addresses beyond the domain. 6to4 has none as a rule (RFC 7526).
     pub relay: Option<Ipv4Addr>,
+}
+
+/// The route of an uplink that leads to the other ends of its domain alone, and not to the Internet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainRoute {
+    /// The prefix that all of them have in common.
+    pub prefix: Ipv6Net,
+    /// Whether packets of any source go there: those of a relay. Otherwise those of the uplink's own prefixes.
+    pub any_source: bool,
 }
 
 const SIX_TO_FOUR: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x2002, 0, 0, 0, 0, 0, 0, 0), 16);
@@ -98,6 +105,17 @@ impl Domain {
     fn low_bits(&self) -> u64 {
         (1 << self.ipv4_bits()) - 1
     }
+}
+
+/// Whether an address of IPv6 can be that of one host somewhere: not one of `::/64`, which has the unspecified, the
+/// loopback, and the IPv4-mapped and -compatible addresses, and no group.
+pub(super) fn is_single_host(address: Ipv6Addr) -> bool {
+    address.to_bits() >> 64 != 0 && !address.is_multicast()
+}
+
+/// The same for IPv4: not of this network, loopback, group, or reserved.
+pub(super) fn is_single_host_ipv4(address: Ipv4Addr) -> bool {
+    !matches!(address.octets()[0], 0 | 127 | 224..)
 }
 
 #[cfg(test)]

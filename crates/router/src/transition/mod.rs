@@ -6,10 +6,10 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | `domain` | prefixes that have an IPv4 address in them: 6to4 and 6rd |
+//! | `domain` | prefixes that have an IPv4 address in them: 6to4 and 6rd; which addresses are a single host's |
 //! | `encapsulate` | a packet on its way into the tunnel |
 //! | `decapsulate` | a packet that came out of it |
-//! | `error` | errors about outer packets, told to whom the inner packet was from |
+//! | `icmp_error` | errors about outer packets, passed on to whom the inner packet was from |
 //! | `path_mtu` | what the path to the other end takes |
 //!
 //! Invariants, in both directions:
@@ -20,7 +20,7 @@
 mod decapsulate;
 mod domain;
 mod encapsulate;
-mod error;
+mod icmp_error;
 mod path_mtu;
 #[cfg(test)]
 mod tests;
@@ -29,12 +29,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 
-use crate::uplink::Reach;
-
 pub use decapsulate::Outer;
-pub use domain::Domain;
+pub use domain::{Domain, DomainRoute};
 pub use encapsulate::PROTOCOL_IPV4;
-pub use error::Heard;
+pub use icmp_error::ErrorReport;
 pub use path_mtu::PathMtu;
 
 /// The least MTU of a link with IPv6 (RFC 8200 section 5).
@@ -118,29 +116,29 @@ impl Kind {
 
 /// One end of a tunnel, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct Endpoint {
     /// What is carried, and to whom.
     pub kind: Kind,
     /// Our outer address, of the kind's family.
     pub local: IpAddr,
     /// Prefixes that are this side's: nobody on the other side has an address of them.
-    pub own: Vec<Ipv6Net>,
+    pub local_prefixes: Vec<Ipv6Net>,
     /// Hop limit, or time to live, of outer packets.
     pub hop_limit: u8,
 }
 
-impl End {
+impl Endpoint {
     /// The tunnel's end at this outer address; none where there can be none, as for 6to4 at a private address.
     #[must_use]
     pub fn new(tunnel: &Tunnel, local: IpAddr, prefixes: &[Ipv6Net]) -> Option<Self> {
-        let mut own = prefixes.to_vec();
+        let mut local_prefixes = prefixes.to_vec();
         match (&tunnel.kind, local) {
             (Kind::SixInFour { .. }, IpAddr::V4(_)) | (Kind::FourInSix { .. }, IpAddr::V6(_)) => {}
-            (Kind::Automatic(domain), IpAddr::V4(local)) => own.push(domain.delegated(local)?),
+            (Kind::Automatic(domain), IpAddr::V4(local)) => local_prefixes.push(domain.delegated(local)?),
             _ => return None,
         }
         let (kind, hop_limit) = (tunnel.kind.clone(), tunnel.hop_limit);
-        Some(End { kind, local, own, hop_limit })
+        Some(Endpoint { kind, local, local_prefixes, hop_limit })
     }
 
     /// The prefix that 6to4 or 6rd gives this end.
@@ -152,12 +150,12 @@ impl End {
         }
     }
 
-    /// Where the tunnel leads, if not to the Internet.
+    /// The route that the tunnel has instead of one to the Internet, if it leads to its domain alone.
     #[must_use]
-    pub fn reach(&self) -> Option<Reach> {
+    pub fn domain_route(&self) -> Option<DomainRoute> {
         let Kind::Automatic(domain) = &self.kind else { return None };
-        let by_all = self.is_relay();
-        (by_all || domain.relay.is_none()).then_some(Reach { domain: domain.prefix, by_all })
+        let any_source = self.is_relay();
+        (any_source || domain.relay.is_none()).then_some(DomainRoute { prefix: domain.prefix, any_source })
     }
 
     /// Whether this end is the relay of its domain: what it gets for addresses beyond the domain goes on to the Internet.
@@ -216,15 +214,4 @@ impl Refusal {
             Refusal::Multicast => "multicast",
         }
     }
-}
-
-/// Whether an address of IPv6 can be that of one host somewhere: not one of `::/64`, which has the unspecified, the
-/// loopback, and the IPv4-mapped and -compatible addresses, and no group.
-fn is_single_host(address: Ipv6Addr) -> bool {
-    address.to_bits() >> 64 != 0 && !address.is_multicast()
-}
-
-/// The same for IPv4: not of this network, loopback, group, or reserved.
-fn is_single_host_ipv4(address: Ipv4Addr) -> bool {
-    !matches!(address.octets()[0], 0 | 127 | 224..)
 }

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::ecn::{self, Ecn};
 use wire::{ipv4, ipv6, protocol};
 
+use super::domain::{Domain, is_single_host, is_single_host_ipv4};
 use super::encapsulate::PROTOCOL_IPV4;
-use super::{Domain, End, Kind, Refusal, is_single_host, is_single_host_ipv4};
+use super::{Endpoint, Kind, Refusal};
 
 /// What is needed of the outer header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Outer {
     pub ecn: Ecn,
 }
 
-impl End {
+impl Endpoint {
     /// The inner packet of an outer one, from its IP header on; none if that is not the tunnel's at all, or a fragment.
     ///
     /// # Errors
@@ -98,7 +99,7 @@ impl End {
         if !is_single_host(source) || source.is_unicast_link_local() && !on_link {
             return Err(Refusal::Source);
         }
-        if self.own.iter().any(|own| own.contains(&source)) {
+        if self.local_prefixes.iter().any(|own| own.contains(&source)) {
             return Err(Refusal::Spoofed);
         }
         if destination.to_bits() >> 64 == 0 {
@@ -127,7 +128,7 @@ impl End {
         let for_us = if self.is_relay() {
             is_single_host(destination) && !destination.is_unicast_link_local()
         } else {
-            self.own.iter().any(|own| own.contains(&destination))
+            self.local_prefixes.iter().any(|own| own.contains(&destination))
         };
         if for_us { Ok(()) } else { Err(Refusal::Destination) }
     }

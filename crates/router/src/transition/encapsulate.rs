@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use wire::{ipv4, ipv6, protocol};
 
-use super::{Domain, End, Kind, LEAST_MTU, Refusal, is_single_host_ipv4};
+use super::domain::{Domain, is_single_host_ipv4};
+use super::{Endpoint, Kind, LEAST_MTU, Refusal};
 
-impl End {
+impl Endpoint {
     /// Puts an inner packet behind its outer header, in `out`. `identification` is random.
     ///
     /// # Errors
@@ -65,7 +66,7 @@ impl End {
             return Err(Refusal::Multicast);
         }
         // A relay carries packets of the whole Internet.
-        if !self.is_relay() && !self.own.iter().any(|own| own.contains(&source)) {
+        if !self.is_relay() && !self.local_prefixes.iter().any(|own| own.contains(&source)) {
             return Err(Refusal::Source);
         }
         match domain.embedded(destination, local) {
