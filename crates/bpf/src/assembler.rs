@@ -5,7 +5,7 @@
 //! a jump backwards makes a loop, of which the verifier has to see that it ends.
 //!
 //! ```
-//! use bpf::{Assembler, Condition, Register, Size};
+//! use sidestep_bpf::{Assembler, Condition, Register, Size};
 //!
 //! // 1 for IPv6, 0 for all else: a program of type socket_filter or sched_cls.
 //! let mut code = Assembler::default();

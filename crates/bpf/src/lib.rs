@@ -1,5 +1,5 @@
 //! eBPF as it is written: instructions, the kernel's functions that programs call, and what they are given. Nothing here
-//! asks the kernel for anything: loading and attaching is `linux::bpf`.
+//! asks the kernel for anything: what comes out is instructions, and somebody else loads and attaches them.
 //!
 //! | module | subject |
 //! |---|---|
@@ -9,7 +9,25 @@
 //! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
 //! | [`netfilter`] | the same for programs at netfilter's hooks |
 //! | [`xdp`] | what programs may say that come before the kernel has made anything of a packet |
-
+//!
+//! A program is assembled, and then listed for people or loaded:
+//!
+//! ```
+//! use sidestep_bpf::{Assembler, Condition, Register, Size, context, listing, verdict};
+//!
+//! // At an interface: drops IPv6, lets all else pass.
+//! let mut code = Assembler::default();
+//! let other = code.label();
+//! code.load(Size::Word, Register::R2, Register::R1, context::PROTOCOL);
+//! code.jump_if(Register::R2, Condition::NotEqual, i32::from(0x86dd_u16.to_be()), other);
+//! code.exit_with(verdict::DROP);
+//! code.bind(other);
+//! code.exit_with(verdict::NEXT);
+//!
+//! let lines = listing(&code.instructions()?);
+//! assert_eq!(lines[0], "r2 = *(u32 *)(r1 +16)");
+//! # Ok::<(), sidestep_bpf::JumpTooLong>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod assembler;
@@ -23,6 +41,10 @@ pub use assembler::{
 };
 pub use helper::{Helper, NEXT_HOP, next_hop};
 pub use listing::listing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// Results of programs at an interface (`sched_cls`).
 pub mod verdict {

@@ -1,13 +1,13 @@
-//! What the packet formats cost: `cargo bench -p wire`.
+//! What the packet formats cost: `cargo bench -p sidestep-wire`.
 
 #![allow(missing_docs, reason = "benchmarks")]
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
-use wire::checksum::Sum;
-use wire::coalesce::{Coalescer, Offloads};
-use wire::segment::Segmenter;
-use wire::virtio_net;
+use sidestep_wire::checksum::Sum;
+use sidestep_wire::coalesce::{Coalescer, Offloads};
+use sidestep_wire::segment::Segmenter;
+use sidestep_wire::virtio_net;
 
 const IPV6: usize = 40;
 const TCP: usize = 20;

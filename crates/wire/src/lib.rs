@@ -69,6 +69,10 @@ mod test_stream;
 pub mod udp;
 pub mod virtio_net;
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// IP protocol numbers (also: IPv6 next-header values) that the crate names.
 pub mod protocol {
     /// IPv6 Hop-by-Hop Options (RFC 8200 §4.3).
