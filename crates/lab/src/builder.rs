@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
+use crate::prefix;
 use crate::topology::{Node, Topology};
 
 /// Where labs keep their configurations and logs.
-const RUN: &str = "/run/sidestep-lab";
+pub(crate) const RUN: &str = "/run/sidestep-lab";
 
 /// What the gateways are to hosts and routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -76,14 +77,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// The prefix of a lab that is not given one.
+    /// The prefix of the lab that `sidestep-lab up` builds if it is told none.
     pub const DEFAULT_PREFIX: &'static str = "sidestep";
 
     /// Options with their defaults; `program` is the `sidestep` executable.
     pub(crate) fn new(program: PathBuf) -> Self {
         Self {
             program,
-            prefix: Self::DEFAULT_PREFIX.into(),
+            prefix: prefix::unique(),
             topology: Topology::default(),
             gateways: Gateways::default(),
             profile: Profile::default(),
@@ -109,7 +110,7 @@ impl Builder {
     }
 
     /// What every namespace's name begins with, before `-ha`, `-ga` and so on; labs with different prefixes
-    /// exist side by side. At most 13 characters. Default `sidestep`.
+    /// exist side by side. At most 13 characters. Default: one that no other lab has.
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);
         self

@@ -29,7 +29,7 @@
 //! | `builder`, `lab` | what a lab is to be like; one that is up |
 //! | `network` | its links, addresses, routes, filters |
 //! | [`transparent`] | what is otherwise in them where the gateways are transparent |
-//! | [`namespaces`], [`process`] | what they are made of |
+//! | [`namespaces`], [`process`], [`prefix`] | what they are made of, and named by |
 //! | [`helper`] | where the program is whose commands some of these are |
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`impair_script`] | the same by a packet script |
@@ -64,6 +64,7 @@ mod network;
 pub mod observer;
 pub mod patience;
 mod port;
+pub mod prefix;
 pub mod process;
 pub mod queue;
 pub mod relay;

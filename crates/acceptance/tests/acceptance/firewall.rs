@@ -14,13 +14,8 @@ fn answers(lab: &Lab) -> bool {
 
 #[test]
 fn a_reload_makes_the_prefix_dark_again_after_somebody_flushed_all_rules() {
-    let program = std::env::var_os("SIDESTEP_BIN");
-    let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
-        eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
-        return;
-    };
-    let mut lab = Lab::builder(program).prefix("tf").build().expect("a lab");
+    let Some(program) = crate::program(&[]) else { return };
+    let mut lab = Lab::builder(program).build().expect("a lab");
     lab.start().expect("a session");
     assert!(!answers(&lab));
 

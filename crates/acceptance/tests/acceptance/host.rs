@@ -34,10 +34,10 @@ struct Scene {
 
 impl Scene {
     fn new(program: PathBuf) -> Self {
+        let prefix = lab::prefix::unique();
         let [host, switch, router, gateway] =
-            ["h", "s", "r", "g"].map(|letter| Namespace::named(format!("hostmode-{letter}")));
+            ["h", "s", "r", "g"].map(|letter| Namespace::named(format!("{prefix}-{letter}")));
         for namespace in [&host, &switch, &router, &gateway] {
-            let _ = namespace.delete();
             namespace.create().expect("a namespace");
         }
         switch
@@ -193,18 +193,6 @@ fn address(text: &str) -> String {
     text.rsplit_once('.').map_or(text, |(address, _)| address).to_owned()
 }
 
-fn program() -> Option<PathBuf> {
-    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-    let radvd = Path::new("/usr/sbin/radvd").exists();
-    if let Some(program) = program.filter(|_| radvd && nix::unistd::geteuid().is_root()) {
-        return Some(program);
-    }
-    let needs = "needs root, radvd, and the program, in SIDESTEP_BIN";
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-    eprintln!("skipped: {needs}");
-    None
-}
-
 /// A private key and the public one that belongs to it.
 fn keys(program: &Path) -> [String; 2] {
     let run = |command: &str, input: &str| {
@@ -253,7 +241,7 @@ fn so_it_does_where_only_addresses_are_replaced() {
 
 /// From the moment the cable is plugged in, through a move to another network, to the end.
 fn moves(carry: &str) {
-    let Some(program) = program() else { return };
+    let Some(program) = crate::program(&["radvd"]) else { return };
     let ([own, public], [other, other_public]) = (keys(&program), keys(&program));
     let scene = Scene::new(program);
     let recordings = ["port1", "port2"].map(|port| scene.record(port));
@@ -320,10 +308,9 @@ fn moves(carry: &str) {
 /// An address that somebody gave for good is theirs.
 #[test]
 fn an_interface_with_an_address_of_its_own_is_refused() {
-    let Some(program) = program() else { return };
+    let Some(program) = crate::program(&["radvd"]) else { return };
     let ([own, _], [_, other]) = (keys(&program), keys(&program));
-    let namespace = Namespace::named("hostmode-x");
-    let _ = namespace.delete();
+    let namespace = Namespace::named(lab::prefix::unique());
     namespace.create().expect("a namespace");
     namespace
         .ip("link add name eth0 type veth peer name other\naddr add 2001:db8:1::5/64 dev eth0 nodad\nlink set dev eth0 up\n")

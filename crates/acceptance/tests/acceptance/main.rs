@@ -12,3 +12,25 @@ mod scripts;
 mod transition;
 mod transparent;
 mod tunnel;
+
+use std::path::PathBuf;
+
+use lab::command::find;
+
+/// The program under test. `None` where there is none, no root, or not all of these other programs: then a test is
+/// skipped, which in continuous integration is a failure.
+fn program(others: &[&str]) -> Option<PathBuf> {
+    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
+    let there = others.iter().all(|other| find(other).is_some());
+    let program = program.filter(|_| there && nix::unistd::geteuid().is_root());
+    if program.is_none() {
+        skip(&[&["root", "the program, in SIDESTEP_BIN"], others].concat().join(", "));
+    }
+    program
+}
+
+/// Says what a test is skipped for want of.
+fn skip(needs: &str) {
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "needs {needs}");
+    eprintln!("skipped: needs {needs}");
+}

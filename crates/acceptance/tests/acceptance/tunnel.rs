@@ -8,31 +8,23 @@ use std::time::Duration;
 use lab::traffic::{self, PingOptions, UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site, Topology};
 
-/// A lab of the program that `make test` has built, or `None` where there is none or no root. In continuous
-/// integration that is a failure.
-fn lab(prefix: &str, topology: Topology) -> Option<Builder> {
-    let program = std::env::var_os("SIDESTEP_BIN");
-    if let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) {
-        return Some(Lab::builder(program).prefix(prefix).topology(topology));
-    }
-    assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
-    eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
-    None
+fn lab(topology: Topology) -> Option<Builder> {
+    Some(Lab::builder(crate::program(&[])?).topology(topology))
 }
 
 #[test]
 fn routed() {
-    story(lab("tu-r", Topology::Routed));
+    story(lab(Topology::Routed));
 }
 
 #[test]
 fn switched() {
-    story(lab("tu-s", Topology::Switched));
+    story(lab(Topology::Switched));
 }
 
 #[test]
 fn tunneled() {
-    story(lab("tu-t", Topology::Tunneled));
+    story(lab(Topology::Tunneled));
 }
 
 /// Only where the kernel has `sit`: Debian's has.
@@ -42,12 +34,12 @@ fn tunneled_by_the_kernel() {
         eprintln!("skipped: this kernel has no sit");
         return;
     }
-    story(lab("tu-k", Topology::Tunneled).map(|builder| builder.sit(true)));
+    story(lab(Topology::Tunneled).map(|builder| builder.sit(true)));
 }
 
 #[test]
 fn what_a_crash_leaves_is_removed_at_the_next_start() {
-    let Some(builder) = lab("tu-x", Topology::Switched) else { return };
+    let Some(builder) = lab(Topology::Switched) else { return };
     let mut lab = builder.build().expect("a lab");
     let before = kernel(&lab);
     lab.start().expect("a tunnel");

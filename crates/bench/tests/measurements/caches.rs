@@ -7,7 +7,7 @@ use crate::sidestep_lab;
 #[test]
 fn the_lab_measures_them() {
     let Some(mut command) = sidestep_lab("caches") else { return };
-    let words = ["--prefix", "sc-ca", "--runs", "1", "--largest", "1", "--delay", "10ms"];
+    let words = ["--runs", "1", "--largest", "1", "--delay", "10ms"];
     let output = command.args(words).stdin(Stdio::null()).output().expect("the program");
     let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}");

@@ -16,7 +16,7 @@ fn what_was_measured_before_an_interruption_is_kept() {
     std::fs::write(&page, "<!-- bench:begin -->\n<!-- bench:end -->\n").expect("a page");
 
     let mut bench = command
-        .args(["--prefix", "ti", "--seconds", "1", "--against", "sidestep-chacha"])
+        .args(["--seconds", "1", "--against", "sidestep-chacha"])
         .args(["--only", "ping,memory", "--report"])
         .arg(directory.path())
         .arg("--docs")
@@ -60,7 +60,7 @@ fn a_short_comparison_ends_in_tables_a_report_and_a_page() {
     std::fs::write(&page, "before\n<!-- bench:begin -->\n<!-- bench:end -->\nafter\n").expect("a page");
 
     let output = command
-        .args(["--prefix", "tb", "--quick", "--repetitions", "1", "--seconds", "1"])
+        .args(["--quick", "--repetitions", "1", "--seconds", "1"])
         .args(["--against", "sidestep-chacha", "--only", "ping,memory", "--report"])
         .arg(directory.path())
         .arg("--docs")

@@ -7,7 +7,7 @@ use crate::sidestep_lab;
 
 fn experiment(name: &str, out: &Path, further: &[&str]) -> Option<Output> {
     let mut command = sidestep_lab("experiment")?;
-    command.args([name, "--prefix", "te", "--against", "none,sidestep", "--out"]).arg(out);
+    command.args([name, "--against", "none,sidestep", "--out"]).arg(out);
     Some(command.args(further).output().expect("the experiment"))
 }
 
@@ -51,7 +51,7 @@ fn downloads_are_measured_reported_and_not_measured_again() {
 fn floods_between_transparent_gateways_on_one_link_lose_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let Some(mut command) = sidestep_lab("experiment") else { return };
-    command.args(["loss", "--topology", "switched", "--prefix", "tl", "--out"]);
+    command.args(["loss", "--topology", "switched", "--out"]);
 
     let output = command.arg(directory.path()).args(["--against", "classic-transparent"]).output();
 
@@ -96,7 +96,7 @@ fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios()
 
     for part in ["t1", "t2", "t3"] {
         let Some(mut command) = sidestep_lab("experiment") else { return };
-        command.args([part, "--quick", "--prefix", "tg", "--out"]).arg(&out);
+        command.args([part, "--quick", "--out"]).arg(&out);
         let output = command.arg("--docs").arg(&page).output().expect("the experiment");
         let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
         assert!(output.status.success(), "{said}");

@@ -12,6 +12,7 @@ fn sidestep_lab(command: &str) -> Option<std::process::Command> {
         return None;
     }
     let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_sidestep-lab"));
-    started.arg(command);
+    // Labs of several tests may be up at once.
+    started.args([command, "--prefix", &lab::prefix::unique()]);
     Some(started)
 }

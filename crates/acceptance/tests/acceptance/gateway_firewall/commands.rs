@@ -24,20 +24,12 @@ impl Drop for Machine {
 }
 
 impl Machine {
-    fn new(name: &str) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN");
-        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
-            assert!(
-                std::env::var("CI").as_deref() != Ok("true"),
-                "needs root and the program, in SIDESTEP_BIN"
-            );
-            eprintln!("skipped: needs root and the program, in SIDESTEP_BIN");
-            return None;
-        };
-        let namespace = Namespace::named(format!("fw-{name}-{}", std::process::id()));
+    fn new() -> Option<Self> {
+        let program = crate::program(&[])?;
+        let namespace = Namespace::named(lab::prefix::unique());
         namespace.create().expect("a namespace");
         let folder = tempfile::tempdir().expect("a folder");
-        Some(Machine { namespace, folder, program: program.into() })
+        Some(Machine { namespace, folder, program })
     }
 
     fn try_firewall(&self, words: &[&str]) -> Output {
@@ -84,7 +76,7 @@ impl Machine {
 
 #[test]
 fn a_change_that_nobody_confirms_is_undone() {
-    let Some(machine) = Machine::new("undo") else { return };
+    let Some(machine) = Machine::new() else { return };
     machine.nft(&["add", "table", "inet", "foreign"]);
     let (first, second) = (machine.file(1001), machine.file(1002));
     machine.firewall(&["apply", &first, "--confirm", "200ms"]);
@@ -110,7 +102,7 @@ fn a_change_that_nobody_confirms_is_undone() {
 
 #[test]
 fn a_guard_that_is_killed_leaves_the_change_and_says_so() {
-    let Some(machine) = Machine::new("kill") else { return };
+    let Some(machine) = Machine::new() else { return };
     let (first, second) = (machine.file(1001), machine.file(1002));
     machine.firewall(&["apply", &first, "--confirm", "60s"]);
     let guards = machine.namespace.processes();
@@ -133,7 +125,7 @@ fn wait_until_gone(process: Pid) {
 
 #[test]
 fn counters_are_shown_by_rule_and_base_chains_stay() {
-    let Some(machine) = Machine::new("show") else { return };
+    let Some(machine) = Machine::new() else { return };
     let file = machine.file(1001);
     machine.firewall(&["apply", &file]);
     let handle = |machine: &Machine| {

@@ -81,12 +81,12 @@ pub(crate) fn route(address: IpAddr) -> usize {
 
 impl Scene {
     /// None where the tests cannot have namespaces.
-    pub(crate) fn new(name: &str) -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if !linux::netns::available_to_tests() {
             return None;
         }
-        let id = std::process::id();
-        let [router, world] = ["r", "w"].map(|letter| Namespace::named(format!("fw-{name}-{id}-{letter}")));
+        let prefix = lab::prefix::unique();
+        let [router, world] = ["r", "w"].map(|letter| Namespace::named(format!("{prefix}-{letter}")));
         for namespace in [&router, &world] {
             namespace.create().expect("a namespace");
         }

@@ -12,21 +12,21 @@ use lab::{Lab, Node, Site, Topology};
 use super::scene;
 
 /// A lab whose routers route what the hosts are hashed to.
-fn up(prefix: &str, topology: Topology) -> Option<Lab> {
-    let lab = scene::lab(prefix)?.topology(topology).tunnel(false).build().expect("a lab");
+fn up(topology: Topology) -> Option<Lab> {
+    let lab = scene::lab()?.topology(topology).tunnel(false).build().expect("a lab");
     lab.wait_connected(Duration::from_secs(30)).expect("hosts that reach each other");
     Some(lab)
 }
 
 #[test]
 fn fifty_thousand_flood_pings_are_answered_over_rotations() {
-    for (prefix, topology, cipher, kernel) in [
-        ("ac-cr", Topology::Routed, "none", "off"),
-        ("ac-ct", Topology::Tunneled, "aes-256-cbc", "off"),
-        ("ac-ck", Topology::Routed, "none", "required"),
-        ("ac-cw", Topology::Switched, "none", "required"),
+    for (topology, cipher, kernel) in [
+        (Topology::Routed, "none", "off"),
+        (Topology::Tunneled, "aes-256-cbc", "off"),
+        (Topology::Routed, "none", "required"),
+        (Topology::Switched, "none", "required"),
     ] {
-        let Some(lab) = up(prefix, topology) else { return };
+        let Some(lab) = up(topology) else { return };
         let settings = Settings { cipher: cipher.into(), rotation: 1, kernel, ..Settings::default() };
         let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
         let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
@@ -47,7 +47,7 @@ fn fifty_thousand_flood_pings_are_answered_over_rotations() {
 
 #[test]
 fn the_kernel_carries_packets_without_tcx_too_and_a_crash_leaves_nothing() {
-    let Some(lab) = up("ac-cl", Topology::Routed) else { return };
+    let Some(lab) = up(Topology::Routed) else { return };
     for (carry, arguments) in [("encapsulate", &["--test-without", "tcx"][..]), ("rewrite", &[])] {
         let settings = Settings { carry, arguments, kernel: "required", rotation: 1, ..Settings::default() };
         let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
@@ -100,8 +100,8 @@ fn rewriting() -> Settings {
 
 #[test]
 fn replaced_addresses_lose_nothing_and_show_no_true_one() {
-    for (prefix, topology) in [("ac-cp", Topology::Routed), ("ac-cq", Topology::Switched)] {
-        let Some(lab) = up(prefix, topology) else { return };
+    for topology in [Topology::Routed, Topology::Switched] {
+        let Some(lab) = up(topology) else { return };
         let nodes = ClassicNodes::start(&lab, &rewriting()).expect("both ends");
         let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
         let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
@@ -151,7 +151,7 @@ fn refused_by_the_other_host(lab: &Lab) {
 
 #[test]
 fn replaced_addresses_leave_senders_their_path_mtu() {
-    let Some(builder) = scene::lab("ac-cm") else { return };
+    let Some(builder) = scene::lab() else { return };
     let lab = builder.tunnel(false).middle_mtu(1400).build().expect("a lab");
     lab.wait_connected(Duration::from_secs(30)).expect("hosts that reach each other");
     let nodes = ClassicNodes::start(&lab, &rewriting()).expect("both ends");
@@ -170,7 +170,7 @@ fn replaced_addresses_leave_senders_their_path_mtu() {
 
 #[test]
 fn what_a_narrow_path_carries_is_remembered() {
-    let Some(builder) = scene::lab("ac-cu") else { return };
+    let Some(builder) = scene::lab() else { return };
     let lab = builder.tunnel(false).middle_mtu(1400).build().expect("a lab");
     lab.wait_connected(Duration::from_secs(30)).expect("hosts that reach each other");
     let encrypted = Settings { cipher: "aes-256-cbc".into(), rotation: 1, ..Settings::default() };
@@ -204,7 +204,7 @@ fn what_a_narrow_path_carries_is_remembered() {
 
 #[test]
 fn tcp_finds_its_segment_size() {
-    let Some(lab) = up("ac-cs", Topology::Routed) else { return };
+    let Some(lab) = up(Topology::Routed) else { return };
     for (cipher, kernel) in
         [("none", "off"), ("none", "required"), ("aes-256-cbc", "off"), ("aes-128-cbc", "off")]
     {

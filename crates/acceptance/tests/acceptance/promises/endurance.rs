@@ -25,13 +25,13 @@ fn nothing_is_lost_in_a_minute(builder: Builder) {
 
 #[test]
 fn nothing_is_lost_in_a_minute_routed() {
-    let Some(builder) = scene::lab("ac-er") else { return };
+    let Some(builder) = scene::lab() else { return };
     nothing_is_lost_in_a_minute(builder);
 }
 
 #[test]
 fn nothing_is_lost_in_a_minute_switched() {
-    let Some(builder) = scene::lab("ac-es") else { return };
+    let Some(builder) = scene::lab() else { return };
     nothing_is_lost_in_a_minute(builder.topology(Topology::Switched));
 }
 
@@ -51,7 +51,7 @@ fn packet_threads(lab: &mut Lab, site: Site) -> Vec<u64> {
 
 #[test]
 fn several_threads_share_the_flows_and_lose_nothing() {
-    let Some(builder) = scene::lab("ac-th") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder.threads(2).lanes(4));
     let first = scene::rotations(&lab);
     let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, 12));
@@ -98,10 +98,8 @@ while True:
 /// then in three of them.
 #[test]
 fn tcp_notices_no_rotation() {
-    for (prefix, topology) in
-        [("ac-tr", Topology::Routed), ("ac-ts", Topology::Switched), ("ac-tt", Topology::Tunneled)]
-    {
-        let Some(builder) = scene::lab(prefix) else { return };
+    for topology in Topology::ALL {
+        let Some(builder) = scene::lab() else { return };
         let lab = scene::up(builder.topology(topology));
         let noticed = (0..3).all(|_| is_late_at_a_move(&lab));
         assert!(!noticed, "{topology:?}: in each of three transfers something was late at a move");
@@ -146,7 +144,7 @@ fn nothing_is_lost_at_a_high_rate_when_the_gateways_move() {
     const SECONDS: u64 = 8;
     /// A rotation's doing would be seen from a little before it to a tenth of a second after it.
     const AROUND: std::ops::Range<i64> = -20..100;
-    let Some(builder) = scene::lab("ac-hr") else { return };
+    let Some(builder) = scene::lab() else { return };
     let lab = scene::up(builder.rotation("1s"));
     let stream = |rate: u32, duration| {
         let options = UdpOptions { rate, size: 1_200, duration, ..UdpOptions::default() };

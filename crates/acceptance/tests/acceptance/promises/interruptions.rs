@@ -28,7 +28,7 @@ fn resumes(lab: &mut Lab, site: Site, from: Site, stop: impl FnOnce(&mut lab::Ga
 
 #[test]
 fn traffic_resumes_within_three_seconds_of_a_restart() {
-    let Some(builder) = scene::lab("ac-rs") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
     for site in [Site::A, Site::B] {
         for from in [Site::A, Site::B] {
@@ -41,7 +41,7 @@ fn traffic_resumes_within_three_seconds_of_a_restart() {
 
 #[test]
 fn traffic_resumes_within_three_seconds_of_a_crash() {
-    let Some(builder) = scene::lab("ac-rk") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
     for site in [Site::A, Site::B] {
         for from in [Site::A, Site::B] {

@@ -8,9 +8,9 @@ use lab::{Builder, Lab, Node, Site};
 use super::scene;
 
 /// A lab with the same impairment in both directions.
-fn impaired(prefix: &str, impairment: &str) -> Option<Lab> {
+fn impaired(impairment: &str) -> Option<Lab> {
     let parse = || impairment.parse().expect("an impairment");
-    Some(scene::up(scene::lab(prefix)?.impairment(parse()).impairment_back(parse())))
+    Some(scene::up(scene::lab()?.impairment(parse()).impairment_back(parse())))
 }
 
 fn both_directions(lab: &Lab, seconds: u64) -> [lab::traffic::UdpReport; 2] {
@@ -19,7 +19,7 @@ fn both_directions(lab: &Lab, seconds: u64) -> [lab::traffic::UdpReport; 2] {
 
 #[test]
 fn what_is_replayed_is_not_delivered_again() {
-    let Some(lab) = impaired("ac-np", "replay=50ms") else { return };
+    let Some(lab) = impaired("replay=50ms") else { return };
     for report in both_directions(&lab, 10) {
         scene::assert_complete(&report);
     }
@@ -32,7 +32,7 @@ fn what_is_replayed_is_not_delivered_again() {
 
 #[test]
 fn a_bad_path_costs_its_own_losses_and_no_more() {
-    let Some(lab) = impaired("ac-nl", "delay=20ms,jitter=5ms,loss=2%,reorder=1%") else { return };
+    let Some(lab) = impaired("delay=20ms,jitter=5ms,loss=2%,reorder=1%") else { return };
     for report in both_directions(&lab, 10) {
         let expected = report.sent.sent as f64 * 0.02;
         eprintln!("{} of {} lost, {expected} expected", report.lost, report.sent.sent);
@@ -43,19 +43,19 @@ fn a_bad_path_costs_its_own_losses_and_no_more() {
 
 #[test]
 fn a_round_trip_of_600_ms_loses_nothing() {
-    let Some(lab) = impaired("ac-nd", "delay=300ms") else { return };
+    let Some(lab) = impaired("delay=300ms") else { return };
     for report in both_directions(&lab, 12) {
         scene::assert_complete(&report);
     }
 }
 
-fn firewalled(prefix: &str) -> Option<Builder> {
-    scene::lab(prefix).map(|builder| builder.firewall(true))
+fn firewalled() -> Option<Builder> {
+    scene::lab().map(|builder| builder.firewall(true))
 }
 
 #[test]
 fn a_stateful_firewall_before_each_site_lets_everything_through() {
-    let Some(builder) = firewalled("ac-nf") else { return };
+    let Some(builder) = firewalled() else { return };
     let lab = scene::up(builder);
     for report in both_directions(&lab, 12) {
         scene::assert_complete(&report);
@@ -64,7 +64,7 @@ fn a_stateful_firewall_before_each_site_lets_everything_through() {
 
 #[test]
 fn one_way_traffic_passes_stateful_firewalls() {
-    let Some(builder) = firewalled("ac-no") else { return };
+    let Some(builder) = firewalled() else { return };
     let lab = scene::up(builder);
     for from in [Site::A, Site::B] {
         let options =
@@ -92,7 +92,7 @@ time.sleep(120)
 
 #[test]
 fn a_coming_endpoint_whose_port_is_taken_is_skipped() {
-    let Some(builder) = scene::lab("ac-nh") else { return };
+    let Some(builder) = scene::lab() else { return };
     let lab = scene::up(builder);
     let mut holder = lab.command(Node::GatewayA, "python3").expect("python3");
     let mut holder = holder

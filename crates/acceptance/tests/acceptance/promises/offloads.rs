@@ -14,7 +14,7 @@ fn traffic_flows_without_offloads() {
         "tun-udp-offload,tun-queues,sk-lookup",
         "udp-segment,udp-gro,tun-offload,tun-queues,sk-lookup",
     ] {
-        let Some(builder) = scene::lab("ac-of") else { return };
+        let Some(builder) = scene::lab() else { return };
         let mut lab = builder.build().expect("a lab");
         for site in [Site::A, Site::B] {
             lab.gateway(site).set_arguments(&["--test-without", without]);

@@ -21,7 +21,7 @@ fn edit(lab: &mut Lab, site: Site, change: impl Fn(&str) -> String) {
 
 #[test]
 fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
-    let Some(builder) = scene::lab("ac-rl") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
     let handshakes = scene::number(&lab, Site::A, "handshakes");
     let stream = scene::start_stream(&lab, Site::A, 6);
@@ -51,7 +51,7 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
 
 #[test]
 fn a_gateway_moves_to_another_hopping_prefix() {
-    let Some(builder) = scene::lab("ac-rm") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
     scene::run(
         &lab,
@@ -77,7 +77,7 @@ fn a_gateway_moves_to_another_hopping_prefix() {
 
 #[test]
 fn a_second_start_says_that_the_first_runs() {
-    let Some(builder) = scene::lab("ac-r2") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
     let file = lab.gateway_a().configuration().to_owned();
     let program = lab.program().to_owned();

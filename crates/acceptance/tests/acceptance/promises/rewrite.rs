@@ -13,8 +13,8 @@ use lab::{Lab, Node, Site, Topology};
 use super::scene;
 
 /// A lab in which the hosts of both sites know each other, and packets pass both gateways by.
-fn up(prefix: &str, topology: Topology, arguments: &[&str]) -> Option<Lab> {
-    let builder = scene::lab(prefix)?.topology(topology).rewrite(true).rotation("1s").whole_packets(true);
+fn up(topology: Topology, arguments: &[&str]) -> Option<Lab> {
+    let builder = scene::lab()?.topology(topology).rewrite(true).rotation("1s").whole_packets(true);
     let mut lab = builder.build().expect("a lab");
     for site in [Site::A, Site::B] {
         lab.gateway(site).set_arguments(arguments);
@@ -42,12 +42,12 @@ fn ping_whole(lab: &Lab, count: &str) -> String {
 
 #[test]
 fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
-    for (prefix, topology, arguments, count) in [
-        ("ac-wr", Topology::Routed, &[][..], 50_000),
-        ("ac-ws", Topology::Switched, &[], 50_000),
-        ("ac-wc", Topology::Routed, &["--test-without", "tcx"], 10_000),
+    for (topology, arguments, count) in [
+        (Topology::Routed, &[][..], 50_000),
+        (Topology::Switched, &[], 50_000),
+        (Topology::Routed, &["--test-without", "tcx"], 10_000),
     ] {
-        let Some(lab) = up(prefix, topology, arguments) else { return };
+        let Some(lab) = up(topology, arguments) else { return };
         // The largest from the start, when nothing is known of the pair yet.
         let text = ping_whole(&lab, "10");
         assert!(text.contains(" 0% packet loss"), "{text}");
@@ -100,7 +100,7 @@ fn refused_by_the_other_host(lab: &Lab) {
 
 #[test]
 fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
-    let Some(builder) = scene::lab("ac-wm") else { return };
+    let Some(builder) = scene::lab() else { return };
     let lab = scene::up(builder.rewrite(true).rotation("1s").middle_mtu(1400));
     wait_rewritten(&lab);
     let text = ping_whole(&lab, "3");
@@ -111,7 +111,7 @@ fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
     }
     drop(lab);
 
-    let Some(lab) = up("ac-wn", Topology::Routed, &[]) else { return };
+    let Some(lab) = up(Topology::Routed, &[]) else { return };
     scene::run(&lab, Node::GatewayB, &["ip", "link", "set", "dev", "in", "mtu", "1380"]);
     wait_rewritten(&lab);
     let text = ping_whole(&lab, "3");
@@ -120,7 +120,7 @@ fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
 
 #[test]
 fn without_the_kernels_help_and_with_a_peer_that_does_not_the_tunnel_is_used() {
-    let Some(builder) = scene::lab("ac-wt") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = builder.rewrite(true).rotation("1s").build().expect("a lab");
     lab.gateway(Site::B).set_arguments(&["--test-without", "rewriting"]);
     lab.start().expect("a tunnel");
@@ -137,7 +137,7 @@ fn without_the_kernels_help_and_with_a_peer_that_does_not_the_tunnel_is_used() {
 
 #[test]
 fn a_crash_and_a_restart_leave_nothing_and_lose_little() {
-    let Some(mut lab) = up("ac-wk", Topology::Routed, &["--test-without", "tcx"]) else { return };
+    let Some(mut lab) = up(Topology::Routed, &["--test-without", "tcx"]) else { return };
     wait_rewritten(&lab);
     lab.gateway(Site::B).kill();
     lab.gateway(Site::B).start().expect("a gateway");

@@ -65,13 +65,13 @@ fn assert_unlinkable((observation, packets): &(Observation, Vec<Packet>), moves:
 
 #[test]
 fn nothing_links_two_epochs() {
-    let Some(builder) = scene::lab("ac-ul") else { return };
+    let Some(builder) = scene::lab() else { return };
     assert_unlinkable(&observe(builder), 8);
 }
 
 #[test]
 fn new_keys_show_as_little_as_a_rotation() {
-    let Some(builder) = scene::lab("ac-uk") else { return };
+    let Some(builder) = scene::lab() else { return };
     let mut lab = builder.whole_packets(true).build().expect("a lab");
     for site in [Site::A, Site::B] {
         lab.gateway(site).set_arguments(&["--test-rekey-after", "5s"]);
@@ -124,19 +124,19 @@ fn nobody_answers_a_scan(builder: Builder) {
 
 #[test]
 fn nobody_answers_a_scan_of_a_routed_prefix() {
-    let Some(builder) = scene::lab("ac-us") else { return };
+    let Some(builder) = scene::lab() else { return };
     nobody_answers_a_scan(builder);
 }
 
 #[test]
 fn nobody_answers_a_scan_of_an_on_link_prefix() {
-    let Some(builder) = scene::lab("ac-ut") else { return };
+    let Some(builder) = scene::lab() else { return };
     nobody_answers_a_scan(builder.topology(Topology::Switched));
 }
 
 #[test]
 fn full_padding_shows_one_size() {
-    let Some(builder) = scene::lab("ac-up") else { return };
+    let Some(builder) = scene::lab() else { return };
     let (observation, _) = observe(builder.padding("full"));
     let total: u64 = observation.sizes.values().sum();
     let most = observation.sizes.values().max().copied().unwrap_or(0);
@@ -145,7 +145,7 @@ fn full_padding_shows_one_size() {
 
 #[test]
 fn buckets_show_a_few_sizes_and_cover_goes_on() {
-    let Some(builder) = scene::lab("ac-ub") else { return };
+    let Some(builder) = scene::lab() else { return };
     let (observation, _) = observe(builder.padding("buckets").cover("50").lanes(4));
     let usual: u64 = observation.sizes.values().filter(|n| **n > 20).sum();
     let total: u64 = observation.sizes.values().sum();

@@ -45,7 +45,7 @@ const ATTACKS: [(&str, &str); 15] = [
 
 #[test]
 fn attacks_from_the_internet_get_nothing_through() {
-    let Some(mut scene) = Scene::new("ra") else { return };
+    let Some(mut scene) = Scene::new() else { return };
     let without = format!("{}enabled = false\n", *HOME);
     for (configuration, expected) in [(&without, true), (&*HOME, false)] {
         scene.start(configuration);

@@ -5,7 +5,7 @@
 //! it has delegated there, as providers do (RFC 2827). `sw` is the switch of the inner link.
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
@@ -34,25 +34,17 @@ pub(crate) struct Scene {
 impl Scene {
     /// The network with the first provider's servers. `None` where there is no program to test or no root; in
     /// continuous integration that is a failure.
-    pub(crate) fn new(prefix: &str) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let servers = [
-            "/usr/sbin/radvd",
-            "/usr/sbin/kea-dhcp6",
-            "/usr/bin/rdisc6",
-            "/usr/bin/atk6-firewall6",
-            "/usr/sbin/tcp6",
-            "/usr/sbin/dnsmasq",
-            "/usr/bin/busybox",
-        ];
-        let there = servers.iter().all(|server| Path::new(server).exists());
-        let Some(program) = program.filter(|_| there && nix::unistd::geteuid().is_root()) else {
-            let needs = format!("needs root, {}, and the program, in SIDESTEP_BIN", servers.join(", "));
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-            eprintln!("skipped: {needs}");
-            return None;
-        };
-        let prefix = format!("{prefix}{}", std::process::id());
+    pub(crate) fn new() -> Option<Self> {
+        let program = crate::program(&[
+            "radvd",
+            "kea-dhcp6",
+            "rdisc6",
+            "atk6-firewall6",
+            "tcp6",
+            "dnsmasq",
+            "busybox",
+        ])?;
+        let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
         let mut scene = Scene { prefix, program, folder, servers: Vec::new(), gateway: None };
         scene.build();

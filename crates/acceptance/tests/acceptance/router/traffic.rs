@@ -47,7 +47,7 @@ fn talker(status: &Value, address: &str) -> Option<Value> {
 
 #[test]
 fn the_status_tells_what_is_refused_and_who_carries_what() {
-    let Some(mut scene) = Scene::new("rc") else { return };
+    let Some(mut scene) = Scene::new() else { return };
     counting(&scene, "0");
     scene.start(&format!("{}enabled = false\n", *HOME));
     let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));

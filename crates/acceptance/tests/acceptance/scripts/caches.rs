@@ -82,7 +82,7 @@ fn answered(scene: &Scene, counter: &str) -> u64 {
 
 #[test]
 fn tftp_is_answered_by_the_cache() {
-    let Some(scene) = Scene::new("tftp", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let folder = files(&scene);
     let root = format!("--tftp-root={}", folder.display());
     let mut words =
@@ -107,7 +107,7 @@ fn tftp_is_answered_by_the_cache() {
 
 #[test]
 fn http_is_answered_by_the_cache() {
-    let Some(scene) = Scene::new("http", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let folder = files(&scene);
     let path = folder.display().to_string();
     let words = ["python3", "-u", "-m", "http.server", "80", "--bind", "::", "--directory", &path];

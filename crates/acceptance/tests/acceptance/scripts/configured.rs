@@ -64,7 +64,7 @@ fn reload(scene: &Scene) -> Result<(), String> {
 
 #[test]
 fn scripts_of_a_configuration_live_with_the_gateway() {
-    let Some(scene) = Scene::new("config", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     scene.script("pass.lua", PASS);
     let forward = "[[script]]\nfile = \"pass.lua\"\nhook = \"forward\"\nmatch = \"icmpv6 type 128\"\n";
     let tunnel = "[[script]]\nfile = \"pass.lua\"\nhook = \"tunnel-in\"\n";
@@ -113,7 +113,7 @@ fn up_again(scene: &Scene, scripts: &str) -> Process {
 /// With the gateway's privileges, after it has given up the others.
 #[test]
 fn scripts_of_a_configuration_run_in_the_kernel() {
-    let Some(scene) = Scene::new("config-k", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     scene.script("pass.lua", PASS);
     let script = "[[script]]\nfile = \"pass.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"kernel\"\n\
                   match = \"icmpv6 type 128\"\n";
@@ -132,7 +132,7 @@ fn scripts_of_a_configuration_run_in_the_kernel() {
 
 #[test]
 fn what_flushes_all_rules_is_mended_by_a_reload() {
-    let Some(scene) = Scene::new("flush", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let file = scene.script("pass.lua", PASS);
     scene.sidestep(&["load", &file, "--hook", "forward", "--function", "never", "--tier", "user"]);
     let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]);
@@ -158,7 +158,7 @@ fn what_flushes_all_rules_is_mended_by_a_reload() {
 /// Functions of one name in two files of a state would be one.
 #[test]
 fn scripts_of_a_state_share_tables_and_others_do_not() {
-    let Some(scene) = Scene::new("state", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let put = scene.script("put.lua", "function put(p) nf.counter('n'):add() return NF_ACCEPT end\n");
     let tell = scene
         .script("tell.lua", "function tell(p) nf.log('n is', nf.counter('n'):get()) return NF_ACCEPT end\n");

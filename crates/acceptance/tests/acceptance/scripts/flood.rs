@@ -17,7 +17,7 @@ for _ in range(int(sys.argv[2])):
 
 #[test]
 fn a_flood_does_not_reach_the_server_and_connections_do() {
-    let Some(scene) = Scene::new("synflood", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let listener = ["socat", "TCP6-LISTEN:443,fork,reuseaddr,backlog=1024", "SYSTEM:echo welcome"];
     let _server = scene.start(&scene.server, &listener, "server", || scene.listens("tcp", 443));
     // Sources that nobody has: what is sent to them goes nowhere.

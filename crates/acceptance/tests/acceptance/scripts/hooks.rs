@@ -9,7 +9,7 @@ const PASS: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
 #[test]
 fn each_hook_sees_what_it_should() {
-    let Some(scene) = Scene::new("hooks", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let file = scene.script("pass.lua", PASS);
     let hooks: [(&[&str], u64); 10] = [
         (&["prerouting"], 5),
@@ -46,14 +46,14 @@ fn each_hook_sees_what_it_should() {
 
 #[test]
 fn addresses_are_translated_in_the_user_tier() {
-    if let Some(scene) = Scene::new("nat", true) {
+    if let Some(scene) = Scene::new(true) {
         translate(&scene, "user");
     }
 }
 
 #[test]
 fn addresses_are_translated_in_the_kernel() {
-    if let Some(scene) = Scene::new("nat-k", true).filter(|_| verifies_long_scripts()) {
+    if let Some(scene) = Scene::new(true).filter(|_| verifies_long_scripts()) {
         translate(&scene, "kernel");
     }
 }
@@ -104,7 +104,7 @@ fn translate(scene: &Scene, tier: &str) {
 /// The answer comes from the script; what it makes does not come to it again.
 #[test]
 fn packets_are_made_and_put_off() {
-    let Some(scene) = Scene::new("make", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let file = scene.script(
         "make.lua",
         r#"

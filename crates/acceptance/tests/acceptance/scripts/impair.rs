@@ -8,7 +8,7 @@ use lab::Impairer;
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 use lab::{Lab, Site};
 
-use super::scene::{SERVER, SERVER_IPV4, Scene, example, program};
+use super::scene::{SERVER, SERVER_IPV4, Scene, example};
 
 /// Datagrams per second.
 fn rate() -> u32 {
@@ -16,9 +16,9 @@ fn rate() -> u32 {
 }
 
 /// A stream of datagrams from A to B.
-fn stream(prefix: &str, impairer: Impairer, impairment: &str) -> Option<UdpReport> {
+fn stream(impairer: Impairer, impairment: &str) -> Option<UdpReport> {
     let impairment = impairment.parse().expect("an impairment");
-    let builder = Lab::builder(program()?).prefix(prefix).tunnel(false).impairment(impairment);
+    let builder = Lab::builder(crate::program(&[])?).tunnel(false).impairment(impairment);
     let mut lab = builder.impairer(impairer).build().expect("a lab");
     lab.start().expect("hosts that reach each other");
     let options =
@@ -42,9 +42,9 @@ fn spread(sorted: &[f64]) -> f64 {
 #[test]
 fn the_script_impairs_as_the_relay_does() {
     let asked = "delay=30ms,jitter=40ms,loss=10%";
-    let Some(report) = stream("sc-im-r", Impairer::Relay, asked) else { return };
+    let Some(report) = stream(Impairer::Relay, asked) else { return };
     let (relay_loss, relay) = sorted(&report);
-    let report = stream("sc-im-s", Impairer::Script, asked).expect("a report");
+    let report = stream(Impairer::Script, asked).expect("a report");
     let (loss, latencies) = sorted(&report);
     // A clock of whole milliseconds, which may tick just behind a packet.
     assert!(latencies[0] >= 29.0, "{} ms is less than the delay", latencies[0]);
@@ -74,7 +74,7 @@ fn the_script_impairs_as_the_relay_does() {
 #[test]
 fn the_scripts_reordered_packets_overtake_the_others() {
     let asked = "delay=30ms,reorder=20%";
-    let Some(report) = stream("sc-im-o", Impairer::Script, asked) else { return };
+    let Some(report) = stream(Impairer::Script, asked) else { return };
     assert_eq!(report.lost, 0);
     // Four fifths wait; late are those behind whom one at least of the others went on at once meanwhile.
     let behind = 0.03 * f64::from(rate());
@@ -86,7 +86,7 @@ fn the_scripts_reordered_packets_overtake_the_others() {
 /// Super-packets of TCP wait, too, and go on in parts that fit.
 #[test]
 fn connections_work_across_it() {
-    let Some(scene) = Scene::new("impair", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let text = format!("{}\nDELAY, JITTER, LOSS, REORDER = 20, 0, 0, 0\n", example("impair.lua"));
     let file = scene.script("impair.lua", &text);
     let sent = scene.folder.path().join("sent");

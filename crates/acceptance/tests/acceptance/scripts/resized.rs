@@ -29,7 +29,7 @@ end
 
 #[test]
 fn a_header_comes_and_goes() {
-    let Some(scene) = Scene::new("resized", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     scene
         .router
         .nft(

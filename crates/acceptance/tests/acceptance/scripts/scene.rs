@@ -29,14 +29,13 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// `None` where [`program`] is none. Where `translated` is false, the server knows the way to the client.
-    pub(crate) fn new(name: &str, translated: bool) -> Option<Self> {
-        let program = program()?;
-        let id = std::process::id();
+    /// `None` where there is no program to test. Where `translated` is false, the server knows the way to the client.
+    pub(crate) fn new(translated: bool) -> Option<Self> {
+        let program = crate::program(&[])?;
+        let prefix = lab::prefix::unique();
         let [client, router, server] =
-            ["c", "r", "s"].map(|letter| Namespace::named(format!("scripts-{name}-{id}-{letter}")));
+            ["c", "r", "s"].map(|letter| Namespace::named(format!("{prefix}-{letter}")));
         for namespace in [&client, &router, &server] {
-            let _ = namespace.delete();
             namespace.create().expect("a namespace");
         }
         router.sysctl(&[("ipv6/conf/all/forwarding", 1), ("ipv4/ip_forward", 1)]).expect("sysctl");
@@ -297,18 +296,6 @@ impl Drop for Scene {
             let _ = namespace.delete();
         }
     }
-}
-
-/// The program under test. `None` where there is none or no root; in continuous integration that is a failure.
-pub(crate) fn program() -> Option<PathBuf> {
-    let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-    let program = program.filter(|_| nix::unistd::geteuid().is_root());
-    if program.is_none() {
-        let needs = "needs root, and the program, in SIDESTEP_BIN";
-        assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-        eprintln!("skipped: {needs}");
-    }
-    program
 }
 
 /// A script of the examples.

@@ -20,7 +20,7 @@ end
 
 #[test]
 fn super_packets_stay_whole() {
-    let Some(scene) = Scene::new("speed", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let mut rows = vec![("no queue".to_owned(), scene.tcp(SERVER, SECONDS))];
     rows.push(("a queue and a verdict".to_owned(), bare(&scene)));
     for (name, function, text) in [

@@ -13,7 +13,7 @@ const GOOD: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
 #[test]
 fn a_script_that_goes_wrong_leaves_the_others_serving() {
-    let Some(scene) = Scene::new("trouble", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let scripts = [("loop", LOOP, 1111), ("hoard", HOARD, 2222), ("fail", FAIL, 3333)];
     for (name, text, port) in scripts {
         let file = scene.script(&format!("{name}.lua"), text);
@@ -66,7 +66,7 @@ fn a_script_that_goes_wrong_leaves_the_others_serving() {
 
 #[test]
 fn a_failure_lets_a_packet_pass_where_that_was_asked_for() {
-    let Some(scene) = Scene::new("failure", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let file = scene.script("fail.lua", FAIL);
     let load = ["load", file.as_str(), "--hook", "forward", "--match", "icmpv6 type 128"];
     scene.sidestep(&[&load[..], &["--failure", "accept"]].concat());

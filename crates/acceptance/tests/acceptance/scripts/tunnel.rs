@@ -10,8 +10,6 @@ use lab::traffic::{UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
 
-use super::scene::program;
-
 /// Hop limits tell which scripts a packet has met, in which order; long pings go nowhere. Datagrams may come together, as
 /// a super-packet.
 const SCRIPT: &str = r#"
@@ -36,15 +34,15 @@ function into_a(p) return relabel(p, 40, 30) end
 
 #[test]
 fn scripts_at_a_tunnels_ends_in_the_user_tier() {
-    if let Some(program) = program() {
-        story(Lab::builder(program).prefix("sc-tu-u"), "user");
+    if let Some(program) = crate::program(&[]) {
+        story(Lab::builder(program), "user");
     }
 }
 
 #[test]
 fn scripts_at_a_tunnels_ends_in_the_kernel() {
-    if let Some(program) = program() {
-        story(Lab::builder(program).prefix("sc-tu-k"), "kernel");
+    if let Some(program) = crate::program(&[]) {
+        story(Lab::builder(program), "kernel");
     }
 }
 

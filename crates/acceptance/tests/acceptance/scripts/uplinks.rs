@@ -15,8 +15,8 @@ const SERVER: &str = "2001:db8:d::9";
 const SERVER_IPV4: &str = "192.0.9.9";
 
 /// The second way, with neighbors known, and what counts packets at the server.
-fn scene(name: &str) -> Option<Scene> {
-    let scene = Scene::new(name, false)?;
+fn scene() -> Option<Scene> {
+    let scene = Scene::new(false)?;
     let server = scene.server.name();
     scene
         .router
@@ -74,7 +74,7 @@ fn send(scene: &Scene, port: u16) {
 
 #[test]
 fn the_script_decides_by_which_uplink_packets_leave() {
-    let Some(scene) = scene("uplinks") else { return };
+    let Some(scene) = scene() else { return };
     let file = example_path("uplinks.lua");
     for tier in ["user", "kernel"] {
         scene.load(&file, "--hook ingress --dev lan --tier", &[tier]);
@@ -99,7 +99,7 @@ fn the_script_decides_by_which_uplink_packets_leave() {
 /// As packets leave, and come again by another way: none goes round for ever.
 #[test]
 fn what_leaves_is_redirected_once() {
-    let Some(scene) = scene("uplinks-out") else { return };
+    let Some(scene) = scene() else { return };
     let file = scene.script("to.lua", "function process_packet(p) return p:redirect(\"wan1\") end\n");
     for tier in ["user", "kernel"] {
         for device in ["wan", "wan1"] {
@@ -115,7 +115,7 @@ fn what_leaves_is_redirected_once() {
 
 #[test]
 fn packets_without_a_link_header_get_one() {
-    let Some(scene) = scene("uplinks-tun") else { return };
+    let Some(scene) = scene() else { return };
     let file = example_path("uplinks.lua");
     for tier in ["user", "kernel"] {
         Scene::within(&scene.router, || {
@@ -149,7 +149,7 @@ fn datagram(from: &str, to: &str, port: u16) -> Vec<u8> {
 
 #[test]
 fn an_interface_that_is_not_there_is_told_with_its_line() {
-    let Some(scene) = Scene::new("no-uplink", false) else { return };
+    let Some(scene) = Scene::new(false) else { return };
     let text = "function process_packet(p)\n  return p:redirect(\"wan9\")\nend\n";
     let file = scene.script("gone.lua", text);
     let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];

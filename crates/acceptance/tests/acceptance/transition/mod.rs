@@ -36,8 +36,8 @@ fn broker(customer: &str) -> String {
 }
 
 /// A customer and his broker, who leads to the Internet.
-fn with_broker(prefix: &str) -> Option<Scene> {
-    let mut scene = Scene::new(prefix, BROKER)?;
+fn with_broker() -> Option<Scene> {
+    let mut scene = Scene::new(BROKER)?;
     scene.internet();
     scene.start("far", &broker("198.51.100.7"));
     scene.start("gw", &broker_example());
@@ -48,7 +48,7 @@ fn with_broker(prefix: &str) -> Option<Scene> {
 
 #[test]
 fn a_host_behind_a_broker_tunnel_has_the_internet() {
-    let Some(mut scene) = Scene::new("tb", BROKER) else { return };
+    let Some(mut scene) = Scene::new(BROKER) else { return };
     let before = scene.kernel("gw");
     scene.internet();
     scene.start("far", &broker("198.51.100.7"));
@@ -82,7 +82,7 @@ fn a_host_behind_a_broker_tunnel_has_the_internet() {
 
 #[test]
 fn a_connection_goes_on_when_the_outer_address_changes() {
-    let Some(scene) = with_broker("tc") else { return };
+    let Some(scene) = with_broker() else { return };
     let bytes = scene.transfer("host", ("inet", INTERNET), 6, || {
         std::thread::sleep(std::time::Duration::from_secs(1));
         scene.run("gw", &["ip", "address", "flush", "dev", "wan"]);
@@ -100,7 +100,7 @@ fn a_connection_goes_on_when_the_outer_address_changes() {
 
 #[test]
 fn packets_take_the_way_that_routes_and_neighbors_say_now() {
-    let Some(scene) = with_broker("tw") else { return };
+    let Some(scene) = with_broker() else { return };
     // The kernel asks soon whether neighbors are still there.
     for (name, value) in
         [("base_reachable_time_ms", 500), ("delay_first_probe_time", 1), ("ucast_solicit", 1)]
@@ -123,7 +123,7 @@ fn packets_take_the_way_that_routes_and_neighbors_say_now() {
 
 #[test]
 fn without_an_outer_address_the_uplink_is_down_and_says_why() {
-    let Some(scene) = with_broker("td") else { return };
+    let Some(scene) = with_broker() else { return };
     scene.run("gw", &["ip", "address", "flush", "dev", "wan"]);
     wait_until("no way", || scene.status("gw").expect("a status")["uplinks"][0]["works"] == false);
     let told = || scene.status("gw").expect("a status")["problems"].to_string();
@@ -137,7 +137,7 @@ fn without_an_outer_address_the_uplink_is_down_and_says_why() {
 /// A moving tunnel whose packets cross the broker's: its outer addresses are of the prefix that comes with it.
 #[test]
 fn a_moving_tunnel_crosses_the_brokers() {
-    let Some(mut scene) = Scene::new("tm", BROKER) else { return };
+    let Some(mut scene) = Scene::new(BROKER) else { return };
     scene.internet();
     scene.run("far", &["ip", "route", "add", "2001:db8:b1::/64", "via", INTERNET]);
     scene.run("inet", &["ip", "address", "add", "2001:db8:b::1/64", "dev", "lo"]);
@@ -183,7 +183,7 @@ fn a_moving_tunnel_crosses_the_brokers() {
 
 #[test]
 fn a_narrow_link_below_narrows_the_tunnel() {
-    let Some(scene) = with_broker("tn") else { return };
+    let Some(scene) = with_broker() else { return };
     // In the middle: the provider's router refuses what is too large, and says so.
     scene.run("isp", &["ip", "link", "set", "far", "mtu", "1400"]);
     let bytes = scene.transfer("host", ("inet", INTERNET), 2, || {});
@@ -207,7 +207,7 @@ fn a_narrow_link_below_narrows_the_tunnel() {
 
 #[test]
 fn after_a_crash_the_tunnel_is_gone_and_the_next_start_makes_it_anew() {
-    let Some(mut scene) = with_broker("tk") else { return };
+    let Some(mut scene) = with_broker() else { return };
     let address = scene.address("host", "2001:db8:100:").expect("an address");
     scene.kill("gw");
     assert!(!scene.run("gw", &["ip", "link"]).contains("he6"));
@@ -227,7 +227,7 @@ fn after_a_crash_the_tunnel_is_gone_and_the_next_start_makes_it_anew() {
 
 #[test]
 fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
-    let Some(mut scene) = Scene::new("tr", SIX_RD) else { return };
+    let Some(mut scene) = Scene::new(SIX_RD) else { return };
     let example = six_rd_example();
     scene.start("gw", &example);
     scene.start("far", &example);
@@ -255,7 +255,7 @@ fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
 
 #[test]
 fn a_device_that_somebody_deletes_is_made_anew() {
-    let Some(mut scene) = with_broker("tg") else { return };
+    let Some(mut scene) = with_broker() else { return };
     scene.run("gw", &["ip", "link", "delete", "he6"]);
     wait_until("the device", || scene.run("gw", &["ip", "link"]).contains("he6"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
@@ -275,7 +275,7 @@ fn six_to_four(more: &str) -> String {
 
 #[test]
 fn hosts_of_6to4_reach_each_other_and_nobody_else() {
-    let Some(mut scene) = Scene::new("t6", BROKER) else { return };
+    let Some(mut scene) = Scene::new(BROKER) else { return };
     let six_to_four = six_to_four("");
     scene.start("gw", &six_to_four);
     scene.start("far", &six_to_four);
@@ -289,7 +289,7 @@ fn hosts_of_6to4_reach_each_other_and_nobody_else() {
 
 #[test]
 fn a_relay_that_is_named_leads_6to4_to_the_internet() {
-    let Some(mut scene) = Scene::new("tl", BROKER) else { return };
+    let Some(mut scene) = Scene::new(BROKER) else { return };
     let configuration = six_to_four(&format!("relay = \"{}\"\n", BROKER[2]));
     scene.node("relay").ip("addr add 2001:500::1/128 dev lo\n").expect("an address");
     scene.start("relay", configuration.split("[[network]]").next().expect("a part"));
@@ -309,7 +309,7 @@ fn a_relay_that_is_named_leads_6to4_to_the_internet() {
 
 #[test]
 fn ipv4_crosses_a_network_of_ipv6() {
-    let Some(mut scene) = Scene::new("t4", BROKER) else { return };
+    let Some(mut scene) = Scene::new(BROKER) else { return };
     for (node, address, other) in
         [("gw", "2001:db8:a::2", "2001:db8:a::1"), ("far", "2001:db8:b::2", "2001:db8:b::1")]
     {

@@ -30,15 +30,9 @@ pub(crate) struct Scene {
 impl Scene {
     /// The network, with these addresses of `gw`, `far` and `relay`, each in a network of its own. `None` where there is
     /// no program to test or no root; in continuous integration that is a failure.
-    pub(crate) fn new(prefix: &str, addresses: [&str; 3]) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let Some(program) = program.filter(|_| nix::unistd::geteuid().is_root()) else {
-            let needs = "needs root, and the program, in SIDESTEP_BIN";
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-            eprintln!("skipped: {needs}");
-            return None;
-        };
-        let prefix = format!("{prefix}{}", std::process::id());
+    pub(crate) fn new(addresses: [&str; 3]) -> Option<Self> {
+        let program = crate::program(&[])?;
+        let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
         let scene = Scene { prefix, program, folder, gateways: BTreeMap::new() };
         scene.build(addresses);

@@ -73,7 +73,7 @@ fn drops(scene: &Scene, reason: &str) -> u64 {
 
 #[test]
 fn fragments_and_options_arrive() {
-    let Some(scene) = with_broker("tf") else { return };
+    let Some(scene) = with_broker() else { return };
     let host = scene.address("host", "2001:db8:100:").expect("an address");
     let before = requests(&scene);
     let inner = echo(INTERNET, &host, 1_000, 0);
@@ -105,7 +105,7 @@ fn fragments_and_options_arrive() {
 
 #[test]
 fn what_nobody_should_believe_is_dropped_and_counted() {
-    let Some(scene) = with_broker("ts") else { return };
+    let Some(scene) = with_broker() else { return };
     let host = scene.address("host", "2001:db8:100:").expect("an address");
     let before = requests(&scene);
     let unreachable = || {

@@ -16,8 +16,8 @@ use scene::{MACS, Scene, THIRD, THIRD_IPV4};
 
 /// From the hosts' boot on: they get addresses and a lower MTU, reach each other across rotations without a loss, and
 /// nobody sees what is not for him; third hosts are left alone.
-fn story(prefix: &str, topology: Topology, profile: Profile) {
-    let Some(mut scene) = Scene::new(prefix, topology, profile) else { return };
+fn story(topology: Topology, profile: Profile) {
+    let Some(mut scene) = Scene::new(topology, profile) else { return };
     let captures = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "h"));
     scene.start_gateways();
     scene.boot_hosts();
@@ -133,30 +133,30 @@ fn private_side(public: &[Vec<u8>], private: &[Vec<u8>]) {
 
 #[test]
 fn version_2_across_a_router() {
-    story("tv2r", Topology::Routed, Profile::Version2);
+    story(Topology::Routed, Profile::Version2);
 }
 
 #[test]
 fn version_2_on_one_link() {
-    story("tv2s", Topology::Switched, Profile::Version2);
+    story(Topology::Switched, Profile::Version2);
 }
 
 #[test]
 fn version_2_across_a_6in4_tunnel() {
-    story("tv2t", Topology::Tunneled, Profile::Version2);
+    story(Topology::Tunneled, Profile::Version2);
 }
 
 #[test]
 fn classic_across_a_router() {
-    story("tclr", Topology::Routed, Profile::Classic);
+    story(Topology::Routed, Profile::Classic);
 }
 
 #[test]
 fn classic_on_one_link() {
-    story("tcls", Topology::Switched, Profile::Classic);
+    story(Topology::Switched, Profile::Classic);
 }
 
 #[test]
 fn classic_across_a_6in4_tunnel() {
-    story("tclt", Topology::Tunneled, Profile::Classic);
+    story(Topology::Tunneled, Profile::Classic);
 }

@@ -1,6 +1,5 @@
 //! A lab with transparent gateways, and what the tests do in it.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -12,29 +11,21 @@ use lab::{Gateways, Lab, Profile, Site, Topology};
 const SITES: [Site; 2] = [Site::A, Site::B];
 
 pub(crate) struct Scene {
-    prefix: String,
     pub(crate) lab: Lab,
 }
 
 impl Scene {
     /// The network, with routers that advertise themselves. Hosts are down, and gateways not started. `None` where there
     /// is no program to test or no root; in continuous integration that is a failure.
-    pub(crate) fn new(prefix: &str, topology: Topology, profile: Profile) -> Option<Self> {
-        let program = std::env::var_os("SIDESTEP_BIN").map(PathBuf::from).filter(|path| path.exists());
-        let radvd = Path::new("/usr/sbin/radvd").exists();
-        let Some(program) = program.filter(|_| radvd && nix::unistd::geteuid().is_root()) else {
-            let needs = "needs root, radvd, and the program, in SIDESTEP_BIN";
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "{needs}");
-            eprintln!("skipped: {needs}");
-            return None;
-        };
-        let builder = Lab::builder(program).prefix(prefix).topology(topology).profile(profile);
+    pub(crate) fn new(topology: Topology, profile: Profile) -> Option<Self> {
+        let program = crate::program(&["radvd"])?;
+        let builder = Lab::builder(program).topology(topology).profile(profile);
         let lab = builder.gateways(Gateways::Transparent).build().expect("a lab");
-        Some(Scene { prefix: prefix.to_owned(), lab })
+        Some(Scene { lab })
     }
 
     pub(crate) fn node(&self, name: &str) -> Namespace {
-        Namespace::named(format!("{}-{name}", self.prefix))
+        Namespace::named(format!("{}-{name}", self.lab.prefix()))
     }
 
     /// The address that a protected host will have.
