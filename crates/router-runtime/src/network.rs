@@ -140,10 +140,10 @@ impl Port {
             let frame = &buffer[..length];
             if is_solicitation(frame) {
                 self.solicited += 1;
-                open.advertiser.solicited(now, random() as u32);
+                open.advertiser.handle_solicitation(now, random() as u32);
             } else if let Some((source, content)) = advertisement(frame)
                 && let Some(mac) = frame.get(6..12).and_then(|mac| mac.first_chunk())
-                && let Some(rogue) = self.rogues.heard(source, MacAddress(*mac), &content, now)
+                && let Some(rogue) = self.rogues.handle_advertisement(source, MacAddress(*mac), &content, now)
             {
                 warn!(
                     "network {}: {} ({}) advertises itself as a router, with prefixes: {}",
@@ -162,11 +162,11 @@ impl Port {
     }
 
     /// The last words on the link: hosts look for another router.
-    pub(super) fn farewell(&mut self, netlink: &mut Netlink, now: Instant) {
+    pub(super) fn cease(&mut self, netlink: &mut Netlink, now: Instant) {
         if let Some(open) = &self.open
             && let Some(source) = link_local(netlink, open.index)
         {
-            open.send(source, &open.advertiser.farewell(now));
+            open.send(source, &open.advertiser.cease(now));
         }
     }
 

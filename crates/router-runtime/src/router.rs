@@ -178,7 +178,7 @@ impl Router {
         }
         for mut port in networks {
             if !self.networks.iter().any(|other| other.network.interface == port.network.interface) {
-                port.farewell(&mut self.kernel.netlink, Instant::now());
+                port.cease(&mut self.kernel.netlink, Instant::now());
             }
             port.close(&self.poller);
         }
@@ -305,8 +305,11 @@ impl Router {
     fn tell(&mut self, problems: Vec<String>, now: Instant) {
         let ports = self.uplinks.iter().filter_map(|port| port.problem(now));
         let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::problem));
-        let problems: Vec<_> =
-            problems.into_iter().chain(self.plan.problems.iter().cloned()).chain(ports).collect();
+        let problems: Vec<_> = problems
+            .into_iter()
+            .chain(self.plan.problems.iter().map(ToString::to_string))
+            .chain(ports)
+            .collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
         }
@@ -474,7 +477,7 @@ impl Router {
         let now = Instant::now();
         self.remember();
         for port in &mut self.networks {
-            port.farewell(&mut self.kernel.netlink, now);
+            port.cease(&mut self.kernel.netlink, now);
         }
         for port in std::mem::take(&mut self.tunnels) {
             self.kernel.end_tunnel(port, &self.poller);

@@ -97,17 +97,17 @@ fn network(port: &network::Port, now: Instant) -> Network {
     let rogues = port.rogues.rogues(now).map(|rogue| Rogue {
         address: rogue.address,
         mac: rogue.mac.to_string(),
-        default_router: rogue.leads_out,
+        default_router: rogue.default_router,
         prefixes: rogue.prefixes.clone(),
         dns_servers: rogue.dns_servers.clone(),
-        heard_seconds_ago: now.saturating_duration_since(rogue.heard).as_secs(),
+        heard_seconds_ago: now.saturating_duration_since(rogue.last_heard).as_secs(),
     });
     Network {
         name: port.network.name.clone(),
         interface: port.network.interface.clone(),
         link_up: port.link_up,
         advertises: offer.is_some(),
-        default_router: offer.is_some_and(|offer| offer.leads_out.is_some()),
+        default_router: offer.is_some_and(|offer| offer.default_router.is_some()),
         prefixes: prefixes.collect(),
         dns_servers: offer.map(|offer| offer.dns_servers.clone()).unwrap_or_default(),
         advertisements_sent: port.sent,

@@ -13,7 +13,7 @@ use router::lifetime::Lifetime;
 use router::plan::Address;
 use router::site::{Probing, RouterFrom, Uplink};
 use router::transition::Endpoint;
-use router::uplink::State;
+use router::uplink::UplinkState;
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
@@ -36,7 +36,7 @@ const TOKENS: u64 = 4;
 /// An uplink and what is open for it.
 pub(super) struct Port {
     pub(super) uplink: Uplink,
-    pub(super) state: State,
+    pub(super) state: UplinkState,
     probing: Probing,
     token: u64,
     uuid: Uuid,
@@ -84,7 +84,7 @@ impl Port {
         uuid: Uuid,
         now: Instant,
     ) -> Self {
-        let mut state = State::new(&uplink, probing);
+        let mut state = UplinkState::new(&uplink, probing);
         let remembered =
             remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_expired(now));
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
@@ -135,7 +135,7 @@ impl Port {
             open.solicitations = SOLICITATIONS;
             open.next_solicitation = now;
             if let Some(client) = &mut open.client {
-                client.link_up(now, random());
+                client.handle_link_up(now, random());
             }
         }
         info!("uplink {}: the link is {}", self.uplink.name, if running { "up" } else { "down" });
@@ -178,7 +178,7 @@ impl Port {
                 None => [&[0, 4][..], &self.uuid].concat(),
             };
             let iaid = iaid(&self.uplink.name);
-            let settings = delegation::Settings { duid, iaid, wished_length: wanted.length };
+            let settings = delegation::Settings { duid, iaid, prefix_length_hint: wanted.length };
             match self.remembered.take() {
                 Some(lease) => Client::resume(settings, lease, now, random()),
                 None => Client::new(settings, now, random()),
@@ -255,7 +255,7 @@ impl Port {
             && now >= open.next_probe
         {
             if open.waiting {
-                changed |= self.state.probed(false);
+                changed |= self.state.handle_probe(false);
             }
             open.sequence = open.sequence.wrapping_add(1);
             // Else the kernel would take an address of another uplink, which this one's provider lets nothing through from.
@@ -301,7 +301,7 @@ impl Port {
             let Ok(Some(length)) = listener.recv(&mut buffer) else { break };
             if let Some((source, content)) = advertisement(&buffer[..length]) {
                 *solicitations = 0;
-                changed |= self.state.heard(source, &content, now);
+                changed |= self.state.handle_advertisement(source, &content, now);
             }
         }
         changed
@@ -315,7 +315,7 @@ impl Port {
         let mut changed = false;
         for _ in 0..BATCH {
             let Ok((length, _)) = socket.recv_from(&mut buffer) else { break };
-            changed |= client.receive(&buffer[..length], now, random()) == Received::LeaseChanged;
+            changed |= client.handle_datagram(&buffer[..length], now, random()) == Received::LeaseChanged;
         }
         if changed {
             self.state.set_lease(client.lease().cloned());
@@ -331,7 +331,7 @@ impl Port {
             // One of them is enough.
             if answered == *sequence && *waiting && self.uplink.probes.contains(&source) {
                 *waiting = false;
-                changed |= self.state.probed(true);
+                changed |= self.state.handle_probe(true);
             }
         }
         changed

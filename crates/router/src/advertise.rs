@@ -1,6 +1,6 @@
 //! Router advertisements on an inner link (RFC 4861 section 6.2): what they say, and when they are sent.
 //!
-//! [`Advertiser`] is told what is on offer ([`Offer`]), asked for a packet when its time has come, and told of
+//! [`Advertiser`] is given what is on offer ([`Offer`]), asked for a packet when its time has come, and given
 //! solicitations. Lifetimes follow what they depend on: nothing is promised for longer than the uplink's lease lasts,
 //! nor for longer than RFC 9096 has it. What was on offer once and is not any more is advertised with a lifetime of
 //! zero, until no host can have it from before: a host that is renumbered does not keep addresses that lead nowhere.
@@ -17,7 +17,7 @@ use crate::lifetime::Lifetime;
 
 /// Longest preferred lifetime of a prefix (RFC 9096 section 3.4, ND_PREFERRED_LIMIT).
 pub const PREFERRED_LIMIT: Duration = Duration::from_secs(2_700);
-/// Longest valid lifetime of a prefix, and how long one that has gone is told of (ND_VALID_LIMIT).
+/// Longest valid lifetime of a prefix, and how long one that has gone is withdrawn (ND_VALID_LIMIT).
 pub const VALID_LIMIT: Duration = Duration::from_secs(5_400);
 
 /// After a change the first advertisements come in quick succession (RFC 4861 section 10).
@@ -27,7 +27,7 @@ const INITIAL_INTERVAL: Duration = Duration::from_secs(16);
 const MINIMUM_DELAY: Duration = Duration::from_secs(3);
 /// A solicitation is answered within.
 const ANSWER_DELAY: Duration = Duration::from_millis(500);
-/// What has gone and is told of; the oldest make room.
+/// So many are withdrawn at a time; the oldest make room.
 const MOST_WITHDRAWN: usize = 32;
 
 /// How a link is advertised on.
@@ -62,7 +62,7 @@ impl Default for Settings {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// Whether it is a default router, and how long that is certain.
-    pub leads_out: Option<Lifetime>,
+    pub default_router: Option<Lifetime>,
     /// Prefixes of the link.
     pub prefixes: Vec<OfferedPrefix>,
     /// Networks that it leads to, beside the default route.
@@ -101,7 +101,7 @@ pub struct OfferedRoute {
     pub preference: Preference,
 }
 
-/// What is told of as gone.
+/// What is advertised with a lifetime of zero, because it is not on offer any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Withdrawn {
     Prefix(Ipv6Net),
@@ -117,7 +117,7 @@ pub struct Advertiser {
     settings: Settings,
     mac: MacAddress,
     offer: Offer,
-    /// What has gone, and until when it is told.
+    /// What has gone, and until when that is advertised.
     withdrawn: Vec<(Withdrawn, Instant)>,
     /// How many of the first, quick advertisements are still to come.
     initial: u32,
@@ -140,8 +140,8 @@ impl Advertiser {
         }
     }
 
-    /// Something else is on offer from now on, which is told at once, and if it is more than how long things last,
-    /// several times.
+    /// Something else is on offer from now on. That is advertised at once, and if more than lifetimes has changed, several
+    /// times.
     pub fn set_offer(&mut self, offer: Offer, now: Instant) {
         if offer == self.offer {
             return;
@@ -155,7 +155,7 @@ impl Advertiser {
         };
         if items(&offer) != items(&self.offer)
             || deprecated(&offer) != deprecated(&self.offer)
-            || offer.leads_out.is_some() != self.offer.leads_out.is_some()
+            || offer.default_router.is_some() != self.offer.default_router.is_some()
             || offer.mtu != self.offer.mtu
         {
             self.initial = INITIAL_ADVERTISEMENTS;
@@ -181,7 +181,7 @@ impl Advertiser {
 
     /// A host has solicited an advertisement: it is answered within half a second, but not before three seconds after
     /// the last one (RFC 4861 section 6.2.6). All solicitations until then have one answer, to all nodes.
-    pub fn solicited(&mut self, now: Instant, random: u32) {
+    pub fn handle_solicitation(&mut self, now: Instant, random: u32) {
         let answer = self.not_before(now) + part(ANSWER_DELAY, random);
         self.next = self.next.min(answer);
     }
@@ -207,9 +207,10 @@ impl Advertiser {
         Some(self.content(now))
     }
 
-    /// The last words: not a default router any more, and nothing preferred (RFC 4861 section 6.2.5). What is behind
+    /// The final advertisement of an interface that ceases to advertise: not a default router any more, and nothing
+    /// preferred (RFC 4861 section 6.2.5). What is behind
     /// the prefixes may go on working, or another router takes over: they stay valid as long as they were.
-    pub fn farewell(&self, now: Instant) -> Content {
+    pub fn cease(&self, now: Instant) -> Content {
         let mut content = self.content(now);
         content.router_lifetime = 0;
         for option in &mut content.options {
@@ -235,7 +236,7 @@ impl Advertiser {
     }
 
     fn content(&self, now: Instant) -> Content {
-        let router_lifetime = match self.offer.leads_out {
+        let router_lifetime = match self.offer.default_router {
             Some(lifetime) => seconds(lifetime, self.lifetime(), now).min(9_000) as u16,
             None => 0,
         };
@@ -353,7 +354,7 @@ mod tests {
             on_link: true,
             autonomous: true,
         }];
-        Offer { leads_out: Some(Lifetime::Infinite), prefixes, ..Offer::default() }
+        Offer { default_router: Some(Lifetime::Infinite), prefixes, ..Offer::default() }
     }
 
     fn advertiser(now: Instant) -> Advertiser {
@@ -393,24 +394,24 @@ mod tests {
         }
         let last = advertiser.last.unwrap();
         let later = last + Duration::from_secs(100);
-        advertiser.solicited(later, u32::MAX / 2);
+        advertiser.handle_solicitation(later, u32::MAX / 2);
         assert!(advertiser.deadline() <= later + ANSWER_DELAY);
         let answered = advertiser.deadline();
         advertiser.poll(answered, 0).unwrap();
-        advertiser.solicited(answered + Duration::from_secs(1), 0);
-        advertiser.solicited(answered + Duration::from_secs(2), u32::MAX);
+        advertiser.handle_solicitation(answered + Duration::from_secs(1), 0);
+        advertiser.handle_solicitation(answered + Duration::from_secs(2), u32::MAX);
         assert_eq!(advertiser.deadline(), answered + MINIMUM_DELAY);
     }
 
     #[test]
-    fn a_prefix_that_went_is_told_with_lifetimes_of_zero_for_90_minutes() {
+    fn a_prefix_that_went_is_advertised_with_lifetimes_of_zero_for_90_minutes() {
         let start = Instant::now();
         let mut advertiser = advertiser(start);
         advertiser.set_offer(offer("2001:db8:1::/64"), start);
         assert_eq!(prefix(&advertiser.poll(start, 0).unwrap(), "2001:db8:1::/64"), Some((2_700, 5_400)));
         let later = start + Duration::from_secs(10);
         advertiser.set_offer(offer("2001:db8:2::/64"), later);
-        assert_eq!(advertiser.deadline(), later, "renumbering is told at once");
+        assert_eq!(advertiser.deadline(), later, "renumbering is advertised at once");
         let content = advertiser.poll(later, 0).unwrap();
         assert_eq!(prefix(&content, "2001:db8:1::/64"), Some((0, 0)));
         assert_eq!(prefix(&content, "2001:db8:2::/64"), Some((2_700, 5_400)));
@@ -434,7 +435,7 @@ mod tests {
         let start = Instant::now();
         let mut advertiser = advertiser(start);
         let mut offer = offer("2001:db8:1::/64");
-        offer.leads_out = Some(Lifetime::Until(start + Duration::from_secs(900)));
+        offer.default_router = Some(Lifetime::Until(start + Duration::from_secs(900)));
         offer.prefixes[0].preferred = Lifetime::Until(start + Duration::from_secs(300));
         offer.prefixes[0].valid = Lifetime::Until(start + Duration::from_secs(600));
         advertiser.set_offer(offer, start);
@@ -448,11 +449,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_take_the_default_route_back() {
+    fn the_final_advertisement_takes_the_default_route_back() {
         let start = Instant::now();
         let mut advertiser = advertiser(start);
         advertiser.set_offer(offer("2001:db8:1::/64"), start);
-        let content = advertiser.farewell(start);
+        let content = advertiser.cease(start);
         assert_eq!((content.router_lifetime, prefix(&content, "2001:db8:1::/64")), (0, Some((0, 5_400))));
     }
 
@@ -468,7 +469,7 @@ mod tests {
                 now += Duration::from_millis(wait);
                 match event {
                     0 => advertiser.set_offer(offer(&format!("2001:db8:{}::/64", random % 4)), now),
-                    1 => advertiser.solicited(now, random),
+                    1 => advertiser.handle_solicitation(now, random),
                     _ => {}
                 }
                 if advertiser.poll(now, random).is_some() {

@@ -6,7 +6,7 @@
 //!
 //! - Each network has one /64 of each prefix of each uplink. A prefix leads to its own uplink only, because no other
 //!   provider takes packets from it (RFC 2827): default routes are by source, and where the uplink has gone hosts are
-//!   told that there is no way.
+//!   told that there is no route.
 //! - Of several uplinks that work hosts prefer the prefix of the first one that has a preferred one for them; the others'
 //!   are there and deprecated. When the first one fails, the next one's becomes preferred.
 
@@ -20,7 +20,7 @@ use crate::delegation::LeasedPrefix;
 use crate::lifetime::Lifetime;
 use crate::site::{Advertise, DnsServers, Network, Site};
 use crate::transition::DomainRoute;
-use crate::uplink::State;
+use crate::uplink::UplinkState;
 use wire::router_advertisement::Preference;
 
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
@@ -40,8 +40,29 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// What is advertised, by the place of the network.
     pub offers: Vec<Option<Offer>>,
-    /// What cannot be had, in words for who runs the gateway.
-    pub problems: Vec<String>,
+    /// What cannot be had.
+    pub problems: Vec<Problem>,
+}
+
+/// What is configured and cannot be had now. The text is for whoever runs the gateway.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// An uplink's prefix is too long for the subnet of a network.
+    #[error(
+        "network {network}: {prefix} of uplink {uplink} has no subnet {subnet}: take a smaller `subnet`, or ask the \
+         provider for a shorter prefix"
+    )]
+    NoSubnet {
+        /// The network's name.
+        network: String,
+        /// The uplink's name.
+        uplink: String,
+        /// Its prefix.
+        prefix: Ipv6Net,
+        /// The subnet's number.
+        subnet: u64,
+    },
 }
 
 /// An address of an interface.
@@ -64,7 +85,7 @@ pub struct Route {
     pub to: IpNet,
     /// Only for packets from there.
     pub from: Option<Ipv6Net>,
-    /// How; without, senders are told that there is no way.
+    /// The next hop; without one, senders are told that there is no route.
     pub via: Option<Via>,
     /// Of several the lowest is taken.
     pub metric: u32,
@@ -80,7 +101,7 @@ pub struct Via {
 }
 
 /// What there should be now.
-pub fn plan(site: &Site, uplinks: &[&State], now: Instant) -> Plan {
+pub fn plan(site: &Site, uplinks: &[&UplinkState], now: Instant) -> Plan {
     let mut plan = Plan::default();
     uplink_routes(site, uplinks, &mut plan);
     plan.routes.extend(site.routes.iter().map(|route| Route {
@@ -130,7 +151,7 @@ fn gateway_address(network: &Network, prefix: Ipv6Net) -> Ipv6Net {
     Ipv6Net::new(address, prefix.prefix_len()).unwrap_or(prefix)
 }
 
-fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
+fn uplink_routes(site: &Site, uplinks: &[&UplinkState], plan: &mut Plan) {
     let everywhere = IpNet::V6(Ipv6Net::default());
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
         let silent = if state.answers() { 0 } else { METRIC_SILENT };
@@ -177,9 +198,9 @@ fn uplink_routes(site: &Site, uplinks: &[&State], plan: &mut Plan) {
 fn prefixes_of(
     network: &Network,
     site: &Site,
-    uplinks: &[&State],
+    uplinks: &[&UplinkState],
     now: Instant,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> Vec<LeasedPrefix> {
     let own = network.prefixes.iter().map(|prefix| LeasedPrefix {
         prefix: prefix.trunc(),
@@ -193,11 +214,12 @@ fn prefixes_of(
         for leased in state.prefixes() {
             match subnet(leased.prefix, number) {
                 Some(prefix) => of_uplinks.push((place, LeasedPrefix { prefix, ..leased })),
-                None => problems.push(format!(
-                    "network {}: {} of uplink {} has no subnet {number}: take a smaller `subnet`, or ask the provider \
-                     for a shorter prefix",
-                    network.name, leased.prefix, uplink.name
-                )),
+                None => problems.push(Problem::NoSubnet {
+                    network: network.name.clone(),
+                    uplink: uplink.name.clone(),
+                    prefix: leased.prefix,
+                    subnet: number,
+                }),
             }
         }
     }
@@ -214,12 +236,17 @@ fn prefixes_of(
     prefixes
 }
 
-fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], uplinks: &[&State]) -> Offer {
+fn offer(
+    network: &Network,
+    advertise: &Advertise,
+    prefixes: &[LeasedPrefix],
+    uplinks: &[&UplinkState],
+) -> Offer {
     let working = || uplinks.iter().filter(|state| state.leads_ipv6());
     // Where 6to4 leads nowhere else, hosts are told of it all the same.
     let domains = uplinks.iter().filter(|state| state.link_up()).filter_map(|state| state.domain_route());
     let domains = domains.filter(|route| !route.any_source).map(|route| route.prefix);
-    let leads_out = working().filter_map(|state| state.router().map(|router| router.lifetime)).max();
+    let default_router = working().filter_map(|state| state.router().map(|router| router.lifetime)).max();
     let dns_servers = match &advertise.dns_servers {
         DnsServers::These(servers) => servers.clone(),
         DnsServers::Gateway => {
@@ -240,7 +267,7 @@ fn offer(network: &Network, advertise: &Advertise, prefixes: &[LeasedPrefix], up
         }
     };
     Offer {
-        leads_out,
+        default_router,
         prefixes: prefixes
             .iter()
             .map(|leased| OfferedPrefix {
@@ -317,7 +344,7 @@ mod tests {
         Site { uplinks, networks: vec![network], routes: Vec::new() }
     }
 
-    fn plan(site: &Site, uplinks: &[State]) -> Plan {
+    fn plan(site: &Site, uplinks: &[UplinkState]) -> Plan {
         plan_of(site, &uplinks.iter().collect::<Vec<_>>(), Instant::now())
     }
 
@@ -341,7 +368,7 @@ mod tests {
         let via = Some(Via { interface: "fibre".into(), router: None });
         assert!(plan.routes.contains(&Route { to: everywhere, from: None, via, metric: METRIC }));
         assert_eq!(route(&plan, None), None);
-        assert_eq!(plan.offers[0].as_ref().unwrap().leads_out, None);
+        assert_eq!(plan.offers[0].as_ref().unwrap().default_router, None);
     }
 
     #[test]
@@ -364,8 +391,8 @@ mod tests {
         }
     }
 
-    fn states(site: &Site) -> Vec<State> {
-        site.uplinks.iter().map(|uplink| State::new(uplink, Probing::default())).collect()
+    fn states(site: &Site) -> Vec<UplinkState> {
+        site.uplinks.iter().map(|uplink| UplinkState::new(uplink, Probing::default())).collect()
     }
 
     fn advertisement(router_lifetime: u16) -> Content {
@@ -381,9 +408,9 @@ mod tests {
         }
     }
 
-    fn comes_up(state: &mut State, now: Instant) {
+    fn comes_up(state: &mut UplinkState, now: Instant) {
         state.set_link(true);
-        assert!(state.heard("fe80::1".parse().unwrap(), &advertisement(1_800), now));
+        assert!(state.handle_advertisement("fe80::1".parse().unwrap(), &advertisement(1_800), now));
     }
 
     /// The prefixes on offer, and whether each is preferred.
@@ -407,7 +434,7 @@ mod tests {
         let now = Instant::now();
         let expected = [("fd00:1::/64", true), ("2001:db8:a00:2::/64", true), ("2001:db8:b00:2::/64", true)];
         assert_eq!(offered(&plan, now), expected.map(|(prefix, preferred)| (prefix.to_owned(), preferred)));
-        assert_eq!(plan.offers[0].as_ref().unwrap().leads_out, None);
+        assert_eq!(plan.offers[0].as_ref().unwrap().default_router, None);
         assert_eq!(route(&plan, None), None);
         assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
         let addresses: Vec<_> = plan.addresses.iter().map(|address| address.address.to_string()).collect();
@@ -421,15 +448,15 @@ mod tests {
         let mut states = states(&site);
         comes_up(&mut states[0], now);
         comes_up(&mut states[1], now);
-        let preferred = |states: &[State]| {
+        let preferred = |states: &[UplinkState]| {
             offered(&plan(&site, states), now).iter().map(|(_, preferred)| *preferred).collect::<Vec<_>>()
         };
         assert_eq!(preferred(&states), [true, true, false]);
         assert_eq!(route(&plan(&site, &states), None).unwrap().via.as_ref().unwrap().interface, "fibre");
         for _ in 0..2 {
-            assert!(!states[0].probed(false));
+            assert!(!states[0].handle_probe(false));
         }
-        assert!(states[0].probed(false), "the third lost probe decides");
+        assert!(states[0].handle_probe(false), "the third lost probe decides");
         assert_eq!(preferred(&states), [true, false, true]);
         let after = plan(&site, &states);
         assert_eq!(route(&after, None).unwrap().via.as_ref().unwrap().interface, "cable");
@@ -438,7 +465,7 @@ mod tests {
             "fibre"
         );
         for _ in 0..3 {
-            states[0].probed(true);
+            states[0].handle_probe(true);
         }
         assert_eq!(preferred(&states), [true, true, false]);
         states[0].set_link(false);
@@ -487,7 +514,7 @@ mod tests {
         };
         states[0].set_link(true);
         let content = Content { options: vec![option], ..advertisement(1_800) };
-        assert!(states[0].heard("fe80::1".parse().unwrap(), &content, now));
+        assert!(states[0].handle_advertisement("fe80::1".parse().unwrap(), &content, now));
         let told = plan(&site, &states).offers[0].as_ref().unwrap().dns_servers.clone();
         assert_eq!(told, ["2001:db8:ffff::53".parse::<Ipv6Addr>().unwrap()]);
     }
@@ -506,15 +533,19 @@ mod tests {
     #[test]
     fn a_router_keeps_its_place_until_a_preferred_one_comes() {
         let (site, now) = (site(), Instant::now());
-        let mut state = State::new(&site.uplinks[0], Probing::default());
+        let mut state = UplinkState::new(&site.uplinks[0], Probing::default());
         comes_up(&mut state, now);
         let second = "fe80::2".parse().unwrap();
-        assert!(state.heard(second, &advertisement(1_800), now));
-        assert!(!state.heard("fe80::1".parse().unwrap(), &advertisement(1_800), now));
+        assert!(state.handle_advertisement(second, &advertisement(1_800), now));
+        assert!(!state.handle_advertisement("fe80::1".parse().unwrap(), &advertisement(1_800), now));
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
-        state.heard(second, &Content { preference: Preference::High, ..advertisement(1_800) }, now);
+        state.handle_advertisement(
+            second,
+            &Content { preference: Preference::High, ..advertisement(1_800) },
+            now,
+        );
         assert_eq!(state.router().unwrap().address, Some(second));
-        state.heard(second, &advertisement(0), now);
+        state.handle_advertisement(second, &advertisement(0), now);
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
     }
 
@@ -524,7 +555,7 @@ mod tests {
         site.networks[0].subnet = Some(256);
         let plan = plan(&site, &states(&site));
         assert_eq!(plan.problems.len(), 2);
-        assert!(plan.problems[0].contains("2001:db8:a00::/56 of uplink fibre has no subnet 256"));
+        assert!(plan.problems[0].to_string().contains("2001:db8:a00::/56 of uplink fibre has no subnet 256"));
     }
 
     proptest! {

@@ -22,13 +22,13 @@ pub struct Rogue {
     /// The hardware address that its frames come from.
     pub mac: MacAddress,
     /// Whether it wants to be a default router.
-    pub leads_out: bool,
+    pub default_router: bool,
     /// Prefixes that it wants hosts to use.
     pub prefixes: Vec<Ipv6Net>,
     /// DNS servers that it wants hosts to use.
     pub dns_servers: Vec<Ipv6Addr>,
     /// When it was last heard.
-    pub heard: Instant,
+    pub last_heard: Instant,
 }
 
 /// Who else advertises itself on a link.
@@ -47,7 +47,7 @@ impl Watch {
 
     /// An advertisement of somebody else was heard. Returns the router if it is to be reported: it is new, wants something
     /// else than before, or was reported an hour ago.
-    pub fn heard(
+    pub fn handle_advertisement(
         &mut self,
         source: Ipv6Addr,
         mac: MacAddress,
@@ -60,10 +60,10 @@ impl Watch {
         let mut rogue = Rogue {
             address: source,
             mac,
-            leads_out: content.router_lifetime > 0,
+            default_router: content.router_lifetime > 0,
             prefixes: Vec::new(),
             dns_servers: Vec::new(),
-            heard: now,
+            last_heard: now,
         };
         for option in &content.options {
             match option {
@@ -78,12 +78,13 @@ impl Watch {
         }
         let key = (source, mac);
         if !self.known.contains_key(&key) && self.known.len() == MOST {
-            let silent = self.known.iter().min_by_key(|(_, (rogue, _))| rogue.heard).map(|(key, _)| *key)?;
+            let silent =
+                self.known.iter().min_by_key(|(_, (rogue, _))| rogue.last_heard).map(|(key, _)| *key)?;
             self.known.remove(&silent);
         }
         let reported = match self.known.get(&key) {
             Some((before, reported))
-                if now < *reported + AGAIN && (Rogue { heard: now, ..before.clone() }) == rogue =>
+                if now < *reported + AGAIN && (Rogue { last_heard: now, ..before.clone() }) == rogue =>
             {
                 Some(*reported)
             }
@@ -96,7 +97,7 @@ impl Watch {
 
     /// All that were heard in the last hour.
     pub fn rogues(&self, now: Instant) -> impl Iterator<Item = &Rogue> {
-        self.known.values().map(|(rogue, _)| rogue).filter(move |rogue| now < rogue.heard + AGAIN)
+        self.known.values().map(|(rogue, _)| rogue).filter(move |rogue| now < rogue.last_heard + AGAIN)
     }
 }
 
@@ -125,15 +126,17 @@ mod tests {
         let strange: Ipv6Addr = "fe80::bad".parse().unwrap();
         let mac = MacAddress([2, 0, 0, 0, 0, 9]);
         let mut watch = Watch::new(vec![ours]);
-        let mut heard = |source, lifetime, after| {
-            watch.heard(source, mac, &content(lifetime), start + Duration::from_secs(after)).is_some()
+        let mut report = |source, lifetime, after| {
+            watch
+                .handle_advertisement(source, mac, &content(lifetime), start + Duration::from_secs(after))
+                .is_some()
         };
-        assert!(!heard(ours, 1_800, 0));
-        assert!(heard(strange, 1_800, 0));
-        assert!(!heard(strange, 1_800, 10));
-        assert!(heard(strange, 0, 20), "it is no default router any more");
-        assert!(!heard(strange, 0, 30));
-        assert!(heard(strange, 0, 3_621));
+        assert!(!report(ours, 1_800, 0));
+        assert!(report(strange, 1_800, 0));
+        assert!(!report(strange, 1_800, 10));
+        assert!(report(strange, 0, 20), "it is no default router any more");
+        assert!(!report(strange, 0, 30));
+        assert!(report(strange, 0, 3_621));
         assert_eq!(watch.rogues(start + Duration::from_secs(3_700)).count(), 1);
         assert_eq!(watch.rogues(start + Duration::from_secs(9_000)).count(), 0);
     }
@@ -145,7 +148,7 @@ mod tests {
         for number in 0..1_000u16 {
             let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
             let now = start + Duration::from_millis(u64::from(number));
-            assert!(watch.heard(source, MacAddress([2; 6]), &content(1), now).is_some());
+            assert!(watch.handle_advertisement(source, MacAddress([2; 6]), &content(1), now).is_some());
         }
         assert_eq!(watch.known.len(), MOST);
     }

@@ -29,7 +29,7 @@ pub struct Router {
 
 /// An uplink as it is.
 #[derive(Debug)]
-pub struct State {
+pub struct UplinkState {
     /// Where the router comes from; none where no IPv6 leaves.
     from: Option<RouterFrom>,
     domain_route: Option<DomainRoute>,
@@ -51,10 +51,10 @@ struct Health {
     against: u32,
 }
 
-impl State {
+impl UplinkState {
     /// An uplink of which nothing is known yet but what is written down.
     pub fn new(uplink: &Uplink, probing: Probing) -> Self {
-        State {
+        UplinkState {
             from: (!uplink.carries_ipv4()).then_some(uplink.router),
             domain_route: None,
             link_up: false,
@@ -91,7 +91,7 @@ impl State {
     }
 
     /// A router advertisement has come. Whether it changes anything.
-    pub fn heard(&mut self, source: Ipv6Addr, content: &Content, now: Instant) -> bool {
+    pub fn handle_advertisement(&mut self, source: Ipv6Addr, content: &Content, now: Instant) -> bool {
         let before = (self.routers.clone(), self.dns_servers.clone());
         self.expire(now);
         let known = self.routers.iter().position(|router| router.address == Some(source));
@@ -127,7 +127,7 @@ impl State {
     }
 
     /// A probe was answered, or not in time. Whether the uplink works now and did not, or the other way round.
-    pub fn probed(&mut self, answered: bool) -> bool {
+    pub fn handle_probe(&mut self, answered: bool) -> bool {
         let Some(health) = &mut self.health else { return false };
         if answered == health.works {
             health.against = 0;

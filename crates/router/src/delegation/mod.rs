@@ -23,7 +23,7 @@ const SOLICIT_DELAY: Duration = Duration::from_secs(1);
 /// (RFC 8415 section 18.2.12, CNF_MAX_RD).
 const CONFIRM_FOR: Duration = Duration::from_secs(10);
 /// An advertisement of this preference is taken at once.
-const TAKE_AT_ONCE: u8 = 255;
+const BEST_PREFERENCE: u8 = 255;
 
 /// Who asks, and for what.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +32,8 @@ pub struct Settings {
     pub duid: Vec<u8>,
     /// The name of the identity association: one for each uplink.
     pub iaid: u32,
-    /// Length of the prefix to wish for, 128 at most. The server may give another one.
-    pub wished_length: Option<u8>,
+    /// Length of the prefix to ask for (RFC 8168), 128 at most. The server may give another one.
+    pub prefix_length_hint: Option<u8>,
 }
 
 /// A requesting router on one uplink.
@@ -62,7 +62,7 @@ enum State {
     /// Solicits begin then.
     Waiting(Instant),
     /// A message is repeated until it is answered.
-    Asking(Box<Exchange>),
+    Exchanging(Box<Exchange>),
     /// There is a lease, and nothing to do before T1.
     Bound,
 }
@@ -105,16 +105,16 @@ impl Client {
         if let Some(lease) = &client.lease {
             client.settings.iaid = lease.iaid;
         }
-        client.link_up(now, random);
+        client.handle_link_up(now, random);
         client
     }
 
     /// The link came up, possibly to somewhere else: the lease is to be confirmed.
-    pub fn link_up(&mut self, now: Instant, random: u64) {
+    pub fn handle_link_up(&mut self, now: Instant, random: u64) {
         match &self.lease {
             Some(lease) => {
                 let target = lease.as_offer(now);
-                self.ask(MessageType::Rebind, target, Some(now + CONFIRM_FOR), now, random);
+                self.begin(MessageType::Rebind, target, Some(now + CONFIRM_FOR), now, random);
             }
             None => {
                 self.state = State::Waiting(now + retransmission::part(SOLICIT_DELAY, random));
@@ -137,7 +137,7 @@ impl Client {
     pub fn deadline(&self) -> Option<Instant> {
         let state = match &self.state {
             State::Waiting(at) => Some(*at),
-            State::Asking(exchange) => Some(exchange.retransmission.deadline()),
+            State::Exchanging(exchange) => Some(exchange.retransmission.deadline()),
             State::Bound => self.lease.as_ref().and_then(Lease::renew_at),
         };
         let expiry = self.lease.as_ref().and_then(Lease::next_expiry);
@@ -152,7 +152,7 @@ impl Client {
         loop {
             match &mut self.state {
                 State::Waiting(at) if now < *at => return None,
-                State::Waiting(_) => self.ask(MessageType::Solicit, Offer::default(), None, now, random),
+                State::Waiting(_) => self.begin(MessageType::Solicit, Offer::default(), None, now, random),
                 State::Bound => {
                     let lease = self.lease.as_ref()?;
                     let (message, end) = match (lease.renew_at(), lease.rebind_at()) {
@@ -161,15 +161,15 @@ impl Client {
                         _ => return None,
                     };
                     let target = lease.as_offer(now);
-                    self.ask(message, target, end, now, random);
+                    self.begin(message, target, end, now, random);
                 }
-                State::Asking(exchange) => {
+                State::Exchanging(exchange) => {
                     if now < exchange.retransmission.deadline() {
                         return None;
                     }
                     // The first Solicit was answered for as long as it may be: the best offer is taken.
                     if let Some(best) = exchange.best.take() {
-                        self.ask(MessageType::Request, best, None, now, random);
+                        self.begin(MessageType::Request, best, None, now, random);
                         continue;
                     }
                     if exchange.retransmission.next(now, random) {
@@ -188,8 +188,8 @@ impl Client {
     }
 
     /// A datagram from a server, received at [`wire::dhcpv6::CLIENT_PORT`].
-    pub fn receive(&mut self, bytes: &[u8], now: Instant, random: u64) -> Received {
-        let State::Asking(exchange) = &mut self.state else { return Received::Ignored };
+    pub fn handle_datagram(&mut self, bytes: &[u8], now: Instant, random: u64) -> Received {
+        let State::Exchanging(exchange) = &mut self.state else { return Received::Ignored };
         let Ok(message) = Message::parse(bytes) else { return Received::Ignored };
         let (Some(client), Some(server)) = (message.client_id(), message.server_id()) else {
             return Received::Ignored;
@@ -209,8 +209,8 @@ impl Client {
                 };
                 let preference = message.preference();
                 let offer = Offer { server: server.to_vec(), preference, prefixes: delegation.prefixes };
-                if preference == TAKE_AT_ONCE || exchange.retransmission.sent() > 1 {
-                    self.ask(MessageType::Request, offer, None, now, random);
+                if preference == BEST_PREFERENCE || exchange.retransmission.sent() > 1 {
+                    self.begin(MessageType::Request, offer, None, now, random);
                 } else if exchange.best.as_ref().is_none_or(|best| best.preference < preference) {
                     exchange.best = Some(offer);
                 }
@@ -223,15 +223,15 @@ impl Client {
                     // The server has forgotten it: the same prefixes are asked for as if they were new.
                     StatusCode::NoBinding if asked != MessageType::Request => {
                         let target = Offer { server: server.to_vec(), ..exchange.target.clone() };
-                        self.ask(MessageType::Request, target, None, now, random);
+                        self.begin(MessageType::Request, target, None, now, random);
                         Received::Unchanged
                     }
                     _ if usable(&message, &delegation) || withdraws(&message, &delegation) => {
-                        self.take(server, &delegation, &message, now)
+                        self.bind(server, &delegation, &message, now)
                     }
                     // Solicits go on at their own slow pace.
                     StatusCode::NoPrefixAvail | StatusCode::NoBinding if asked == MessageType::Request => {
-                        self.ask(MessageType::Solicit, Offer::default(), None, now, random);
+                        self.begin(MessageType::Solicit, Offer::default(), None, now, random);
                         Received::Unchanged
                     }
                     _ => Received::Unchanged,
@@ -241,7 +241,7 @@ impl Client {
         }
     }
 
-    fn take(
+    fn bind(
         &mut self,
         server: &[u8],
         delegation: &Delegation,
@@ -271,7 +271,14 @@ impl Client {
         gone
     }
 
-    fn ask(&mut self, message: MessageType, target: Offer, end: Option<Instant>, now: Instant, random: u64) {
+    fn begin(
+        &mut self,
+        message: MessageType,
+        target: Offer,
+        end: Option<Instant>,
+        now: Instant,
+        random: u64,
+    ) {
         let limits = match message {
             MessageType::Solicit => Limits { longest: self.solicit_interval, ..retransmission::SOLICIT },
             MessageType::Request => retransmission::REQUEST,
@@ -288,7 +295,7 @@ impl Client {
             best: None,
             target,
         };
-        self.state = State::Asking(Box::new(exchange));
+        self.state = State::Exchanging(Box::new(exchange));
     }
 }
 
@@ -311,7 +318,7 @@ impl Settings {
         let mut prefixes = exchange.target.prefixes.clone();
         if exchange.message == MessageType::Solicit {
             builder = builder.rapid_commit();
-            prefixes.extend(self.wished_length.map(|prefix_length| DelegatedPrefix {
+            prefixes.extend(self.prefix_length_hint.map(|prefix_length| DelegatedPrefix {
                 prefix: std::net::Ipv6Addr::UNSPECIFIED,
                 prefix_length,
                 preferred_lifetime: 0,

@@ -93,7 +93,7 @@ struct Scene {
 }
 
 fn settings() -> Settings {
-    Settings { duid: DUID.to_vec(), iaid: IAID, wished_length: Some(56) }
+    Settings { duid: DUID.to_vec(), iaid: IAID, prefix_length_hint: Some(56) }
 }
 
 impl Scene {
@@ -119,7 +119,7 @@ impl Scene {
                         continue;
                     }
                     if let Some(answer) = server.answer(&datagram).filter(|_| !(self.lost)()) {
-                        self.client.receive(&answer, self.now, self.random >> 1);
+                        self.client.handle_datagram(&answer, self.now, self.random >> 1);
                     }
                 }
                 turns += 1;
@@ -286,7 +286,7 @@ fn on_another_network_the_new_server_decides() {
     let mut scene = Scene::new(vec![Server::new(1, 1)]);
     scene.run(10);
     scene.servers = vec![Server { takes_back: true, ..Server::new(2, 2) }];
-    scene.client.link_up(scene.now, 5);
+    scene.client.handle_link_up(scene.now, 5);
     scene.run(20);
     assert_eq!(scene.prefix().as_deref(), Some("2001:db8:2::/56"));
     assert_eq!(scene.client.lease().unwrap().prefixes.len(), 1);
@@ -318,8 +318,8 @@ fn answers_to_others_and_to_nothing_are_ignored() {
     scene.run(2);
     let solicit = Builder::new(MessageType::Solicit, [9, 9, 9]).client_id(&DUID).finish();
     let answer = Server { rapid: true, ..Server::new(1, 1) }.answer(&solicit).unwrap();
-    assert_eq!(scene.client.receive(&answer, scene.now, 0), Received::Ignored);
-    assert_eq!(scene.client.receive(&[], scene.now, 0), Received::Ignored);
+    assert_eq!(scene.client.handle_datagram(&answer, scene.now, 0), Received::Ignored);
+    assert_eq!(scene.client.handle_datagram(&[], scene.now, 0), Received::Ignored);
 }
 
 /// How many of 19 hours end with a lease, where half of all datagrams are lost.
@@ -355,13 +355,13 @@ proptest! {
         for (junk, (t1, t2, preferred_lifetime, valid_lifetime), kind) in answers {
             scene.run((scene.now - scene.start).as_secs() + 7);
             // What is being asked just now is answered by somebody mad.
-            let super::State::Asking(exchange) = &scene.client.state else { continue };
+            let super::State::Exchanging(exchange) = &scene.client.state else { continue };
             let kind = if kind == 0 { MessageType::Advertise } else { MessageType::Reply };
             let prefix = DelegatedPrefix { preferred_lifetime, valid_lifetime, ..Server::new(1, 3).prefix };
             let status = if kind == MessageType::Reply && t1 % 3 == 0 { StatusCode::NoBinding } else { StatusCode::Success };
             let delegation = Delegation { iaid: IAID, t1, t2, prefixes: vec![prefix], status };
             let answer = Builder::new(kind, exchange.transaction).client_id(&DUID).server_id(&junk).delegation(&delegation);
-            scene.client.receive(&answer.finish(), scene.now, u64::from(t1));
+            scene.client.handle_datagram(&answer.finish(), scene.now, u64::from(t1));
         }
         scene.run((scene.now - scene.start).as_secs() + 100);
     }

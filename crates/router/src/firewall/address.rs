@@ -47,6 +47,7 @@ pub enum Address {
 
 /// Why a text names no addresses.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// It is no address, prefix, range or suffix.
     #[error("neither an address, a prefix, a range nor a suffix")]

@@ -75,6 +75,7 @@ pub struct Packet {
 
 /// Why words are no packet.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum WordsError {
     /// The first word is no protocol.
     #[error("`{0}` is no protocol: begin with tcp, udp, icmpv6/echo-request, esp, proto/47 …")]

@@ -165,6 +165,7 @@ pub enum Service {
 
 /// Why a text is no service.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServiceError {
     /// No such protocol or name.
     #[error("not a protocol: tcp, udp, icmpv6, esp … or proto/0 to proto/255")]
