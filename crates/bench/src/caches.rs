@@ -43,7 +43,7 @@ const FILES: [(&str, &str); 5] = [
 
 /// What to measure.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct CachesOptions {
     /// Only this protocol
     #[arg(long, value_enum)]
     only: Option<Protocol>,
@@ -98,7 +98,7 @@ struct Row {
 /// # Errors
 /// Without root or a program that it takes, when the lab cannot be built, or when a fetch fails or is not answered by the
 /// cache the second time.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &CachesOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     for (needed, package) in [("curl", "curl"), ("dnsmasq", "dnsmasq-base"), ("nginx", "nginx")] {
         if find(needed).is_none() {
             return Err(Error::Usage(format!(
@@ -128,7 +128,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
 
 /// One protocol, with the server at one distance.
 fn measure(
-    options: &Options,
+    options: &CachesOptions,
     program: &Path,
     protocol: Protocol,
     delay: Duration,

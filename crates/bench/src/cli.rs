@@ -32,7 +32,7 @@ enum LabCommand {
     #[command(after_help = "Examples:\n  sidestep-lab up --rotation 1s\n  \
                             sidestep-lab up --topology tunneled --firewall\n  \
                             sidestep-lab up --impair delay=20ms,jitter=5ms,loss=2%,reorder=1%")]
-    Up(Options),
+    Up(LabOptions),
     /// End a lab's processes and remove its namespaces, also after a crash
     Down {
         /// Which lab
@@ -87,7 +87,7 @@ enum LabCommand {
                             sidestep-lab bench --against wireguard-go,sidestep-chacha --only tcp,load\n\n\
                             Other tunnels are looked for on the path; scripts/contenders installs them below \
                             target/tools.\nOne that is not there is left out, and named.")]
-    Bench(comparison::Options),
+    Bench(comparison::BenchOptions),
     /// Repeat the test plans that MT6D and an IPv6 gateway were measured with, and put results beside the published ones
     #[command(after_help = "Examples:\n  sidestep-lab experiment all --out report/experiments\n  \
                             sidestep-lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
@@ -97,7 +97,7 @@ enum LabCommand {
                             Interrupted (Ctrl-C), the same command goes on where it stopped.\n\
                             docs/experiments.md says what each does, and where it differs from the published plan; \
                             docs/gateway-performance.md of t1, t2 and t3.")]
-    Experiment(experiment::Options),
+    Experiment(experiment::ExperimentOptions),
     /// One gateway with many peers: memory, processor time, losses
     #[command(
         after_help = "Examples:\n  sidestep-lab many\n  sidestep-lab many --peers 50 --rotation 1s --seconds 60"
@@ -128,13 +128,13 @@ enum LabCommand {
     /// The example scripts that cache TFTP and HTTP: 26 files from 1 octet to 32 MB, from the server and from the cache
     #[command(after_help = "Examples:\n  sidestep-lab caches\n  \
                             sidestep-lab caches --only tftp --delay 100ms --json caches.json")]
-    Caches(caches::Options),
+    Caches(caches::CachesOptions),
     /// A packet script in both tiers beside plain forwarding and the kernel's NAT: throughput, small packets, latency
     #[command(
         after_help = "Examples:\n  sidestep-lab nat\n  sidestep-lab nat --family ipv4 --only tcp,ping\n  \
                             sidestep-lab nat --no-offloads --json nat.json"
     )]
-    Nat(nat::Options),
+    Nat(nat::NatOptions),
     #[command(flatten)]
     Helper(HelperCommand),
 }
@@ -149,7 +149,7 @@ pub struct Name {
 
 /// What kind of lab.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct LabOptions {
     /// Which lab
     #[command(flatten)]
     name: Name,
@@ -203,7 +203,7 @@ pub struct Options {
     sit: bool,
 }
 
-impl Options {
+impl LabOptions {
     /// The lab that they describe.
     fn builder(&self, program: &Path) -> Builder {
         let mut builder = Lab::builder(program)
@@ -268,14 +268,14 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         LabCommand::Exec { name, node, command } => exec(&Lab::attach(&name.prefix)?, node, &command),
         LabCommand::Demo { prefix, topology, rotation, seconds, report, no_tunnel } => {
             let tunnel = !no_tunnel;
-            let options = demo::Options { prefix, topology, rotation, seconds, report, tunnel };
+            let options = demo::DemoOptions { prefix, topology, rotation, seconds, report, tunnel };
             demo::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench(options) => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),
         LabCommand::Caches(options) => caches::run(&options, &program()?, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
-            let options = many::Options { prefix, peers, configured, echoes, rotation, seconds, json };
+            let options = many::ManyOptions { prefix, peers, configured, echoes, rotation, seconds, json };
             many::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),
@@ -283,7 +283,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
     }
 }
 
-fn up(options: &Options, program: &Path) -> Result<ExitCode, Error> {
+fn up(options: &LabOptions, program: &Path) -> Result<ExitCode, Error> {
     let prefix = &options.name.prefix;
     if Lab::attach(prefix).is_ok() {
         return Err(Error::Usage(format!(

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::Value;
 
 use crate::live::{Live, Moment};
-use crate::outcome::{Finding, Outcome};
+use crate::outcome::{DemoOutcome, Finding};
 use crate::report;
 use crate::status::endpoint;
 use lab::Error;
@@ -36,7 +36,7 @@ const SKEW: f64 = 0.25;
 
 /// What to show.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct DemoOptions {
     /// The lab's prefix.
     pub prefix: String,
     /// How the gateways are connected.
@@ -55,7 +55,7 @@ pub struct Options {
 ///
 /// # Errors
 /// When the lab, the traffic or the report cannot be made.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &DemoOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let mut live = Live::new(options.seconds);
     live.say(
         &format!("Building the {:?} lab: two hosts, two gateways, a router", options.topology).to_lowercase(),
@@ -88,12 +88,12 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
 
 /// Runs the traffic and takes stock; `None` if interrupted.
 fn traffic(
-    options: &Options,
+    options: &DemoOptions,
     lab: &Lab,
     live: &mut Live,
     recording: Recording,
     stop: &Arc<AtomicBool>,
-) -> Result<Option<Outcome>, Error> {
+) -> Result<Option<DemoOutcome>, Error> {
     let duration = Duration::from_secs(u64::from(options.seconds));
     let begin = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let start = Instant::now();
@@ -129,7 +129,7 @@ fn traffic(
     // The traffic's end, and what the gateways do after it, is another story.
     packets.retain(|packet| packet.time < begin + duration);
     let observation = Observation::of(&packets, begin, site_of(lab.has_tunnel()));
-    let mut outcome = Outcome {
+    let mut outcome = DemoOutcome {
         topology: options.topology,
         rotation: options.tunnel.then(|| options.rotation.clone()),
         seconds: options.seconds,
@@ -156,7 +156,7 @@ fn site_of(tunnel: bool) -> impl Fn(std::net::Ipv6Addr) -> Option<Site> {
 }
 
 /// The judgement.
-fn findings(outcome: &Outcome, packets: &[Packet]) -> Vec<Finding> {
+fn findings(outcome: &DemoOutcome, packets: &[Packet]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut find = |good: bool, text: String| findings.push(Finding { good, text });
     let udp = &outcome.udp;
@@ -210,7 +210,7 @@ fn findings(outcome: &Outcome, packets: &[Packet]) -> Vec<Finding> {
 }
 
 /// The judgement as text.
-fn summary(outcome: &Outcome) -> String {
+fn summary(outcome: &DemoOutcome) -> String {
     let mark = |good: bool| if good { "ok  " } else { "BAD " };
     let mut lines: Vec<String> =
         outcome.findings.iter().map(|finding| format!("  {} {}", mark(finding.good), finding.text)).collect();

@@ -34,7 +34,7 @@ const GROUP: u16 = 64;
 
 /// What to measure.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ManyOptions {
     /// What the names of the namespaces begin with.
     pub prefix: String,
     /// How many peers.
@@ -134,7 +134,7 @@ impl Drop for Many {
 ///
 /// # Errors
 /// Whatever could not be built or measured.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &ManyOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let mut many = build(options)?;
     let socket = format!("/run/sidestep/{}.sock", hub_name(&options.prefix));
     let show = || -> Result<Value, Error> {
@@ -238,7 +238,7 @@ fn hub_name(prefix: &str) -> String {
     format!("{prefix}-hub")
 }
 
-fn build(options: &Options) -> Result<Many, Error> {
+fn build(options: &ManyOptions) -> Result<Many, Error> {
     let groups = 0..=options.peers / GROUP;
     let many = Many {
         prefix: options.prefix.clone(),
@@ -271,7 +271,7 @@ fn build(options: &Options) -> Result<Many, Error> {
 }
 
 /// Writes the configurations, the hub's first.
-fn configure(many: &Many, options: &Options, program: &Path) -> Result<Vec<PathBuf>, Error> {
+fn configure(many: &Many, options: &ManyOptions, program: &Path) -> Result<Vec<PathBuf>, Error> {
     let key = || -> Result<(String, String), Error> {
         let private = text(&check(Command::new(program).arg("genkey"))?);
         let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;

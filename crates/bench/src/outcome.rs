@@ -9,7 +9,7 @@ use crate::live::Moment;
 
 /// All that was measured; also written beside the report as `data.json`.
 #[derive(Debug, Serialize)]
-pub struct Outcome {
+pub struct DemoOutcome {
     /// How the gateways were connected.
     pub topology: Topology,
     /// Rotation interval; nothing in the baseline.
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
 }
 
-impl Outcome {
+impl DemoOutcome {
     /// Whether all was well.
     pub fn well(&self) -> bool {
         self.findings.iter().all(|finding| finding.good)

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::chart::{Chart, ceiling, escape};
-use crate::outcome::Outcome;
+use crate::outcome::DemoOutcome;
 use lab::Error;
 use lab::observer::{BIN, Sighting};
 use lab::topology::Site;
@@ -16,7 +16,7 @@ const STYLE: &str = include_str!("report.css");
 ///
 /// # Errors
 /// When the directory cannot be written.
-pub fn write(outcome: &Outcome, directory: &Path) -> Result<PathBuf, Error> {
+pub fn write(outcome: &DemoOutcome, directory: &Path) -> Result<PathBuf, Error> {
     std::fs::create_dir_all(directory).map_err(|source| Error::file(directory, source))?;
     let data = serde_json::to_vec_pretty(outcome).map_err(|error| Error::output("report", error))?;
     for (name, bytes) in [("data.json", data), ("index.html", page(outcome).into_bytes())] {
@@ -26,7 +26,7 @@ pub fn write(outcome: &Outcome, directory: &Path) -> Result<PathBuf, Error> {
     Ok(directory.join("index.html"))
 }
 
-fn page(outcome: &Outcome) -> String {
+fn page(outcome: &DemoOutcome) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
@@ -40,7 +40,7 @@ fn page(outcome: &Outcome) -> String {
     )
 }
 
-fn introduction(outcome: &Outcome) -> String {
+fn introduction(outcome: &DemoOutcome) -> String {
     let verdict = if outcome.well() { "All was well." } else { "Not all was well." };
     let class = if outcome.well() { "good" } else { "bad" };
     let what = match &outcome.rotation {
@@ -66,7 +66,7 @@ fn introduction(outcome: &Outcome) -> String {
     )
 }
 
-fn headline(outcome: &Outcome) -> String {
+fn headline(outcome: &DemoOutcome) -> String {
     let seen = &outcome.observation;
     let mut cards = Vec::new();
     if outcome.rotation.is_some() {
@@ -107,7 +107,7 @@ fn headline(outcome: &Outcome) -> String {
     format!("<section class=\"cards\">\n{cards}</section>\n")
 }
 
-fn router_column(outcome: &Outcome) -> String {
+fn router_column(outcome: &DemoOutcome) -> String {
     let explanation = if outcome.rotation.is_some() {
         "Each row is one address and port, in the order in which the router first saw it; the bar says when packets \
          used it. A staircase means that no address stays: whoever records or attacks one holds something that is \
@@ -140,7 +140,7 @@ fn router_column(outcome: &Outcome) -> String {
     text
 }
 
-fn host_column(outcome: &Outcome) -> String {
+fn host_column(outcome: &DemoOutcome) -> String {
     let moves = if outcome.rotation.is_some() {
         "The faint vertical lines mark the moments at which the gateways moved. If rotation disturbed the traffic, it \
          would show at these lines."
@@ -163,7 +163,7 @@ fn host_column(outcome: &Outcome) -> String {
     )
 }
 
-fn footer(outcome: &Outcome) -> String {
+fn footer(outcome: &DemoOutcome) -> String {
     let topology = format!("{:?}", outcome.topology).to_lowercase();
     format!(
         "<footer>Sidestep {}, {topology} lab, {} s of traffic. All machines are network namespaces of one computer; \
@@ -182,16 +182,16 @@ fn legend(entries: &[(&str, &str)]) -> String {
     format!("<div class=\"legend\">{items}</div>\n")
 }
 
-fn span(outcome: &Outcome) -> (f64, f64) {
+fn span(outcome: &DemoOutcome) -> (f64, f64) {
     (0.0, f64::from(outcome.seconds))
 }
 
 /// The moments at which the router saw site A move.
-fn moves(outcome: &Outcome) -> impl Iterator<Item = f64> {
+fn moves(outcome: &DemoOutcome) -> impl Iterator<Item = f64> {
     outcome.observation.moves[0].iter().copied()
 }
 
-fn staircase(outcome: &Outcome, site: Site) -> String {
+fn staircase(outcome: &DemoOutcome, site: Site) -> String {
     let class = if site == Site::A { "a" } else { "b" };
     let sightings = &outcome.observation.endpoints[site as usize];
     let rows = sightings.len() as f64;
@@ -230,7 +230,7 @@ fn runs(sighting: &Sighting) -> Vec<(f64, f64)> {
     runs.into_iter().map(|(first, last)| (f64::from(first) * bin, f64::from(last + 1) * bin)).collect()
 }
 
-fn addresses_over_time(outcome: &Outcome) -> String {
+fn addresses_over_time(outcome: &DemoOutcome) -> String {
     let seen = &outcome.observation;
     let most = seen.endpoints.iter().map(Vec::len).max().unwrap_or(0) as f64;
     let mut chart =
@@ -248,7 +248,7 @@ fn addresses_over_time(outcome: &Outcome) -> String {
     chart.svg("Number of distinct endpoints that the router had seen, over time")
 }
 
-fn sizes(outcome: &Outcome) -> String {
+fn sizes(outcome: &DemoOutcome) -> String {
     const WIDTH: usize = 50;
     let mut classes = std::collections::BTreeMap::<usize, u64>::new();
     for (size, count) in &outcome.observation.sizes {
@@ -264,7 +264,7 @@ fn sizes(outcome: &Outcome) -> String {
     chart.svg("How many packets of which size the router saw")
 }
 
-fn throughput(outcome: &Outcome) -> String {
+fn throughput(outcome: &DemoOutcome) -> String {
     let points = |host: usize| -> Vec<(f64, f64)> {
         outcome.moments.iter().map(|moment| (moment.time, moment.bits_per_second[host] / 1e6)).collect()
     };
@@ -279,7 +279,7 @@ fn throughput(outcome: &Outcome) -> String {
         .svg("Throughput at both hosts, second by second")
 }
 
-fn latency(outcome: &Outcome) -> String {
+fn latency(outcome: &DemoOutcome) -> String {
     let seconds = &outcome.udp.received.seconds;
     let median: Vec<_> =
         seconds.iter().map(|second| (second.second as f64 + 1.0, second.latency_ms.p50)).collect();
@@ -295,7 +295,7 @@ fn latency(outcome: &Outcome) -> String {
         .svg("One-way latency of the UDP stream, second by second")
 }
 
-fn losses(outcome: &Outcome) -> String {
+fn losses(outcome: &DemoOutcome) -> String {
     let udp = &outcome.udp;
     let per_second = udp.sent.sent.max(1) as f64 / f64::from(outcome.seconds);
     let mut lost = vec![0u64; outcome.seconds as usize];
@@ -321,7 +321,7 @@ fn losses(outcome: &Outcome) -> String {
     chart.svg("Datagrams lost, second by second")
 }
 
-fn table(outcome: &Outcome) -> String {
+fn table(outcome: &DemoOutcome) -> String {
     let (udp, tcp, ping) = (&outcome.udp, &outcome.tcp, &outcome.ping);
     let latency = udp.received.latency_ms;
     let rows = [
@@ -407,7 +407,7 @@ mod tests {
         })
     }
 
-    fn outcome(lost: u64) -> Outcome {
+    fn outcome(lost: u64) -> DemoOutcome {
         let latency_ms = lab::udp_stream::Latency { p50: 0.2, p99: 0.6, p999: 1.0, max: 2.0 };
         let second =
             |second| Second { second, received: 1_000, bytes: 500_000, latency_ms, ..Second::default() };
@@ -432,7 +432,7 @@ mod tests {
             missing: 0,
             duplicated: 0,
         };
-        Outcome {
+        DemoOutcome {
             topology: Topology::Routed,
             rotation: Some("2s".into()),
             seconds: 30,

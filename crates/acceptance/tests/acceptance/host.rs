@@ -23,7 +23,7 @@ const HOST_MAC: &str = "02:00:00:00:00:aa";
 /// A router may take 3 s to answer a solicitation (RFC 4861 section 10), and first contact some more.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Scene {
+struct HostScene {
     host: Namespace,
     switch: Namespace,
     router: Namespace,
@@ -32,7 +32,7 @@ struct Scene {
     program: PathBuf,
 }
 
-impl Scene {
+impl HostScene {
     fn new(program: PathBuf) -> Self {
         let prefix = lab::prefix::unique();
         let [host, switch, router, gateway] =
@@ -71,7 +71,7 @@ impl Scene {
             .ip("addr add 2001:db8:fb::2/64 dev ex nodad\nlink set dev ex up\n\
                  route add default via 2001:db8:fb::1\n")
             .expect("the gateway");
-        Scene { host, switch, router, gateway, folder: tempfile::tempdir().expect("a folder"), program }
+        HostScene { host, switch, router, gateway, folder: tempfile::tempdir().expect("a folder"), program }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -177,7 +177,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for HostScene {
     fn drop(&mut self) {
         for namespace in [&self.host, &self.switch, &self.router, &self.gateway] {
             for process in namespace.processes() {
@@ -243,7 +243,7 @@ fn so_it_does_where_only_addresses_are_replaced() {
 fn moves(carry: &str) {
     let Some(program) = crate::program(&["radvd"]) else { return };
     let ([own, public], [other, other_public]) = (keys(&program), keys(&program));
-    let scene = Scene::new(program);
+    let scene = HostScene::new(program);
     let recordings = ["port1", "port2"].map(|port| scene.record(port));
     let routers = scene.start_routers();
     let gateway = scene.up(&scene.gateway, "g", &gateway_configuration(&other, &public, carry));

@@ -16,17 +16,17 @@ const HOSTS: [&str; 2] = ["2001:db8:a::1", "2001:db8:b::1"];
 /// Seconds of traffic: some 20 rotations, and at least two key exchanges 7 to 9 s apart.
 const SECONDS: u32 = 22;
 
-struct Scene {
+struct ReferenceScene {
     namespaces: [Namespace; 2],
     folder: tempfile::TempDir,
 }
 
-impl Scene {
+impl ReferenceScene {
     /// Two namespaces on one link; each has the other's /64 routed to it.
     fn new() -> Self {
         let prefix = lab::prefix::unique();
         let namespaces = ["a", "b"].map(|side| Namespace::named(format!("{prefix}-{side}")));
-        let scene = Scene { namespaces, folder: tempfile::tempdir().expect("a folder") };
+        let scene = ReferenceScene { namespaces, folder: tempfile::tempdir().expect("a folder") };
         for namespace in &scene.namespaces {
             namespace.create().expect("a namespace");
         }
@@ -143,7 +143,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for ReferenceScene {
     fn drop(&mut self) {
         for namespace in &self.namespaces {
             let _ = namespace.delete();
@@ -168,7 +168,7 @@ fn interoperate(cipher: &str, kernel: &str) {
         return crate::skip("python3-cryptography");
     }
     let Some(program) = crate::program(&[]) else { return };
-    let scene = Scene::new();
+    let scene = ReferenceScene::new();
     let key = SessionKey::from_bytes(std::array::from_fn(|i| i as u8));
     let ini = scene.write_files(cipher, &key);
     let configuration = scene.write_configuration(cipher, kernel, &key);

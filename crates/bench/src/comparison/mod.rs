@@ -42,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 
 use lab::Error;
 use lab::command::{check, text};
-pub use options::Options;
+pub use options::BenchOptions;
 use results::Results;
 pub(crate) use statistics::quantile;
 
@@ -53,7 +53,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 ///
 /// # Errors
 /// When a lab cannot be built, a contender that was asked for is not there, or the results cannot be written.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &BenchOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let mut results = match &options.from {
         Some(path) => read(path)?,
         None => run::run(options, program, stop)?,
@@ -79,7 +79,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     })
 }
 
-fn print(options: &Options, results: &Results) -> std::io::Result<()> {
+fn print(options: &BenchOptions, results: &Results) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for table in tables::all(results) {
         writeln!(out, "\n{}", table.text().trim_end())?;
@@ -101,7 +101,7 @@ fn read(path: &Path) -> Result<Results, Error> {
     serde_json::from_slice(&text).map_err(|error| Error::output(path.display().to_string(), error))
 }
 
-fn write(options: &Options, results: &Results) -> Result<(), Error> {
+fn write(options: &BenchOptions, results: &Results) -> Result<(), Error> {
     let json = serde_json::to_vec_pretty(results).map_err(|error| Error::output("bench", error))?;
     if let Some(path) = &options.json {
         std::fs::write(path, &json).map_err(|source| Error::file(path, source))?;

@@ -12,7 +12,7 @@ const KINDS: [&str; 7] = ["tcp", "udp", "steady", "ping", "load", "memory", "pee
 
 /// What to compare, how thoroughly, and where it goes.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct BenchOptions {
     /// About three minutes: fewer contenders, fewer and shorter measurements
     #[arg(long)]
     pub(super) quick: bool,
@@ -57,7 +57,7 @@ pub struct Options {
     pub(super) prefix: String,
 }
 
-impl Options {
+impl BenchOptions {
     pub(super) fn repetitions(&self) -> u32 {
         self.repetitions.unwrap_or(if self.quick { 2 } else { 3 })
     }

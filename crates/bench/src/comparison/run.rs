@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::comparison::choice::{Choice, choose};
 use crate::comparison::measure::{self, Lengths, Measurement, Value, tells_variants_apart};
-use crate::comparison::options::Options;
+use crate::comparison::options::BenchOptions;
 use crate::comparison::peers;
 use crate::comparison::results::{Absence, Entry, Results, Sample};
 use crate::comparison::running::Running;
@@ -16,7 +16,7 @@ use lab::Error;
 use lab::Lab;
 
 /// Measures everything; if interrupted, what it came to.
-pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Result<Results, Error> {
+pub(crate) fn run(options: &BenchOptions, program: &Path, stop: &AtomicBool) -> Result<Results, Error> {
     let begun = Instant::now();
     let Choice { contenders, left_out } = choose(&options.against, options.quick, &options.rotation)?;
     let mut results = Results { settings: options.settings(), ..Results::default() };
@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options, program: &Path, stop: &AtomicBool) -> Resul
 }
 
 /// All repetitions of all measurements, or as far as it comes.
-fn repetitions(options: &Options, running: &mut [Running], results: &mut Results, stop: &AtomicBool) {
+fn repetitions(options: &BenchOptions, running: &mut [Running], results: &mut Results, stop: &AtomicBool) {
     // A quick run leaves it out, unless it is asked for by name.
     let quick = options.quick && !options.only.iter().any(|kind| kind == "steady");
     let measurements: Vec<Measurement> =
@@ -149,7 +149,7 @@ pub(crate) fn record(
 
 /// The part with many peers, or as far as it comes.
 fn many_peers(
-    options: &Options,
+    options: &BenchOptions,
     program: &Path,
     results: &mut Results,
     stop: &AtomicBool,

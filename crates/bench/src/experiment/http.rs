@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::experiment::nginx::Server;
-use crate::experiment::scene::{Outcome, Scene, not_understood};
+use crate::experiment::scene::{ExperimentScene, Outcome, not_understood};
 use lab::Error;
 use lab::topology::Node;
 
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(4);
 const FULL_LIMIT: Duration = Duration::from_secs(86_400);
 
 /// Fetches so many bytes with curl.
-pub(crate) fn curl(scene: &Scene, bytes: u64) -> Result<Outcome, Error> {
+pub(crate) fn curl(scene: &ExperimentScene, bytes: u64) -> Result<Outcome, Error> {
     let server = Server::start(scene, &[bytes])?;
     let before = server.segments()?;
     let limit = limit(scene);
@@ -44,7 +44,7 @@ pub(crate) struct Download {
 ///
 /// # Errors
 /// When curl cannot be started, or fails otherwise than by its limit.
-pub(crate) fn fetch(scene: &Scene, bytes: u64, limit: Duration) -> Result<Download, Error> {
+pub(crate) fn fetch(scene: &ExperimentScene, bytes: u64, limit: Duration) -> Result<Download, Error> {
     let (url, limit_s) = (Server::url(bytes), limit.as_secs_f64().to_string());
     let words = ["curl", "-gsS", "--max-time", &limit_s, "-o", "/dev/null", "-w", "%{stderr}%{json}\n", &url];
     let said = scene.run(Node::HostA, &words, "curl", limit + Duration::from_secs(5))?;
@@ -61,7 +61,7 @@ pub(crate) fn fetch(scene: &Scene, bytes: u64, limit: Duration) -> Result<Downlo
 }
 
 /// Fetches so many bytes with wget, which does not say how long it took: the clock does.
-pub(crate) fn wget(scene: &Scene, bytes: u64) -> Result<Outcome, Error> {
+pub(crate) fn wget(scene: &ExperimentScene, bytes: u64) -> Result<Outcome, Error> {
     let _server = Server::start(scene, &[bytes])?;
     let url = Server::url(bytes);
     let begun = Instant::now();
@@ -91,6 +91,6 @@ pub(crate) fn wget(scene: &Scene, bytes: u64) -> Result<Outcome, Error> {
     }
 }
 
-fn limit(scene: &Scene) -> Duration {
+fn limit(scene: &ExperimentScene) -> Duration {
     if scene.full { FULL_LIMIT } else { LIMIT }
 }

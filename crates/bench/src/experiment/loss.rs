@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::comparison::results::Entry;
 use crate::experiment::plan::{name_of, rotation};
 use crate::experiment::run::Labs;
-use crate::experiment::scene::{Outcome, Scene, not_understood};
+use crate::experiment::scene::{ExperimentScene, Outcome, not_understood};
 use crate::experiment::store::{Measurement, Place, Store};
 use lab::Error;
 use lab::Lab;
@@ -136,7 +136,7 @@ fn measure(cell: &Cell, labs: &Labs, full: bool) -> Result<Outcome, Error> {
     let builder = labs.builder(0, cell.topology).gateways(gateways).profile(profile);
     let mut lab = builder.rotation(&rotation(Some(cell.rotation), full)).build()?;
     lab.start()?;
-    let scene = Scene { lab: &lab, full, stop: labs.stop };
+    let scene = ExperimentScene { lab: &lab, full, stop: labs.stop };
     let (target, count) = (lab.host(Site::B).to_string(), if full { PUBLISHED } else { SCALED }.to_string());
     let words = ["ping", "-6", "-n", "-q", "-f", "-s", "56", "-W", "3", "-c", &count, &target];
     let (before, dropped) = (Counted::of(&lab)?, backlog_drops());

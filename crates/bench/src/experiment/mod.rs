@@ -54,7 +54,7 @@ use crate::comparison::{INTERRUPTED, docs, machine, version};
 use contenders::CONTENDERS;
 use lab::Error;
 use lab::command::find;
-pub use options::Options;
+pub use options::ExperimentOptions;
 pub use plan::Experiment;
 use plan::{Task, Test, USUAL, Wanted};
 use store::{Settings, Store};
@@ -67,7 +67,7 @@ const SOAK: Duration = Duration::from_secs(60);
 /// # Errors
 /// When a program or a contender that was asked for is not there, when the directory holds a run with other settings, or
 /// when it cannot be written.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &ExperimentOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Error::NotRoot);
     }
@@ -133,7 +133,7 @@ fn tasks(settings: &Settings) -> Vec<Task> {
 }
 
 /// Who takes part, and who does not, with the reason.
-fn taking_part(options: &Options) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+fn taking_part(options: &ExperimentOptions) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
     let matrix = if options.name == Experiment::Loss { loss::contenders() } else { Vec::new() };
     let names: Vec<&str> = match matrix.as_slice() {
         [] => CONTENDERS.iter().map(|(name, ..)| *name).collect(),
@@ -190,7 +190,7 @@ fn programs_are_there(tasks: &[Task]) -> Result<(), Error> {
     Ok(())
 }
 
-fn write(options: &Options, store: &Store) -> Result<(), Error> {
+fn write(options: &ExperimentOptions, store: &Store) -> Result<(), Error> {
     let path = store.directory().join("index.html");
     std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
     if let Some(docs) = &options.docs {

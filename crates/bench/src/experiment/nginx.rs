@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::experiment::plan::size;
-use crate::experiment::scene::{Scene, log_of};
+use crate::experiment::scene::{ExperimentScene, log_of};
 use lab::Error;
 use lab::process::Process;
 use lab::topology::Site;
@@ -37,7 +37,7 @@ impl Server {
     ///
     /// # Errors
     /// When a file cannot be written or nginx does not start.
-    pub(crate) fn start(scene: &Scene, sizes: &[u64]) -> Result<Self, Error> {
+    pub(crate) fn start(scene: &ExperimentScene, sizes: &[u64]) -> Result<Self, Error> {
         let folder = scene.lab.directory().join("nginx");
         std::fs::create_dir_all(folder.join("files")).map_err(|source| Error::file(&folder, source))?;
         for bytes in sizes {

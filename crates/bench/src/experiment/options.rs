@@ -10,7 +10,7 @@ use crate::experiment::plan::Experiment;
 
 /// What to repeat, how thoroughly, and where it goes.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct ExperimentOptions {
     /// Which part of the plan
     #[arg(value_enum)]
     pub(super) name: Experiment,
@@ -50,7 +50,7 @@ pub struct Options {
     pub(super) prefix: String,
 }
 
-impl Options {
+impl ExperimentOptions {
     pub(super) fn out(&self, default: &str) -> PathBuf {
         self.out.clone().unwrap_or_else(|| default.into())
     }

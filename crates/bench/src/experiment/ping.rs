@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::experiment::plan::HASTE;
-use crate::experiment::scene::{Outcome, Scene, not_understood};
+use crate::experiment::scene::{ExperimentScene, Outcome, not_understood};
 use lab::Error;
 use lab::topology::{Node, Site};
 use lab::traffic::{PingReport, ping_report};
@@ -19,7 +19,7 @@ const FLOOD_LIMIT: Duration = Duration::from_secs(6);
 const FULL_LIMIT: Duration = Duration::from_secs(1_200);
 
 /// `ping_std_1k`: 64 bytes of ICMP, ten in each rotation interval.
-pub(crate) fn standard(scene: &Scene) -> Result<Outcome, Error> {
+pub(crate) fn standard(scene: &ExperimentScene) -> Result<Outcome, Error> {
     let count = if scene.full { PUBLISHED } else { SCALED };
     let interval = 1.0 / f64::from(if scene.full { 1 } else { HASTE });
     // Answers that do not come are waited for.
@@ -28,12 +28,12 @@ pub(crate) fn standard(scene: &Scene) -> Result<Outcome, Error> {
 }
 
 /// `ping_flood_…`: as fast as they come back, or 100 a second, whichever is more.
-pub(crate) fn flood(scene: &Scene, count: u32) -> Result<Outcome, Error> {
+pub(crate) fn flood(scene: &ExperimentScene, count: u32) -> Result<Outcome, Error> {
     let limit = if scene.full { FULL_LIMIT } else { FLOOD_LIMIT };
     echoes(scene, count, &["-q", "-f"], limit)
 }
 
-fn echoes(scene: &Scene, count: u32, how: &[&str], limit: Duration) -> Result<Outcome, Error> {
+fn echoes(scene: &ExperimentScene, count: u32, how: &[&str], limit: Duration) -> Result<Outcome, Error> {
     let (target, asked) = (scene.lab.host(Site::B).to_string(), count.to_string());
     let words =
         [&["ping", "-6", "-n", "-s", "56", "-W", "3", "-c", &asked], how, &[target.as_str()]].concat();

@@ -9,7 +9,7 @@ use crate::comparison::running::Running;
 use crate::comparison::tables::time;
 use crate::experiment::host::Usage;
 use crate::experiment::plan::{Task, Test, rotation};
-use crate::experiment::scene::{Outcome, Scene};
+use crate::experiment::scene::{ExperimentScene, Outcome};
 use crate::experiment::store::{Measurement, Place, Store};
 use crate::experiment::{contenders, http, ping, udp, video, voip};
 use lab::Error;
@@ -88,7 +88,7 @@ pub(crate) fn all(store: &mut Store, tasks: &[Task], labs: &Labs) -> Result<(), 
 fn measure(running: &mut Running, task: &Task, full: bool, stop: &AtomicBool) -> Result<Outcome, Error> {
     let processes = running.contender.processes(&mut running.lab);
     let before = processes.map(Usage::now).transpose()?;
-    let scene = Scene { lab: &running.lab, full, stop };
+    let scene = ExperimentScene { lab: &running.lab, full, stop };
     let mut outcome = match task.test {
         Test::PingStd => ping::standard(&scene),
         Test::PingFlood(count) => ping::flood(&scene, count),

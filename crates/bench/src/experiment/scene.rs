@@ -16,7 +16,7 @@ use lab::traffic::start_fresh;
 
 /// A running contender's lab.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scene<'a> {
+pub(crate) struct ExperimentScene<'a> {
     pub(crate) lab: &'a Lab,
     /// The published lengths.
     pub(crate) full: bool,
@@ -39,7 +39,7 @@ impl Outcome {
     }
 }
 
-impl Scene<'_> {
+impl ExperimentScene<'_> {
     /// Whether it is to end early.
     pub(crate) fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

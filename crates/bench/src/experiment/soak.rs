@@ -13,7 +13,7 @@ use crate::experiment::contenders::{self, CONTENDERS};
 use crate::experiment::host::private_bytes;
 use crate::experiment::plan::{HASTE, USUAL, rotation};
 use crate::experiment::run::Labs;
-use crate::experiment::scene::{Outcome, Scene, not_understood};
+use crate::experiment::scene::{ExperimentScene, Outcome, not_understood};
 use crate::experiment::store::{Measurement, Store, unix_seconds};
 use lab::Error;
 use lab::Lab;
@@ -177,7 +177,7 @@ impl Runner {
         let before = [a?, b?];
         let running = Running::launch(one, lab)?;
         let begun = holdings(&running.lab, Site::A)?;
-        let scene = Scene { lab: &running.lab, full, stop: labs.stop };
+        let scene = ExperimentScene { lab: &running.lab, full, stop: labs.stop };
         let interval = 1.0 / f64::from(if full { 1 } else { HASTE });
         let count = (time.as_secs_f64() / interval).ceil().to_string();
         let (interval, target) = (interval.to_string(), Site::B.host().to_string());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::experiment::scene::{Outcome, Scene, log_of, not_understood};
+use crate::experiment::scene::{ExperimentScene, Outcome, log_of, not_understood};
 use lab::Error;
 use lab::topology::{Node, Site};
 use lab::traffic::wait_listening;
@@ -19,7 +19,7 @@ const SIZE: u64 = 1_200;
 const PORT: u16 = 5_201;
 
 /// Sends so many bytes.
-pub(crate) fn transfer(scene: &Scene, bytes: u64) -> Result<Outcome, Error> {
+pub(crate) fn transfer(scene: &ExperimentScene, bytes: u64) -> Result<Outcome, Error> {
     let (address, port) = (Site::B.host().to_string(), PORT.to_string());
     let server = scene.start(
         Site::B.host_node(),

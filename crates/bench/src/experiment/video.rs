@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::experiment::http::fetch;
 use crate::experiment::nginx::Server;
-use crate::experiment::scene::{Outcome, Scene};
+use crate::experiment::scene::{ExperimentScene, Outcome};
 use lab::Error;
 
 /// Bits per second of a usual stream of 720p.
@@ -24,7 +24,7 @@ const SCALED: Duration = Duration::from_secs(9);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Plays the film.
-pub(crate) fn play(scene: &Scene) -> Result<Outcome, Error> {
+pub(crate) fn play(scene: &ExperimentScene) -> Result<Outcome, Error> {
     let film = if scene.full { PUBLISHED } else { SCALED };
     let bytes = RATE / 8 * SEGMENT.as_secs();
     let server = Server::start(scene, &[bytes])?;

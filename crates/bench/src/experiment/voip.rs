@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::experiment::emodel::{mean_opinion, rating};
-use crate::experiment::scene::{Outcome, Scene};
+use crate::experiment::scene::{ExperimentScene, Outcome};
 use lab::Error;
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 
@@ -38,7 +38,7 @@ const PUBLISHED: Duration = Duration::from_secs(120);
 const SCALED: Duration = Duration::from_secs(6);
 
 /// Both codecs at the same time.
-pub(crate) fn calls(scene: &Scene) -> Result<Outcome, Error> {
+pub(crate) fn calls(scene: &ExperimentScene) -> Result<Outcome, Error> {
     let duration = if scene.full { PUBLISHED } else { SCALED };
     let rate = (1.0 / FRAME.as_secs_f64()) as u32;
     let mut streams = Vec::new();

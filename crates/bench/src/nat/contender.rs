@@ -6,7 +6,7 @@ use crate::comparison::contender::NONE;
 
 /// What a router does to the packets that it forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Contender {
+pub(super) enum NatContender {
     /// Nothing.
     #[value(name = "none")]
     Forwarding,
@@ -20,7 +20,7 @@ pub(super) enum Contender {
     Queue,
 }
 
-impl Contender {
+impl NatContender {
     pub(super) const ALL: [Self; 5] =
         [Self::Forwarding, Self::Nftables, Self::ScriptKernel, Self::ScriptUser, Self::Queue];
 

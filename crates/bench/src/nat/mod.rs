@@ -31,17 +31,17 @@ use crate::comparison::results::{Absence, Entry, Results};
 use crate::comparison::run::record;
 use crate::comparison::tables::{self, Table};
 use crate::comparison::{INTERRUPTED, machine, quantile, version};
-use contender::Contender;
+use contender::NatContender;
 use lab::Error;
 use lab::topology::Site;
-use scene::{Family, Scene};
+use scene::{Family, NatScene};
 
 /// Kinds of measurements, as `--only` has them.
 const KINDS: [&str; 4] = ["tcp", "packets", "udp", "ping"];
 
 /// What is measured, and where it goes.
 #[derive(Clone, Debug, Args)]
-pub struct Options {
+pub struct NatOptions {
     /// Of which IP version
     #[arg(long, value_enum, default_value_t)]
     family: Family,
@@ -50,7 +50,7 @@ pub struct Options {
     only: Vec<String>,
     /// Only these, beside plain forwarding [default: all]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    against: Vec<Contender>,
+    against: Vec<NatContender>,
     /// How often everything is measured
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
     repetitions: u32,
@@ -110,7 +110,7 @@ impl What {
         }
     }
 
-    fn run(self, scene: &Scene, lengths: Lengths, results: &Results) -> Result<Vec<Value>, Error> {
+    fn run(self, scene: &NatScene, lengths: Lengths, results: &Results) -> Result<Vec<Value>, Error> {
         match self {
             Self::Between(measurement) => {
                 let known = results.best(scene.contender.name(), &measurement.key());
@@ -128,7 +128,7 @@ impl What {
 ///
 /// # Errors
 /// When the hosts cannot be made, a contender does not start, or the results cannot be written.
-pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub fn run(options: &NatOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let begun = Instant::now();
     let lengths =
         Lengths { tcp: options.seconds, trial: Duration::from_millis(300), echoes: 10_000 * options.seconds };
@@ -136,16 +136,16 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
         version: version(program),
         machine: machine("all three machines"),
         settings: settings(options),
-        bases: vec![NONE.to_owned(), Contender::Nftables.name().to_owned()],
+        bases: vec![NONE.to_owned(), NatContender::Nftables.name().to_owned()],
         ..Results::default()
     };
-    let wanted = |one: &Contender| {
-        options.against.is_empty() || *one == Contender::Forwarding || options.against.contains(one)
+    let wanted = |one: &NatContender| {
+        options.against.is_empty() || *one == NatContender::Forwarding || options.against.contains(one)
     };
     let mut scenes = Vec::new();
-    for (number, contender) in Contender::ALL.into_iter().filter(wanted).enumerate() {
+    for (number, contender) in NatContender::ALL.into_iter().filter(wanted).enumerate() {
         let prefix = format!("{}{number}", options.prefix);
-        scenes.push(Scene::start(&prefix, contender, options.family, !options.no_offloads, program)?);
+        scenes.push(NatScene::start(&prefix, contender, options.family, !options.no_offloads, program)?);
         let (name, about) = (contender.name().to_owned(), contender.about().to_owned());
         results.contenders.push(Entry { name, about });
     }
@@ -160,7 +160,7 @@ pub fn run(options: &Options, program: &Path, stop: &Arc<AtomicBool>) -> Result<
     })
 }
 
-fn settings(options: &Options) -> String {
+fn settings(options: &NatOptions) -> String {
     format!(
         "{}; {} repetitions, {} s of TCP, {} small packets, {} flooded echoes{}",
         options.family.name(),
@@ -174,9 +174,9 @@ fn settings(options: &Options) -> String {
 
 /// All repetitions of all measurements, or as far as it comes.
 fn measure(
-    options: &Options,
+    options: &NatOptions,
     lengths: Lengths,
-    scenes: &mut [Scene],
+    scenes: &mut [NatScene],
     results: &mut Results,
     stop: &AtomicBool,
 ) {
@@ -206,7 +206,7 @@ fn measure(
 }
 
 /// Prints the results, and writes them where they are asked for.
-fn show(options: &Options, results: &Results) -> Result<(), Error> {
+fn show(options: &NatOptions, results: &Results) -> Result<(), Error> {
     let mut tables = tables::all(results);
     tables.extend(added(results));
     let mut out = std::io::stdout().lock();

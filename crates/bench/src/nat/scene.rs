@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use super::contender::Contender;
+use super::contender::NatContender;
 use super::packets;
 use lab::Error;
 use lab::command::{check, run};
@@ -68,8 +68,8 @@ impl Family {
 }
 
 /// Gone, with its processes, when dropped.
-pub(super) struct Scene {
-    pub(super) contender: Contender,
+pub(super) struct NatScene {
+    pub(super) contender: NatContender,
     family: Family,
     client: Namespace,
     router: Namespace,
@@ -79,10 +79,10 @@ pub(super) struct Scene {
     process: Option<Process>,
 }
 
-impl Scene {
+impl NatScene {
     pub(super) fn start(
         prefix: &str,
-        contender: Contender,
+        contender: NatContender,
         family: Family,
         offloads: bool,
         program: &Path,
@@ -140,17 +140,17 @@ impl Scene {
     fn contend(&mut self) -> Result<(), Error> {
         let Addresses { word, client, outside, server } = self.family.addresses();
         match self.contender {
-            Contender::Forwarding => Ok(()),
-            Contender::Nftables => self.router.nft(&format!(
+            NatContender::Forwarding => Ok(()),
+            NatContender::Nftables => self.router.nft(&format!(
                 "table inet nat {{\n\
                  chain out {{ type nat hook postrouting priority srcnat\n\
                  oifname wan {word} saddr {client} snat {word} to {outside}\n }}\n\
                  chain back {{ type nat hook prerouting priority dstnat\n\
                  iifname wan {word} daddr {outside} dnat {word} to {client}\n }}\n}}\n"
             )),
-            Contender::ScriptKernel => self.load(["egress", "ingress"], "kernel"),
-            Contender::ScriptUser => self.load(["postrouting", "prerouting"], "user"),
-            Contender::Queue => {
+            NatContender::ScriptKernel => self.load(["egress", "ingress"], "kernel"),
+            NatContender::ScriptUser => self.load(["postrouting", "prerouting"], "user"),
+            NatContender::Queue => {
                 let rules = [format!("{word} daddr {server}"), format!("{word} daddr {client}")];
                 let words = ["queue-accept", "--hook", "forward", &rules[0], &rules[1]];
                 let mut command = self.router.command(helper::program()?)?;
@@ -205,7 +205,7 @@ impl Scene {
     }
 }
 
-impl Hosts for Scene {
+impl Hosts for NatScene {
     fn address(&self, site: Site, _: bool) -> IpAddr {
         let Addresses { client, server, .. } = self.family.addresses();
         let text = match site {
@@ -227,7 +227,7 @@ impl Hosts for Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for NatScene {
     fn drop(&mut self) {
         if let Some(process) = self.process.take() {
             process.stop(Duration::from_secs(3));

@@ -7,7 +7,7 @@ mod scene;
 
 use random::Random;
 use router::firewall::{Packet, Policy, State, Verdict, evaluate};
-use scene::{Outcome, Scene};
+use scene::{FirewallScene, Outcome};
 
 const POLICIES: u64 = 40;
 const PACKETS: u32 = 280;
@@ -15,7 +15,7 @@ const PACKETS: u32 = 280;
 /// Random policies, and random packets through the kernel with each: 10,000 verdicts and more.
 #[test]
 fn the_kernel_decides_as_the_evaluator_says() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = FirewallScene::new() else { return };
     let seed = std::env::var("FIREWALL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut counts = [0u32; 4];
     for number in 0..POLICIES {

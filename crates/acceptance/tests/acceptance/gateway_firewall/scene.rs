@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
     Rejected,
 }
 
-pub(crate) struct Scene {
+pub(crate) struct FirewallScene {
     router: Namespace,
     world: Namespace,
     sockets: Vec<PacketSocket>,
@@ -42,7 +42,7 @@ pub(crate) struct Scene {
     flow: u16,
 }
 
-impl Drop for Scene {
+impl Drop for FirewallScene {
     fn drop(&mut self) {
         self.sockets.clear();
         for namespace in [&self.router, &self.world] {
@@ -79,7 +79,7 @@ pub(crate) fn route(address: IpAddr) -> usize {
     }
 }
 
-impl Scene {
+impl FirewallScene {
     /// None where the tests cannot have namespaces.
     pub(crate) fn new() -> Option<Self> {
         if !linux::netns::available_to_tests() {
@@ -90,7 +90,8 @@ impl Scene {
         for namespace in [&router, &world] {
             namespace.create().expect("a namespace");
         }
-        let mut scene = Scene { router, world, sockets: Vec::new(), connections: HashSet::new(), flow: 1 };
+        let mut scene =
+            FirewallScene { router, world, sockets: Vec::new(), connections: HashSet::new(), flow: 1 };
         scene.set_up();
         Some(scene)
     }

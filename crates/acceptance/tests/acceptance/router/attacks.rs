@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use lab::patience::{wait_for, wait_until};
 
 use super::HOME;
-use super::scene::{INTERNET, Scene};
+use super::scene::{INTERNET, RouterScene};
 
 /// Counts what hosts would believe: segments and datagrams, after reassembly, and messages of neighbor discovery and of
 /// group membership that have passed a router.
@@ -45,7 +45,7 @@ const ATTACKS: [(&str, &str); 15] = [
 
 #[test]
 fn attacks_from_the_internet_get_nothing_through() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let without = format!("{}enabled = false\n", *HOME);
     for (configuration, expected) in [(&without, true), (&*HOME, false)] {
         scene.start(configuration);
@@ -74,7 +74,7 @@ fn attacks(node: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     ATTACKS.into_iter().filter(move |(name, _)| !(of_the_link && name.ends_with("through the router")))
 }
 
-fn start(scene: &Scene, command: &str, address: &str, mac: &str) -> Child {
+fn start(scene: &RouterScene, command: &str, address: &str, mac: &str) -> Child {
     let command = command.replace("HOST", address).replace("MAC", mac).replace("SOURCE", INTERNET);
     // Those of ipv6toolkit send at once, and then wait for answers.
     let patience = if command.starts_with("atk6") { "45" } else { "4" };
@@ -84,19 +84,19 @@ fn start(scene: &Scene, command: &str, address: &str, mac: &str) -> Child {
 }
 
 /// Begins with nothing known and nothing counted.
-fn count_anew(scene: &Scene, node: &str) {
+fn count_anew(scene: &RouterScene, node: &str) {
     let _ = scene.run(node, &["nft", "delete", "table", "ip6", "seen"]);
     scene.node(node).nft(SEEN).expect("a counter");
 }
 
-fn counted(scene: &Scene, node: &str) -> u64 {
+fn counted(scene: &RouterScene, node: &str) -> u64 {
     let seen = scene.run(node, &["nft", "list", "table", "ip6", "seen"]);
     let packets = |line: &str| line.split("packets ").nth(1)?.split(' ').next()?.parse::<u64>().ok();
     seen.lines().filter_map(packets).sum()
 }
 
 /// One after the other, each until something is there.
-fn each_gets_through(scene: &Scene, (node, address): (&str, &str), mac: &str) {
+fn each_gets_through(scene: &RouterScene, (node, address): (&str, &str), mac: &str) {
     for (name, command) in attacks(node) {
         count_anew(scene, node);
         let mut attack = start(scene, command, address, mac);
@@ -107,7 +107,7 @@ fn each_gets_through(scene: &Scene, (node, address): (&str, &str), mac: &str) {
 }
 
 /// All at once, to their ends.
-fn none_gets_through(scene: &Scene, targets: &[(&str, &str)], mac: &str) {
+fn none_gets_through(scene: &RouterScene, targets: &[(&str, &str)], mac: &str) {
     targets.iter().for_each(|(node, _)| count_anew(scene, node));
     let all = targets.iter().flat_map(|(node, address)| {
         attacks(node).map(move |(_, command)| start(scene, command, address, mac))

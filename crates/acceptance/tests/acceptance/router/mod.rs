@@ -11,7 +11,7 @@ use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 use nix::sys::signal::Signal;
 
-use scene::{INTERNET, SECOND, Scene};
+use scene::{INTERNET, RouterScene, SECOND};
 
 /// The examples, at the interfaces of the tests.
 static HOME: LazyLock<String> =
@@ -30,7 +30,7 @@ fn at_our_interfaces(example: &str) -> String {
 
 #[test]
 fn a_host_behind_a_home_gateway_has_addresses_names_and_the_internet() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
     let (address, preferred) =
         wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
@@ -65,7 +65,7 @@ fn a_host_behind_a_home_gateway_has_addresses_names_and_the_internet() {
 
 #[test]
 fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     // What somebody else has set up, beside and in the way.
     scene.run("gw", &["ip", "address", "add", "fd12:3456:789a:1::1/64", "dev", "lan", "nodad"]);
     scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
@@ -92,7 +92,7 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
 
 #[test]
 fn hosts_have_ipv4_too_with_dhcp_on_both_sides() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.run("gw", &["ip", "address", "del", "192.0.2.2/24", "dev", "wan0"]);
     let configuration = HOME
         .edited("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
@@ -118,7 +118,7 @@ fn hosts_have_ipv4_too_with_dhcp_on_both_sides() {
 
 #[test]
 fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     scene.start(&HOME);
     let (address, _) = wait_for("an address", || scene.host_address("2001:db8:10"));
@@ -136,7 +136,7 @@ fn after_a_power_cut_the_kernel_goes_on_and_the_next_start_repairs_the_rest() {
 
 #[test]
 fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     let other = HOME.edited("subnet    = 1", "subnet    = 9");
     scene.start(&HOME);
@@ -149,7 +149,7 @@ fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
         scene.signal(Signal::SIGHUP);
         std::thread::sleep(delay);
         scene.kill();
-        let closed = |scene: &Scene| {
+        let closed = |scene: &RouterScene| {
             let input = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "input"]);
             let forward = scene.run("gw", &["nft", "list", "chain", "inet", "sidestep-firewall", "forward"]);
             [input, forward].iter().all(|chain| chain.contains("policy drop") && chain.contains("vmap"))
@@ -170,7 +170,7 @@ fn a_power_cut_at_any_point_of_an_apply_is_repaired() {
 
 #[test]
 fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&OFFICE);
     wait_until("addresses of both uplinks", || {
         scene.host_address("2001:db8:10").is_some_and(|(_, preferred)| preferred)
@@ -215,7 +215,7 @@ fn hosts_move_to_the_second_uplink_when_the_first_fails_and_back() {
 
 #[test]
 fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
     let (old, _) =
         wait_for("an address", || scene.host_address("2001:db8:10").filter(|(_, preferred)| *preferred));
@@ -237,7 +237,7 @@ fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
 
 #[test]
 fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     // The peer is nobody: only that both run, and change together, matters here.
     let key = String::from_utf8(scene.sidestep(&["genkey"]).stdout).expect("a key");
@@ -273,7 +273,7 @@ fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
 
 #[test]
 fn a_rogue_router_is_reported() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
     scene.node("rogue").ip("link set eth0 up\n").expect("a link");
     scene.node("rogue").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
@@ -295,7 +295,7 @@ fn a_rogue_router_is_reported() {
 
 #[test]
 fn what_cannot_be_applied_changes_nothing() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     scene.write("gw.toml", &HOME.edited("\"wan0\"", "\"wan9\""));
     let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
@@ -319,7 +319,7 @@ fn what_cannot_be_applied_changes_nothing() {
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     let running = scene.kernel();
-    let leased = |scene: &Scene| scene.status().expect("a status")["uplinks"][0]["prefixes"].clone();
+    let leased = |scene: &RouterScene| scene.status().expect("a status")["uplinks"][0]["prefixes"].clone();
     let lease = leased(&scene);
     assert!(lease.to_string().contains("2001:db8:10"), "{lease}");
     for refused in [&with_route, &with_route.edited("\"fibre\"", "\"cable\"")] {
@@ -335,11 +335,11 @@ fn what_cannot_be_applied_changes_nothing() {
 
 #[test]
 fn a_reload_leaves_no_stale_addresses() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
     wait_for("an address", || scene.host_address("2001:db8:10"));
     // Another number, and another name: hosts get other addresses, and use the old ones no more.
-    let preferred = |scene: &Scene| {
+    let preferred = |scene: &RouterScene| {
         let addresses = scene.host_addresses().into_iter().filter(|(_, preferred)| *preferred);
         addresses.map(|(address, _)| address).filter(|address| address.starts_with("2001:db8:10")).collect()
     };
@@ -361,7 +361,7 @@ fn a_reload_leaves_no_stale_addresses() {
 /// that has come meanwhile.
 #[test]
 fn a_network_is_back_when_its_link_is() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
     wait_for("an address", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
@@ -378,7 +378,7 @@ fn a_network_is_back_when_its_link_is() {
 
 #[test]
 fn a_router_that_is_on_no_network_yet_is_waited_for() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     let route = "\n[[route]]\nto = \"2001:db8:5::/48\"\nvia = \"2001:db8:77::1\"\ninterface = \"lan\"\n";
     let waiting = HOME.edited("delegation = 56 ", "delegation = 56\nipv4_router = \"198.51.100.1\"") + route;
@@ -409,7 +409,7 @@ fn a_router_that_is_on_no_network_yet_is_waited_for() {
 
 #[test]
 fn settings_are_set_again_and_go_with_the_router() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let masquerading = HOME.edited("delegation = 56 ", "delegation = 56\nmasquerade = true");
     scene.start(&masquerading);
     let tables = || scene.run("gw", &["nft", "list", "tables"]);
@@ -433,14 +433,15 @@ fn settings_are_set_again_and_go_with_the_router() {
 
 #[test]
 fn the_firewall_of_the_file_is_in_force_and_stays_so() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     scene.start(&HOME);
     let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));
     wait_until("the Internet", || scene.answers("host", INTERNET));
     scene.keep("host", &["socat", "TCP6-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo hello"]);
     let url = format!("TCP6:[{address}]:8080,connect-timeout=1");
-    let open = |scene: &Scene| scene.run("net", &["socat", "-T", "1", &url, "STDOUT"]).contains("hello");
+    let open =
+        |scene: &RouterScene| scene.run("net", &["socat", "-T", "1", &url, "STDOUT"]).contains("hello");
     wait_until("the server", || scene.run("host", &["ss", "-6ltn"]).contains(":8080"));
     assert!(!open(&scene), "the Internet opens connections to hosts");
     assert!(scene.answers("net", &address), "echo requests are let in (RFC 4890)");

@@ -23,7 +23,7 @@ pub(crate) const SECOND: &str = "2001:db8:2000::/56";
 const NODES: [&str; 5] = ["net", "gw", "sw", "host", "rogue"];
 
 /// The namespaces, and what runs in them; all of it ends with this.
-pub(crate) struct Scene {
+pub(crate) struct RouterScene {
     prefix: String,
     program: PathBuf,
     pub(crate) folder: tempfile::TempDir,
@@ -31,7 +31,7 @@ pub(crate) struct Scene {
     gateway: Option<Process>,
 }
 
-impl Scene {
+impl RouterScene {
     /// The network with the first provider's servers. `None` where there is no program to test or no root; in
     /// continuous integration that is a failure.
     pub(crate) fn new() -> Option<Self> {
@@ -46,7 +46,7 @@ impl Scene {
         ])?;
         let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
-        let mut scene = Scene { prefix, program, folder, servers: Vec::new(), gateway: None };
+        let mut scene = RouterScene { prefix, program, folder, servers: Vec::new(), gateway: None };
         scene.build();
         scene.start_provider("2001:db8:1000::");
         Some(scene)
@@ -312,7 +312,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for RouterScene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let server =

@@ -5,7 +5,7 @@ use serde_json::Value;
 use lab::patience::{wait_for, wait_until};
 
 use super::HOME;
-use super::scene::{INTERNET, Scene};
+use super::scene::{INTERNET, RouterScene};
 
 const FIREWALL: &str = r#"
 [[zone]]
@@ -36,7 +36,7 @@ one.settimeout(1)
 print(one.connect_ex((sys.argv[1], int(sys.argv[2]))))
 "#;
 
-fn counting(scene: &Scene, on: &str) {
+fn counting(scene: &RouterScene, on: &str) {
     let said = scene.run("gw", &["sysctl", "-qw", &format!("net.netfilter.nf_conntrack_acct={on}")]);
     assert!(said.is_empty(), "{said}");
 }
@@ -47,7 +47,7 @@ fn talker(status: &Value, address: &str) -> Option<Value> {
 
 #[test]
 fn the_status_tells_what_is_refused_and_who_carries_what() {
-    let Some(mut scene) = Scene::new() else { return };
+    let Some(mut scene) = RouterScene::new() else { return };
     counting(&scene, "0");
     scene.start(&format!("{}enabled = false\n", *HOME));
     let (address, _) = wait_for("an address of the delegated prefix", || scene.host_address("2001:db8:10"));

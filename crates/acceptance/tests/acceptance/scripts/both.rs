@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::edited::Edited;
 
-use super::scene::{SERVER, Scene, example_path};
+use super::scene::{SERVER, ScriptScene, example_path};
 
 /// The kernel lets everything pass but requests for an echo, which Lua counts and changes.
 const PINGS: &str = r#"
@@ -22,18 +22,18 @@ end
 
 const BOTH: [&str; 6] = ["--hook", "ingress", "--dev", "lan", "--tier", "both"];
 
-fn load(scene: &Scene, file: &str, more: &[&str]) {
+fn load(scene: &ScriptScene, file: &str, more: &[&str]) {
     scene.sidestep(&[&["load", file], &BOTH[..], more].concat());
 }
 
-fn reaches(scene: &Scene) -> String {
+fn reaches(scene: &ScriptScene) -> String {
     scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"])
 }
 
 /// The mark is nobody else's to see, whatever the packet has become.
 #[test]
 fn lua_gets_what_the_kernel_leaves_and_nobody_sees_a_mark() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     scene
         .router
         .nft(
@@ -80,7 +80,7 @@ fn lua_gets_what_the_kernel_leaves_and_nobody_sees_a_mark() {
 
 #[test]
 fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
     let text = PINGS.edited("nf.log(\"ping\", number[1])", "");
     let file = scene.script("pings.lua", &text);
@@ -106,7 +106,7 @@ fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
 /// Each has a bit of the mark: none is passed by because of another.
 #[test]
 fn scripts_at_one_interface_hand_over_the_same_packet() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let texts = [PINGS.to_owned(), PINGS.edited("NF_ACCEPT\nend", "NF_DROP\nend"), PINGS.to_owned()];
     let files: Vec<String> = texts
         .iter()
@@ -132,7 +132,7 @@ fn scripts_at_one_interface_hand_over_the_same_packet() {
 /// With links nothing is marked any more, and the rules find nothing; a filter stays, and so does the rule.
 #[test]
 fn a_host_that_is_killed_lets_packets_pass_unless_a_filter_stays() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("pings.lua", PINGS);
     let has_links = linux_has_tcx();
     for (without, options, loss) in [
@@ -159,7 +159,7 @@ fn linux_has_tcx() -> bool {
 
 #[test]
 fn what_cannot_be_handed_over_is_told_and_runs_in_the_user_tier() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     // One in the background would end with each script that it refuses.
     let _host = scene.serve();
     let file = scene.script("pings.lua", PINGS);
@@ -183,7 +183,7 @@ fn what_cannot_be_handed_over_is_told_and_runs_in_the_user_tier() {
 /// Tables are in one tier: that of Lua, once one of those that share them hands over.
 #[test]
 fn scripts_that_share_tables_have_them_in_lua() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = format!("{PINGS}\nfunction whole(p) seen:add() return NF_ACCEPT end\n");
     let file = scene.script("pings.lua", &text);
     load(&scene, &file, &[]);
@@ -219,7 +219,7 @@ fn scripts_that_share_tables_have_them_in_lua() {
 /// What a filter of names costs packets that are none of its own. Figures are shown, not judged: they are the machine's.
 #[test]
 fn a_stream_past_a_filter_of_names_stays_in_the_kernel() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = example_path("tls_name_filter.lua");
     let mut rates: [Vec<f64>; 3] = Default::default();
     for _ in 0..3 {
@@ -244,7 +244,7 @@ fn a_stream_past_a_filter_of_names_stays_in_the_kernel() {
 }
 
 /// Datagrams of 64 octets from the client that arrive at the server in a second, of as many as can be sent.
-fn small_packets(scene: &Scene) -> f64 {
+fn small_packets(scene: &ScriptScene) -> f64 {
     let listen = ["iperf3", "-s", "-1"];
     let _server = scene.start(&scene.server, &listen, "iperf3", || scene.listens("tcp", 5201));
     let (_, text) =

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::scene::{SERVER, SERVER_IPV4, Scene, example_path};
+use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
 
 /// As the thesis has them; fewer where the machine is emulated.
 fn sizes() -> impl Iterator<Item = usize> {
@@ -21,7 +21,7 @@ fn content(size: usize) -> Vec<u8> {
 }
 
 /// A folder with a file of each size, its name.
-fn files(scene: &Scene) -> PathBuf {
+fn files(scene: &ScriptScene) -> PathBuf {
     let folder = scene.folder.path().join("files");
     fs::create_dir(&folder).expect("a folder");
     for size in sizes() {
@@ -31,7 +31,7 @@ fn files(scene: &Scene) -> PathBuf {
 }
 
 /// Fetches a file on the client; it must arrive as it is.
-fn fetch(scene: &Scene, more: &[&str], url: &str, wanted: &Path) {
+fn fetch(scene: &ScriptScene, more: &[&str], url: &str, wanted: &Path) {
     let got = scene.folder.path().join("got");
     let path = got.display().to_string();
     let words = [&["curl", "--silent", "--show-error", "--max-time", "120", "--output", &path], more, &[url]];
@@ -44,7 +44,14 @@ fn fetch(scene: &Scene, more: &[&str], url: &str, wanted: &Path) {
 }
 
 /// Each file twice: after the first time the server says something of it, `hears`, after the second not again.
-fn twice(scene: &Scene, more: &[&str], url: &str, folder: &Path, log: &str, hears: impl Fn(usize) -> String) {
+fn twice(
+    scene: &ScriptScene,
+    more: &[&str],
+    url: &str,
+    folder: &Path,
+    log: &str,
+    hears: impl Fn(usize) -> String,
+) {
     for size in sizes() {
         let wanted = folder.join(size.to_string());
         for _ in 0..2 {
@@ -56,7 +63,7 @@ fn twice(scene: &Scene, more: &[&str], url: &str, folder: &Path, log: &str, hear
 }
 
 /// How often a server has said something. It writes that after the client has its file, so it is waited for.
-fn heard(scene: &Scene, log: &str, what: &str, expected: usize) -> usize {
+fn heard(scene: &ScriptScene, log: &str, what: &str, expected: usize) -> usize {
     let limit = Instant::now() + Duration::from_secs(5);
     loop {
         let times = scene.said(log).matches(what).count();
@@ -68,7 +75,7 @@ fn heard(scene: &Scene, log: &str, what: &str, expected: usize) -> usize {
 }
 
 /// How many requests the script has answered itself: another one, of its state, tells.
-fn answered(scene: &Scene, counter: &str) -> u64 {
+fn answered(scene: &ScriptScene, counter: &str) -> u64 {
     let text = format!(
         "nf.log('answered', nf.counter('{counter}'):get())\nfunction process_packet() return NF_ACCEPT end\n"
     );
@@ -82,7 +89,7 @@ fn answered(scene: &Scene, counter: &str) -> u64 {
 
 #[test]
 fn tftp_is_answered_by_the_cache() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let folder = files(&scene);
     let root = format!("--tftp-root={}", folder.display());
     let mut words =
@@ -107,7 +114,7 @@ fn tftp_is_answered_by_the_cache() {
 
 #[test]
 fn http_is_answered_by_the_cache() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let folder = files(&scene);
     let path = folder.display().to_string();
     let words = ["python3", "-u", "-m", "http.server", "80", "--bind", "::", "--directory", &path];

@@ -11,7 +11,7 @@ use lab::process::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::scene::{SERVER, Scene};
+use super::scene::{SERVER, ScriptScene};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\nfunction never(p) return NF_DROP end\n";
 
@@ -22,14 +22,14 @@ fn private(path: &Path, text: &[u8]) {
 }
 
 /// A gateway without peers, with these scripts.
-fn configure(scene: &Scene, scripts: &str) {
+fn configure(scene: &ScriptScene, scripts: &str) {
     let text = format!(
         "[node]\nprivate_key_file = \"node.key\"\nexternal = \"wan\"\nhop_prefix = \"2001:db8:a1::/64\"\n{scripts}"
     );
     private(&scene.folder.path().join("gateway.toml"), text.as_bytes());
 }
 
-fn up(scene: &Scene) -> Process {
+fn up(scene: &ScriptScene) -> Process {
     let key = std::process::Command::new(scene.program()).arg("genkey").output().expect("a key");
     private(&scene.folder.path().join("node.key"), &key.stdout);
     let mut command = scene.router.command(scene.program()).expect("the namespace");
@@ -55,7 +55,7 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn reload(scene: &Scene) -> Result<(), String> {
+fn reload(scene: &ScriptScene) -> Result<(), String> {
     let mut command = std::process::Command::new(scene.program());
     command.args(["reload", "--socket"]).arg(scene.folder.path().join("gateway.sock"));
     let output = command.stdin(Stdio::null()).output().expect("the program");
@@ -64,7 +64,7 @@ fn reload(scene: &Scene) -> Result<(), String> {
 
 #[test]
 fn scripts_of_a_configuration_live_with_the_gateway() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     scene.script("pass.lua", PASS);
     let forward = "[[script]]\nfile = \"pass.lua\"\nhook = \"forward\"\nmatch = \"icmpv6 type 128\"\n";
     let tunnel = "[[script]]\nfile = \"pass.lua\"\nhook = \"tunnel-in\"\n";
@@ -103,7 +103,7 @@ fn scripts_of_a_configuration_live_with_the_gateway() {
     assert!(hosts().is_empty() && ping().ends_with(" 0%"));
 }
 
-fn up_again(scene: &Scene, scripts: &str) -> Process {
+fn up_again(scene: &ScriptScene, scripts: &str) -> Process {
     configure(scene, scripts);
     let gateway = up(scene);
     assert_eq!(scene.status(1)["function"], "process_packet");
@@ -113,7 +113,7 @@ fn up_again(scene: &Scene, scripts: &str) -> Process {
 /// With the gateway's privileges, after it has given up the others.
 #[test]
 fn scripts_of_a_configuration_run_in_the_kernel() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     scene.script("pass.lua", PASS);
     let script = "[[script]]\nfile = \"pass.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"kernel\"\n\
                   match = \"icmpv6 type 128\"\n";
@@ -132,7 +132,7 @@ fn scripts_of_a_configuration_run_in_the_kernel() {
 
 #[test]
 fn what_flushes_all_rules_is_mended_by_a_reload() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("pass.lua", PASS);
     scene.sidestep(&["load", &file, "--hook", "forward", "--function", "never", "--tier", "user"]);
     let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]);
@@ -158,7 +158,7 @@ fn what_flushes_all_rules_is_mended_by_a_reload() {
 /// Functions of one name in two files of a state would be one.
 #[test]
 fn scripts_of_a_state_share_tables_and_others_do_not() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let put = scene.script("put.lua", "function put(p) nf.counter('n'):add() return NF_ACCEPT end\n");
     let tell = scene
         .script("tell.lua", "function tell(p) nf.log('n is', nf.counter('n'):get()) return NF_ACCEPT end\n");

@@ -4,11 +4,11 @@
 
 use lab::process::Process;
 
-use super::scene::{SERVER, SERVER_IPV4, Scene, example_path};
+use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
 
 #[test]
 fn ssh_opens_for_who_has_knocked() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = example_path("portknock.lua");
     let listener = ["socat", "TCP6-LISTEN:22,fork,reuseaddr", "SYSTEM:echo welcome"];
     let _ssh = scene.start(&scene.server, &listener, "ssh", || scene.listens("tcp", 22));
@@ -38,7 +38,7 @@ fn ssh_opens_for_who_has_knocked() {
 
 #[test]
 fn names_of_a_list_are_not_resolved() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = example_path("dns_blocklist.lua");
     let _resolver = resolver(&scene);
     let query = |server: &str, name: &str| {
@@ -68,7 +68,7 @@ fn names_of_a_list_are_not_resolved() {
 }
 
 /// dnsmasq, which knows every name below `example` and `example.net`.
-fn resolver(scene: &Scene) -> Process {
+fn resolver(scene: &ScriptScene) -> Process {
     let words = [
         "dnsmasq",
         "--keep-in-foreground",
@@ -86,7 +86,7 @@ fn resolver(scene: &Scene) -> Process {
 
 #[test]
 fn tls_to_a_name_is_ended() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = example_path("tls_name_filter.lua");
     let [key, certificate] = ["key.pem", "cert.pem"].map(|name| scene.folder.path().join(name));
     let [key, certificate] = [&key, &certificate].map(|path| path.display().to_string());
@@ -120,7 +120,7 @@ fn tls_to_a_name_is_ended() {
 /// The inside has fd01:203:405::/48, and the world knows it as 2001:db8:1::/48: RFC 6296, section 3.6.
 #[test]
 fn prefixes_are_translated() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let (inside, outside) = ("fd01:203:405:1::1234", "2001:db8:1:d550::1234");
     scene
         .client

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::scene::{SERVER, Scene, example_path, verifies_long_scripts};
+use super::scene::{SERVER, ScriptScene, example_path, verifies_long_scripts};
 
 /// Begins connections from one made-up address after the other, and forgets them at once.
 const FLOOD: &str = r#"
@@ -17,7 +17,7 @@ for _ in range(int(sys.argv[2])):
 
 #[test]
 fn a_flood_does_not_reach_the_server_and_connections_do() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let listener = ["socat", "TCP6-LISTEN:443,fork,reuseaddr,backlog=1024", "SYSTEM:echo welcome"];
     let _server = scene.start(&scene.server, &listener, "server", || scene.listens("tcp", 443));
     // Sources that nobody has: what is sent to them goes nowhere.
@@ -86,7 +86,7 @@ fn a_flood_does_not_reach_the_server_and_connections_do() {
 }
 
 /// Segments that the client has sent again.
-fn retransmitted(scene: &Scene) -> u64 {
+fn retransmitted(scene: &ScriptScene) -> u64 {
     let (_, text) = scene.run(&scene.client, &["nstat", "-asz", "TcpRetransSegs"]);
     let number =
         text.lines().find(|line| line.starts_with("Tcp")).and_then(|line| line.split_whitespace().nth(1));

@@ -3,13 +3,13 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use super::scene::{ROUTER, SERVER, SERVER_IPV4, Scene, example, verifies_long_scripts};
+use super::scene::{ROUTER, SERVER, SERVER_IPV4, ScriptScene, example, verifies_long_scripts};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
 #[test]
 fn each_hook_sees_what_it_should() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("pass.lua", PASS);
     let hooks: [(&[&str], u64); 10] = [
         (&["prerouting"], 5),
@@ -46,20 +46,20 @@ fn each_hook_sees_what_it_should() {
 
 #[test]
 fn addresses_are_translated_in_the_user_tier() {
-    if let Some(scene) = Scene::new(true) {
+    if let Some(scene) = ScriptScene::new(true) {
         translate(&scene, "user");
     }
 }
 
 #[test]
 fn addresses_are_translated_in_the_kernel() {
-    if let Some(scene) = Scene::new(true).filter(|_| verifies_long_scripts()) {
+    if let Some(scene) = ScriptScene::new(true).filter(|_| verifies_long_scripts()) {
         translate(&scene, "kernel");
     }
 }
 
 /// Both directions of both IP versions, with pings and with super-packets of TCP.
-fn translate(scene: &Scene, tier: &str) {
+fn translate(scene: &ScriptScene, tier: &str) {
     let file = scene.script("nat.lua", &example("nat.lua"));
     assert!(
         scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 100%"),
@@ -104,7 +104,7 @@ fn translate(scene: &Scene, tier: &str) {
 /// The answer comes from the script; what it makes does not come to it again.
 #[test]
 fn packets_are_made_and_put_off() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script(
         "make.lua",
         r#"
@@ -131,7 +131,7 @@ fn packets_are_made_and_put_off() {
         "function process_packet(p)\n  nf.create_packet(p, p:data(packet_eth):data(packet_ip6))\n  return NF_ACCEPT\nend\n",
     );
     scene.sidestep(&["load", &echo, "--hook", "output"]);
-    Scene::within(&scene.client, || {
+    ScriptScene::within(&scene.client, || {
         let socket = UdpSocket::bind("[::]:0").expect("a socket");
         socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a time limit");
         socket.connect((SERVER, 7777)).expect("a connection");

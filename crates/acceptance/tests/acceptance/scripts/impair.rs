@@ -8,7 +8,7 @@ use lab::Impairer;
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 use lab::{Lab, Site};
 
-use super::scene::{SERVER, SERVER_IPV4, Scene, example};
+use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example};
 
 /// Datagrams per second.
 fn rate() -> u32 {
@@ -86,7 +86,7 @@ fn the_scripts_reordered_packets_overtake_the_others() {
 /// Super-packets of TCP wait, too, and go on in parts that fit.
 #[test]
 fn connections_work_across_it() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = format!("{}\nDELAY, JITTER, LOSS, REORDER = 20, 0, 0, 0\n", example("impair.lua"));
     let file = scene.script("impair.lua", &text);
     let sent = scene.folder.path().join("sent");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::edited::Edited;
 
-use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, Scene, has_netfilter_links};
+use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, ScriptScene, has_netfilter_links};
 
 const COUNT: &str = r#"
 local seen = nf.counter "seen"
@@ -16,7 +16,7 @@ end
 
 #[test]
 fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", "kernel"]);
     scene.reload_under_a_flood("count.lua", COUNT, 100_000);
@@ -31,7 +31,7 @@ fn a_reload_in_the_kernel_loses_no_packet_and_no_state() {
 /// As kernels before Linux 6.6 have it.
 #[test]
 fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let filters = || {
         let mut tc = scene.router.command("tc").expect("the namespace");
         let output = tc.args(["filter", "show", "dev", "lan", "ingress"]).output().expect("tc");
@@ -67,7 +67,7 @@ fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
 
 #[test]
 fn what_cannot_be_compiled_runs_in_the_user_tier() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = "function later() end\nfunction process_packet(p)\n  nf.schedule(nil, \"later\", 1, 0)\n  return NF_ACCEPT\nend\n";
     let file = scene.script("later.lua", text);
     let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];
@@ -85,7 +85,7 @@ fn what_cannot_be_compiled_runs_in_the_user_tier() {
 
 #[test]
 fn what_is_logged_in_the_kernel_is_told_as_elsewhere() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = |word: &str| {
         format!(
             "function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n  \
@@ -108,7 +108,7 @@ fn what_is_logged_in_the_kernel_is_told_as_elsewhere() {
 
 #[test]
 fn an_error_in_the_kernel_is_told_with_its_line() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script(
         "wrong.lua",
         "function process_packet(p)\n  local byte = p:get()[5000]\n  return NF_ACCEPT\nend\n",
@@ -128,7 +128,7 @@ fn an_error_in_the_kernel_is_told_with_its_line() {
 /// At hooks of netfilter: of which interfaces, in which order, and with which verdict.
 #[test]
 fn what_only_looks_runs_in_the_kernel_at_each_hook() {
-    let Some(scene) = Scene::new(false).filter(|_| has_netfilter_links()) else { return };
+    let Some(scene) = ScriptScene::new(false).filter(|_| has_netfilter_links()) else { return };
     let file = scene.script("pass.lua", "function process_packet(p) return NF_ACCEPT end\n");
     let hooks: [(&[&str], u64); 12] = [
         (&["prerouting", "--match", "icmpv6 type 128"], 5),
@@ -170,7 +170,7 @@ fn what_only_looks_runs_in_the_kernel_at_each_hook() {
 /// Of two at the same priority the last one loaded comes first; a chain of somebody else's at it is in nobody's way.
 #[test]
 fn scripts_at_a_hook_of_netfilter_have_an_order_and_are_replaced_under_a_flood() {
-    let Some(scene) = Scene::new(false).filter(|_| has_netfilter_links()) else { return };
+    let Some(scene) = ScriptScene::new(false).filter(|_| has_netfilter_links()) else { return };
     scene
         .router
         .nft("add table inet other\nadd chain inet other c { type filter hook forward priority -150; }\n")

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{SERVER, Scene};
+use super::scene::{SERVER, ScriptScene};
 
 const COUNT: &str = r#"
 local seen = nf.counter "seen"
@@ -14,7 +14,7 @@ end
 
 #[test]
 fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "forward", "--tier", "user"]);
     let count: u64 = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
@@ -46,7 +46,7 @@ fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
 
 #[test]
 fn a_script_that_cannot_be_loaded_changes_nothing() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let wrong = scene.script("wrong.lua", "function process_packet(p)\n  return NF_ACCEPT en\n");
     assert!(scene.refusal(&["load", &wrong, "--hook", "forward"]).contains("wrong.lua:2: "));
     assert!(scene.sidestep(&["list"]).contains("no scripts"));
@@ -65,7 +65,7 @@ fn a_script_that_cannot_be_loaded_changes_nothing() {
 
 #[test]
 fn a_packet_is_followed_line_by_line() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script(
         "mark.lua",
         "function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n  if ip:hop_limit():get() < 9 then\n    return NF_DROP\n  end\n  ip:hop_limit():set(33)\n  return NF_ACCEPT\nend\n",
@@ -86,7 +86,7 @@ fn a_packet_is_followed_line_by_line() {
 
 #[test]
 fn a_host_that_is_killed_leaves_what_was_asked_for() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("count.lua", COUNT);
     let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.05"]);
     for (options, loss) in [(&["--fail-open"][..], " 0%"), (&[], " 100%")] {

@@ -1,6 +1,6 @@
 //! Packets that grow and shrink behind their IP header, in both tiers: super-packets, too.
 
-use super::scene::{ROUTER, SERVER, Scene};
+use super::scene::{ROUTER, SERVER, ScriptScene};
 
 /// Puts a header of destination options before the transport header, and takes it away again.
 const SCRIPT: &str = r#"
@@ -29,7 +29,7 @@ end
 
 #[test]
 fn a_header_comes_and_goes() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     scene
         .router
         .nft(

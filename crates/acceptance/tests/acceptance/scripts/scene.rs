@@ -20,7 +20,7 @@ pub(crate) const ROUTER: &str = "fd00::1";
 pub(crate) const SERVER: &str = "2001:db8:f::9";
 pub(crate) const SERVER_IPV4: &str = "192.0.2.1";
 
-pub(crate) struct Scene {
+pub(crate) struct ScriptScene {
     pub(crate) client: Namespace,
     pub(crate) router: Namespace,
     pub(crate) server: Namespace,
@@ -28,7 +28,7 @@ pub(crate) struct Scene {
     program: PathBuf,
 }
 
-impl Scene {
+impl ScriptScene {
     /// `None` where there is no program to test. Where `translated` is false, the server knows the way to the client.
     pub(crate) fn new(translated: bool) -> Option<Self> {
         let program = crate::program(&[])?;
@@ -68,7 +68,7 @@ impl Scene {
                 .expect("routes");
         }
         let folder = tempfile::tempdir().expect("a folder");
-        let scene = Scene { client, router, server, folder, program };
+        let scene = ScriptScene { client, router, server, folder, program };
         if !translated {
             scene.wait_reachable();
         }
@@ -284,7 +284,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for ScriptScene {
     fn drop(&mut self) {
         // A host in the background ends with its last script.
         let list = self.try_sidestep(&["list", "--json"]);

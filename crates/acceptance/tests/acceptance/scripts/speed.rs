@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::scene::{SERVER, Scene};
+use super::scene::{SERVER, ScriptScene};
 
 const SECONDS: u32 = 4;
 const ACCEPT: &str = "function process_packet(p) return NF_ACCEPT end\n";
@@ -20,7 +20,7 @@ end
 
 #[test]
 fn super_packets_stay_whole() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let mut rows = vec![("no queue".to_owned(), scene.tcp(SERVER, SECONDS))];
     rows.push(("a queue and a verdict".to_owned(), bare(&scene)));
     for (name, function, text) in [
@@ -59,12 +59,12 @@ fn super_packets_stay_whole() {
 }
 
 /// The floor: a program that accepts every packet, without scripts.
-fn bare(scene: &Scene) -> f64 {
+fn bare(scene: &ScriptScene) -> f64 {
     let stop = AtomicBool::new(false);
     let rules = [format!("ip6 daddr {SERVER}")];
     std::thread::scope(|scope| {
-        let accepting =
-            scope.spawn(|| Scene::within(&scene.router, || lab::queue::accept("forward", &rules, &stop)));
+        let accepting = scope
+            .spawn(|| ScriptScene::within(&scene.router, || lab::queue::accept("forward", &rules, &stop)));
         std::thread::sleep(Duration::from_millis(300));
         let rate = scene.tcp(SERVER, SECONDS);
         stop.store(true, Ordering::Relaxed);

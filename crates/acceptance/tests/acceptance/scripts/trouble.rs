@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::scene::{SERVER, Scene};
+use super::scene::{SERVER, ScriptScene};
 
 const LOOP: &str = "function process_packet(p)\n  while true do end\nend\n";
 const HOARD: &str = "local all = {}\nfunction process_packet(p)\n  for i = 1, 100 do\n    all[#all + 1] = (\"x\"):rep(100000 + #all)\n  end\n  return NF_ACCEPT\nend\n";
@@ -13,7 +13,7 @@ const GOOD: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
 #[test]
 fn a_script_that_goes_wrong_leaves_the_others_serving() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let scripts = [("loop", LOOP, 1111), ("hoard", HOARD, 2222), ("fail", FAIL, 3333)];
     for (name, text, port) in scripts {
         let file = scene.script(&format!("{name}.lua"), text);
@@ -24,7 +24,7 @@ fn a_script_that_goes_wrong_leaves_the_others_serving() {
     let stop = AtomicBool::new(false);
     let summary = std::thread::scope(|scope| {
         scope.spawn(|| {
-            Scene::within(&scene.client, || {
+            ScriptScene::within(&scene.client, || {
                 let socket = UdpSocket::bind("[::]:0").expect("a socket");
                 while !stop.load(Ordering::Relaxed) {
                     for (_, _, port) in scripts {
@@ -66,7 +66,7 @@ fn a_script_that_goes_wrong_leaves_the_others_serving() {
 
 #[test]
 fn a_failure_lets_a_packet_pass_where_that_was_asked_for() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("fail.lua", FAIL);
     let load = ["load", file.as_str(), "--hook", "forward", "--match", "icmpv6 type 128"];
     scene.sidestep(&[&load[..], &["--failure", "accept"]].concat());

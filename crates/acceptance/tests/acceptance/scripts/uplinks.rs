@@ -8,15 +8,15 @@ use wire::checksum::Sum;
 
 use lab::edited::Edited;
 
-use super::scene::{CLIENT, Scene, example_path, has_netfilter_links};
+use super::scene::{CLIENT, ScriptScene, example_path, has_netfilter_links};
 
 /// Addresses of the server that both ways lead to.
 const SERVER: &str = "2001:db8:d::9";
 const SERVER_IPV4: &str = "192.0.9.9";
 
 /// The second way, with neighbors known, and what counts packets at the server.
-fn scene() -> Option<Scene> {
-    let scene = Scene::new(false)?;
+fn scene() -> Option<ScriptScene> {
+    let scene = ScriptScene::new(false)?;
     let server = scene.server.name();
     scene
         .router
@@ -53,7 +53,7 @@ fn scene() -> Option<Scene> {
 }
 
 /// Packets that came in at the server's interfaces since the last time.
-fn arrived(scene: &Scene) -> [u64; 2] {
+fn arrived(scene: &ScriptScene) -> [u64; 2] {
     let (_, rules) = scene.run(&scene.server, &["nft", "reset", "counters", "table", "inet", "count"]);
     let counts: Vec<u64> =
         rules.split("packets ").skip(1).filter_map(|text| text.split(' ').next()?.parse().ok()).collect();
@@ -61,8 +61,8 @@ fn arrived(scene: &Scene) -> [u64; 2] {
 }
 
 /// The client sends a datagram to a port of the server, at both of its addresses.
-fn send(scene: &Scene, port: u16) {
-    Scene::within(&scene.client, || {
+fn send(scene: &ScriptScene, port: u16) {
+    ScriptScene::within(&scene.client, || {
         for (own, server) in [("::", SERVER), ("0.0.0.0", SERVER_IPV4)] {
             let to = SocketAddr::new(server.parse().expect("an address"), port);
             let socket = UdpSocket::bind((own.parse::<IpAddr>().expect("an address"), 0)).expect("a socket");
@@ -118,7 +118,7 @@ fn packets_without_a_link_header_get_one() {
     let Some(scene) = scene() else { return };
     let file = example_path("uplinks.lua");
     for tier in ["user", "kernel"] {
-        Scene::within(&scene.router, || {
+        ScriptScene::within(&scene.router, || {
             let device = tun::create("t0", 1, Offloads::None).expect("a device");
             scene.router.ip("link set dev t0 up\n").expect("it goes up");
             scene.load(&file, "--hook ingress --dev t0 --tier", &[tier]);
@@ -149,7 +149,7 @@ fn datagram(from: &str, to: &str, port: u16) -> Vec<u8> {
 
 #[test]
 fn an_interface_that_is_not_there_is_told_with_its_line() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = "function process_packet(p)\n  return p:redirect(\"wan9\")\nend\n";
     let file = scene.script("gone.lua", text);
     let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128"];

@@ -2,7 +2,7 @@
 
 use lab::edited::Edited;
 
-use super::scene::{CLIENT, ROUTER, SERVER, Scene, example_path, verifies_long_scripts};
+use super::scene::{CLIENT, ROUTER, SERVER, ScriptScene, example_path, verifies_long_scripts};
 
 const COUNT: &str = r#"
 local seen = nf.counter "seen"
@@ -12,13 +12,13 @@ function process_packet(p)
 end
 "#;
 
-fn is_attached(scene: &Scene, device: &str) -> bool {
+fn is_attached(scene: &ScriptScene, device: &str) -> bool {
     scene.run(&scene.router, &["ip", "link", "show", device]).1.contains("prog/xdp")
 }
 
 #[test]
 fn a_script_at_xdp_is_replaced_under_a_flood_and_goes_with_its_host() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("count.lua", COUNT);
     let load = ["load", &file, "--hook", "ingress", "--dev", "lan", "--xdp"];
     let host = scene.serve();
@@ -53,7 +53,7 @@ fn a_script_at_xdp_is_replaced_under_a_flood_and_goes_with_its_host() {
 
 #[test]
 fn without_the_driver_it_runs_behind_it() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("drop.lua", "function process_packet(p) return NF_DROP end\n");
     scene.router.ip("link set dev lo up\n").expect("ip");
     let reaches = || scene.ping(&scene.router, ROUTER, &["-c", "3", "-i", "0.01", "-W", "0.2"]);
@@ -95,7 +95,7 @@ link.send(macs + b"\x08\x06" + bytes(46))
 /// The kernel has a tag beside the packet at ingress, and in the frame at XDP.
 #[test]
 fn a_frame_with_a_tag_is_seen_as_at_ingress() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let text = "function process_packet(p)
   local eth = p:data(packet_eth)
   nf.log(#p, eth:smac():get(), eth:type():get(), #eth:vlan(), p:get()[16], p:raw(10, 8):get())
@@ -121,7 +121,7 @@ end
 
 #[test]
 fn what_cannot_be_at_xdp_is_refused_and_told_why() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let refusal = |file: &str, more: &[&str]| {
         scene.refusal(&[&["load", file, "--hook", "ingress", "--dev", "lan", "--xdp"], more].concat())
     };
@@ -173,7 +173,7 @@ print('{"took_us":%d}' % ((time.monotonic_ns() - begun) // 1000))
 /// machine's. On a veth packets are socket buffers before XDP sees them, at a TAP device they are not.
 #[test]
 fn drops_of_small_packets_at_tcx_and_at_xdp() {
-    let Some(scene) = Scene::new(false) else { return };
+    let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("drop.lua", "function process_packet(p) return NF_DROP end\n");
     // Each a packet of its own.
     let (single, said) = scene.run(&scene.client, &["ethtool", "-K", "eth0", "tx-udp-segmentation", "off"]);

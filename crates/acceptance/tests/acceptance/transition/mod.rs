@@ -6,7 +6,7 @@ mod strangers;
 use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 
-use scene::{INTERNET, Scene};
+use scene::{INTERNET, TransitionScene};
 
 /// Customer and broker of the examples.
 const BROKER: [&str; 3] = ["198.51.100.7", "192.0.2.1", "203.0.113.9"];
@@ -36,8 +36,8 @@ fn broker(customer: &str) -> String {
 }
 
 /// A customer and his broker, who leads to the Internet.
-fn with_broker() -> Option<Scene> {
-    let mut scene = Scene::new(BROKER)?;
+fn with_broker() -> Option<TransitionScene> {
+    let mut scene = TransitionScene::new(BROKER)?;
     scene.internet();
     scene.start("far", &broker("198.51.100.7"));
     scene.start("gw", &broker_example());
@@ -48,7 +48,7 @@ fn with_broker() -> Option<Scene> {
 
 #[test]
 fn a_host_behind_a_broker_tunnel_has_the_internet() {
-    let Some(mut scene) = Scene::new(BROKER) else { return };
+    let Some(mut scene) = TransitionScene::new(BROKER) else { return };
     let before = scene.kernel("gw");
     scene.internet();
     scene.start("far", &broker("198.51.100.7"));
@@ -137,7 +137,7 @@ fn without_an_outer_address_the_uplink_is_down_and_says_why() {
 /// A moving tunnel whose packets cross the broker's: its outer addresses are of the prefix that comes with it.
 #[test]
 fn a_moving_tunnel_crosses_the_brokers() {
-    let Some(mut scene) = Scene::new(BROKER) else { return };
+    let Some(mut scene) = TransitionScene::new(BROKER) else { return };
     scene.internet();
     scene.run("far", &["ip", "route", "add", "2001:db8:b1::/64", "via", INTERNET]);
     scene.run("inet", &["ip", "address", "add", "2001:db8:b::1/64", "dev", "lo"]);
@@ -227,7 +227,7 @@ fn after_a_crash_the_tunnel_is_gone_and_the_next_start_makes_it_anew() {
 
 #[test]
 fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
-    let Some(mut scene) = Scene::new(SIX_RD) else { return };
+    let Some(mut scene) = TransitionScene::new(SIX_RD) else { return };
     let example = six_rd_example();
     scene.start("gw", &example);
     scene.start("far", &example);
@@ -275,7 +275,7 @@ fn six_to_four(more: &str) -> String {
 
 #[test]
 fn hosts_of_6to4_reach_each_other_and_nobody_else() {
-    let Some(mut scene) = Scene::new(BROKER) else { return };
+    let Some(mut scene) = TransitionScene::new(BROKER) else { return };
     let six_to_four = six_to_four("");
     scene.start("gw", &six_to_four);
     scene.start("far", &six_to_four);
@@ -289,7 +289,7 @@ fn hosts_of_6to4_reach_each_other_and_nobody_else() {
 
 #[test]
 fn a_relay_that_is_named_leads_6to4_to_the_internet() {
-    let Some(mut scene) = Scene::new(BROKER) else { return };
+    let Some(mut scene) = TransitionScene::new(BROKER) else { return };
     let configuration = six_to_four(&format!("relay = \"{}\"\n", BROKER[2]));
     scene.node("relay").ip("addr add 2001:500::1/128 dev lo\n").expect("an address");
     scene.start("relay", configuration.split("[[network]]").next().expect("a part"));
@@ -309,7 +309,7 @@ fn a_relay_that_is_named_leads_6to4_to_the_internet() {
 
 #[test]
 fn ipv4_crosses_a_network_of_ipv6() {
-    let Some(mut scene) = Scene::new(BROKER) else { return };
+    let Some(mut scene) = TransitionScene::new(BROKER) else { return };
     for (node, address, other) in
         [("gw", "2001:db8:a::2", "2001:db8:a::1"), ("far", "2001:db8:b::2", "2001:db8:b::1")]
     {

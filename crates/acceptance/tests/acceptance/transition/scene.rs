@@ -20,21 +20,21 @@ pub(crate) const INTERNET: &str = "2001:db8:ffff::1";
 const NODES: [&str; 6] = ["host", "gw", "isp", "far", "inet", "relay"];
 
 /// The namespaces, and what runs in them; all of it ends with this.
-pub(crate) struct Scene {
+pub(crate) struct TransitionScene {
     prefix: String,
     program: PathBuf,
     folder: tempfile::TempDir,
     gateways: BTreeMap<&'static str, Process>,
 }
 
-impl Scene {
+impl TransitionScene {
     /// The network, with these addresses of `gw`, `far` and `relay`, each in a network of its own. `None` where there is
     /// no program to test or no root; in continuous integration that is a failure.
     pub(crate) fn new(addresses: [&str; 3]) -> Option<Self> {
         let program = crate::program(&[])?;
         let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
-        let scene = Scene { prefix, program, folder, gateways: BTreeMap::new() };
+        let scene = TransitionScene { prefix, program, folder, gateways: BTreeMap::new() };
         scene.build(addresses);
         Some(scene)
     }
@@ -257,7 +257,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for TransitionScene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for node in ["gw", "far", "relay"] {

@@ -7,7 +7,7 @@ use wire::{icmpv6, ipv4, ipv6, protocol};
 
 use lab::patience::wait_until;
 
-use super::scene::{INTERNET, Scene};
+use super::scene::{INTERNET, TransitionScene};
 use super::with_broker;
 
 /// An echo request.
@@ -54,20 +54,20 @@ fn outer(source: &str, (offset, more): (usize, bool), tos: u8, part: &[u8]) -> V
 
 const WHOLE: (usize, bool) = (0, false);
 
-fn send(scene: &Scene, from: &str, packet: &[u8]) {
+fn send(scene: &TransitionScene, from: &str, packet: &[u8]) {
     let namespace = Namespace::open(scene.node(from).name()).expect("the namespace");
     let sent = namespace.run(|| RawSocket::ipv4(protocol::IPV6, "wan").expect("a socket").send(packet));
     assert!(sent.expect("the namespace").expect("a packet that leaves"));
 }
 
 /// Echo requests that the host has received.
-fn requests(scene: &Scene) -> u64 {
+fn requests(scene: &TransitionScene) -> u64 {
     let counters = scene.run("host", &["cat", "/proc/net/snmp6"]);
     let line = counters.lines().find(|line| line.starts_with("Icmp6InEchos ")).expect("a counter");
     line.split_whitespace().nth(1).expect("a number").parse().expect("a number")
 }
 
-fn drops(scene: &Scene, reason: &str) -> u64 {
+fn drops(scene: &TransitionScene, reason: &str) -> u64 {
     scene.tunnel("gw")["drops"][reason].as_u64().expect("a number")
 }
 

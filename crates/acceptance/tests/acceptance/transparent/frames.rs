@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab::patience::wait_until;
 use lab::process::Process;
 
-use super::scene::Scene;
+use super::scene::TransparentScene;
 
 /// A capture that runs.
 pub(crate) struct Capture {
@@ -17,7 +17,7 @@ pub(crate) struct Capture {
 
 impl Capture {
     /// Of both directions.
-    pub(crate) fn start(scene: &Scene, node: &str, port: &str) -> Self {
+    pub(crate) fn start(scene: &TransparentScene, node: &str, port: &str) -> Self {
         let file = scene.lab.directory().join(format!("{node}-{port}.pcap"));
         let words = [
             "tcpdump",

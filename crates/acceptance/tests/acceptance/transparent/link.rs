@@ -8,13 +8,13 @@ use lab::{Profile, Topology};
 use linux::packet::{Options, PacketSocket};
 
 use super::frames::{Capture, holds};
-use super::scene::{MACS, Scene, THIRD};
+use super::scene::{MACS, THIRD, TransparentScene};
 
 /// Without its MAC in the configuration a host is known with its first solicitation; the gateway remembers it, also when
 /// it is killed, and what it left in the kernel is taken back by the next start.
 #[test]
 fn hosts_are_learned_and_remembered() {
-    let Some(mut scene) = Scene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
     let configurations = scene.configurations().map(|text| {
         let (before, rest) = text.split_once(", mac = \"").expect("a MAC");
         let (_, after) = rest.split_once('"').expect("its end");
@@ -27,8 +27,9 @@ fn hosts_are_learned_and_remembered() {
     scene.wait_connected();
     scene.kill_gateway(0);
     scene.kill_gateway(1);
-    let reached =
-        |scene: &Scene| scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss");
+    let reached = |scene: &TransparentScene| {
+        scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss")
+    };
     // Before Linux 6.6 the programs at the interfaces stay: strangers pass then, and protected hosts still do not.
     let stays = scene.run("ga", &["tc", "filter", "show", "dev", "ex", "ingress"]).contains("bpf");
     assert_eq!(reached(&scene), stays, "it fails closed");
@@ -51,7 +52,7 @@ fn hosts_are_learned_and_remembered() {
 /// come in; what the host says to others does not go out.
 #[test]
 fn a_protected_host_is_out_of_reach() {
-    let Some(mut scene) = Scene::new(Topology::Routed, Profile::Classic) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Classic) else { return };
     scene.start_gateways();
     scene.boot_hosts();
     let host = scene.host(0);
@@ -77,7 +78,7 @@ fn a_protected_host_is_out_of_reach() {
 /// Where others pass, a protected host speaks with them as if nothing were there, and with its peer through the tunnel.
 #[test]
 fn others_may_pass() {
-    let Some(mut scene) = Scene::new(Topology::Switched, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Switched, Profile::Version2) else { return };
     let pass = |text: String| text.edited("internal =", "others = \"pass\"\ninternal =");
     let configurations = scene.configurations().map(pass);
     scene.start_gateways_with(&configurations);
@@ -97,7 +98,7 @@ fn others_may_pass() {
 /// long as the link carries it. Of a protected host not even that.
 #[test]
 fn any_frame_of_others_passes_unchanged() {
-    let Some(mut scene) = Scene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
     scene.start_gateways();
     let (public, private) = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "g"));
     let frame = |source: [u8; 6], rest: &[u8], length: usize| {

@@ -12,12 +12,12 @@ use std::time::Duration;
 use frames::{Capture, holds, ipv6};
 use lab::patience::wait_until;
 use lab::{Profile, Topology};
-use scene::{MACS, Scene, THIRD, THIRD_IPV4};
+use scene::{MACS, THIRD, THIRD_IPV4, TransparentScene};
 
 /// From the hosts' boot on: they get addresses and a lower MTU, reach each other across rotations without a loss, and
 /// nobody sees what is not for him; third hosts are left alone.
 fn story(topology: Topology, profile: Profile) {
-    let Some(mut scene) = Scene::new(topology, profile) else { return };
+    let Some(mut scene) = TransparentScene::new(topology, profile) else { return };
     let captures = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "h"));
     scene.start_gateways();
     scene.boot_hosts();

@@ -10,18 +10,18 @@ use lab::{Gateways, Lab, Profile, Site, Topology};
 
 const SITES: [Site; 2] = [Site::A, Site::B];
 
-pub(crate) struct Scene {
+pub(crate) struct TransparentScene {
     pub(crate) lab: Lab,
 }
 
-impl Scene {
+impl TransparentScene {
     /// The network, with routers that advertise themselves. Hosts are down, and gateways not started. `None` where there
     /// is no program to test or no root; in continuous integration that is a failure.
     pub(crate) fn new(topology: Topology, profile: Profile) -> Option<Self> {
         let program = crate::program(&["radvd"])?;
         let builder = Lab::builder(program).topology(topology).profile(profile);
         let lab = builder.gateways(Gateways::Transparent).build().expect("a lab");
-        Some(Scene { lab })
+        Some(TransparentScene { lab })
     }
 
     pub(crate) fn node(&self, name: &str) -> Namespace {

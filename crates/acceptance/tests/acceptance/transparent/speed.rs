@@ -2,7 +2,7 @@
 
 use lab::{Profile, Topology};
 
-use super::scene::{Scene, THIRD};
+use super::scene::{THIRD, TransparentScene};
 
 /// Times that each is measured, in turns.
 const ROUNDS: usize = 5;
@@ -11,7 +11,7 @@ const LEAST: f64 = 0.7;
 
 #[test]
 fn others_pass_as_fast_as_through_a_bridge() {
-    let Some(mut scene) = Scene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
     let configurations = scene.configurations();
     let kinds: [&[&str]; 2] = [&[], &["-u", "-b", "0", "-l", "1200"]];
     let mut measured = kinds.map(|_| [Vec::new(), Vec::new()]);
@@ -38,7 +38,7 @@ fn others_pass_as_fast_as_through_a_bridge() {
 }
 
 /// From the third host inside to the one outside, bits per second that arrive.
-fn throughput(scene: &Scene, options: &[&str]) -> f64 {
+fn throughput(scene: &TransparentScene, options: &[&str]) -> f64 {
     let server = scene.start("to", &["iperf3", "-s", "-1"], "iperf3-server");
     // The bridge's ports forward when there was something to hear.
     while !scene.run("ta", &["ping", "-c1", "-W1", THIRD[1]]).contains(" 0% packet loss") {}

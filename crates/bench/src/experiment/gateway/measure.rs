@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::latency;
-use super::scene::Scene;
+use super::scene::GatewayScene;
 use super::test::{Family, Test};
 use crate::comparison::measure::{DRAIN, LASTS, START};
 use crate::comparison::search::{Length, Trial, highest_without_loss};
@@ -49,7 +49,7 @@ impl Test {
     /// Carries it out.
     pub(super) fn run(
         self,
-        scene: &Scene,
+        scene: &GatewayScene,
         family: Family,
         lengths: Lengths,
         labs: &Labs,
@@ -83,7 +83,7 @@ impl Test {
     }
 }
 
-fn transfer(scene: &Scene, options: TcpOptions, payload: Option<u32>) -> Result<Outcome, Error> {
+fn transfer(scene: &GatewayScene, options: TcpOptions, payload: Option<u32>) -> Result<Outcome, Error> {
     let report = tcp(scene, options)?;
     let segments = payload.map_or(f64::NAN, |payload| report.bits_per_second / 8.0 / f64::from(payload));
     let values = [
@@ -96,7 +96,7 @@ fn transfer(scene: &Scene, options: TcpOptions, payload: Option<u32>) -> Result<
 
 /// RFC 2544 section 26.1.
 fn without_loss(
-    scene: &Scene,
+    scene: &GatewayScene,
     family: Family,
     frame: u32,
     lengths: Lengths,
@@ -120,7 +120,7 @@ fn without_loss(
 }
 
 /// Runs something in the client's network namespace.
-fn on_client<T: Send>(scene: &Scene, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+fn on_client<T: Send>(scene: &GatewayScene, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     Ok(linux::netns::Namespace::open(scene.node(Site::A).name())?.run(work)?)
 }
 

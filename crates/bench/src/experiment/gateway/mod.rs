@@ -36,7 +36,7 @@ use std::time::Instant;
 
 use crate::comparison::docs::between;
 use crate::comparison::{INTERRUPTED, machine, version};
-use crate::experiment::options::Options;
+use crate::experiment::options::ExperimentOptions;
 use crate::experiment::plan::Experiment;
 use crate::experiment::run::Labs;
 use crate::experiment::scene::Outcome;
@@ -45,7 +45,7 @@ use crate::experiment::tables;
 use lab::Error;
 use measure::Lengths;
 use results::{Cell, place};
-use scene::Scene;
+use scene::GatewayScene;
 use subject::{Part, Subject};
 use test::{Family, ROUNDS, Test};
 
@@ -65,7 +65,7 @@ pub(super) fn parts(experiment: Experiment) -> Vec<Part> {
 /// # Errors
 /// As [`super::run`].
 pub(super) fn run(
-    options: &Options,
+    options: &ExperimentOptions,
     parts: &[Part],
     program: &Path,
     stop: &Arc<AtomicBool>,
@@ -215,10 +215,10 @@ impl Plan<'_> {
     }
 
     /// Starts what is to be measured; what does not start is kept as failed.
-    fn start(&mut self, part: Part, subject: Subject, number: usize) -> Result<Option<Scene>, Error> {
+    fn start(&mut self, part: Part, subject: Subject, number: usize) -> Result<Option<GatewayScene>, Error> {
         let begun = Instant::now();
         let prefix = format!("{}{}{number}", self.labs.prefix, part.name());
-        let started = Scene::start(&prefix, subject, self.labs.program);
+        let started = GatewayScene::start(&prefix, subject, self.labs.program);
         if self.labs.stopped() {
             return Ok(None);
         }
@@ -254,7 +254,7 @@ fn said(test: Test, outcome: &Result<Outcome, Error>) -> String {
 }
 
 /// Writes and prints all that there is. Whether something failed.
-fn write(options: &Options, store: &Store) -> Result<bool, Error> {
+fn write(options: &ExperimentOptions, store: &Store) -> Result<bool, Error> {
     let path = store.directory().join("index.html");
     std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
     if let Some(docs) = &options.docs {

@@ -49,7 +49,7 @@ enabled = false
 "#;
 
 /// Gone, with its processes, when dropped.
-pub(super) struct Scene {
+pub(super) struct GatewayScene {
     /// The client first, the server last.
     nodes: Vec<Namespace>,
     /// Of the two hosts, IPv6 and IPv4.
@@ -59,7 +59,7 @@ pub(super) struct Scene {
     processes: Vec<Process>,
 }
 
-impl Scene {
+impl GatewayScene {
     /// Builds it, starts all that is in it, and waits until the hosts reach each other.
     pub(super) fn start(prefix: &str, subject: Subject, program: &Path) -> Result<Self, Error> {
         let names: &[&str] = match subject {
@@ -286,7 +286,7 @@ fn gateway_of(tunnel: Tunnel, place: usize) -> String {
     text + "\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n[firewall]\nenabled = false\n"
 }
 
-impl Hosts for Scene {
+impl Hosts for GatewayScene {
     fn address(&self, site: Site, ipv4: bool) -> IpAddr {
         let host = match site {
             Site::A => 0,
@@ -305,7 +305,7 @@ impl Hosts for Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for GatewayScene {
     fn drop(&mut self) {
         for process in self.processes.drain(..) {
             process.stop(Duration::from_secs(3));
