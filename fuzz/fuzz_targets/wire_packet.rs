@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use wire::checksum::TransportChecksum;
 use wire::icmp_error::{self, Reason};
 use wire::{
-    dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndisc, router_advertisement, tcp, udp,
+    dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndp, tcp, udp,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -26,9 +26,9 @@ fn packet(bytes: &[u8]) {
             transport(&bytes[upper.offset..]);
         }
         let _ = icmpv6::Message::of_packet(&view);
-        if let Ok(ndisc::Message::RouterAdvertisement(advertisement)) = ndisc::parse(&view) {
+        if let Ok(ndp::Message::RouterAdvertisement(advertisement)) = ndp::parse(&view) {
             advertisement.prefixes().count();
-            router_advertisement::Content::read(&advertisement);
+            let _ = ndp::RouterAdvertisement::from(advertisement);
         }
     }
     if let Ok(view) = ipv4::Packet::parse(bytes) {

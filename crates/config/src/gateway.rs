@@ -12,7 +12,7 @@ use router::site::{
 use router::transition::{Kind, Tunnel};
 use serde::Deserialize;
 use toml::Spanned;
-use wire::router_advertisement::Preference;
+use wire::ndp::Preference;
 
 use super::convert::Converter;
 use super::document::{Document, Text};

@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::{self, Message, NeighborAdvertisement, NeighborSolicitation};
+use wire::ndp::{self, Message, NeighborAdvertisement, NeighborSolicitation};
 
 use crate::error::Result;
 use crate::packet::{NEIGHBOR_SOLICITATIONS, Options, PacketSocket};
@@ -106,7 +106,7 @@ impl Solicitation {
     fn parse(frame: &[u8]) -> Option<Self> {
         let frame = ethernet::Frame::parse(frame).ok()?;
         let packet = wire::ipv6::Packet::parse(frame.payload()).ok()?;
-        let Ok(Message::NeighborSolicitation { target, source_link_layer }) = ndisc::parse(&packet) else {
+        let Ok(Message::NeighborSolicitation { target, source_link_layer }) = ndp::parse(&packet) else {
             return None;
         };
         Some(Self {
@@ -117,7 +117,7 @@ impl Solicitation {
     }
 
     /// The frame that answers it. A gateway is a router, and says so wherever the kernel answers for it.
-    fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndisc::FRAME_LEN] {
+    fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndp::NEIGHBOR_FRAME_LEN] {
         NeighborAdvertisement::answer(self.source, self.target, mac, router).to_frame(self.source_link_layer)
     }
 }
@@ -126,7 +126,7 @@ impl Solicitation {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use wire::ndisc::ALL_NODES;
+    use wire::ndp::ALL_NODES;
 
     const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const THEIRS: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn an_answer_goes_to_who_asked_and_tells_our_link_layer_address() {
-        let group = ndisc::solicited_node(TARGET);
+        let group = ndp::solicited_node(TARGET);
         let ask = NeighborSolicitation {
             source: SOURCE,
             destination: group,
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!((frame.source(), frame.destination()), (MAC, THEIRS));
         let packet = wire::ipv6::Packet::parse(frame.payload()).unwrap();
         assert_eq!((packet.source(), packet.destination()), (TARGET, SOURCE));
-        let message = ndisc::parse(&packet).unwrap();
+        let message = ndp::parse(&packet).unwrap();
         assert!(matches!(
             message,
             Message::NeighborAdvertisement {
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(frame.destination(), MacAddress([0x33, 0x33, 0, 0, 0, 1]));
         let packet = wire::ipv6::Packet::parse(frame.payload()).unwrap();
         assert_eq!(packet.destination(), ALL_NODES);
-        let message = ndisc::parse(&packet).unwrap();
+        let message = ndp::parse(&packet).unwrap();
         assert!(matches!(message, Message::NeighborAdvertisement { solicited: false, .. }));
     }
 

@@ -4,8 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use linux::netlink::Netlink;
 use wire::ethernet;
-use wire::ndisc::{self, Message};
-use wire::router_advertisement::Content;
+use wire::ndp::{self, Message, RouterAdvertisement};
 
 /// Longer than any advertisement or DHCPv6 message on an Ethernet link.
 pub(crate) const FRAME: usize = 1_600;
@@ -22,10 +21,10 @@ pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> 
 }
 
 /// Who advertises what, from a frame.
-pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, Content)> {
+pub(super) fn advertisement(frame: &[u8]) -> Option<(Ipv6Addr, RouterAdvertisement)> {
     let packet = wire::ipv6::Packet::parse(frame.get(ethernet::HEADER_LEN..)?).ok()?;
-    match ndisc::parse(&packet).ok()? {
-        Message::RouterAdvertisement(advertisement) => Some((packet.source(), Content::read(&advertisement))),
+    match ndp::parse(&packet).ok()? {
+        Message::RouterAdvertisement(advertisement) => Some((packet.source(), advertisement.into())),
         _ => None,
     }
 }

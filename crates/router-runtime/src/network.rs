@@ -11,8 +11,7 @@ use router::rogue::Watch;
 use router::site::Network;
 use tracing::warn;
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::{self, ALL_NODES, Message};
-use wire::router_advertisement::Content;
+use wire::ndp::{self, ALL_NODES, Message, RouterAdvertisement};
 
 use super::link::{BATCH, FRAME, advertisement, link_local};
 use super::random::random;
@@ -179,9 +178,9 @@ impl Port {
 }
 
 impl Open {
-    fn send(&self, source: std::net::Ipv6Addr, content: &Content) {
+    fn send(&self, source: std::net::Ipv6Addr, content: &RouterAdvertisement) {
         let link = ethernet::Header {
-            destination: ndisc::multicast_mac(ALL_NODES),
+            destination: ndp::multicast_mac(ALL_NODES),
             source: self.mac,
             ethertype: ethernet::ETHERTYPE_IPV6,
         };
@@ -194,5 +193,5 @@ impl Open {
 
 fn is_solicitation(frame: &[u8]) -> bool {
     let packet = frame.get(ethernet::HEADER_LEN..).and_then(|packet| wire::ipv6::Packet::parse(packet).ok());
-    packet.is_some_and(|packet| matches!(ndisc::parse(&packet), Ok(Message::RouterSolicitation { .. })))
+    packet.is_some_and(|packet| matches!(ndp::parse(&packet), Ok(Message::RouterSolicitation { .. })))
 }

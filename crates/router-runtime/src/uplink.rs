@@ -17,7 +17,7 @@ use router::uplink::UplinkState;
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::RouterSolicitation;
+use wire::ndp::RouterSolicitation;
 
 use super::link::{BATCH, FRAME, advertisement, link_local};
 use super::random::Uuid;

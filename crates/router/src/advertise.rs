@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use wire::ethernet::MacAddress;
-use wire::ndisc::PrefixInformation;
-use wire::router_advertisement::{AdvertisedOption, Content, Preference};
+use wire::ndp::{AdvertisedOption, Preference, PrefixInformation, RouterAdvertisement};
 
 use crate::lifetime::Lifetime;
 
@@ -192,7 +191,7 @@ impl Advertiser {
     }
 
     /// What is to be sent to all nodes now, if it is time.
-    pub fn poll(&mut self, now: Instant, random: u32) -> Option<Content> {
+    pub fn poll(&mut self, now: Instant, random: u32) -> Option<RouterAdvertisement> {
         if now < self.next {
             return None;
         }
@@ -210,7 +209,7 @@ impl Advertiser {
     /// The final advertisement of an interface that ceases to advertise: not a default router any more, and nothing
     /// preferred (RFC 4861 section 6.2.5). What is behind
     /// the prefixes may go on working, or another router takes over: they stay valid as long as they were.
-    pub fn cease(&self, now: Instant) -> Content {
+    pub fn cease(&self, now: Instant) -> RouterAdvertisement {
         let mut content = self.content(now);
         content.router_lifetime = 0;
         for option in &mut content.options {
@@ -235,7 +234,7 @@ impl Advertiser {
         self.settings.interval * 3
     }
 
-    fn content(&self, now: Instant) -> Content {
+    fn content(&self, now: Instant) -> RouterAdvertisement {
         let router_lifetime = match self.offer.default_router {
             Some(lifetime) => seconds(lifetime, self.lifetime(), now).min(9_000) as u16,
             None => 0,
@@ -273,7 +272,7 @@ impl Advertiser {
             lifetime: lifetime as u16,
         }));
         options.extend(self.withdrawn.iter().map(|(item, _)| gone(item)));
-        Content {
+        RouterAdvertisement {
             hop_limit: self.settings.hop_limit,
             managed: self.settings.managed,
             other_configuration: self.settings.other_configuration,
@@ -361,7 +360,7 @@ mod tests {
         Advertiser::new(Settings::default(), MAC, &[], now)
     }
 
-    fn prefix(content: &Content, prefix: &str) -> Option<(u32, u32)> {
+    fn prefix(content: &RouterAdvertisement, prefix: &str) -> Option<(u32, u32)> {
         content.options.iter().find_map(|option| match option {
             AdvertisedOption::Prefix(found) if found.prefix == net(prefix).addr() => {
                 Some((found.preferred_lifetime, found.valid_lifetime))

@@ -21,7 +21,7 @@ use crate::lifetime::Lifetime;
 use crate::site::{Advertise, DnsServers, Network, Site};
 use crate::transition::DomainRoute;
 use crate::uplink::UplinkState;
-use wire::router_advertisement::Preference;
+use wire::ndp::Preference;
 
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
 const METRIC: u32 = 512;
@@ -309,7 +309,7 @@ mod tests {
     use crate::site::{Probing, RouterFrom, Uplink};
     use crate::transition::{Domain, Kind, Tunnel};
     use proptest::prelude::*;
-    use wire::router_advertisement::{AdvertisedOption, Content};
+    use wire::ndp::{AdvertisedOption, RouterAdvertisement};
 
     fn net(text: &str) -> Ipv6Net {
         text.parse().unwrap()
@@ -395,8 +395,8 @@ mod tests {
         site.uplinks.iter().map(|uplink| UplinkState::new(uplink, Probing::default())).collect()
     }
 
-    fn advertisement(router_lifetime: u16) -> Content {
-        Content {
+    fn advertisement(router_lifetime: u16) -> RouterAdvertisement {
+        RouterAdvertisement {
             hop_limit: 64,
             managed: false,
             other_configuration: false,
@@ -513,7 +513,7 @@ mod tests {
             servers: servers.map(|server| server.parse().unwrap()).to_vec(),
         };
         states[0].set_link(true);
-        let content = Content { options: vec![option], ..advertisement(1_800) };
+        let content = RouterAdvertisement { options: vec![option], ..advertisement(1_800) };
         assert!(states[0].handle_advertisement("fe80::1".parse().unwrap(), &content, now));
         let told = plan(&site, &states).offers[0].as_ref().unwrap().dns_servers.clone();
         assert_eq!(told, ["2001:db8:ffff::53".parse::<Ipv6Addr>().unwrap()]);
@@ -541,7 +541,7 @@ mod tests {
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
         state.handle_advertisement(
             second,
-            &Content { preference: Preference::High, ..advertisement(1_800) },
+            &RouterAdvertisement { preference: Preference::High, ..advertisement(1_800) },
             now,
         );
         assert_eq!(state.router().unwrap().address, Some(second));

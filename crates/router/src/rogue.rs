@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use wire::ethernet::MacAddress;
-use wire::router_advertisement::{AdvertisedOption, Content};
+use wire::ndp::{AdvertisedOption, RouterAdvertisement};
 
 /// The same router is reported again after.
 const AGAIN: Duration = Duration::from_secs(3_600);
@@ -51,7 +51,7 @@ impl Watch {
         &mut self,
         source: Ipv6Addr,
         mac: MacAddress,
-        content: &Content,
+        content: &RouterAdvertisement,
         now: Instant,
     ) -> Option<&Rogue> {
         if self.expected.contains(&source) {
@@ -104,10 +104,10 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::router_advertisement::Preference;
+    use wire::ndp::Preference;
 
-    fn content(router_lifetime: u16) -> Content {
-        Content {
+    fn content(router_lifetime: u16) -> RouterAdvertisement {
+        RouterAdvertisement {
             hop_limit: 64,
             managed: false,
             other_configuration: false,

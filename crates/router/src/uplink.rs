@@ -6,7 +6,7 @@ use std::net::Ipv6Addr;
 use std::time::Instant;
 
 use ipnet::Ipv6Net;
-use wire::router_advertisement::{AdvertisedOption, Content, Preference};
+use wire::ndp::{AdvertisedOption, Preference, RouterAdvertisement};
 
 use crate::delegation::{Lease, LeasedPrefix};
 use crate::lifetime::Lifetime;
@@ -91,7 +91,12 @@ impl UplinkState {
     }
 
     /// A router advertisement has come. Whether it changes anything.
-    pub fn handle_advertisement(&mut self, source: Ipv6Addr, content: &Content, now: Instant) -> bool {
+    pub fn handle_advertisement(
+        &mut self,
+        source: Ipv6Addr,
+        content: &RouterAdvertisement,
+        now: Instant,
+    ) -> bool {
         let before = (self.routers.clone(), self.dns_servers.clone());
         self.expire(now);
         let known = self.routers.iter().position(|router| router.address == Some(source));

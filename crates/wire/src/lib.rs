@@ -33,9 +33,7 @@
 //! | [`tcp`], [`udp`] | transport headers |
 //! | [`icmpv6`], [`icmpv4`] | message headers and types |
 //! | [`icmp_error`] | complete error packets about a packet that cannot be delivered |
-//! | [`ndisc`] | neighbor discovery messages |
-//! | [`router_advertisement`] | router advertisements to send, and their options |
-//! | [`router_discovery`] | a router solicitation that tells nothing, an advertisement with another MTU |
+//! | [`ndp`] | neighbor discovery: solicitations and advertisements of neighbors and routers, and their options |
 //! | [`dhcpv6`] | messages and options of prefix delegation |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
@@ -59,9 +57,7 @@ pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mss;
-pub mod ndisc;
-pub mod router_advertisement;
-pub mod router_discovery;
+pub mod ndp;
 pub mod segment;
 pub mod tcp;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv6Net;
 use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
 use wire::ethernet::{self, MacAddress};
-use wire::ndisc::{self, Message, RouterSolicitation};
+use wire::ndp::{self, Message, RouterSolicitation};
 
 /// Solicitations to a new link, and the time between two (RFC 4861 section 10).
 const SOLICITATIONS: u32 = 3;
@@ -194,7 +194,7 @@ impl AsFd for Uplink {
 fn parse(frame: &[u8]) -> Option<Heard> {
     let frame = ethernet::Frame::parse(frame).ok()?;
     let packet = wire::ipv6::Packet::parse(frame.payload()).ok()?;
-    let Ok(Message::RouterAdvertisement(advertisement)) = ndisc::parse(&packet) else { return None };
+    let Ok(Message::RouterAdvertisement(advertisement)) = ndp::parse(&packet) else { return None };
     let prefixes = advertisement.prefixes().filter_map(|option| {
         let prefix = Ipv6Net::new(option.prefix, option.prefix_length).ok()?.trunc();
         let usable = option.on_link
@@ -206,11 +206,11 @@ fn parse(frame: &[u8]) -> Option<Heard> {
     Some(Heard {
         router: Router {
             address: packet.source(),
-            mac: advertisement.source_link_layer.unwrap_or(frame.source()),
+            mac: advertisement.source_link_layer().unwrap_or(frame.source()),
         },
-        leads_out: advertisement.router_lifetime > 0,
+        leads_out: advertisement.router_lifetime() > 0,
         prefixes: prefixes.collect(),
-        mtu: advertisement.mtu.filter(|mtu| *mtu >= LEAST_MTU).and_then(|mtu| u16::try_from(mtu).ok()),
+        mtu: advertisement.mtu().filter(|mtu| *mtu >= LEAST_MTU).and_then(|mtu| u16::try_from(mtu).ok()),
     })
 }
 

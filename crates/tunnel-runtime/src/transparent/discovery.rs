@@ -20,8 +20,8 @@ use linux::transparent::End;
 use linux::undo::Journal;
 use tracing::{debug, info};
 use wire::ethernet::{self, Frame, MacAddress};
-use wire::ndisc::{self, Message, NeighborAdvertisement};
-use wire::{ipv6, router_discovery};
+use wire::ipv6;
+use wire::ndp::{self, Message, NeighborAdvertisement, RouterSolicitation};
 
 use super::{Gateway, Router, Transparent};
 
@@ -45,7 +45,7 @@ impl Question {
     }
 
     /// The answer that `target` has this hardware address.
-    fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndisc::FRAME_LEN] {
+    fn answer(&self, mac: MacAddress, router: bool) -> [u8; ndp::NEIGHBOR_FRAME_LEN] {
         NeighborAdvertisement::answer(self.source, self.target, mac, router).to_frame(self.from)
     }
 }
@@ -73,8 +73,8 @@ impl Transparent {
         let gateway = std::sync::Arc::clone(&self.gateway);
         for_each_frame(&gateway.outside, |frame, message, source| match message {
             Message::RouterAdvertisement(advertisement) => {
-                if advertisement.router_lifetime > 0 {
-                    let mac = advertisement.source_link_layer.unwrap_or(frame.source());
+                if advertisement.router_lifetime() > 0 {
+                    let mac = advertisement.source_link_layer().unwrap_or(frame.source());
                     self.learn_router(Router { address: source, mac }, netlink, journal);
                 }
                 self.advertise(&frame)
@@ -94,7 +94,7 @@ impl Transparent {
         }
         // Locally administered, and nobody's group.
         mac[0] = mac[0] & 0xfc | 0x02;
-        let frame = router_discovery::anonymous_solicitation(MacAddress(mac));
+        let frame = RouterSolicitation.to_frame(MacAddress(mac));
         if let Err(error) = self.gateway.outside.send(&frame) {
             debug!("{error}");
         }
@@ -103,7 +103,7 @@ impl Transparent {
     /// A router advertisement goes in, with an MTU that leaves room for the tunnel.
     fn advertise(&self, frame: &Frame<'_>) -> linux::Result<()> {
         let Ok(packet) = ipv6::Packet::parse(frame.payload()) else { return Ok(()) };
-        let packet = router_discovery::with_mtu(&packet, |mtu| {
+        let packet = ndp::with_mtu(&packet, |mtu| {
             let outer = mtu.unwrap_or(self.link_mtu).min(self.link_mtu);
             self.config.inner_mtu(u16::try_from(outer).unwrap_or(u16::MAX)).into()
         });
@@ -174,7 +174,7 @@ fn for_each_frame(
         let Ok(Some(length)) = socket.recv(&mut buffer) else { return };
         let Ok(frame) = Frame::parse(&buffer[..length]) else { continue };
         let Ok(packet) = ipv6::Packet::parse(frame.payload()) else { continue };
-        let Ok(message) = ndisc::parse(&packet) else { continue };
+        let Ok(message) = ndp::parse(&packet) else { continue };
         if let Err(error) = each(frame, message, packet.source()) {
             debug!("{error}");
         }

@@ -21,7 +21,7 @@ use linux::transparent::{Crossing, End, Remote, Settings, Tables, TunnelProgram}
 use linux::undo::Journal;
 use tracing::{debug, info, warn};
 use wire::ethernet::MacAddress;
-use wire::ndisc::NeighborSolicitation;
+use wire::ndp::NeighborSolicitation;
 
 use crate::error::Error;
 use config::Config;

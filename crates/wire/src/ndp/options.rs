@@ -1,24 +1,16 @@
-//! Router advertisements as a router sends them (RFC 4861 section 4.2), and their options: prefixes, the MTU, routes
-//! (RFC 4191), DNS servers and search domains (RFC 8106), the prefix of NAT64 (RFC 8781).
-//!
-//! [`crate::ndisc::parse`] reads what others send; [`Content::read`] then has it in the form of this module.
+//! Options of the messages (RFC 4861 §4.6): link-layer addresses, prefixes, the MTU, routes (RFC 4191), DNS servers and
+//! search domains (RFC 8106), the prefix of NAT64 (RFC 8781).
 
 use std::net::Ipv6Addr;
 
-use crate::bytes::{ipv6_at, put_u16, u16_at, u32_at};
-use crate::checksum::Sum;
+use crate::ParseError;
+use crate::bytes::{ipv6_at, u16_at, u32_at};
 use crate::ethernet::MacAddress;
-use crate::ndisc::{PrefixInformation, RouterAdvertisement};
-use crate::{icmpv6, ipv6, protocol};
 
-const HOP_LIMIT: u8 = 255;
-const FIXED_LEN: usize = 16;
-const FLAG_MANAGED: u8 = 0x80;
-const FLAG_OTHER: u8 = 0x40;
-
-const SOURCE_LINK_LAYER: u8 = 1;
+pub(super) const SOURCE_LINK_LAYER: u8 = 1;
+pub(super) const TARGET_LINK_LAYER: u8 = 2;
 const PREFIX_INFORMATION: u8 = 3;
-const MTU: u8 = 5;
+pub(super) const MTU: u8 = 5;
 const ROUTE_INFORMATION: u8 = 24;
 const DNS_SERVERS: u8 = 25;
 const SEARCH_DOMAINS: u8 = 31;
@@ -28,27 +20,6 @@ const NAT64_PREFIX: u8 = 38;
 const NAT64_UNIT: u16 = 8;
 /// Prefix lengths of NAT64 in the order of their codes (RFC 8781 section 4).
 const NAT64_LENGTHS: [u8; 6] = [96, 64, 56, 48, 40, 32];
-
-/// What a router advertises.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Content {
-    /// Hop limit for hosts to use; 0 says nothing.
-    pub hop_limit: u8,
-    /// Addresses are given by DHCPv6.
-    pub managed: bool,
-    /// Other configuration is given by DHCPv6.
-    pub other_configuration: bool,
-    /// Which default router to take, of several.
-    pub preference: Preference,
-    /// How long the router is a default router, in seconds; 0: it is none.
-    pub router_lifetime: u16,
-    /// How long a neighbor counts as reachable, in milliseconds; 0 says nothing.
-    pub reachable_time: u32,
-    /// Between two solicitations, in milliseconds; 0 says nothing.
-    pub retransmission_timer: u32,
-    /// The options, in their order.
-    pub options: Vec<AdvertisedOption>,
-}
 
 /// Preference of a router or route (RFC 4191 section 2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,8 +78,25 @@ pub enum AdvertisedOption {
     },
 }
 
+/// A Prefix Information option (RFC 4861 §4.6.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PrefixInformation {
+    /// The prefix; bits behind its length are whatever the router sent.
+    pub prefix: Ipv6Addr,
+    /// Its length in bits, possibly above 128 when the router is wrong.
+    pub prefix_length: u8,
+    /// Addresses of the prefix are on the link.
+    pub on_link: bool,
+    /// Hosts may make addresses of their own in it.
+    pub autonomous: bool,
+    /// Seconds that it stays valid; all ones: for ever.
+    pub valid_lifetime: u32,
+    /// Seconds that addresses in it stay preferred; all ones: for ever.
+    pub preferred_lifetime: u32,
+}
+
 impl Preference {
-    fn bits(self) -> u8 {
+    pub(super) fn bits(self) -> u8 {
         match self {
             Preference::Low => 0b11,
             Preference::Medium => 0b00,
@@ -117,7 +105,7 @@ impl Preference {
     }
 
     /// The reserved value counts as medium (RFC 4191 section 2.2).
-    fn from_bits(bits: u8) -> Self {
+    pub(super) fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
             0b01 => Preference::High,
             0b11 => Preference::Low,
@@ -126,57 +114,58 @@ impl Preference {
     }
 }
 
-impl Content {
-    /// What somebody advertises, as far as this module knows its options: others, and those that are not well formed,
-    /// are left out.
-    pub fn read(advertisement: &RouterAdvertisement<'_>) -> Self {
-        Content {
-            hop_limit: advertisement.hop_limit,
-            managed: advertisement.managed,
-            other_configuration: advertisement.other_configuration,
-            preference: Preference::from_bits(advertisement.flags >> 3),
-            router_lifetime: advertisement.router_lifetime,
-            reachable_time: advertisement.reachable_time,
-            retransmission_timer: advertisement.retransmission_timer,
-            options: advertisement.options().filter_map(|(kind, option)| read_option(kind, option)).collect(),
-        }
+impl PrefixInformation {
+    /// From a whole option, if it is of this kind.
+    pub(super) fn read(kind: u8, option: &[u8]) -> Option<Self> {
+        (kind == PREFIX_INFORMATION && option.len() == 32).then(|| PrefixInformation {
+            prefix_length: option[2],
+            on_link: option[3] & 0x80 != 0,
+            autonomous: option[3] & 0x40 != 0,
+            valid_lifetime: u32_at(option, 4),
+            preferred_lifetime: u32_at(option, 8),
+            prefix: ipv6_at(option, 16),
+        })
     }
+}
 
-    /// The IPv6 packet from a router's link-local address, to one host or to all.
-    pub fn to_packet(&self, source: Ipv6Addr, destination: Ipv6Addr) -> Vec<u8> {
-        let mut packet = vec![0; ipv6::HEADER_LEN + FIXED_LEN];
-        for option in &self.options {
-            write_option(&mut packet, option);
+/// Returns `bytes` if they are whole options, none of length 0 (RFC 4861 §4.6).
+pub(super) fn checked_options(bytes: &[u8]) -> Result<&[u8], ParseError> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let [_, units, ..] = *rest else { return Err(ParseError::Truncated) };
+        if units == 0 {
+            return Err(ParseError::Length);
         }
-        let length = packet.len() - ipv6::HEADER_LEN;
-        let header = ipv6::Header {
-            traffic_class: 0,
-            flow_label: 0,
-            payload_length: length as u16,
-            next_header: protocol::ICMPV6,
-            hop_limit: HOP_LIMIT,
-            source,
-            destination,
-        };
-        let (ip, message) = packet.split_at_mut(ipv6::HEADER_LEN);
-        ip.copy_from_slice(&header.to_bytes());
-        message[0] = icmpv6::ROUTER_ADVERTISEMENT;
-        message[4] = self.hop_limit;
-        message[5] = if self.managed { FLAG_MANAGED } else { 0 }
-            | if self.other_configuration { FLAG_OTHER } else { 0 }
-            | self.preference.bits() << 3;
-        put_u16(message, 6, self.router_lifetime);
-        message[8..12].copy_from_slice(&self.reachable_time.to_be_bytes());
-        message[12..16].copy_from_slice(&self.retransmission_timer.to_be_bytes());
-        let sum = Sum::pseudo_ipv6(source, destination, length as u32, protocol::ICMPV6) + Sum::of(message);
-        put_u16(message, icmpv6::CHECKSUM_OFFSET, sum.checksum());
-        packet
+        rest = rest.get(usize::from(units) * 8..).ok_or(ParseError::Truncated)?;
     }
+    Ok(bytes)
+}
+
+/// Options as (type, whole option); ends at a malformed one.
+#[derive(Clone, Copy)]
+pub(super) struct Options<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for Options<'a> {
+    type Item = (u8, &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let [kind, units @ 1..=255, ..] = *self.0 else { return None };
+        let (option, rest) = self.0.split_at_checked(usize::from(units) * 8)?;
+        self.0 = rest;
+        Some((kind, option))
+    }
+}
+
+/// The address in the first link-layer address option of that kind.
+pub(super) fn link_layer(options: &[u8], kind: u8) -> Option<MacAddress> {
+    let (_, option) = Options(options).find(|(found, option)| *found == kind && option.len() == 8)?;
+    let [_, _, address @ ..] = option.first_chunk::<8>()?;
+    Some(MacAddress(*address))
 }
 
 /// Appends an option, padded to a multiple of 8 octets. What does not fit into an option is left away: servers after
 /// the 127th, domains behind the 2,032nd octet.
-fn write_option(out: &mut Vec<u8>, option: &AdvertisedOption) {
+pub(super) fn write_option(out: &mut Vec<u8>, option: &AdvertisedOption) {
     let start = out.len();
     out.extend([0, 0]);
     let kind = match option {
@@ -245,13 +234,14 @@ fn write_option(out: &mut Vec<u8>, option: &AdvertisedOption) {
     out[start + 1] = ((out.len() - start) / 8) as u8;
 }
 
-fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
+/// An option of this kind, if it is known here and well formed.
+pub(super) fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
     match (kind, option.len()) {
         (SOURCE_LINK_LAYER, 8) => {
             option[2..].first_chunk().map(|mac| AdvertisedOption::SourceLinkLayer(MacAddress(*mac)))
         }
         (MTU, 8) => Some(AdvertisedOption::Mtu(u32_at(option, 4))),
-        (PREFIX_INFORMATION, 32) => Some(AdvertisedOption::Prefix(PrefixInformation::read(option))),
+        (PREFIX_INFORMATION, 32) => PrefixInformation::read(kind, option).map(AdvertisedOption::Prefix),
         (ROUTE_INFORMATION, 8 | 16 | 24) => {
             let prefix_length = option[2];
             let mut octets = [0; 16];
@@ -314,22 +304,11 @@ fn read_domains(mut bytes: &[u8]) -> Option<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::ndisc::{self, ALL_NODES, Message};
     use proptest::prelude::*;
 
-    const ROUTER: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-
-    fn read(packet: &[u8]) -> Content {
-        let packet = ipv6::Packet::parse(packet).unwrap();
-        match ndisc::parse(&packet).unwrap() {
-            Message::RouterAdvertisement(advertisement) => Content::read(&advertisement),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    fn option() -> impl Strategy<Value = AdvertisedOption> {
+    pub(in crate::ndp) fn option() -> impl Strategy<Value = AdvertisedOption> {
         let address = || any::<[u8; 16]>().prop_map(Ipv6Addr::from);
         let domain =
             proptest::collection::vec("[a-z][a-z0-9-]{0,20}", 1..5).prop_map(|labels| labels.join("."));
@@ -372,26 +351,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn what_is_written_is_read(
-            flags: (bool, bool),
-            numbers: (u8, u16, u32, u32),
-            preference in prop_oneof![Just(Preference::Low), Just(Preference::Medium), Just(Preference::High)],
-            options in proptest::collection::vec(option(), 0..8),
-        ) {
-            let content = Content {
-                hop_limit: numbers.0,
-                managed: flags.0,
-                other_configuration: flags.1,
-                preference,
-                router_lifetime: numbers.1,
-                reachable_time: numbers.2,
-                retransmission_timer: numbers.3,
-                options,
-            };
-            prop_assert_eq!(read(&content.to_packet(ROUTER, ALL_NODES)), content);
-        }
-
         #[test]
         fn options_of_any_octets_are_read_or_left_out(kind: u8, mut bytes in proptest::collection::vec(any::<u8>(), 8..64)) {
             bytes.truncate(bytes.len() / 8 * 8);
