@@ -8,6 +8,7 @@ use std::time::Duration;
 use mt6d::config::{NodeConfig, Padding, PeerConfig};
 use mt6d::keys::PrivateKey;
 use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Time};
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 type Endpoint = (EndpointId, SocketAddrV6, Option<SocketAddrV6>);
@@ -152,7 +153,7 @@ impl Pair {
         self.nodes[node].receive(
             id,
             source,
-            0,
+            Ecn::NotEct,
             &mut arena,
             all,
             size,

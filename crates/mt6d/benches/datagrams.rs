@@ -16,8 +16,9 @@ use divan::{Bencher, black_box};
 use mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
 use mt6d::schedule::Schedule;
-use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, PeerState, Time, endpoint};
+use mt6d::{Action, Deliver, EndpointId, Epoch, LaneId, Node, Now, Outbox, PeerState, Time, endpoint};
 use wire::coalesce::{Coalescer, Offloads};
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 const SEGMENT: usize = 1_364;
@@ -119,7 +120,7 @@ impl End {
         };
         let length = datagram.len();
         let (outbox, sink) = (&mut self.outbox, &mut self.sink);
-        self.node.receive(id, from, 0, &mut datagram, 0..length, length, now(ms), outbox, sink);
+        self.node.receive(id, from, Ecn::NotEct, &mut datagram, 0..length, length, now(ms), outbox, sink);
         self.sink.0.clear();
     }
 }
@@ -224,7 +225,7 @@ fn receive_64_kb(bencher: Bencher, aes: bool) {
             let mut b = b.borrow_mut();
             let End { node, outbox, sink, .. } = &mut *b;
             let all = 0..arena.len();
-            node.receive(*id, *from, 0, arena, all, *segment, now(ms), outbox, sink);
+            node.receive(*id, *from, Ecn::NotEct, arena, all, *segment, now(ms), outbox, sink);
             assert_eq!(sink.0.packets().len(), 1);
             sink.0.clear();
         });
@@ -234,11 +235,11 @@ fn receive_64_kb(bencher: Bencher, aes: bool) {
 #[divan::bench]
 fn derive_endpoint() -> SocketAddrV6 {
     let prefix = "2001:db8::/64".parse().expect("a prefix");
-    endpoint::derive(black_box(&[7; 32]), prefix, black_box(4_711), 0)
+    endpoint::derive(black_box(&[7; 32]), prefix, black_box(Epoch(4_711)), LaneId(0))
 }
 
 /// When an epoch begins.
 #[divan::bench]
 fn derive_start() -> i64 {
-    Schedule::new(black_box([7; 32]), 10_000, 1).start(black_box(4_711), 0)
+    Schedule::new(black_box([7; 32]), 10_000, 1).start(black_box(Epoch(4_711)), LaneId(0))
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use mt6d::config::{NodeConfig, Padding, PeerConfig};
 use mt6d::keys::PrivateKey;
 use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Time};
+use wire::ecn::Ecn;
 
 struct Nothing;
 
@@ -227,7 +228,17 @@ fn handshakes() {
         let (id, length) = (at_hub[&to], datagram.len());
         outbox.clear();
         busy.time(|| {
-            hub.receive(id, from, 0, &mut datagram, 0..length, length, now(at), &mut outbox, &mut Nothing);
+            hub.receive(
+                id,
+                from,
+                Ecn::NotEct,
+                &mut datagram,
+                0..length,
+                length,
+                now(at),
+                &mut outbox,
+                &mut Nothing,
+            );
         });
         act(&mut hub, at, &mut endpoints, &mut busy);
         busy.time(|| hub.handle_timeout(now(at), &mut outbox, &mut Nothing));

@@ -11,9 +11,11 @@ use rustc_hash::FxHashSet;
 
 use crate::envelope::Nonce;
 use crate::handshake::Pending;
-use crate::host::{EndpointId, Host, PeerIndex, Purpose};
+use crate::host::{Host, Purpose};
+use crate::id::{EndpointId, Epoch, PeerId};
 use crate::keys::PairKeys;
-use crate::rendezvous::{self, Rendezvous, Tier};
+use crate::rendezvous::{self, Rendezvous};
+use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 /// Tries in one tier before the next.
@@ -44,10 +46,10 @@ struct Listener {
 /// The rendezvous endpoints of this node towards one peer.
 pub(crate) struct Listeners {
     rendezvous: Rendezvous,
-    open: BTreeMap<(Tier, u64), Listener>,
+    open: BTreeMap<TierEpoch, Listener>,
     tiers: &'static [Tier],
     /// Unix times, in milliseconds, at which nothing is to be opened or closed; and what was kept beyond its time.
-    settled: (Range<u64>, Option<(Tier, u64)>),
+    settled: (Range<u64>, Option<TierEpoch>),
 }
 
 impl Listeners {
@@ -60,10 +62,10 @@ impl Listeners {
     pub(crate) fn poll(
         &mut self,
         now: Now,
-        peer: PeerIndex,
+        peer: PeerId,
         keys: &PairKeys,
         prefix: Ipv6Net,
-        keep: Option<(Tier, u64)>,
+        keep: Option<TierEpoch>,
         host: &mut Host,
     ) -> Time {
         if !self.settled.0.contains(&now.unix_ms) || self.settled.1 != keep {
@@ -77,23 +79,24 @@ impl Listeners {
     fn open_and_close(
         &mut self,
         unix_ms: u64,
-        peer: PeerIndex,
+        peer: PeerId,
         keys: &PairKeys,
         prefix: Ipv6Net,
-        keep: Option<(Tier, u64)>,
+        keep: Option<TierEpoch>,
         host: &mut Host,
     ) {
         let windows: Vec<_> = self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, unix_ms))).collect();
         self.open.retain(|at, listener| {
-            let wanted = keep == Some(*at) || windows.iter().any(|(t, w)| *t == at.0 && w.contains(&at.1));
+            let wanted =
+                keep == Some(*at) || windows.iter().any(|(t, w)| *t == at.tier && w.contains(&at.epoch));
             if !wanted {
                 host.close(listener.id);
             }
             wanted
         });
         for (tier, window) in windows {
-            for epoch in window {
-                self.listen(tier, epoch, peer, keys, prefix, host);
+            for epoch in (window.start().0..=window.end().0).map(Epoch) {
+                self.listen(TierEpoch { tier, epoch }, peer, keys, prefix, host);
             }
         }
     }
@@ -102,36 +105,35 @@ impl Listeners {
     /// opens its stateful firewall for the other.
     pub(crate) fn listen(
         &mut self,
-        tier: Tier,
-        epoch: u64,
-        peer: PeerIndex,
+        at: TierEpoch,
+        peer: PeerId,
         keys: &PairKeys,
         prefix: Ipv6Net,
         host: &mut Host,
     ) -> EndpointId {
-        let listener = self.open.entry((tier, epoch)).or_insert_with(|| {
-            let local = rendezvous::endpoint(keys, keys.role, prefix, tier, epoch);
-            let id = host.open(peer, Purpose::Rendezvous { tier, epoch }, local, None);
+        let listener = self.open.entry(at).or_insert_with(|| {
+            let local = rendezvous::endpoint(keys, keys.role, prefix, at.tier, at.epoch);
+            let id = host.open(peer, Purpose::Rendezvous(at), local, None);
             Listener { id, open: false, seen: FxHashSet::default() }
         });
         listener.id
     }
 
     /// The endpoint of an epoch, if it is open.
-    pub(crate) fn open_at(&self, tier: Tier, epoch: u64) -> Option<EndpointId> {
-        self.open.get(&(tier, epoch)).filter(|l| l.open).map(|l| l.id)
+    pub(crate) fn open_at(&self, at: TierEpoch) -> Option<EndpointId> {
+        self.open.get(&at).filter(|l| l.open).map(|l| l.id)
     }
 
     /// An endpoint is open.
-    pub(crate) fn opened(&mut self, tier: Tier, epoch: u64) {
-        if let Some(listener) = self.open.get_mut(&(tier, epoch)) {
+    pub(crate) fn opened(&mut self, at: TierEpoch) {
+        if let Some(listener) = self.open.get_mut(&at) {
             listener.open = true;
         }
     }
 
     /// An endpoint could not be opened: without it there are others. It is asked for again when the next change.
-    pub(crate) fn open_failed(&mut self, tier: Tier, epoch: u64, host: &mut Host) {
-        if let Some(listener) = self.open.remove(&(tier, epoch)) {
+    pub(crate) fn open_failed(&mut self, at: TierEpoch, host: &mut Host) {
+        if let Some(listener) = self.open.remove(&at) {
             host.close(listener.id);
         }
     }
@@ -145,14 +147,14 @@ impl Listeners {
     }
 
     /// Remembers a first message. False if it came before.
-    pub(crate) fn first_time(&mut self, tier: Tier, epoch: u64, nonce: &Nonce) -> bool {
-        let Some(listener) = self.open.get_mut(&(tier, epoch)) else { return false };
+    pub(crate) fn first_time(&mut self, at: TierEpoch, nonce: &Nonce) -> bool {
+        let Some(listener) = self.open.get_mut(&at) else { return false };
         listener.seen.len() < NONCES && listener.seen.insert(*nonce)
     }
 
-    /// Whether epochs of a tier are within what is listened to now.
-    pub(crate) fn within(&self, tier: Tier, epoch: u64, unix_ms: u64) -> bool {
-        epoch <= *self.rendezvous.window(tier, unix_ms).end()
+    /// Whether an epoch is within what is listened to now.
+    pub(crate) fn within(&self, at: TierEpoch, unix_ms: u64) -> bool {
+        at.epoch <= *self.rendezvous.window(at.tier, unix_ms).end()
     }
 
     /// The tiers in use.
@@ -161,24 +163,28 @@ impl Listeners {
     }
 
     /// The epoch of a tier at some time.
-    pub(crate) fn epoch(&self, tier: Tier, unix_ms: u64) -> u64 {
+    pub(crate) fn epoch(&self, tier: Tier, unix_ms: u64) -> Epoch {
         self.rendezvous.current(tier, unix_ms)
     }
 }
 
 /// A try: one fresh handshake, its first message sent three times within one epoch.
 pub(crate) struct Try {
-    pub(crate) tier: Tier,
-    pub(crate) epoch: u64,
+    pub(crate) first: FirstMessage,
     pub(crate) begun: Time,
-    pub(crate) nonce: Nonce,
-    pub(crate) datagram: Vec<u8>,
     pub(crate) pending: Option<Pending>,
-    pub(crate) from: EndpointId,
-    pub(crate) to: SocketAddrV6,
     /// When its first copy left; it waits for the endpoint until then.
     pub(crate) left: Option<Time>,
     copies: usize,
+}
+
+/// A first message, and where it goes.
+pub(crate) struct FirstMessage {
+    pub(crate) at: TierEpoch,
+    pub(crate) from: EndpointId,
+    pub(crate) to: SocketAddrV6,
+    pub(crate) nonce: Nonce,
+    pub(crate) datagram: Vec<u8>,
 }
 
 /// Tries, and the pauses between them.
@@ -243,8 +249,8 @@ impl Attempts {
     }
 
     /// When there is something to do; copies leave only if their endpoint `is_open`.
-    pub(crate) fn deadline(&self, is_open: impl Fn(Tier, u64) -> bool) -> Option<Time> {
-        let copy = self.current.as_ref().filter(|t| is_open(t.tier, t.epoch)).and_then(|t| t.next_copy());
+    pub(crate) fn deadline(&self, is_open: impl Fn(TierEpoch) -> bool) -> Option<Time> {
+        let copy = self.current.as_ref().filter(|t| is_open(t.first.at)).and_then(|t| t.next_copy());
         let over = self.current.as_ref().and_then(|t| t.left).map(|left| left + FORGOTTEN_AFTER);
         [copy, over, self.next].into_iter().flatten().min()
     }
@@ -252,29 +258,8 @@ impl Attempts {
 
 impl Try {
     /// A try that begins now.
-    #[expect(clippy::too_many_arguments, reason = "the parts of a try, each from somewhere else")]
-    pub(crate) fn new(
-        tier: Tier,
-        epoch: u64,
-        nonce: Nonce,
-        datagram: Vec<u8>,
-        pending: Pending,
-        from: EndpointId,
-        to: SocketAddrV6,
-        now: Time,
-    ) -> Self {
-        Try {
-            tier,
-            epoch,
-            begun: now,
-            nonce,
-            datagram,
-            pending: Some(pending),
-            from,
-            to,
-            left: None,
-            copies: 0,
-        }
+    pub(crate) fn new(first: FirstMessage, pending: Pending, now: Time) -> Self {
+        Try { first, begun: now, pending: Some(pending), left: None, copies: 0 }
     }
 
     /// Whether no answer can come any more that would be taken.

@@ -7,6 +7,8 @@
 
 use std::net::Ipv6Addr;
 
+use crate::id::{Epoch, LaneId};
+
 /// Length of a control message's header.
 pub(crate) const HEADER: usize = 8;
 
@@ -30,7 +32,7 @@ pub(crate) enum Control<'a> {
     /// The context of the announcement with this id is known.
     ContextKnown { context: u16 },
     /// The sender's endpoint of this lane and epoch could not be opened: both stay where they are.
-    Skip { lane: u8, epoch: u64 },
+    Skip { lane: LaneId, epoch: Epoch },
     /// The skip with this id is known.
     Skipped,
     /// Padded to the size that it probes (outer packet, bytes).
@@ -115,8 +117,8 @@ impl<'a> Control<'a> {
                 kind::CONTEXT_KNOWN
             }
             Control::Skip { lane, epoch } => {
-                put(&[lane]);
-                put(&epoch.to_be_bytes());
+                put(&[lane.0]);
+                put(&epoch.0.to_be_bytes());
                 kind::SKIP
             }
             Control::Skipped => kind::SKIPPED,
@@ -204,7 +206,8 @@ impl<'a> Control<'a> {
             kind::CONTEXT_KNOWN => Control::ContextKnown { context: short()? },
             kind::SKIP => {
                 let (lane, epoch) = body.split_first()?;
-                Control::Skip { lane: *lane, epoch: u64::from_be_bytes(epoch.try_into().ok()?) }
+                let epoch = Epoch(u64::from_be_bytes(epoch.try_into().ok()?));
+                Control::Skip { lane: LaneId(*lane), epoch }
             }
             kind::SKIPPED => Control::Skipped,
             kind::MTU_PROBE => Control::MtuProbe { size: short()? },
@@ -246,7 +249,7 @@ mod tests {
                 destination: "2001:db8::2".parse().unwrap(),
             },
             Control::ContextKnown { context: 3 },
-            Control::Skip { lane: 15, epoch: u64::MAX },
+            Control::Skip { lane: LaneId(15), epoch: Epoch(u64::MAX) },
             Control::Skipped,
             Control::MtuProbe { size: 1500 },
             Control::MtuProbed { size: 1280 },

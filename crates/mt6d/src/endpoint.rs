@@ -4,6 +4,7 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 
 use ipnet::Ipv6Net;
 
+use crate::id::{Epoch, LaneId};
 use crate::kdf::prf;
 
 /// The lowest port of an endpoint, and how many there are.
@@ -13,9 +14,9 @@ const PORTS: (u16, u64) = (1024, 64512);
 ///
 /// The host part is the low `128 - plen` bits of `PRF(key, "endpoint" ‖ e ‖ l ‖ retry)`; host parts that RFC 5453
 /// reserves, or that are all zeros or ones, take the next retry.
-pub fn derive(key: &[u8; 32], prefix: Ipv6Net, epoch: u64, lane: u8) -> SocketAddrV6 {
+pub fn derive(key: &[u8; 32], prefix: Ipv6Net, epoch: Epoch, lane: LaneId) -> SocketAddrV6 {
     let (address, out) =
-        retried(prefix, |retry| prf(key, &[b"endpoint", &epoch.to_be_bytes(), &[lane], &[retry]]));
+        retried(prefix, |retry| prf(key, &[b"endpoint", &epoch.0.to_be_bytes(), &[lane.0], &[retry]]));
     let port = u64::from_be_bytes(out[16..24].try_into().expect("8 bytes")) % PORTS.1;
     SocketAddrV6::new(address, PORTS.0 + port as u16, 0, 0)
 }
@@ -23,9 +24,9 @@ pub fn derive(key: &[u8; 32], prefix: Ipv6Net, epoch: u64, lane: u8) -> SocketAd
 /// The address that packets between two hosts have in an epoch, in the place of the host's behind the node whose key and
 /// hopping prefix these are (docs/protocol.md, "Replaced addresses"). `hosts` are the one behind `L` and the one behind
 /// `H`.
-pub fn derive_replaced(key: &[u8; 32], prefix: Ipv6Net, epoch: u64, hosts: [Ipv6Addr; 2]) -> Ipv6Addr {
+pub fn derive_replaced(key: &[u8; 32], prefix: Ipv6Net, epoch: Epoch, hosts: [Ipv6Addr; 2]) -> Ipv6Addr {
     let [low, high] = hosts.map(|host| host.octets());
-    retried(prefix, |retry| prf(key, &[b"rewrite", &epoch.to_be_bytes(), &low, &high, &[retry]])).0
+    retried(prefix, |retry| prf(key, &[b"rewrite", &epoch.0.to_be_bytes(), &low, &high, &[retry]])).0
 }
 
 /// The first of 256 outputs whose address may be used, and that address.
@@ -71,12 +72,13 @@ mod tests {
         #[test]
         fn endpoints_lie_in_their_prefix(key: [u8; 32], address: u128, plen in 32u8..=112, epoch: u64, lane in 0u8..16) {
             let prefix = Ipv6Net::new(Ipv6Addr::from(address), plen).unwrap().trunc();
+            let (next, epoch, lane) = (Epoch(epoch.wrapping_add(1)), Epoch(epoch), LaneId(lane));
             let endpoint = derive(&key, prefix, epoch, lane);
             prop_assert!(prefix.contains(endpoint.ip()));
             prop_assert!(*endpoint.ip() != prefix.network() && *endpoint.ip() != prefix.broadcast());
             prop_assert!(endpoint.port() >= 1024);
             prop_assert_eq!(endpoint, derive(&key, prefix, epoch, lane));
-            prop_assert_ne!(endpoint, derive(&key, prefix, epoch.wrapping_add(1), lane));
+            prop_assert_ne!(endpoint, derive(&key, prefix, next, lane));
         }
     }
 
@@ -87,10 +89,11 @@ mod tests {
         ) {
             let prefix = Ipv6Net::new(Ipv6Addr::from(address), plen).unwrap().trunc();
             let hosts = hosts.map(Ipv6Addr::from);
+            let (next, epoch) = (Epoch(epoch.wrapping_add(1)), Epoch(epoch));
             let replaced = derive_replaced(&key, prefix, epoch, hosts);
             prop_assert!(prefix.contains(&replaced));
             prop_assert!(replaced != prefix.network() && replaced != prefix.broadcast());
-            prop_assert_ne!(replaced, derive_replaced(&key, prefix, epoch.wrapping_add(1), hosts));
+            prop_assert_ne!(replaced, derive_replaced(&key, prefix, next, hosts));
         }
     }
 

@@ -9,7 +9,7 @@
 use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 
 use crate::keys::Role;
-use crate::rendezvous::Tier;
+use crate::tier::TierEpoch;
 
 /// Length of the envelope's nonce.
 pub(crate) const NONCE: usize = 24;
@@ -22,8 +22,8 @@ pub(crate) type Nonce = [u8; NONCE];
 
 /// What a datagram is, bound to it as associated data.
 pub(crate) enum Kind<'a> {
-    /// A first message to the endpoint of `receiver` in `tier` and `epoch`.
-    First { receiver: Role, tier: Tier, epoch: u64 },
+    /// A first message to the endpoint of `receiver` in an epoch.
+    First { receiver: Role, at: TierEpoch },
     /// The answer to the first message with this nonce.
     Answer { first: &'a Nonce },
 }
@@ -31,8 +31,8 @@ pub(crate) enum Kind<'a> {
 impl Kind<'_> {
     fn associated_data(&self) -> Vec<u8> {
         match self {
-            Kind::First { receiver, tier, epoch } => {
-                [b"1", receiver.letter(), &[tier.number()], &epoch.to_be_bytes()].concat()
+            Kind::First { receiver, at } => {
+                [b"1", receiver.letter(), &[at.tier.number()], &at.epoch.0.to_be_bytes()].concat()
             }
             Kind::Answer { first } => [b"2", first.as_slice()].concat(),
         }
@@ -82,17 +82,22 @@ pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<(Nonc
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::Epoch;
+    use crate::tier::Tier;
     use proptest::prelude::*;
 
-    const FIRST: Kind = Kind::First { receiver: Role::H, tier: Tier::Seconds, epoch: 7 };
+    const FIRST: Kind = first(7);
+
+    const fn first(epoch: u64) -> Kind<'static> {
+        Kind::First { receiver: Role::H, at: TierEpoch { tier: Tier::Seconds, epoch: Epoch(epoch) } }
+    }
 
     #[test]
     fn opens_what_it_sealed_and_only_as_what_it_was() {
         let datagram = seal(&[1; 32], &FIRST, &[2; 24], b"noise", 200);
         assert_eq!(datagram.len(), 200);
         assert_eq!(open(&[1; 32], &FIRST, &datagram), Some(([2; 24], b"noise".to_vec())));
-        let other_epoch = Kind::First { receiver: Role::H, tier: Tier::Seconds, epoch: 8 };
-        assert_eq!(open(&[1; 32], &other_epoch, &datagram), None);
+        assert_eq!(open(&[1; 32], &first(8), &datagram), None);
         assert_eq!(open(&[1; 32], &Kind::Answer { first: &[2; 24] }, &datagram), None);
         assert_eq!(open(&[3; 32], &FIRST, &datagram), None);
     }

@@ -5,6 +5,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
+use crate::id::LaneId;
 use crate::kdf::{Secret, expand, extract};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::{Malformed, Offer};
@@ -126,13 +127,13 @@ impl SessionSecret {
     }
 
     /// The key that seals what `sender` sends on `lane`.
-    pub(crate) fn data(&self, sender: Role, lane: u8) -> Secret {
-        expand(&self.0, &[b"data", sender.sending(), &[lane]])
+    pub(crate) fn data(&self, sender: Role, lane: LaneId) -> Secret {
+        expand(&self.0, &[b"data", sender.sending(), &[lane.0]])
     }
 
     /// The key that hides the counters of what `sender` sends on `lane`.
-    pub(crate) fn header(&self, sender: Role, lane: u8) -> Secret {
-        expand(&self.0, &[b"header", sender.sending(), &[lane]])
+    pub(crate) fn header(&self, sender: Role, lane: LaneId) -> Secret {
+        expand(&self.0, &[b"header", sender.sending(), &[lane.0]])
     }
 
     /// The key of `role`'s endpoints.
@@ -149,13 +150,14 @@ impl SessionSecret {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::Epoch;
     use rand_chacha::rand_core::SeedableRng;
     use std::time::Duration;
 
     fn offer(switch: u64) -> Offer {
         let mut offer = Offer::decode(&[]).unwrap();
         offer.rotation = Duration::from_secs(5);
-        offer.switch = Some(switch);
+        offer.switch = Some(Epoch(switch));
         offer
     }
 
@@ -176,9 +178,9 @@ mod tests {
         let (answer, secret_b) = answering.answer(&offer(2));
         let (got, secret_a) = pending.finish(&answer).unwrap();
         assert_eq!(got, offer(2));
-        assert_eq!(secret_a.data(Role::L, 3), secret_b.data(Role::L, 3));
-        assert_ne!(secret_a.data(Role::L, 3), secret_b.data(Role::H, 3));
-        assert_ne!(secret_a.data(Role::L, 3), secret_b.header(Role::L, 3));
+        assert_eq!(secret_a.data(Role::L, LaneId(3)), secret_b.data(Role::L, LaneId(3)));
+        assert_ne!(secret_a.data(Role::L, LaneId(3)), secret_b.data(Role::H, LaneId(3)));
+        assert_ne!(secret_a.data(Role::L, LaneId(3)), secret_b.header(Role::L, LaneId(3)));
         assert_eq!(secret_a.address(Role::H), secret_b.address(Role::H));
         assert_eq!(secret_a.schedule(), secret_b.schedule());
 

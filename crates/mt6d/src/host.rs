@@ -7,31 +7,8 @@ use std::ops::RangeInclusive;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-use crate::rendezvous::Tier;
-
-/// Names an endpoint between the protocol and its host. Never used twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EndpointId {
-    slot: u32,
-    serial: u32,
-}
-
-impl EndpointId {
-    /// The name as one number.
-    pub fn as_u64(self) -> u64 {
-        u64::from(self.serial) << 32 | u64::from(self.slot)
-    }
-
-    /// The endpoint's slot: a small number that no other open endpoint has, to index tables with.
-    pub fn slot(self) -> usize {
-        self.slot as usize
-    }
-
-    #[cfg(test)]
-    pub(crate) fn for_test(slot: u32) -> Self {
-        EndpointId { slot, serial: 0 }
-    }
-}
+use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
+use crate::tier::TierEpoch;
 
 /// What the host is to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,23 +52,18 @@ pub struct Rewrite {
     pub outer: (Ipv6Addr, Ipv6Addr),
 }
 
-/// Which peer, by its place in the node's table.
-pub(crate) type PeerIndex = usize;
-/// Which session, unique within a node.
-pub(crate) type SessionId = u32;
-
 /// What an endpoint is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// First contact with a peer.
-    Rendezvous { tier: Tier, epoch: u64 },
+    Rendezvous(TierEpoch),
     /// A session's lane in an epoch, under the keys of one generation.
-    Data { session: SessionId, lane: u8, generation: u32, epoch: u64 },
+    Data { session: SessionId, lane: LaneId, generation: Generation, epoch: Epoch },
 }
 
 struct Entry {
     serial: u32,
-    used: Option<(PeerIndex, Purpose)>,
+    used: Option<(PeerId, Purpose)>,
 }
 
 /// The endpoints in use, the actions that wait for the host, and the random generator.
@@ -109,7 +81,7 @@ impl Host {
             entries: Vec::new(),
             free: Vec::new(),
             actions: VecDeque::new(),
-            next_session: 0,
+            next_session: SessionId(0),
             rng: ChaCha20Rng::from_seed(seed),
         }
     }
@@ -117,7 +89,7 @@ impl Host {
     /// Asks for an endpoint.
     pub(crate) fn open(
         &mut self,
-        peer: PeerIndex,
+        peer: PeerId,
         purpose: Purpose,
         local: SocketAddrV6,
         remote: Option<SocketAddrV6>,
@@ -149,7 +121,7 @@ impl Host {
     }
 
     /// What an endpoint is for, unless it was closed.
-    pub(crate) fn purpose(&self, id: EndpointId) -> Option<(PeerIndex, Purpose)> {
+    pub(crate) fn purpose(&self, id: EndpointId) -> Option<(PeerId, Purpose)> {
         self.entries.get(id.slot()).filter(|e| e.serial == id.serial)?.used
     }
 
@@ -167,7 +139,7 @@ impl Host {
     }
 
     pub(crate) fn new_session(&mut self) -> SessionId {
-        self.next_session = self.next_session.wrapping_add(1);
+        self.next_session = SessionId(self.next_session.0.wrapping_add(1));
         self.next_session
     }
 

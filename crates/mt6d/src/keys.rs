@@ -8,7 +8,7 @@ use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 use crate::kdf::{Secret, expand, extract};
-use crate::rendezvous::Tier;
+use crate::tier::Tier;
 
 /// A node's X25519 private key. Never printed; wiped when dropped.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]

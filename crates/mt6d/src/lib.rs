@@ -49,6 +49,7 @@ pub mod endpoint;
 mod envelope;
 mod handshake;
 mod host;
+mod id;
 mod kdf;
 pub mod keys;
 mod node;
@@ -60,13 +61,15 @@ pub mod rendezvous;
 mod routes;
 pub mod schedule;
 mod session;
+mod tier;
 mod time;
 #[cfg(test)]
 mod vectors;
 
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
-pub use host::{Action, EndpointId, Rewrite};
+pub use host::{Action, Rewrite};
+pub use id::{EndpointId, Epoch, LaneId};
 pub use node::Node;
 pub use outbox::{Batch, Outbox};
 pub use packet_worker::{Notice, PacketWorker, Receiver, Update};

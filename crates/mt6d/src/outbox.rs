@@ -2,7 +2,9 @@
 
 use std::net::SocketAddrV6;
 
-use crate::host::EndpointId;
+use wire::ecn::Ecn;
+
+use crate::id::EndpointId;
 
 /// Longest batch: what the kernel takes with UDP_SEGMENT over IPv6.
 const BATCH_BYTES: usize = 65_487;
@@ -17,7 +19,7 @@ pub struct Batch {
     /// Where to, for endpoints that are not connected.
     pub to: Option<SocketAddrV6>,
     /// The ECN codepoint of the outer packets.
-    pub ecn: u8,
+    pub ecn: Ecn,
     /// Length of each datagram, in bytes.
     pub segment: usize,
     start: usize,
@@ -45,7 +47,7 @@ impl Outbox {
         &mut self,
         endpoint: EndpointId,
         to: Option<SocketAddrV6>,
-        ecn: u8,
+        ecn: Ecn,
         size: usize,
     ) -> &mut [u8] {
         let start = self.used;
@@ -122,9 +124,9 @@ mod tests {
     #[test]
     fn equal_sizes_batch_and_a_shorter_one_closes() {
         let mut outbox = Outbox::new();
-        let id = EndpointId::for_test(1);
+        let id = EndpointId { slot: 1, serial: 0 };
         for (size, fill) in [(100, 1), (100, 2), (60, 3), (60, 4), (100, 5)] {
-            outbox.datagram(id, None, 0, size).fill(fill);
+            outbox.datagram(id, None, Ecn::NotEct, size).fill(fill);
         }
         let batches: Vec<_> = outbox.batches().map(|(b, bytes)| (b.segment, bytes.len())).collect();
         assert_eq!(batches, [(100, 260), (60, 60), (100, 100)]);
@@ -137,9 +139,9 @@ mod tests {
     #[test]
     fn a_probe_goes_by_itself() {
         let mut outbox = Outbox::new();
-        let id = EndpointId::for_test(1);
+        let id = EndpointId { slot: 1, serial: 0 };
         for probe in [false, true, false] {
-            outbox.datagram(id, None, 0, 100);
+            outbox.datagram(id, None, Ecn::NotEct, 100);
             if probe {
                 outbox.isolate_last(100);
             }
@@ -151,10 +153,10 @@ mod tests {
     fn a_batch_is_what_the_kernel_takes() {
         let mut outbox = Outbox::new();
         for _ in 0..200 {
-            outbox.datagram(EndpointId::for_test(1), None, 0, 1452);
+            outbox.datagram(EndpointId { slot: 1, serial: 0 }, None, Ecn::NotEct, 1452);
         }
         for _ in 0..200 {
-            outbox.datagram(EndpointId::for_test(2), None, 0, 60);
+            outbox.datagram(EndpointId { slot: 2, serial: 0 }, None, Ecn::NotEct, 60);
         }
         for (batch, bytes) in outbox.batches() {
             assert!(bytes.len() <= BATCH_BYTES && bytes.len() / batch.segment <= BATCH_SEGMENTS);

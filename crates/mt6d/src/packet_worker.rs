@@ -10,11 +10,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use crate::deliver::Deliver;
 use crate::drops::{AtomicDrops, DropReason};
-use crate::host::{EndpointId, PeerIndex};
+use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
 use crate::routes::Routes;
 use crate::session::{self, Datagrams, Pair, Refusal, may_be_destination};
@@ -30,7 +31,7 @@ pub struct Update(pub(crate) Change);
 #[derive(Clone)]
 pub(crate) enum Change {
     Routes(Arc<Routes>),
-    Sender(PeerIndex, Option<Arc<session::Sender>>),
+    Sender(PeerId, Option<Arc<session::Sender>>),
 }
 
 /// The receiving half of a session's endpoint, for the worker that receives its datagrams.
@@ -44,9 +45,9 @@ pub(crate) enum NoticeKind {
     /// An inner packet that cannot just be sent.
     Packet(virtio_net::Header, Vec<u8>),
     /// The contents of a datagram that is more than a packet, and its outer ECN codepoint.
-    Opened(Arc<session::Receiver>, u8, Vec<u8>),
+    Opened(Arc<session::Receiver>, Ecn, Vec<u8>),
     /// A pair of addresses was sent in full.
-    InFull(PeerIndex, Arc<session::Sender>, Pair),
+    InFull(PeerId, Arc<session::Sender>, Pair),
     /// The kernel did not take a datagram.
     SendFailed(EndpointId),
     /// An ICMPv6 error came: what it quotes, and the MTU of a Packet Too Big.
@@ -85,10 +86,10 @@ impl PacketWorker {
         match update.0 {
             Change::Routes(routes) => self.routes = routes,
             Change::Sender(peer, sender) => {
-                if self.senders.len() <= peer {
-                    self.senders.resize(peer + 1, None);
+                if self.senders.len() <= peer.0 {
+                    self.senders.resize(peer.0 + 1, None);
                 }
-                self.senders[peer] = sender;
+                self.senders[peer.0] = sender;
             }
         }
     }
@@ -117,7 +118,7 @@ impl PacketWorker {
             return;
         }
         let Some(peer) = self.routes.peer(destination) else { return self.drops.count(DropReason::NoPeer) };
-        let Some(Some(sender)) = self.senders.get(peer) else {
+        let Some(Some(sender)) = self.senders.get(peer.0) else {
             return self.punt(NoticeKind::Packet(*header, packet.to_vec()));
         };
         if sender.hops_at(destination) {
@@ -140,7 +141,7 @@ impl PacketWorker {
     pub fn receive(
         &mut self,
         endpoint: EndpointId,
-        ecn: u8,
+        ecn: Ecn,
         arena: &mut [u8],
         at: Range<usize>,
         segment: usize,

@@ -7,48 +7,14 @@ use std::ops::RangeInclusive;
 use ipnet::Ipv6Net;
 
 use crate::endpoint;
+use crate::id::{Epoch, LaneId};
 use crate::keys::{PairKeys, Role};
 use crate::schedule::Schedule;
 
-/// How far apart two clocks may be, at the price of how long a rendezvous endpoint lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Tier {
-    /// Epochs of 30 s, for clocks up to a minute apart.
-    Seconds = 0,
-    /// Epochs of an hour, for clocks up to an hour apart.
-    Hours = 1,
-    /// Epochs of 32 days, for devices without a clock; only where both ends opt in.
-    Days = 2,
-}
+pub use crate::tier::Tier;
 
-impl Tier {
-    /// All tiers, in the order in which they are tried.
-    pub const ALL: [Tier; 3] = [Tier::Seconds, Tier::Hours, Tier::Days];
-
-    /// The tier's number on the wire and in derivations.
-    pub fn number(self) -> u8 {
-        self as u8
-    }
-
-    /// The average length of its epochs, in milliseconds.
-    pub fn interval_ms(self) -> u64 {
-        match self {
-            Tier::Seconds => 30_000,
-            Tier::Hours => 3_600_000,
-            Tier::Days => 32 * 86_400_000,
-        }
-    }
-
-    /// How far the initiator's clock may be from the listener's, in milliseconds. A minute above the hour in the
-    /// second tier, so that "an hour apart" holds to the last second.
-    pub fn tolerance_ms(self) -> u64 {
-        match self {
-            Tier::Seconds => 60_000,
-            Tier::Hours => 3_660_000,
-            Tier::Days => 32 * 86_400_000,
-        }
-    }
-}
+/// Rendezvous has no lanes: its schedules and endpoints are those of the first.
+const LANE: LaneId = LaneId(0);
 
 /// The rendezvous epochs and endpoints of a pair.
 pub struct Rendezvous {
@@ -65,17 +31,17 @@ impl Rendezvous {
     }
 
     /// The epoch of `tier` at `unix_ms`.
-    pub fn current(&self, tier: Tier, unix_ms: u64) -> u64 {
-        self.schedules[tier as usize].current(0, clamp(unix_ms))
+    pub fn current(&self, tier: Tier, unix_ms: u64) -> Epoch {
+        self.schedules[tier as usize].current(LANE, clamp(unix_ms))
     }
 
     /// When `epoch` of `tier` begins, in Unix milliseconds.
-    pub fn start(&self, tier: Tier, epoch: u64) -> u64 {
-        u64::try_from(self.schedules[tier as usize].start(epoch, 0)).unwrap_or(0)
+    pub fn start(&self, tier: Tier, epoch: Epoch) -> u64 {
+        u64::try_from(self.schedules[tier as usize].start(epoch, LANE)).unwrap_or(0)
     }
 
     /// The epochs of `tier` to listen in at `unix_ms`: each that a clock within the tier's tolerance calls current.
-    pub fn window(&self, tier: Tier, unix_ms: u64) -> RangeInclusive<u64> {
+    pub fn window(&self, tier: Tier, unix_ms: u64) -> RangeInclusive<Epoch> {
         let tolerance = tier.tolerance_ms();
         self.current(tier, unix_ms.saturating_sub(tolerance))
             ..=self.current(tier, unix_ms.saturating_add(tolerance))
@@ -85,15 +51,15 @@ impl Rendezvous {
     pub fn window_changes(&self, tier: Tier, unix_ms: u64) -> u64 {
         let tolerance = tier.tolerance_ms();
         let window = self.window(tier, unix_ms);
-        let closes = self.start(tier, window.start() + 1).saturating_add(tolerance);
-        let opens = self.start(tier, window.end() + 1).saturating_sub(tolerance);
+        let closes = self.start(tier, window.start().next()).saturating_add(tolerance);
+        let opens = self.start(tier, window.end().next()).saturating_sub(tolerance);
         closes.min(opens).max(unix_ms + 1)
     }
 }
 
 /// The rendezvous endpoint of the node with `role` in the pair, which hops in `prefix`, in an epoch of a tier.
-pub fn endpoint(keys: &PairKeys, role: Role, prefix: Ipv6Net, tier: Tier, epoch: u64) -> SocketAddrV6 {
-    endpoint::derive(keys.rendezvous(tier, role), prefix, epoch, 0)
+pub fn endpoint(keys: &PairKeys, role: Role, prefix: Ipv6Net, tier: Tier, epoch: Epoch) -> SocketAddrV6 {
+    endpoint::derive(keys.rendezvous(tier, role), prefix, epoch, LANE)
 }
 
 fn clamp(unix_ms: u64) -> i64 {
@@ -120,7 +86,8 @@ mod tests {
             for (tier, offset) in [(Tier::Seconds, offset / 60), (Tier::Hours, offset), (Tier::Days, offset)] {
                 let theirs = rendezvous.current(tier, now.saturating_add_signed(offset));
                 prop_assert!(rendezvous.window(tier, now).contains(&theirs));
-                prop_assert!(rendezvous.window(tier, now).count() <= 6);
+                let window = rendezvous.window(tier, now);
+                prop_assert!(window.end().0 - window.start().0 < 6);
                 let next = rendezvous.window_changes(tier, now);
                 prop_assert_eq!(rendezvous.window(tier, next - 1), rendezvous.window(tier, now));
                 prop_assert_ne!(rendezvous.window(tier, next), rendezvous.window(tier, now));

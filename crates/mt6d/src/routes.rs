@@ -6,20 +6,20 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use prefix_trie::PrefixMap;
 
-use crate::host::PeerIndex;
+use crate::id::PeerId;
 
 /// The allowed prefixes of all peers.
 #[derive(Default)]
 pub(crate) struct Routes {
     own: Option<Ipv6Net>,
-    v4: PrefixMap<Ipv4Net, PeerIndex>,
-    v6: PrefixMap<Ipv6Net, Option<PeerIndex>>,
+    v4: PrefixMap<Ipv4Net, PeerId>,
+    v6: PrefixMap<Ipv6Net, Option<PeerId>>,
 }
 
 impl Routes {
     /// From each peer's prefixes, this node's hopping prefix, and those of the peers.
     pub(crate) fn new<'a>(
-        peers: impl IntoIterator<Item = (PeerIndex, &'a [IpNet])>,
+        peers: impl IntoIterator<Item = (PeerId, &'a [IpNet])>,
         own: Ipv6Net,
         hop_prefixes: impl IntoIterator<Item = Ipv6Net>,
     ) -> Self {
@@ -44,7 +44,7 @@ impl Routes {
     }
 
     /// The peer that `address` is behind.
-    pub(crate) fn peer(&self, address: IpAddr) -> Option<PeerIndex> {
+    pub(crate) fn peer(&self, address: IpAddr) -> Option<PeerId> {
         match address {
             IpAddr::V4(address) => self.v4.get_lpm(&Ipv4Net::from(address)).map(|(_, peer)| *peer),
             IpAddr::V6(address) => self.v6.get_lpm(&Ipv6Net::from(address)).and_then(|(_, peer)| *peer),
@@ -61,7 +61,7 @@ mod tests {
         let nets = |list: &[&str]| list.iter().map(|n| n.parse().unwrap()).collect::<Vec<IpNet>>();
         let (a, b) = (nets(&["::/0", "10.0.0.0/8"]), nets(&["2001:db8:b::/64", "10.1.0.0/16"]));
         let hop_prefix = "2001:db8:a::/64".parse().unwrap();
-        let routes = Routes::new([(3, a.as_slice()), (5, b.as_slice())], hop_prefix, []);
+        let routes = Routes::new([(PeerId(3), a.as_slice()), (PeerId(5), b.as_slice())], hop_prefix, []);
         for (address, peer) in [
             ("2001:db8:b::1", Some(5)),
             ("2001:db8:c::1", Some(3)),
@@ -70,7 +70,7 @@ mod tests {
             ("10.2.2.3", Some(3)),
             ("192.0.2.1", None),
         ] {
-            assert_eq!(routes.peer(address.parse().unwrap()), peer, "{address}");
+            assert_eq!(routes.peer(address.parse().unwrap()), peer.map(PeerId), "{address}");
         }
     }
 }

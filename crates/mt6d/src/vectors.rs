@@ -1,6 +1,6 @@
 //! The test vectors beside docs/protocol.md (docs/protocol-vectors.json), checked against this implementation.
 //!
-//! `UPDATE_VECTORS=1 cargo test -p mt6d vectors` writes the file anew. A change of a value that stands there is a change
+//! `UPDATE_VECTORS=1 cargo test -p sidestep-mt6d vectors` writes the file anew. A change of a value that stands there is a change
 //! of the protocol.
 
 mod datagrams;
@@ -22,10 +22,12 @@ use crate::drops::DropReason;
 use crate::endpoint;
 use crate::envelope::{self, Kind};
 use crate::handshake::{self, Parties, SessionSecret};
+use crate::id::{Epoch, LaneId};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::Offer;
-use crate::rendezvous::{self, Rendezvous, Tier};
+use crate::rendezvous::{self, Rendezvous};
 use crate::schedule::Schedule;
+use crate::tier::{Tier, TierEpoch};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol-vectors.json");
 const DOCUMENT: &str = include_str!("../../../docs/protocol.md");
@@ -173,7 +175,7 @@ fn endpoints() -> Vec<Value> {
         ("2001:db8:a1:b2:fdff:ffff:ffff::/112", EPOCH_OF_A_RETRY, 0),
     ]
     .map(|(prefix, epoch, lane)| {
-        let at = endpoint::derive(&key, net(prefix), epoch, lane);
+        let at = endpoint::derive(&key, net(prefix), Epoch(epoch), LaneId(lane));
         let given =
             json!({ "address_key": hex::encode(key), "prefix": prefix, "epoch": epoch, "lane": lane });
         case(given, place(at))
@@ -205,7 +207,7 @@ fn rewrites() -> Vec<Value> {
         ("2001:db8:a1:b2:200:5eff::/96", EPOCH_OF_A_RETRIED_REWRITE),
     ]
     .map(|(prefix, epoch)| {
-        let at = endpoint::derive_replaced(&key, net(prefix), epoch, hosts);
+        let at = endpoint::derive_replaced(&key, net(prefix), Epoch(epoch), hosts);
         let given = json!({
             "address_key": hex::encode(key), "prefix": prefix, "epoch": epoch, "host_l": hosts[0], "host_h": hosts[1],
         });
@@ -236,6 +238,7 @@ fn epochs() -> Vec<Value> {
             let given = json!({
                 "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "epoch": epoch,
             });
+            let (epoch, lane) = (Epoch(epoch), LaneId(lane));
             let then =
                 json!({ "jitter": schedule.jitter(epoch, lane), "start": schedule.start(epoch, lane) });
             cases.push(case(given, then));
@@ -248,13 +251,13 @@ fn currents() -> Vec<Value> {
     let key = counting(0x80);
     let (interval, lanes, lane) = (10_000, 4, 3);
     let schedule = Schedule::new(key, interval, lanes);
-    let start = schedule.start(7, lane);
+    let start = schedule.start(Epoch(7), LaneId(lane));
     [-1, 0, start - 1, start, start + 5_000, 1_000_000_000]
         .map(|now| {
             let given = json!({
                 "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "now": now,
             });
-            case(given, json!({ "epoch": schedule.current(lane, now) }))
+            case(given, json!({ "epoch": schedule.current(LaneId(lane), now).0 }))
         })
         .into()
 }
@@ -279,9 +282,9 @@ fn meetings() -> Vec<Value> {
             given["prefix_l"] = json!(prefix_l);
             given["prefix_h"] = json!(prefix_h);
             let then = json!({
-                "epoch": epoch,
+                "epoch": epoch.0,
                 "start": rendezvous.start(tier, epoch),
-                "window": [window.start(), window.end()],
+                "window": [window.start().0, window.end().0],
                 "endpoint_l": at(Role::L, prefix_l),
                 "endpoint_h": at(Role::H, prefix_h),
             });
@@ -333,7 +336,7 @@ fn answering_offer() -> Offer {
 }
 
 fn offers() -> Vec<Value> {
-    let switch = Offer { switch: Some(77), ..first_offer() };
+    let switch = Offer { switch: Some(Epoch(77)), ..first_offer() };
     let rewrite = Offer { rewrite: true, ..first_offer() };
     [smallest_offer(), first_offer(), answering_offer(), switch, rewrite]
         .map(|offer| {
@@ -355,7 +358,7 @@ fn stated(offer: &Offer) -> Value {
         "stream": offer.stream,
         "contexts": offer.contexts,
         "observed": offer.observed,
-        "switch": offer.switch,
+        "switch": offer.switch.map(|epoch| epoch.0),
         "rewrite": offer.rewrite.then_some(true),
     })
 }
@@ -377,7 +380,7 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
             if role == at_a.role { (&pair.a, &publics_b, &at_a) } else { (&pair.b, &publics_a, &at_b) };
         Parties { own, peer, psk: pair.psk.as_ref(), pair: keys }
     };
-    let (tier, epoch) = (Tier::Hours, 500_000);
+    let at = TierEpoch { tier: Tier::Hours, epoch: Epoch(500_000) };
     let (first_nonce, answer_nonce): ([u8; 24], [u8; 24]) = ([0xa1; 24], [0xa2; 24]);
     let (first_size, answer_size) = (240, 233);
     let (mut first_rng, first_ephemeral) = ephemeral(1);
@@ -397,15 +400,15 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
         datagram
     };
     let first_datagram =
-        seal(Kind::First { receiver: initiator.other(), tier, epoch }, &first_nonce, &first, first_size);
+        seal(Kind::First { receiver: initiator.other(), at }, &first_nonce, &first, first_size);
     let answer_datagram = seal(Kind::Answer { first: &first_nonce }, &answer_nonce, &answer, answer_size);
     let (k1, k2, hash) =
         split(&parties(initiator), &parties(initiator.other()), &first_ephemeral, &answer_ephemeral);
 
     let mut given = pair.given();
     given["initiator"] = json!(format!("{initiator:?}"));
-    given["tier"] = json!(tier.number());
-    given["epoch"] = json!(epoch);
+    given["tier"] = json!(at.tier.number());
+    given["epoch"] = json!(at.epoch.0);
     given["first_ephemeral"] = json!(hex::encode(first_ephemeral));
     given["first_payload"] = json!(hex::encode(first_offer().encode()));
     given["first_nonce"] = json!(hex::encode(first_nonce));
@@ -466,9 +469,9 @@ fn sessions() -> Vec<Value> {
             let part = |name: &str| handshake["then"][name].as_str().unwrap().to_owned();
             let ikm = hex::decode(part("k1") + &part("k2") + &part("h")).unwrap();
             let (ex, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/2 session"), &ikm);
-            let lanes = [0, 1, 15].map(|lane| {
+            let lanes = [0, 1, 15].map(LaneId).map(|lane| {
                 json!({
-                    "lane": lane,
+                    "lane": lane.0,
                     "data_lh": hex::encode(*secret.data(Role::L, lane)),
                     "data_hl": hex::encode(*secret.data(Role::H, lane)),
                     "header_lh": hex::encode(*secret.header(Role::L, lane)),
@@ -493,14 +496,14 @@ fn paths() -> Vec<Value> {
     let (_, secret) = handshake(Role::L);
     let (prefix_l, prefix_h, interval, lanes) = ("2001:db8:a1::/64", "2001:db8:f1::/48", 10_000, 2);
     let schedule = Schedule::new(*secret.schedule(), interval, lanes);
-    let steps: Vec<Value> = (0..lanes)
-        .flat_map(|lane| (0..4).map(move |epoch| (lane, epoch)))
+    let steps: Vec<Value> = LaneId::all(lanes)
+        .flat_map(|lane| (0..4).map(move |epoch| (lane, Epoch(epoch))))
         .map(|(lane, epoch)| {
             let at = |role, prefix| place(endpoint::derive(&secret.address(role), net(prefix), epoch, lane));
             json!({
-                "lane": lane,
-                "epoch": epoch,
-                "start": (epoch > 0).then(|| schedule.start(epoch, lane)),
+                "lane": lane.0,
+                "epoch": epoch.0,
+                "start": (epoch > Epoch::FIRST).then(|| schedule.start(epoch, lane)),
                 "endpoint_l": at(Role::L, prefix_l),
                 "endpoint_h": at(Role::H, prefix_h),
             })

@@ -70,13 +70,13 @@ fn epochs(config: &Config, name: &str, at_unix_ms: u64, count: u16) -> Result<Ve
     let tiers = Tier::ALL.into_iter().filter(|&tier| tier != Tier::Days || peer.clockless);
     let of_tier = |tier| {
         let first = rendezvous.current(tier, at_unix_ms);
-        (first..first.saturating_add(count.into())).map(move |epoch| (tier, epoch))
+        (0..count).map(move |later| (tier, first + later.into()))
     };
     let epochs = tiers.flat_map(of_tier).map(|(tier, epoch)| Epoch {
         tier: tier.number(),
-        epoch,
+        epoch: epoch.0,
         from_unix_ms: rendezvous.start(tier, epoch),
-        to_unix_ms: rendezvous.start(tier, epoch.saturating_add(1)),
+        to_unix_ms: rendezvous.start(tier, epoch.next()),
         local: endpoint(&keys, keys.role, config.node.hop_prefix, tier, epoch).into(),
         remote: endpoint(&keys, keys.role.other(), peer.hop_prefix, tier, epoch).into(),
     });

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use linux::udp::Received;
 use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker};
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 /// See [`Node`] for what each of these does.
@@ -58,6 +59,7 @@ impl Carry for Node {
         deliver: &mut dyn Deliver,
     ) {
         let Received { source, ecn, segment_size, .. } = *received;
+        let ecn = Ecn::from_bits(ecn);
         Node::receive(self, endpoint, source, ecn, arena, at, segment_size, now, outbox, deliver);
     }
 
@@ -92,7 +94,8 @@ impl Carry for PacketWorker {
         _: &mut Outbox,
         deliver: &mut dyn Deliver,
     ) {
-        PacketWorker::receive(self, endpoint, received.ecn, arena, at, received.segment_size, now, deliver);
+        let ecn = Ecn::from_bits(received.ecn);
+        PacketWorker::receive(self, endpoint, ecn, arena, at, received.segment_size, now, deliver);
     }
 
     fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, _: Now) {

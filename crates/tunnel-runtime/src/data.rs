@@ -364,13 +364,13 @@ impl DataPath {
             let sent = match self.sockets.get(batch.endpoint.slot()) {
                 Some(Some(Slot::Open(id, socket))) if *id == batch.endpoint => {
                     let segment = (bytes.len() > batch.segment).then_some(batch.segment as u16);
-                    socket.send(bytes, segment, batch.to, batch.ecn)
+                    socket.send(bytes, segment, batch.to, batch.ecn.bits())
                 }
                 Some(Some(Slot::Shared(id, local))) if *id == batch.endpoint => {
                     let (Some(shared), Some(to)) = (&self.shared, batch.to) else { continue };
                     let mut datagrams = bytes.chunks(batch.segment.max(1));
                     datagrams.try_fold(SendOutcome::Sent, |worst, datagram| {
-                        let sent = shared.socket.send(*local, to, datagram, batch.ecn)?;
+                        let sent = shared.socket.send(*local, to, datagram, batch.ecn.bits())?;
                         Ok(if sent == SendOutcome::Sent { worst } else { sent })
                     })
                 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use ipnet::Ipv6Net;
 use mt6d::keys::PublicKey;
-use mt6d::{Node, Now, PeerMemory};
+use mt6d::{Epoch, Node, Now, PeerMemory};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -56,6 +56,7 @@ impl Memory {
         };
         let peers = file.peers.iter().filter_map(|(key, p)| {
             let Peer { accepted, used, clock_offset_ms, hop_prefix } = *p;
+            let (accepted, used) = (accepted.map(Epoch), used.map(Epoch));
             Some((key.parse().ok()?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
         });
         let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
@@ -108,6 +109,7 @@ fn write_all(path: &Path, mut file: File, news: &mpsc::Receiver<News>) {
             file.saved_unix_ms = unix_ms;
             file.peers.extend(peers.into_iter().map(|(key, p)| {
                 let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p;
+                let (accepted, used) = (accepted.map(|epoch| epoch.0), used.map(|epoch| epoch.0));
                 (key.to_string(), Peer { accepted, used, clock_offset_ms, hop_prefix })
             }));
         }

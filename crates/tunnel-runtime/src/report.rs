@@ -28,7 +28,7 @@ pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Sta
 pub(super) fn peer(status: PeerStatus) -> Peer {
     let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
         let endpoint =
-            |l: &LaneStatus| Endpoint { lane: l.lane, address: *pick(l).ip(), port: pick(l).port() };
+            |l: &LaneStatus| Endpoint { lane: l.lane.0, address: *pick(l).ip(), port: pick(l).port() };
         status.lanes.iter().map(endpoint).collect()
     };
     Peer {
@@ -45,7 +45,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
             rekeys: s.rekeys,
             cipher: s.cipher.to_owned(),
         }),
-        epoch: status.lanes.first().map(|l| l.epoch),
+        epoch: status.lanes.first().map(|l| l.epoch.0),
         rotations: status.rotations,
         skips: status.skips,
         local: end(|l| l.local),

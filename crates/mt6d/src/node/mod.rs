@@ -1,6 +1,7 @@
 //! A node: all its peers, their timers, and the host's way to drive them.
 
 mod packet_workers;
+mod table;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
@@ -10,12 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::Deliver;
 use crate::drops::{AtomicDrops, DropReason, Drops};
-use crate::host::{Action, EndpointId, Host, PeerIndex, Purpose};
+use crate::host::{Action, Host, Purpose};
+use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
 use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
@@ -23,6 +26,7 @@ use crate::routes::Routes;
 use crate::session::{Datagrams, InnerMtu, Traffic, may_be_destination};
 use crate::time::{Now, Time};
 use packet_workers::PacketWorkers;
+use table::Table;
 
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
 /// before learns of the restart, and stateful firewalls in front of both see each send.
@@ -40,15 +44,15 @@ const CLOCK_CHECK: Duration = Duration::from_secs(1);
 /// What drives the protocol: see the [crate] page for how a host uses it.
 pub struct Node {
     own: Identity,
-    peers: Vec<Option<Peer>>,
+    peers: Table,
     /// Places in `peers` that are free, the lowest first.
-    free: BinaryHeap<Reverse<PeerIndex>>,
+    free: BinaryHeap<Reverse<PeerId>>,
     routes: Arc<Routes>,
     /// When each peer wants to be polled: one entry each, see [`Node::wake`].
-    timers: BTreeSet<(Time, PeerIndex)>,
+    timers: BTreeSet<(Time, PeerId)>,
     /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
-    new_mtus: BTreeSet<PeerIndex>,
-    unsaved: BTreeSet<PeerIndex>,
+    new_mtus: BTreeSet<PeerId>,
+    unsaved: BTreeSet<PeerId>,
     host: Host,
     drops: Arc<AtomicDrops>,
     /// Those that carry packets beside the node, if there are any.
@@ -79,7 +83,7 @@ impl Node {
         };
         let mut node = Node {
             own,
-            peers: Vec::with_capacity(config.peers.len()),
+            peers: Table::default(),
             free: BinaryHeap::new(),
             routes: Arc::default(),
             timers: BTreeSet::new(),
@@ -105,13 +109,7 @@ impl Node {
         let mut at = now.boot;
         for (config, keys) in peers {
             let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
-            let index = self.free.pop().map_or_else(
-                || {
-                    self.peers.push(None);
-                    self.peers.len() - 1
-                },
-                |Reverse(index)| index,
-            );
+            let index = self.free.pop().map_or_else(|| self.peers.grow(), |Reverse(index)| index);
             let mut peer = Peer::new(index, config, keys, memory, now);
             peer.reach_from(at, REACH_AT_START, now.boot);
             self.peers[index] = Some(peer);
@@ -121,9 +119,8 @@ impl Node {
     }
 
     fn route(&mut self) {
-        let peers = || self.peers.iter().enumerate().filter_map(|(i, p)| Some((i, &p.as_ref()?.config)));
-        let behind = peers().map(|(i, p)| (i, p.allowed_ips.as_slice()));
-        let hop_prefixes = peers().map(|(_, p)| p.hop_prefix);
+        let behind = self.peers.iter().map(|(i, p)| (i, p.config.allowed_ips.as_slice()));
+        let hop_prefixes = self.peers.iter().map(|(_, p)| p.config.hop_prefix);
         self.routes = Arc::new(Routes::new(behind, self.own.hop_prefix, hop_prefixes));
         if let Some(workers) = &mut self.workers {
             workers.routes_changed(&self.routes);
@@ -139,15 +136,11 @@ impl Node {
         outbox: &mut Outbox,
     ) -> Result<(), ConfigError> {
         config.check_values()?;
-        let known: HashMap<PublicKey, PeerIndex> = self
-            .peers
-            .iter()
-            .enumerate()
-            .filter_map(|(i, p)| Some((p.as_ref()?.config.public_key, i)))
-            .collect();
+        let known: HashMap<PublicKey, PeerId> =
+            self.peers.iter().map(|(i, p)| (p.config.public_key, i)).collect();
         let stays = |new: &PeerConfig| {
-            let peer = self.peers[*known.get(&new.public_key)?].as_ref()?;
-            survives(&peer.config, new).then_some(known[&new.public_key])
+            let index = *known.get(&new.public_key)?;
+            survives(&self.peers.get(index)?.config, new).then_some(index)
         };
         let (mut staying, mut coming) = (HashMap::new(), Vec::new());
         // In the order of the file.
@@ -164,7 +157,7 @@ impl Node {
         self.own.link_mtu = config.link_mtu;
         self.own.addresses = config.addresses;
         let mut gone = HashMap::new();
-        for index in 0..self.peers.len() {
+        for index in self.peers.ids() {
             match (&mut self.peers[index], staying.remove(&index)) {
                 (None, _) => {}
                 (Some(peer), Some(new)) => {
@@ -202,8 +195,8 @@ impl Node {
 
     fn moved(&mut self, now: Now) {
         let mut at = now.boot;
-        for index in 0..self.peers.len() {
-            if let Some(peer) = &mut self.peers[index] {
+        for index in self.peers.ids() {
+            if let Some(peer) = self.peers.get_mut(index) {
                 peer.moved(at, now.boot, &mut self.host);
                 self.wake(index);
                 at = at + PACE;
@@ -219,7 +212,7 @@ impl Node {
     /// Ends all sessions, telling the peers, and closes all endpoints.
     pub fn end(&mut self, now: Now, outbox: &mut Outbox) {
         self.timers.clear();
-        for peer in self.peers.iter_mut().flatten() {
+        for peer in self.peers.iter_mut() {
             peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
         }
     }
@@ -245,8 +238,8 @@ impl Node {
             self.next_clock_check = now.boot + CLOCK_CHECK;
             let wall = wall(now);
             if wall.abs_diff(self.wall) > CLOCK_STEP_MS {
-                for index in 0..self.peers.len() {
-                    if let Some(peer) = &mut self.peers[index] {
+                for index in self.peers.ids() {
+                    if let Some(peer) = self.peers.get_mut(index) {
                         peer.next = now.boot;
                         self.wake(index);
                     }
@@ -257,7 +250,7 @@ impl Node {
         for _ in 0..AT_ONCE {
             let Some(&(_, index)) = self.timers.first().filter(|(at, _)| *at <= now.boot) else { return };
             self.timers.pop_first();
-            let Some(peer) = &mut self.peers[index] else { continue };
+            let Some(peer) = self.peers.get_mut(index) else { continue };
             peer.timer = None;
             let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
             peer.poll(&self.routes, &mut env, deliver);
@@ -274,7 +267,7 @@ impl Node {
     /// An endpoint that was asked for is open.
     pub fn opened(&mut self, id: EndpointId, now: Now) {
         let Some((index, purpose)) = self.host.purpose(id) else { return };
-        if let Some(peer) = &mut self.peers[index] {
+        if let Some(peer) = self.peers.get_mut(index) {
             peer.opened(id, purpose, now.boot);
             self.wake(index);
         }
@@ -283,7 +276,7 @@ impl Node {
     /// An endpoint could not be opened, for instance because another program holds its port.
     pub fn open_failed(&mut self, id: EndpointId, now: Now) {
         let Some((index, purpose)) = self.host.purpose(id) else { return };
-        if let Some(peer) = &mut self.peers[index] {
+        if let Some(peer) = self.peers.get_mut(index) {
             peer.open_failed(id, purpose, now.boot, &mut self.host);
             self.wake(index);
         }
@@ -308,7 +301,7 @@ impl Node {
         let Some(index) = self.routes.peer(destination) else {
             return self.drops.count(DropReason::NoPeer);
         };
-        let Some(peer) = &mut self.peers[index] else { return };
+        let Some(peer) = self.peers.get_mut(index) else { return };
         if peer.hops_at(destination) {
             return self.drops.count(DropReason::NoPeer);
         }
@@ -326,7 +319,7 @@ impl Node {
         &mut self,
         endpoint: EndpointId,
         source: SocketAddrV6,
-        ecn: u8,
+        ecn: Ecn,
         arena: &mut [u8],
         at: Range<usize>,
         segment: usize,
@@ -337,7 +330,7 @@ impl Node {
         let Some((index, purpose)) = self.host.purpose(endpoint) else {
             return self.drops.count(DropReason::Stale);
         };
-        let Some(peer) = &mut self.peers[index] else { return };
+        let Some(peer) = self.peers.get_mut(index) else { return };
         let before = peer.next;
         let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
         let datagrams = Datagrams { at, segment, ecn };
@@ -354,14 +347,14 @@ impl Node {
     /// ([`Action::Replace`]). To be told every second or so, while there are some.
     pub fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Now) {
         let index = self.routes.peer(inner.1.into());
-        if let Some(peer) = index.and_then(|index| self.peers[index].as_mut()) {
+        if let Some(peer) = index.and_then(|index| self.peers.get_mut(index)) {
             peer.crossed(inner, crossed, now.boot);
         }
     }
 
     /// The kernel did not take a datagram of an endpoint.
     pub fn send_failed(&mut self, endpoint: EndpointId) {
-        match self.host.purpose(endpoint).and_then(|(index, _)| self.peers[index].as_mut()) {
+        match self.host.purpose(endpoint).and_then(|(index, _)| self.peers.get_mut(index)) {
             Some(peer) => peer.count(DropReason::SendFailed),
             None => self.drops.count(DropReason::SendFailed),
         }
@@ -371,7 +364,7 @@ impl Node {
     /// MTU that a Packet Too Big states. Nothing is believed, but the path is looked at anew.
     pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
         let Some((index, purpose)) = self.host.purpose(endpoint) else { return };
-        if let Some(peer) = &mut self.peers[index] {
+        if let Some(peer) = self.peers.get_mut(index) {
             peer.path_error(purpose, quoted, too_big, now.boot);
             self.wake(index);
         }
@@ -381,36 +374,36 @@ impl Node {
     pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], InnerMtu)> {
         let mut new = Vec::new();
         for index in std::mem::take(&mut self.new_mtus) {
-            new.extend(self.peers[index].as_mut().and_then(Peer::new_route_mtu).map(|mtu| (index, mtu)));
+            new.extend(self.peers.get_mut(index).and_then(Peer::new_route_mtu).map(|mtu| (index, mtu)));
         }
         let peers = &self.peers;
-        new.into_iter().filter_map(|(i, mtu)| Some((peers[i].as_ref()?.config.allowed_ips.as_slice(), mtu)))
+        new.into_iter().filter_map(|(i, mtu)| Some((peers.get(i)?.config.allowed_ips.as_slice(), mtu)))
     }
 
     /// What to remember over a restart, of the peers for which that has changed.
     pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicKey, PeerMemory)> {
         let (peers, changed) = (&mut self.peers, std::mem::take(&mut self.unsaved));
         changed.into_iter().filter_map(move |index| {
-            let peer = peers[index].as_mut()?;
+            let peer = peers.get_mut(index)?;
             Some((peer.config.public_key, peer.new_memory(now)?))
         })
     }
 
     /// All peers as they are.
     pub fn status(&self, now: Now) -> impl Iterator<Item = PeerStatus> {
-        self.status_of(0..self.peers.len(), now)
+        self.status_of(0..self.peers.places(), now)
     }
 
     /// As [`Node::status`], for those of the peers whose places are in the range, for a host with many of them that has
     /// packets to carry meanwhile. There are [`Node::places`] of them, some of which may be empty.
     pub fn status_of(&self, places: Range<usize>, now: Now) -> impl Iterator<Item = PeerStatus> {
-        let end = places.end.min(self.peers.len());
-        self.peers[places.start.min(end)..end].iter().flatten().map(move |p| p.status(now))
+        let places = places.start..places.end.min(self.peers.places());
+        places.filter_map(move |place| Some(self.peers.get(PeerId(place))?.status(now)))
     }
 
     /// How many places for peers there are.
     pub fn places(&self) -> usize {
-        self.peers.len()
+        self.peers.places()
     }
 
     /// What was dropped before it was known whose it is.
@@ -429,11 +422,11 @@ impl Node {
     }
 
     /// Sees that the peer is polled when it wants to be, and that workers are told of what was done with it.
-    fn wake(&mut self, index: PeerIndex) {
+    fn wake(&mut self, index: PeerId) {
         if let Some(workers) = &mut self.workers {
             workers.touch(index);
         }
-        let Some(peer) = &mut self.peers[index] else { return };
+        let Some(peer) = self.peers.get_mut(index) else { return };
         let before = peer.timer.replace(peer.next);
         if before == peer.timer {
             return;

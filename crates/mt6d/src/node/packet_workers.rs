@@ -6,10 +6,11 @@ use std::sync::Arc;
 use super::Node;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
-use crate::host::{EndpointId, PeerIndex, Purpose};
+use crate::host::Purpose;
+use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
 use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update};
-use crate::peer::Env;
+use crate::peer::{Env, Peer};
 use crate::session::Sender;
 use crate::time::Now;
 
@@ -18,12 +19,12 @@ use crate::time::Now;
 pub(super) struct PacketWorkers {
     senders: Vec<Option<Arc<Sender>>>,
     /// Peers of which something may have changed.
-    touched: Vec<PeerIndex>,
+    touched: Vec<PeerId>,
     updates: VecDeque<Update>,
 }
 
 impl PacketWorkers {
-    pub(super) fn touch(&mut self, peer: PeerIndex) {
+    pub(super) fn touch(&mut self, peer: PeerId) {
         if self.touched.last() != Some(&peer) {
             self.touched.push(peer);
         }
@@ -35,11 +36,11 @@ impl PacketWorkers {
 }
 
 impl Node {
-    /// PacketWorkers of packets for this node, on other threads: all there ever are. Each is to be told all that
-    /// [`Node::next_update`] says from now on.
+    /// Packet workers of this node, on other threads: all there ever are. Each is to be given every
+    /// [`Node::next_update`] from now on.
     pub fn packet_workers(&mut self, count: usize) -> Vec<PacketWorker> {
         self.workers =
-            Some(PacketWorkers { touched: (0..self.peers.len()).collect(), ..PacketWorkers::default() });
+            Some(PacketWorkers { touched: self.peers.ids().collect(), ..PacketWorkers::default() });
         while self.next_update().is_some() {}
         let senders = &self.workers.as_ref().expect("just made").senders;
         let worker = |_| PacketWorker::new(self.routes.clone(), senders.clone(), self.drops.clone());
@@ -50,17 +51,18 @@ impl Node {
     pub fn next_update(&mut self) -> Option<Update> {
         let PacketWorkers { senders, touched, updates } = self.workers.as_mut()?;
         while let Some(peer) = touched.pop() {
-            let new = self.peers.get(peer).and_then(|p| p.as_ref()?.sender());
-            if senders.len() <= peer {
-                senders.resize(peer + 1, None);
+            let new = self.peers.get(peer).and_then(Peer::sender);
+            if senders.len() <= peer.0 {
+                senders.resize(peer.0 + 1, None);
             }
-            let same = match (&senders[peer], new) {
+            let known = &mut senders[peer.0];
+            let same = match (&*known, new) {
                 (Some(old), Some(new)) => old.is_same(new),
                 (old, new) => old.is_none() && new.is_none(),
             };
             if !same {
-                senders[peer] = new.map(|sender| Arc::new(sender.clone()));
-                updates.push_back(Update(Change::Sender(peer, senders[peer].clone())));
+                *known = new.map(|sender| Arc::new(sender.clone()));
+                updates.push_back(Update(Change::Sender(peer, known.clone())));
             }
         }
         updates.pop_front()
@@ -71,8 +73,8 @@ impl Node {
     pub fn receiver(&self, endpoint: EndpointId) -> Option<(Receiver, usize)> {
         let (peer, purpose) = self.host.purpose(endpoint)?;
         let Purpose::Data { session, lane, generation, .. } = purpose else { return None };
-        let receiver = self.peers[peer].as_ref()?.receiver(session, lane, generation)?;
-        Some((Receiver(receiver), peer + usize::from(lane)))
+        let receiver = self.peers.get(peer)?.receiver(session, lane, generation)?;
+        Some((Receiver(receiver), peer.0 + lane.index()))
     }
 
     /// Deals with what a worker has left to the node.
@@ -84,14 +86,14 @@ impl Node {
                 self.path_error(endpoint, &quoted, too_big, now)
             }
             NoticeKind::InFull(index, sender, pair) => {
-                let Some(Some(peer)) = self.peers.get_mut(index) else { return };
+                let Some(peer) = self.peers.get_mut(index) else { return };
                 let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
                 peer.sent_in_full(&sender, &pair, &mut env);
                 self.wake(index);
             }
             NoticeKind::Opened(receiver, ecn, mut inner) => {
                 let index = receiver.peer;
-                let Some(Some(peer)) = self.peers.get_mut(index) else {
+                let Some(peer) = self.peers.get_mut(index) else {
                     return self.drops.count(DropReason::Stale);
                 };
                 let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };

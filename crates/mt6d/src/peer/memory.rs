@@ -3,16 +3,17 @@
 use ipnet::Ipv6Net;
 
 use super::Peer;
-use crate::rendezvous::Tier;
+use crate::id::Epoch;
+use crate::tier::Tier;
 use crate::time::Now;
 
 /// What a node remembers of a peer over restarts, so that neither replays nor clocks that are off can hurt it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerMemory {
     /// The newest rendezvous epoch of each tier in which a first message of the peer's was accepted.
-    pub accepted: [u64; Tier::ALL.len()],
+    pub accepted: [Epoch; Tier::ALL.len()],
     /// The newest in which one was sent.
-    pub used: [u64; Tier::ALL.len()],
+    pub used: [Epoch; Tier::ALL.len()],
     /// How far the peer's clock is ahead of ours, in milliseconds.
     pub clock_offset_ms: Option<i64>,
     /// The hopping prefix that it was last seen in, where that is not the configured one: behind the latter.

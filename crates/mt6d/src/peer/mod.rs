@@ -14,6 +14,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
+use wire::ecn::Ecn;
 
 use crate::config::PeerConfig;
 use crate::contact::{Attempts, Listeners};
@@ -21,13 +22,14 @@ use crate::deliver::Deliver;
 use crate::drops::{DropReason, Drops};
 use crate::endpoint;
 use crate::handshake::Parties;
-use crate::host::{EndpointId, Host, PeerIndex, Purpose, SessionId};
+use crate::host::{Host, Purpose};
+use crate::id::{EndpointId, Epoch, PeerId, SessionId};
 use crate::keys::{PairKeys, PrivateKey, Role};
 use crate::offer::Offer;
 use crate::outbox::Outbox;
-use crate::rendezvous::Tier;
 use crate::routes::Routes;
 use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
+use crate::tier::Tier;
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
@@ -73,7 +75,7 @@ pub(crate) struct Peer {
     pub(crate) next: Time,
     /// What the node's table of timers has for it.
     pub(crate) timer: Option<Time>,
-    index: PeerIndex,
+    index: PeerId,
     keys: PairKeys,
     listeners: Listeners,
     attempts: Attempts,
@@ -84,8 +86,8 @@ pub(crate) struct Peer {
     remote_prefix: Ipv6Net,
     /// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
     clock: Option<i64>,
-    accepted: [u64; Tier::ALL.len()],
-    used: [u64; Tier::ALL.len()],
+    accepted: [Epoch; Tier::ALL.len()],
+    used: [Epoch; Tier::ALL.len()],
     remembered: PeerMemory,
     /// Tries go on until then.
     wanted: Time,
@@ -104,7 +106,7 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn new(
-        index: PeerIndex,
+        index: PeerId,
         config: PeerConfig,
         keys: PairKeys,
         memory: PeerMemory,
@@ -290,7 +292,7 @@ impl Peer {
     /// An endpoint is open.
     pub(crate) fn opened(&mut self, id: EndpointId, purpose: Purpose, now: Time) {
         match purpose {
-            Purpose::Rendezvous { tier, epoch } => self.listeners.opened(tier, epoch),
+            Purpose::Rendezvous(at) => self.listeners.opened(at),
             Purpose::Data { session, lane, .. } => {
                 if let Some(session) = self.session(session) {
                     session.opened(id, lane, now);
@@ -303,10 +305,10 @@ impl Peer {
     /// An endpoint could not be opened.
     pub(crate) fn open_failed(&mut self, id: EndpointId, purpose: Purpose, now: Time, host: &mut Host) {
         match purpose {
-            Purpose::Rendezvous { tier, epoch } => {
-                self.listeners.open_failed(tier, epoch, host);
+            Purpose::Rendezvous(at) => {
+                self.listeners.open_failed(at, host);
                 // A try has nowhere to leave from then; the next has another epoch, or finds the port free.
-                self.attempts.current.take_if(|t| t.from == id);
+                self.attempts.current.take_if(|t| t.first.from == id);
             }
             Purpose::Data { session: id_of, lane, .. } => {
                 let Some(session) = self.session(id_of) else { return };
@@ -339,7 +341,7 @@ impl Peer {
     /// Does what is due, and sets when to be called again.
     pub(crate) fn poll(&mut self, routes: &Routes, env: &mut Env, deliver: &mut dyn Deliver) {
         let now = env.now.boot;
-        let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| (t.tier, t.epoch));
+        let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| t.first.at);
         let prefix = env.own.hop_prefix;
         let mut next = self.listeners.poll(env.now, self.index, &self.keys, prefix, keep, env.host);
         next = next.min(self.poll_sessions(env));
@@ -347,9 +349,7 @@ impl Peer {
         self.poll_attempts(env);
         self.flush(env, deliver);
         next = next.min(self.rewrite(routes, env));
-        if let Some(attempt) =
-            self.attempts.deadline(|tier, epoch| self.listeners.open_at(tier, epoch).is_some())
-        {
+        if let Some(attempt) = self.attempts.deadline(|at| self.listeners.open_at(at).is_some()) {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
@@ -432,7 +432,7 @@ impl Peer {
                 if env.host.purpose(answer.from).is_some() {
                     let size = answer.datagram.len();
                     env.outbox
-                        .datagram(answer.from, Some(answer.to), 0, size)
+                        .datagram(answer.from, Some(answer.to), Ecn::NotEct, size)
                         .copy_from_slice(&answer.datagram);
                 }
                 self.next = env.now.boot;

@@ -5,12 +5,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use wire::ecn::Ecn;
 use wire::{icmp_error, virtio_net};
 
 use super::{Env, Peer, WANTED_FOR};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
-use crate::host::{EndpointId, Purpose, SessionId};
+use crate::host::Purpose;
+use crate::id::{EndpointId, Generation, LaneId, SessionId};
 use crate::routes::Routes;
 use crate::session::{self, Datagrams, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};
 use crate::time::Time;
@@ -143,9 +145,9 @@ impl Peer {
         deliver: &mut dyn Deliver,
     ) {
         match purpose {
-            Purpose::Rendezvous { tier, epoch } => {
+            Purpose::Rendezvous(rendezvous) => {
                 for at in datagrams.each() {
-                    if let Err(reason) = self.contacted(tier, epoch, via, source, &arena[at], env) {
+                    if let Err(reason) = self.contacted(rendezvous, via, source, &arena[at], env) {
                         self.drops.count(reason);
                     }
                 }
@@ -165,7 +167,12 @@ impl Peer {
     }
 
     /// The receiving half of a session.
-    pub(crate) fn receiver(&self, session: SessionId, lane: u8, generation: u32) -> Option<Arc<Receiver>> {
+    pub(crate) fn receiver(
+        &self,
+        session: SessionId,
+        lane: LaneId,
+        generation: Generation,
+    ) -> Option<Arc<Receiver>> {
         self.sessions.iter().find(|s| s.id == session)?.receiver(lane, generation).cloned()
     }
 
@@ -190,7 +197,7 @@ impl Peer {
         receiver: &Receiver,
         arena: &mut [u8],
         inner: Range<usize>,
-        ecn: u8,
+        ecn: Ecn,
         routes: &Routes,
         env: &mut Env,
         deliver: &mut dyn Deliver,

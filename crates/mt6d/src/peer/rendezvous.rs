@@ -3,17 +3,20 @@
 use std::net::SocketAddrV6;
 use std::time::Duration;
 
+use wire::ecn::Ecn;
+
 use super::{Answer, Env, Peer, UNCONFIRMED, seen_in};
-use crate::contact::Try;
+use crate::contact::{FirstMessage, Try};
 use crate::drops::DropReason;
 use crate::endpoint::rebase;
 use crate::envelope::{self, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, SessionSecret};
-use crate::host::EndpointId;
+use crate::id::{EndpointId, Epoch, SessionId};
 use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
-use crate::rendezvous::{Tier, endpoint};
+use crate::rendezvous::endpoint;
 use crate::session::{ANSWER_WITHIN, Beginning, LONGEST_PREFIX, Phase, Session, Terms};
+use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
 
@@ -35,36 +38,37 @@ impl Peer {
         }
         self.attempts.current.take_if(|t| t.over(now));
         let Some(current) = &mut self.attempts.current else { return };
-        if let Some(from) = self.listeners.open_at(current.tier, current.epoch)
+        if let Some(from) = self.listeners.open_at(current.first.at)
             && current.copy_due(now)
         {
             // One that could not be opened may have been asked for anew.
-            current.from = from;
-            let size = current.datagram.len();
-            env.outbox.datagram(current.from, Some(current.to), 0, size).copy_from_slice(&current.datagram);
+            let first = &mut current.first;
+            first.from = from;
+            let datagram = env.outbox.datagram(from, Some(first.to), Ecn::NotEct, first.datagram.len());
+            datagram.copy_from_slice(&first.datagram);
         }
     }
 
     fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
-        let epoch = self.epoch_to_try(tier, number, env.now);
-        self.used[tier as usize] = epoch;
+        let at = TierEpoch { tier, epoch: self.epoch_to_try(tier, number, env.now) };
+        self.used[tier as usize] = at.epoch;
         let prefix = env.own.hop_prefix;
-        let from = self.listeners.listen(tier, epoch, self.index, &self.keys, prefix, env.host);
-        let to = endpoint(&self.keys, self.keys.role.other(), self.remote_prefix, tier, epoch);
+        let from = self.listeners.listen(at, self.index, &self.keys, prefix, env.host);
+        let to = endpoint(&self.keys, self.keys.role.other(), self.remote_prefix, at.tier, at.epoch);
         let offer = self.offer(env);
         let mut nonce = Nonce::default();
         env.host.rng.fill_bytes(&mut nonce);
         let (message, pending) = handshake::initiate(&self.parties(env.own), &offer, &mut env.host.rng);
-        let kind = Kind::First { receiver: self.keys.role.other(), tier, epoch };
+        let kind = Kind::First { receiver: self.keys.role.other(), at };
         let size = env.host.random(SIZES) as usize;
         let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
-        let new = Try::new(tier, epoch, nonce, datagram, pending, from, to, env.now.boot);
-        self.attempts.current = Some(Box::new(new));
+        let first = FirstMessage { at, from, to, nonce, datagram };
+        self.attempts.current = Some(Box::new(Try::new(first, pending, env.now.boot)));
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
     /// one before the last used, which the peer would refuse, unless our knowledge has changed by more.
-    fn epoch_to_try(&self, tier: Tier, number: u32, now: Now) -> u64 {
+    fn epoch_to_try(&self, tier: Tier, number: u32, now: Now) -> Epoch {
         let boot_ms = (now.boot.micros() / 1000) as i64;
         let round = number as usize / (3 * self.listeners.tiers().len());
         let theirs = self.clock.filter(|_| round.is_multiple_of(2));
@@ -77,8 +81,7 @@ impl Peer {
     /// Takes a datagram that came to a rendezvous endpoint.
     pub(super) fn contacted(
         &mut self,
-        tier: Tier,
-        epoch: u64,
+        at: TierEpoch,
         via: EndpointId,
         source: SocketAddrV6,
         datagram: &[u8],
@@ -87,33 +90,33 @@ impl Peer {
         if datagram.len() < envelope::OVERHEAD {
             return Err(DropReason::TooShort);
         }
-        if let Some(current) = self.attempts.current.as_ref().filter(|t| t.from == via && t.pending.is_some())
+        if let Some(current) =
+            self.attempts.current.as_ref().filter(|t| t.first.from == via && t.pending.is_some())
         {
-            let kind = Kind::Answer { first: &current.nonce };
+            let kind = Kind::Answer { first: &current.first.nonce };
             if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
                 return self.answered(&message, env);
             }
         }
-        let kind = Kind::First { receiver: self.keys.role, tier, epoch };
+        let kind = Kind::First { receiver: self.keys.role, at };
         let Some((nonce, message)) = envelope::open(&self.keys.handshake, &kind, datagram) else {
             return Err(DropReason::NotForUs);
         };
-        let newest = self.accepted[tier as usize];
-        if epoch < newest && self.listeners.within(tier, newest, env.now.unix_ms) {
+        let newest = TierEpoch { epoch: self.accepted[at.tier as usize], ..at };
+        if at < newest && self.listeners.within(newest, env.now.unix_ms) {
             return Err(DropReason::HandshakeOld);
         }
-        if !self.listeners.first_time(tier, epoch, &nonce) {
+        if !self.listeners.first_time(at, &nonce) {
             return Err(DropReason::HandshakeRepeated);
         }
-        self.first_message(tier, epoch, via, source, &nonce, &message, datagram.len(), env)
+        self.first_message(at, via, source, &nonce, &message, datagram.len(), env)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
     #[expect(clippy::too_many_arguments, reason = "a first message comes with where, from whom and when")]
     fn first_message(
         &mut self,
-        tier: Tier,
-        epoch: u64,
+        at: TierEpoch,
         via: EndpointId,
         source: SocketAddrV6,
         nonce: &Nonce,
@@ -126,11 +129,11 @@ impl Peer {
             handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
         let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
         let seen = seen_in(source, plen);
-        let expected = endpoint(&self.keys, self.keys.role.other(), seen, tier, epoch);
+        let expected = endpoint(&self.keys, self.keys.role.other(), seen, at.tier, at.epoch);
         if rebase(*expected.ip(), seen) != *source.ip() || expected.port() != source.port() {
             return Err(DropReason::SourceRewritten);
         }
-        self.accepted[tier as usize] = epoch;
+        self.accepted[at.tier as usize] = at.epoch;
         self.learn_clock(&theirs, env.now);
 
         let mut ours = self.offer(env);
@@ -163,7 +166,7 @@ impl Peer {
     fn answered(&mut self, message: &[u8], env: &mut Env) -> Result<(), DropReason> {
         let now = env.now.boot;
         let current = self.attempts.current.as_mut().expect("the caller has looked");
-        let (pending, to) = (current.pending.take().expect("the caller has looked"), current.to);
+        let (pending, to) = (current.pending.take().expect("the caller has looked"), current.first.to);
         let took = now.since(current.left.unwrap_or(now));
         if took > ANSWER_WITHIN {
             return Err(DropReason::HandshakeLate);
@@ -185,7 +188,7 @@ impl Peer {
         terms: Terms,
         round_trip: Option<Duration>,
         env: &mut Env,
-    ) -> u32 {
+    ) -> SessionId {
         let beginning = Beginning {
             peer: self.index,
             role: self.keys.role,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Peer;
 use crate::drops::Drops;
+use crate::id::{Epoch, LaneId};
 use crate::session::{Phase, Traffic};
 use crate::time::Now;
 
@@ -34,9 +35,9 @@ pub struct SessionStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneStatus {
     /// The lane's number.
-    pub lane: u8,
+    pub lane: LaneId,
     /// Its epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Ours.
     pub local: SocketAddrV6,
     /// The peer's.

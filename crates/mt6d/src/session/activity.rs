@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::drops::AtomicDrops;
+use crate::id::LaneId;
 use crate::time::{AtomicTime, Time};
 
 /// Packets and bytes that crossed, inner.
@@ -65,10 +66,10 @@ impl Activity {
     }
 
     /// Inner packets left on a lane.
-    pub(crate) fn sent(&self, lane: usize, packets: u64, bytes: u64, now: Time) {
+    pub(crate) fn sent(&self, lane: LaneId, packets: u64, bytes: u64, now: Time) {
         self.tx_packets.fetch_add(packets, Relaxed);
         self.tx_bytes.fetch_add(bytes, Relaxed);
-        self.lane_sent[lane].set(now);
+        self.lane_sent[lane.index()].set(now);
         self.last_inner.set(now);
         self.last_sent.set(now);
         self.waits_for_answer(now);

@@ -6,6 +6,8 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use wire::ecn::Ecn;
+
 use super::contexts;
 use super::fast_in::Receiver;
 use super::rekey::RekeyMessage;
@@ -40,7 +42,7 @@ impl Session {
         receiver: &Receiver,
         arena: &mut [u8],
         inner: Range<usize>,
-        ecn: u8,
+        ecn: Ecn,
         routes: &Routes,
         now: Time,
         host: &mut Host,
@@ -74,7 +76,7 @@ impl Session {
         &mut self,
         receiver: &Receiver,
         inner: &[u8],
-        ecn: u8,
+        ecn: Ecn,
         routes: &Routes,
         now: Time,
         host: &mut Host,
@@ -124,7 +126,7 @@ impl Session {
                 self.pairs_changed();
             }
             Control::Skip { lane, epoch } => {
-                if let Some(lane) = self.lanes.get_mut(usize::from(lane)) {
+                if let Some(lane) = self.lanes.get_mut(lane.index()) {
                     lane.skip(epoch, clock, host);
                     self.send_control(id, &Control::Skipped, now, host, outbox);
                 }

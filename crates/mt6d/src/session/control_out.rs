@@ -6,9 +6,11 @@ use super::seal;
 use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
-use crate::host::{EndpointId, Host};
+use crate::host::Host;
+use crate::id::{EndpointId, Generation, LaneId};
 use crate::outbox::Outbox;
 use crate::time::Time;
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 /// Control messages are padded by up to this much where sizes are not padded anyway.
@@ -60,7 +62,7 @@ impl Session {
             }
             *to = current.and_then(|(slot, endpoint)| {
                 let generation = generations.iter().find(|g| g.number == slot.generation)?;
-                Some(LaneSender { endpoint, key: generation.sealing[usize::from(lane.number)].clone() })
+                Some(LaneSender { endpoint, key: generation.sealing[lane.id.index()].clone() })
             });
         }
         if !std::sync::Arc::ptr_eq(&self.sender.contexts, self.send_contexts.known_ones()) {
@@ -109,11 +111,11 @@ impl Session {
         }
         self.update_sender();
         let lane = self.sender.lane_for(host.random(0..=u64::from(u8::MAX)) as u32);
-        let Some((slot, endpoint)) = self.lanes[lane].current() else { return };
+        let Some((slot, endpoint)) = self.lanes[lane.index()].current() else { return };
         let generation = slot.generation;
-        self.activity.lane_sent[lane].set(now);
+        self.activity.lane_sent[lane.index()].set(now);
         self.activity.last_sent.set(now);
-        self.send_control_from(endpoint, generation, lane as u8, id, message, size, host, outbox);
+        self.send_control_from(endpoint, generation, lane, id, message, size, host, outbox);
     }
 
     /// Sends a control message from a certain endpoint.
@@ -121,8 +123,8 @@ impl Session {
     pub(super) fn send_control_from(
         &mut self,
         endpoint: EndpointId,
-        generation: u32,
-        lane: u8,
+        generation: Generation,
+        lane: LaneId,
         id: u32,
         message: &Control,
         size: Option<u16>,
@@ -130,8 +132,9 @@ impl Session {
         outbox: &mut Outbox,
     ) {
         let keys = self.generation(generation).expect("keys outlive the endpoints that use them");
-        let (key, padding) = (&keys.sealing[usize::from(lane)], self.terms.padding);
-        let egress = Egress { endpoint, key, ecn: 0, room: fast_out::room(self.path_mtu.get()), padding };
+        let (key, padding) = (&keys.sealing[lane.index()], self.terms.padding);
+        let egress =
+            Egress { endpoint, key, ecn: Ecn::NotEct, room: fast_out::room(self.path_mtu.get()), padding };
         let length = match size {
             Some(size) => usize::from(size) - OUTER - seal::OVERHEAD,
             None if padding == Padding::None => {
@@ -163,10 +166,10 @@ impl Session {
     }
 
     /// Whether a datagram of ours, of which an ICMPv6 error quotes the beginning, left not long ago.
-    pub(crate) fn sent_recently(&self, lane: u8, generation: u32, quoted: &[u8]) -> bool {
+    pub(crate) fn sent_recently(&self, lane: LaneId, generation: Generation, quoted: &[u8]) -> bool {
         const RECENT: u32 = 1 << 16;
         let Some(generation) = self.generation(generation) else { return false };
-        let sealing = &generation.sealing[usize::from(lane)];
+        let sealing = &generation.sealing[lane.index()];
         let used = sealing.used();
         sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
     }

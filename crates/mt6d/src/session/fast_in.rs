@@ -16,7 +16,7 @@ use super::may_be_destination;
 use super::seal::{COUNTER, OpeningKey};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
-use crate::host::{PeerIndex, SessionId};
+use crate::id::{PeerId, SessionId};
 use crate::routes::Routes;
 use crate::time::Time;
 
@@ -31,7 +31,7 @@ pub(crate) struct Datagrams {
     /// The length of each but the last, which may be shorter.
     pub(crate) segment: usize,
     /// The ECN codepoint of the outer packets.
-    pub(crate) ecn: u8,
+    pub(crate) ecn: Ecn,
 }
 
 impl Datagrams {
@@ -45,7 +45,7 @@ impl Datagrams {
 /// The receiving half of a session, of one lane and generation of keys. One thread uses it, as a rule: its locks are
 /// taken once for all that came together.
 pub(crate) struct Receiver {
-    pub(crate) peer: PeerIndex,
+    pub(crate) peer: PeerId,
     pub(crate) session: SessionId,
     opening: Mutex<Opening>,
     pub(super) contexts: Arc<RwLock<ReceiveContexts>>,
@@ -69,7 +69,7 @@ struct Gate<'a> {
 
 impl Receiver {
     pub(super) fn new(
-        peer: PeerIndex,
+        peer: PeerId,
         session: SessionId,
         key: OpeningKey,
         contexts: Arc<RwLock<ReceiveContexts>>,
@@ -141,7 +141,7 @@ impl Receiver {
         &self,
         arena: &mut [u8],
         at: Range<usize>,
-        ecn: u8,
+        ecn: Ecn,
         routes: &Routes,
         now: Time,
         deliver: &mut dyn Deliver,
@@ -160,7 +160,7 @@ impl Gate<'_> {
         &mut self,
         arena: &mut [u8],
         at: Range<usize>,
-        outer_ecn: u8,
+        outer_ecn: Ecn,
         deliver: &mut dyn Deliver,
     ) -> Result<usize, DropReason> {
         let inner = &mut arena[at.clone()];
@@ -194,8 +194,7 @@ impl Gate<'_> {
             total.checked_sub(header.len()).ok_or(DropReason::Malformed)?
         };
         let ecn = ecn::get(header).ok_or(DropReason::Malformed)?;
-        let combined =
-            ecn::decapsulate(Ecn::from_bits(outer_ecn), ecn).map_err(|_| DropReason::Congestion)?;
+        let combined = ecn::decapsulate(outer_ecn, ecn).map_err(|_| DropReason::Congestion)?;
         ecn::set(header, combined);
         self.admit(header)?;
         let (header_length, mut head) = (header.len(), [0; 60]);

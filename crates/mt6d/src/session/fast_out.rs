@@ -7,8 +7,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::Ipv6Net;
+use wire::ecn::{self, Ecn};
 use wire::segment::Segmenter;
-use wire::{ecn, flow, mss, virtio_net};
+use wire::{flow, mss, virtio_net};
 
 use super::activity::Activity;
 use super::contexts::{self, Form, KnownContexts, Pair};
@@ -17,7 +18,7 @@ use super::seal::{self, COUNTER, SealingKey, TAG};
 use crate::config::Padding;
 use crate::control::{self, Control};
 use crate::drops::DropReason;
-use crate::host::EndpointId;
+use crate::id::{EndpointId, LaneId};
 use crate::outbox::Outbox;
 use crate::time::Time;
 
@@ -73,7 +74,7 @@ pub(crate) struct Sender {
 pub(super) struct Egress<'a> {
     pub(super) endpoint: EndpointId,
     pub(super) key: &'a SealingKey,
-    pub(super) ecn: u8,
+    pub(super) ecn: Ecn,
     pub(super) room: usize,
     pub(super) padding: Padding,
 }
@@ -154,11 +155,11 @@ impl Sender {
         mss::clamp(packet, max_mss, header.transport_checksum());
 
         let full = self.padding == Padding::Full;
-        let ecn = if full { ecn::Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
-        let number = self.lane_for(hash);
-        let Some(lane) = &self.lanes[number] else { return drop(DropReason::NoSession) };
+        let ecn = if full { Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
+        let id = self.lane_for(hash);
+        let Some(lane) = &self.lanes[id.index()] else { return drop(DropReason::NoSession) };
         let padding = self.padding;
-        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn: ecn.bits(), room, padding };
+        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
 
         let Ok(mut segmenter) = Segmenter::new(header, packet) else { return drop(DropReason::Malformed) };
         if segmenter.largest_segment() > usize::from(limit) {
@@ -174,7 +175,7 @@ impl Sender {
             packets += 1;
             bytes += segment.len() as u64;
         }
-        self.activity.sent(number, packets, bytes, now);
+        self.activity.sent(id, packets, bytes, now);
         sealed.map_err(Refusal::Drop)?;
         Ok(pair)
     }
@@ -185,12 +186,12 @@ impl Sender {
     }
 
     /// Lanes that have an endpoint share the flows; a flow keeps its lane.
-    pub(super) fn lane_for(&self, hash: u32) -> usize {
+    pub(super) fn lane_for(&self, hash: u32) -> LaneId {
         let preferred = hash as usize % self.lanes.len();
         if self.lanes[preferred].is_some() {
-            return preferred;
+            return LaneId(preferred as u8);
         }
-        self.lanes.iter().position(Option::is_some).unwrap_or(preferred)
+        LaneId(self.lanes.iter().position(Option::is_some).unwrap_or(preferred) as u8)
     }
 
     fn segment(

@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 
-use crate::host::{EndpointId, Host};
+use crate::host::Host;
+use crate::id::{EndpointId, Epoch, Generation, LaneId};
 use crate::schedule::Schedule;
 
 /// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
@@ -34,10 +35,10 @@ impl Overlap {
 /// An endpoint of the lane.
 #[derive(Debug, Clone)]
 pub(crate) struct Slot {
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     /// When its epoch begins, session clock in milliseconds.
     pub(crate) start: i64,
-    pub(crate) generation: u32,
+    pub(crate) generation: Generation,
     pub(crate) local: SocketAddrV6,
     pub(crate) remote: SocketAddrV6,
     pub(crate) state: State,
@@ -57,14 +58,14 @@ pub(crate) enum State {
 
 /// The endpoints of a lane, oldest first.
 pub(crate) struct Lane {
-    pub(crate) number: u8,
+    pub(crate) id: LaneId,
     slots: VecDeque<Slot>,
     /// Index of the slot that datagrams leave from.
     current: Option<usize>,
-    next_epoch: u64,
+    next_epoch: Epoch,
     next_start: i64,
     /// Epochs that the peer skips and whose slot does not exist yet.
-    skips_ahead: Vec<u64>,
+    skips_ahead: Vec<Epoch>,
     /// How often the lane has moved to another endpoint.
     pub(crate) rotations: u64,
     /// How many epochs were skipped.
@@ -73,13 +74,13 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// A lane whose first slot will be of `epoch`.
-    pub(crate) fn new(number: u8, schedule: &Schedule, epoch: u64) -> Self {
+    pub(crate) fn new(id: LaneId, schedule: &Schedule, epoch: Epoch) -> Self {
         Lane {
-            number,
+            id,
             slots: VecDeque::new(),
             current: None,
             next_epoch: epoch,
-            next_start: schedule.start(epoch, number),
+            next_start: schedule.start(epoch, id),
             skips_ahead: Vec::new(),
             rotations: 0,
             skips: 0,
@@ -96,7 +97,7 @@ impl Lane {
     }
 
     /// The first epoch that has no slot yet.
-    pub(crate) fn next_epoch(&self) -> u64 {
+    pub(crate) fn next_epoch(&self) -> Epoch {
         self.next_epoch
     }
 
@@ -106,7 +107,7 @@ impl Lane {
     }
 
     /// The oldest generation that a slot still uses.
-    pub(crate) fn oldest_generation(&self) -> Option<u32> {
+    pub(crate) fn oldest_generation(&self) -> Option<Generation> {
         self.slots.iter().map(|s| s.generation).min()
     }
 
@@ -126,12 +127,12 @@ impl Lane {
         overlap: Overlap,
         schedule: &Schedule,
         host: &mut Host,
-        mut make: impl FnMut(&mut Host, u64, i64) -> Slot,
+        mut make: impl FnMut(&mut Host, Epoch, i64) -> Slot,
     ) {
         if self.next_start.saturating_add(overlap.after) < now {
             // After a sleep: nothing comes any more to the endpoints of epochs that are over.
-            self.next_epoch = self.next_epoch.max(schedule.current(self.number, now - overlap.after));
-            self.next_start = schedule.start(self.next_epoch, self.number);
+            self.next_epoch = self.next_epoch.max(schedule.current(self.id, now - overlap.after));
+            self.next_start = schedule.start(self.next_epoch, self.id);
         }
         while self.next_start.saturating_sub(overlap.before) <= now {
             let mut slot = make(host, self.next_epoch, self.next_start);
@@ -141,8 +142,8 @@ impl Lane {
                 close(&mut slot, host);
             }
             self.slots.push_back(slot);
-            self.next_epoch += 1;
-            self.next_start = schedule.start(self.next_epoch, self.number);
+            self.next_epoch = self.next_epoch.next();
+            self.next_start = schedule.start(self.next_epoch, self.id);
         }
         self.advance(now);
         self.collect(now, overlap, host);
@@ -166,7 +167,7 @@ impl Lane {
     }
 
     /// An endpoint could not be opened: its epoch, if it is one of this lane's.
-    pub(crate) fn open_failed(&mut self, id: EndpointId, now: i64, host: &mut Host) -> Option<u64> {
+    pub(crate) fn open_failed(&mut self, id: EndpointId, now: i64, host: &mut Host) -> Option<Epoch> {
         let slot = self.slots.iter_mut().find(|s| s.state == State::Opening(id))?;
         close(slot, host);
         let epoch = slot.epoch;
@@ -176,7 +177,7 @@ impl Lane {
     }
 
     /// The peer could not open its endpoint of `epoch`.
-    pub(crate) fn skip(&mut self, epoch: u64, now: i64, host: &mut Host) {
+    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut Host) {
         if let Some(slot) = self.slots.iter_mut().find(|s| s.epoch == epoch) {
             if slot.state != State::Skipped {
                 self.skips += 1;
@@ -243,20 +244,22 @@ fn close(slot: &mut Slot, host: &mut Host) {
 mod tests {
     use super::*;
     use crate::host::{Action, Purpose};
+    use crate::id::{PeerId, SessionId};
     use proptest::prelude::*;
     use std::collections::HashMap;
     use std::net::Ipv6Addr;
 
     const OVERLAP: Overlap = Overlap { before: 1_000, after: 3_000 };
 
-    fn slot(host: &mut Host, epoch: u64, start: i64) -> Slot {
-        let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch)), 1024, 0, 0);
-        let purpose = Purpose::Data { session: 1, lane: 0, generation: 0, epoch };
-        let id = host.open(0, purpose, at(0), Some(at(1 << 32)));
+    fn slot(host: &mut Host, epoch: Epoch, start: i64) -> Slot {
+        let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch.0)), 1024, 0, 0);
+        let (session, lane, generation) = (SessionId(1), LaneId(0), Generation(0));
+        let purpose = Purpose::Data { session, lane, generation, epoch };
+        let id = host.open(PeerId(0), purpose, at(0), Some(at(1 << 32)));
         Slot {
             epoch,
             start,
-            generation: 0,
+            generation,
             local: at(0),
             remote: at(1 << 32),
             state: State::Opening(id),
@@ -266,10 +269,10 @@ mod tests {
 
     /// Runs a lane for `seconds`; of the epochs in `busy` the endpoint cannot be opened. At each step every endpoint
     /// that a peer with a clock up to `skew` off could use must be open.
-    fn run(key: [u8; 32], seconds: i64, busy: &[u64], skew: i64) -> Lane {
+    fn run(key: [u8; 32], seconds: i64, busy: &[Epoch], skew: i64) -> Lane {
         let schedule = Schedule::new(key, 1_000, 1);
         let mut host = Host::new([0; 32]);
-        let mut lane = Lane::new(0, &schedule, 0);
+        let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
         let mut open = HashMap::new();
         let mut now = 0;
         while now < seconds * 1000 {
@@ -277,7 +280,7 @@ mod tests {
             while let Some(action) = host.next_action() {
                 match action {
                     Action::Open { id, local, .. } => {
-                        let epoch = u128::from(*local.ip()) as u64;
+                        let epoch = Epoch(u128::from(*local.ip()) as u64);
                         if busy.contains(&epoch) {
                             assert_eq!(lane.open_failed(id, now, &mut host), Some(epoch));
                         } else {
@@ -291,7 +294,9 @@ mod tests {
                     other => panic!("{other:?}"),
                 }
             }
-            let usable = |at: i64| (0..=schedule.current(0, at)).rev().find(|e| !busy.contains(e));
+            let usable = |at: i64| {
+                (0..=schedule.current(LaneId(0), at).0).rev().map(Epoch).find(|e| !busy.contains(e))
+            };
             for at in [now - skew, now, now + skew] {
                 let epoch = usable(at).expect("epoch 0 is never busy");
                 assert!(open.values().any(|e| *e == epoch), "{now}: {epoch} is not open");
@@ -307,6 +312,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn the_endpoint_in_use_is_open_at_both_ends(key: [u8; 32], busy in proptest::collection::vec(1u64..60, 0..12)) {
+            let busy: Vec<Epoch> = busy.into_iter().map(Epoch).collect();
             let lane = run(key, 60, &busy, 900);
             prop_assert!(lane.rotations + lane.skips >= 58);
         }
@@ -316,8 +322,8 @@ mod tests {
     fn the_peers_skips_count_before_and_after_the_slot_exists() {
         let schedule = Schedule::new([1; 32], 1_000, 1);
         let mut host = Host::new([0; 32]);
-        let mut lane = Lane::new(0, &schedule, 0);
-        lane.skip(3, 0, &mut host);
+        let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
+        lane.skip(Epoch(3), 0, &mut host);
         for now in 0..6_000 {
             lane.poll(now, OVERLAP, &schedule, &mut host, slot);
             while let Some(action) = host.next_action() {
@@ -325,8 +331,8 @@ mod tests {
                     lane.opened(id, now);
                 }
             }
-            let expected = match schedule.current(0, now) {
-                3 => 2,
+            let expected = match schedule.current(LaneId(0), now) {
+                Epoch(3) => Epoch(2),
                 epoch => epoch,
             };
             assert_eq!(lane.current().unwrap().0.epoch, expected);

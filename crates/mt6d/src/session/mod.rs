@@ -22,7 +22,7 @@ mod rewriting;
 pub(crate) mod seal;
 
 use std::collections::HashMap;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ use ipnet::Ipv6Net;
 use crate::config::Padding;
 use crate::control::Control;
 use crate::handshake::SessionSecret;
-use crate::host::{EndpointId, Host, PeerIndex, SessionId};
+use crate::host::Host;
+use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::offer::Cipher;
@@ -114,9 +115,9 @@ pub(crate) enum Health {
 }
 
 /// The keys of one handshake, in use from `from_epoch` on.
-struct Generation {
-    number: u32,
-    from_epoch: u64,
+struct GenerationKeys {
+    number: Generation,
+    from_epoch: Epoch,
     /// Of each lane.
     sealing: Vec<Arc<SealingKey>>,
     receivers: Vec<Arc<Receiver>>,
@@ -126,15 +127,21 @@ struct Generation {
 
 /// What all generations of a session's keys have in common.
 struct Common {
-    peer: PeerIndex,
+    peer: PeerId,
     session: SessionId,
     role: Role,
     contexts: Arc<RwLock<ReceiveContexts>>,
     activity: Arc<Activity>,
 }
 
-impl Generation {
-    fn new(number: u32, from_epoch: u64, secret: &SessionSecret, terms: &Terms, common: &Common) -> Self {
+impl GenerationKeys {
+    fn new(
+        number: Generation,
+        from_epoch: Epoch,
+        secret: &SessionSecret,
+        terms: &Terms,
+        common: &Common,
+    ) -> Self {
         let Common { peer, session, role, contexts, activity } = common;
         let (cipher, role, other) = (terms.cipher, *role, role.other());
         let sealing = |lane| SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
@@ -143,11 +150,11 @@ impl Generation {
             let prefix = terms.remote_prefix;
             Receiver::new(*peer, *session, key, contexts.clone(), prefix, activity.clone())
         };
-        Generation {
+        GenerationKeys {
             number,
             from_epoch,
-            sealing: (0..terms.lanes).map(|lane| Arc::new(sealing(lane))).collect(),
-            receivers: (0..terms.lanes).map(|lane| Arc::new(receiver(lane))).collect(),
+            sealing: LaneId::all(terms.lanes).map(|lane| Arc::new(sealing(lane))).collect(),
+            receivers: LaneId::all(terms.lanes).map(|lane| Arc::new(receiver(lane))).collect(),
             local_address: secret.address(role),
             remote_address: secret.address(other),
         }
@@ -166,7 +173,7 @@ struct Reliable {
 enum ReliableMessage {
     Confirm,
     RekeyFirst(Vec<u8>),
-    Skip { lane: u8, epoch: u64 },
+    Skip { lane: LaneId, epoch: Epoch },
 }
 
 /// A session with a peer.
@@ -188,8 +195,8 @@ pub(crate) struct Session {
     clock: SessionClock,
     schedule: Schedule,
     lanes: Vec<Lane>,
-    generations: Vec<Generation>,
-    next_generation: u32,
+    generations: Vec<GenerationKeys>,
+    next_generation: Generation,
     send_contexts: SendContexts,
     /// Pairs whose packets travel with other addresses, if that was agreed on.
     rewriting: Option<Rewriting>,
@@ -207,7 +214,7 @@ pub(crate) struct Session {
 
 /// What a new session begins with.
 pub(crate) struct Beginning<'a> {
-    pub(crate) peer: PeerIndex,
+    pub(crate) peer: PeerId,
     pub(crate) role: Role,
     pub(crate) initiated_by: Role,
     pub(crate) secret: &'a SessionSecret,
@@ -261,11 +268,11 @@ impl Session {
             counted: false,
             sender,
             clock,
-            lanes: (0..terms.lanes).map(|number| Lane::new(number, &schedule, 0)).collect(),
+            lanes: LaneId::all(terms.lanes).map(|id| Lane::new(id, &schedule, Epoch::FIRST)).collect(),
             schedule,
-            generations: vec![Generation::new(0, 0, secret, &terms, &common)],
+            generations: vec![GenerationKeys::new(Generation(0), Epoch::FIRST, secret, &terms, &common)],
             common,
-            next_generation: 1,
+            next_generation: Generation(1),
             send_contexts,
             rewriting: terms.rewrite.then(|| Rewriting::new(role, terms.local_prefix, terms.remote_prefix)),
             reassembly: Reassembly::default(),
@@ -411,18 +418,18 @@ impl Session {
     }
 
     /// An endpoint is open.
-    pub(crate) fn opened(&mut self, id: EndpointId, lane: u8, now: Time) {
+    pub(crate) fn opened(&mut self, id: EndpointId, lane: LaneId, now: Time) {
         let now_ms = self.clock.at(now);
-        self.lanes[usize::from(lane)].opened(id, now_ms);
+        self.lanes[lane.index()].opened(id, now_ms);
         self.update_sender();
     }
 
     /// An endpoint could not be opened. False if the session cannot go on: it is its first.
     #[must_use]
-    pub(crate) fn open_failed(&mut self, id: EndpointId, lane: u8, now: Time, host: &mut Host) -> bool {
+    pub(crate) fn open_failed(&mut self, id: EndpointId, lane: LaneId, now: Time, host: &mut Host) -> bool {
         let now_ms = self.clock.at(now);
-        let Some(epoch) = self.lanes[usize::from(lane)].open_failed(id, now_ms, host) else { return true };
-        if !self.lanes[usize::from(lane)].ready() {
+        let Some(epoch) = self.lanes[lane.index()].open_failed(id, now_ms, host) else { return true };
+        if !self.lanes[lane.index()].ready() {
             return false;
         }
         self.update_sender();
@@ -439,17 +446,17 @@ impl Session {
     }
 
     fn forget_old_keys(&mut self) {
-        let oldest = self.lanes.iter().filter_map(Lane::oldest_generation).min().unwrap_or(0);
+        let oldest = self.lanes.iter().filter_map(Lane::oldest_generation).min().unwrap_or_default();
         self.generations.retain(|g| g.number >= oldest);
     }
 
-    fn generation(&self, number: u32) -> Option<&Generation> {
+    fn generation(&self, number: Generation) -> Option<&GenerationKeys> {
         self.generations.iter().find(|g| g.number == number)
     }
 
     /// The receiving half of a lane, under the keys of a generation.
-    pub(crate) fn receiver(&self, lane: u8, generation: u32) -> Option<&Arc<Receiver>> {
-        self.generation(generation)?.receivers.get(usize::from(lane))
+    pub(crate) fn receiver(&self, lane: LaneId, generation: Generation) -> Option<&Arc<Receiver>> {
+        self.generation(generation)?.receivers.get(lane.index())
     }
 
     /// The sending half.
@@ -474,10 +481,8 @@ impl Session {
     }
 
     /// The lanes as the status shows them: number, epoch, local and remote endpoint in use.
-    pub(crate) fn endpoints(
-        &self,
-    ) -> impl Iterator<Item = (u8, u64, std::net::SocketAddrV6, std::net::SocketAddrV6)> + '_ {
-        self.lanes.iter().filter_map(|l| l.current().map(|(s, _)| (l.number, s.epoch, s.local, s.remote)))
+    pub(crate) fn endpoints(&self) -> impl Iterator<Item = (LaneId, Epoch, SocketAddrV6, SocketAddrV6)> + '_ {
+        self.lanes.iter().filter_map(|l| l.current().map(|(s, _)| (l.id, s.epoch, s.local, s.remote)))
     }
 
     /// Until a lane moves next.

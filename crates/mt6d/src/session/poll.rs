@@ -7,6 +7,7 @@ use super::{CONFIRM_WITHIN, Common, DEAD_AFTER, Health, Phase, ReliableMessage, 
 use crate::control::Control;
 use crate::endpoint;
 use crate::host::{Host, Purpose};
+use crate::id::Epoch;
 use crate::kdf::Secret;
 use crate::outbox::Outbox;
 use crate::time::Time;
@@ -95,18 +96,18 @@ impl Session {
         let retiring = matches!(self.phase, Phase::Retiring { .. });
         let Session { lanes, generations, terms, schedule, common: Common { peer, session, .. }, .. } = self;
         for lane in lanes {
-            let number = lane.number;
+            let id = lane.id;
             lane.poll(now_ms, overlap, schedule, host, |host, epoch, start| {
                 let generation = generations
                     .iter()
                     .rfind(|g| g.from_epoch <= epoch)
                     .expect("the first holds from epoch 0");
-                let at = |key: &Secret, prefix| endpoint::derive(key, prefix, epoch, number);
+                let at = |key: &Secret, prefix| endpoint::derive(key, prefix, epoch, id);
                 let local = at(&generation.local_address, terms.local_prefix);
                 let remote = at(&generation.remote_address, terms.remote_prefix);
                 let purpose =
-                    Purpose::Data { session: *session, lane: number, generation: generation.number, epoch };
-                let opener = if epoch == 0 {
+                    Purpose::Data { session: *session, lane: id, generation: generation.number, epoch };
+                let opener = if epoch == Epoch::FIRST {
                     now_ms
                 } else {
                     now_ms + host.random(overlap.before as u64 / 10..=overlap.before as u64 / 2) as i64
@@ -141,7 +142,7 @@ impl Session {
         let wanted = self.busy(now);
         let mut due = Vec::new();
         for lane in &mut self.lanes {
-            let number = lane.number;
+            let lane_id = lane.id;
             for slot in lane.slots_mut().filter(|s| s.opener.is_some_and(|at| at <= now_ms)) {
                 let State::Open(id) = slot.state else {
                     slot.opener = Some(now_ms + 10);
@@ -160,7 +161,7 @@ impl Session {
                     }
                     _ => continue,
                 }
-                due.push((id, slot.generation, number));
+                due.push((id, slot.generation, lane_id));
             }
         }
         for (id, generation, lane) in due {
@@ -244,7 +245,7 @@ impl Session {
                     continue;
                 }
                 if let Some((slot, id)) = self.lanes[index].current() {
-                    let (generation, lane) = (slot.generation, index as u8);
+                    let (generation, lane) = (slot.generation, self.lanes[index].id);
                     self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
                     self.activity.lane_sent[index].set(now);
                 }

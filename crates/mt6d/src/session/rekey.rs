@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use super::{Generation, Reliable, ReliableMessage, Session, Terms, seal};
+use super::{GenerationKeys, Reliable, ReliableMessage, Session, Terms, seal};
 use crate::control::Control;
 use crate::handshake::{self, Parties, Pending, SessionSecret};
 use crate::host::Host;
+use crate::id::{Epoch, Generation};
 use crate::keys::Role;
 use crate::offer::Offer;
 use crate::outbox::Outbox;
@@ -41,14 +42,14 @@ pub(super) enum Rekey {
     Asked {
         id: u32,
         pending: Option<Pending>,
-        switch: u64,
+        switch: Epoch,
         until: Time,
     },
     /// Our answer waits for its confirmation.
     Answered {
         id: u32,
         answer: Vec<u8>,
-        generation: Option<Generation>,
+        generation: Option<GenerationKeys>,
         until: Time,
     },
     /// The peer has confirmed; it may not know yet that we know.
@@ -191,33 +192,32 @@ impl Session {
         }
     }
 
-    fn next_keys(&mut self, switch: u64, secret: &SessionSecret) -> Generation {
+    fn next_keys(&mut self, switch: Epoch, secret: &SessionSecret) -> GenerationKeys {
         let number = self.next_generation;
-        self.next_generation = self.next_generation.wrapping_add(1);
-        Generation::new(number, switch, secret, &self.terms, &self.common)
+        self.next_generation = Generation(number.0.wrapping_add(1));
+        GenerationKeys::new(number, switch, secret, &self.terms, &self.common)
     }
 
-    fn change_keys(&mut self, generation: Generation, now: Time) {
+    fn change_keys(&mut self, generation: GenerationKeys, now: Time) {
         self.generations.push(generation);
         self.keyed = now;
         self.rekeys += 1;
     }
 
     /// The first epoch whose endpoints will not be open, on any lane, before there was time for a handshake.
-    fn switch_epoch(&self, now: Time) -> u64 {
-        let mut epoch = self.lanes.iter().map(super::Lane::next_epoch).max().unwrap_or(1);
+    fn switch_epoch(&self, now: Time) -> Epoch {
+        let mut epoch = self.lanes.iter().map(super::Lane::next_epoch).max().unwrap_or(Epoch(1));
         while !self.not_opened(epoch, now + LEAD + self.round_trip.smoothed() * 2) {
-            epoch += 1;
+            epoch = epoch.next();
         }
         epoch
     }
 
     /// Whether no lane opens its endpoint of `epoch` before `then`.
-    fn not_opened(&self, epoch: u64, then: Time) -> bool {
+    fn not_opened(&self, epoch: Epoch, then: Time) -> bool {
         let (then, before) = (self.clock.at(then), self.overlap().before);
         self.lanes.iter().all(|lane| {
-            epoch >= lane.next_epoch()
-                && self.schedule.start(epoch, lane.number).saturating_sub(before) > then
+            epoch >= lane.next_epoch() && self.schedule.start(epoch, lane.id).saturating_sub(before) > then
         })
     }
 }

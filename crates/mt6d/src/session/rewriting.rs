@@ -13,6 +13,7 @@ use super::contexts::{Pair, addresses};
 use super::lane::Overlap;
 use crate::endpoint;
 use crate::host::{Action, Host, Rewrite};
+use crate::id::{Epoch, LaneId};
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::schedule::Schedule;
@@ -23,11 +24,11 @@ pub(crate) const LONGEST_PREFIX: u8 = 96;
 /// From when the peer knows a pair until packets of it come.
 const MARGIN: Duration = Duration::from_secs(1);
 /// The lane whose epochs hold.
-const LANE: u8 = 0;
+const LANE: LaneId = LaneId(0);
 
 /// An epoch in which packets are taken, and the keys that its addresses come from: ours, and the peer's.
-struct Epoch {
-    number: u64,
+struct KeyedEpoch {
+    epoch: Epoch,
     start: i64,
     keys: (Secret, Secret),
 }
@@ -39,7 +40,7 @@ struct Hosts {
     /// Their addresses outside, in the order of the epochs in which packets are taken.
     outer: VecDeque<(Ipv6Addr, Ipv6Addr)>,
     /// The epoch whose addresses packets have that leave.
-    sending: Option<u64>,
+    sending: Option<Epoch>,
 }
 
 /// The pairs of a session.
@@ -47,8 +48,8 @@ pub(super) struct Rewriting {
     role: Role,
     local_prefix: Ipv6Net,
     remote_prefix: Ipv6Net,
-    epochs: VecDeque<Epoch>,
-    next_epoch: u64,
+    epochs: VecDeque<KeyedEpoch>,
+    next_epoch: Epoch,
     /// By the address of our host and that of the peer's.
     pairs: HashMap<Pair, Hosts>,
     /// Whether other pairs may be known than before.
@@ -64,7 +65,7 @@ impl Rewriting {
             local_prefix,
             remote_prefix,
             epochs: VecDeque::new(),
-            next_epoch: 0,
+            next_epoch: Epoch::FIRST,
             pairs: HashMap::new(),
             changed: true,
             in_use: None,
@@ -77,7 +78,7 @@ impl Rewriting {
         now: i64,
         overlap: Overlap,
         schedule: &Schedule,
-        keys: impl Fn(u64) -> (Secret, Secret),
+        keys: impl Fn(Epoch) -> (Secret, Secret),
         host: &mut Host,
     ) {
         let start = |epoch| schedule.start(epoch, LANE);
@@ -86,18 +87,18 @@ impl Rewriting {
             self.next_epoch = self.next_epoch.max(schedule.current(LANE, now - overlap.after));
         }
         while start(self.next_epoch).saturating_sub(overlap.before) <= now {
-            let number = self.next_epoch;
-            let epoch = Epoch { number, start: start(number), keys: keys(number) };
+            let epoch = self.next_epoch;
+            let keyed = KeyedEpoch { epoch, start: start(epoch), keys: keys(epoch) };
             for (pair, hosts) in &mut self.pairs {
-                let outer = outer(self.role, self.local_prefix, self.remote_prefix, &epoch, pair);
+                let outer = outer(self.role, self.local_prefix, self.remote_prefix, &keyed, pair);
                 hosts.outer.push_back(outer);
                 host.act(Action::AddRewrite(rewrite(pair, outer)));
             }
-            self.epochs.push_back(epoch);
-            self.next_epoch += 1;
+            self.epochs.push_back(keyed);
+            self.next_epoch = self.next_epoch.next();
         }
         while self.epochs.get(1).is_some_and(|second| second.start.saturating_add(overlap.after) <= now) {
-            let over = self.epochs.pop_front().map(|epoch| epoch.number);
+            let over = self.epochs.pop_front().map(|over| over.epoch);
             for (pair, hosts) in &mut self.pairs {
                 if hosts.sending == over {
                     stop(pair, hosts, host);
@@ -121,7 +122,7 @@ impl Rewriting {
         });
         for (pair, known) in pairs {
             let hosts = self.pairs.entry(*pair).or_insert_with(|| {
-                let outer_of = |epoch| outer(self.role, self.local_prefix, self.remote_prefix, epoch, pair);
+                let outer_of = |keyed| outer(self.role, self.local_prefix, self.remote_prefix, keyed, pair);
                 let outer: VecDeque<_> = self.epochs.iter().map(outer_of).collect();
                 outer.iter().for_each(|outer| host.act(Action::AddRewrite(rewrite(pair, *outer))));
                 Hosts { known: None, outer, sending: None }
@@ -135,7 +136,7 @@ impl Rewriting {
     pub(super) fn send(&mut self, in_use: bool, schedule: &Schedule, clock: i64, now: Time, host: &mut Host) {
         self.in_use = in_use.then(|| self.in_use.unwrap_or(now));
         let current = schedule.current(LANE, clock);
-        let at = self.epochs.iter().position(|epoch| epoch.number == current);
+        let at = self.epochs.iter().position(|keyed| keyed.epoch == current);
         for (pair, hosts) in &mut self.pairs {
             let since = self.in_use.zip(hosts.known).map(|(one, other)| one.max(other));
             if since.is_none_or(|since| now < since + MARGIN) {
@@ -183,11 +184,17 @@ fn rewrite(pair: &Pair, outer: (Ipv6Addr, Ipv6Addr)) -> Rewrite {
 }
 
 /// The addresses of a pair in an epoch, ours first.
-fn outer(role: Role, local: Ipv6Net, remote: Ipv6Net, epoch: &Epoch, pair: &Pair) -> (Ipv6Addr, Ipv6Addr) {
+fn outer(
+    role: Role,
+    local: Ipv6Net,
+    remote: Ipv6Net,
+    keyed: &KeyedEpoch,
+    pair: &Pair,
+) -> (Ipv6Addr, Ipv6Addr) {
     let (ours, theirs) = addresses(pair);
     let hosts = if role == Role::L { [ours, theirs] } else { [theirs, ours] };
-    let at = |key: &Secret, prefix| endpoint::derive_replaced(key, prefix, epoch.number, hosts);
-    (at(&epoch.keys.0, local), at(&epoch.keys.1, remote))
+    let at = |key: &Secret, prefix| endpoint::derive_replaced(key, prefix, keyed.epoch, hosts);
+    (at(&keyed.keys.0, local), at(&keyed.keys.1, remote))
 }
 
 #[cfg(test)]

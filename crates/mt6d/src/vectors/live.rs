@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use super::datagrams::{self, CONTEXT, DELIVERED, ELIDED, FULL, IPV4, LANE};
@@ -11,6 +12,7 @@ use crate::control::Control;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::host::{Action, Host};
+use crate::id::{Generation, LaneId, PeerId};
 use crate::keys::Role;
 use crate::offer::Cipher;
 use crate::outbox::Outbox;
@@ -49,7 +51,7 @@ impl End {
         let terms = Terms {
             cipher,
             rotation: std::time::Duration::from_secs(10),
-            lanes: LANE + 1,
+            lanes: LANE.0 + 1,
             padding: Padding::None,
             local_prefix: if at_l { prefix_l } else { prefix_h },
             remote_prefix: if at_l { prefix_h } else { prefix_l },
@@ -62,7 +64,7 @@ impl End {
         let (_, secret) = handshake(Role::L);
         let mut host = Host::new([0; 32]);
         let beginning = Beginning {
-            peer: 0,
+            peer: PeerId(0),
             role,
             initiated_by: Role::L,
             secret: &secret,
@@ -72,7 +74,7 @@ impl End {
             cover: 0,
         };
         let mut session = Session::begin(beginning, NOW, &mut host);
-        for lane in 0..=LANE {
+        for lane in LaneId::all(LANE.0 + 1) {
             let Some(Action::Open { id, .. }) = host.next_action() else { panic!("one endpoint a lane") };
             session.opened(id, lane, NOW);
         }
@@ -84,15 +86,26 @@ impl End {
 
     fn receive(&mut self, datagram: &[u8], delivered: &mut Delivered) -> Result<(), DropReason> {
         let mut arena = datagram.to_vec();
-        let datagrams = Datagrams { at: 0..arena.len(), segment: arena.len(), ecn: 0 };
+        let datagrams = Datagrams { at: 0..arena.len(), segment: arena.len(), ecn: Ecn::NotEct };
         let everywhere = ["::/0", "0.0.0.0/0"].map(|net| net.parse().unwrap());
-        let routes = Routes::new([(0, everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
+        let routes =
+            Routes::new([(PeerId(0), everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
         let End { session, host, outbox } = self;
-        let receiver = session.receiver(LANE, 0).unwrap().clone();
+        let receiver = session.receiver(LANE, Generation(0)).unwrap().clone();
         let (before, mut punted) = (session.activity.drops.get(), Vec::new());
         receiver.receive(&mut arena, &datagrams, &routes, NOW, delivered, &mut punted);
         for inner in punted {
-            session.receive(&receiver, &mut arena, inner, 0, &routes, NOW, host, outbox, delivered)?;
+            session.receive(
+                &receiver,
+                &mut arena,
+                inner,
+                Ecn::NotEct,
+                &routes,
+                NOW,
+                host,
+                outbox,
+                delivered,
+            )?;
         }
         let drops = session.activity.drops.get();
         let dropped = DropReason::ALL.into_iter().find(|reason| drops.of(*reason) > before.of(*reason));
@@ -138,7 +151,7 @@ fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
     end.receive(&datagram, &mut Delivered::default()).unwrap();
     end.send(CONTEXT);
 
-    let mut keys: Vec<OpeningKey> = (0..=LANE)
+    let mut keys: Vec<OpeningKey> = LaneId::all(LANE.0 + 1)
         .map(|lane| OpeningKey::new(cipher, &secret.data(Role::L, lane), &secret.header(Role::L, lane)))
         .collect();
     let mut inners = Vec::new();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mt6d::DropReason;
 use mt6d::config::Padding;
+use wire::ecn::Ecn;
 use wire::{icmpv4, icmpv6, ipv4, ipv6, tcp, virtio_net};
 
 use crate::network::{A, B, Flow, Network, Stream, host};
@@ -269,10 +270,10 @@ fn full_padding_hides_ecn() {
     network.observer.keeps = true;
     network.start();
     network.establish();
-    network.send(A, B, Stream::udp().marked(wire::ecn::Ecn::Ect0));
+    network.send(A, B, Stream::udp().marked(Ecn::Ect0));
     network.run_s(5);
     network.assert_all_arrived();
-    assert!(network.observer.seen.iter().all(|s| s.ecn == 0));
+    assert!(network.observer.seen.iter().all(|s| s.ecn == Ecn::NotEct));
 }
 
 #[test]

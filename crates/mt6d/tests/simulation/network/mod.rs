@@ -21,6 +21,7 @@ use ipnet::Ipv6Net;
 use mt6d::config::{Padding, PeerConfig};
 use mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus};
 use prefix_trie::PrefixMap;
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 pub(crate) use observer::{Observer, Seen};
@@ -85,7 +86,7 @@ enum What {
 struct Datagram {
     source: SocketAddrV6,
     destination: SocketAddrV6,
-    ecn: u8,
+    ecn: Ecn,
     payload: Vec<u8>,
     replay: bool,
 }
@@ -394,7 +395,7 @@ impl Network {
 
     /// Lets a datagram arrive from whoever, wherever.
     pub(crate) fn forge(&mut self, source: SocketAddrV6, destination: SocketAddrV6, payload: Vec<u8>) {
-        let datagram = Datagram { source, destination, ecn: 0, payload, replay: true };
+        let datagram = Datagram { source, destination, ecn: Ecn::NotEct, payload, replay: true };
         self.push(self.now, What::Arrives { datagram });
     }
 
@@ -495,7 +496,7 @@ impl Network {
         index: usize,
         endpoint: EndpointId,
         to: Option<SocketAddrV6>,
-        ecn: u8,
+        ecn: Ecn,
         payload: &[u8],
     ) {
         let site = &mut self.sites[index];
@@ -534,9 +535,9 @@ impl Network {
             *busy = (*busy).max(self.now) + length as u64 * 8 * SECOND / rate;
             waits = *busy - self.now;
         }
-        let marks = path.congestion > 0.0 && ecn != 0 && self.random.chance(path.congestion)
+        let marks = path.congestion > 0.0 && ecn != Ecn::NotEct && self.random.chance(path.congestion)
             || self.random.chance(path.wrong_congestion);
-        let ecn = if marks { 3 } else { ecn };
+        let ecn = if marks { Ecn::Ce } else { ecn };
         let datagram = Datagram { source, destination, ecn, payload: payload.to_vec(), replay: false };
         for delay in arrivals {
             self.push(self.now + waits + delay, What::Arrives { datagram: datagram.clone() });

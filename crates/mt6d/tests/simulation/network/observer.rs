@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
+use wire::ecn::Ecn;
+
 /// IPv6 and UDP headers.
 pub(crate) const HEADERS: usize = 48;
 
@@ -12,7 +14,7 @@ pub(crate) struct Seen {
     pub(crate) at: u64,
     pub(crate) source: SocketAddrV6,
     pub(crate) destination: SocketAddrV6,
-    pub(crate) ecn: u8,
+    pub(crate) ecn: Ecn,
     /// Of the IPv6 packet.
     pub(crate) length: usize,
     /// Empty unless the observer keeps them.
@@ -30,7 +32,7 @@ pub(crate) struct Observer {
 }
 
 impl Observer {
-    pub(crate) fn sees(&mut self, at: u64, from: SocketAddrV6, to: SocketAddrV6, ecn: u8, payload: &[u8]) {
+    pub(crate) fn sees(&mut self, at: u64, from: SocketAddrV6, to: SocketAddrV6, ecn: Ecn, payload: &[u8]) {
         self.count += 1;
         if !self.keeps {
             return;
