@@ -15,7 +15,7 @@ use router::plan::{Plan, Route as PlannedRoute};
 use router::site::{RouterFrom, Site, StaticRoute};
 use tracing::info;
 
-use super::tunnel;
+use super::transition;
 use crate::firewall::{self, refuse_while_waiting};
 use config::Firewall;
 
@@ -184,7 +184,7 @@ impl Kernel {
     /// Has a tunnel follow what carries it. Whether it is another now.
     pub(super) fn follow(
         &mut self,
-        tunnel: &mut tunnel::Port,
+        tunnel: &mut transition::Interface,
         links: &[Link],
         poller: &Poller,
     ) -> linux::Result<bool> {
@@ -192,7 +192,7 @@ impl Kernel {
     }
 
     /// A tunnel's device goes, and what was for it elsewhere.
-    pub(super) fn end_tunnel(&mut self, tunnel: tunnel::Port, poller: &Poller) {
+    pub(super) fn end_tunnel(&mut self, tunnel: transition::Interface, poller: &Poller) {
         tunnel.close(&mut self.netlink, &mut self.journal, poller);
     }
 

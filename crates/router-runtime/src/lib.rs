@@ -20,7 +20,7 @@ mod router;
 mod running;
 mod status;
 mod traffic;
-mod tunnel;
+mod transition;
 mod uplink;
 
 pub use alone::run;

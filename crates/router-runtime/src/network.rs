@@ -1,4 +1,4 @@
-//! A network at its interface: what is advertised there, solicitations, and who else advertises himself.
+//! A network at its interface: what is advertised there, solicitations, and who else advertises itself.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use super::random::random;
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A network and what is open for it.
-pub(super) struct Port {
+pub(super) struct Interface {
     pub(super) network: Network,
     pub(super) rogues: Watch,
     pub(super) link_up: bool,
@@ -42,11 +42,11 @@ struct Open {
     not_before: Instant,
 }
 
-impl Port {
+impl Interface {
     pub(super) fn new(network: Network, formerly: Vec<Ipv6Net>, token: u64) -> Self {
         let expected = network.advertise.as_ref().map(|advertise| advertise.other_routers.clone());
         let rogues = Watch::new(expected.unwrap_or_default());
-        Port {
+        Interface {
             network,
             rogues,
             link_up: false,
@@ -60,7 +60,7 @@ impl Port {
     }
 
     /// The interface is so now.
-    pub(super) fn link_is(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) {
+    pub(super) fn set_link(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) {
         self.link_up = link.is_some_and(|link| link.running);
         let same = match (&self.open, link) {
             (Some(open), Some(link)) => {
@@ -77,7 +77,7 @@ impl Port {
         if let (Some(advertise), Some(mac)) = (&self.network.advertise, link.mac) {
             let header = ethernet::HEADER_LEN as u8;
             let listener = Listener::open(link.index, header, Messages::RouterDiscovery)
-                .and_then(|ear| poller.add(&ear, self.token, Interest::Readable).map(|()| ear));
+                .and_then(|socket| poller.add(&socket, self.token, Interest::Readable).map(|()| socket));
             match listener {
                 Ok(listener) => {
                     let settings = advertise.settings.clone();
@@ -104,7 +104,7 @@ impl Port {
         self.offer.as_ref()
     }
 
-    /// When [`Port::handle_timeout`] wants to be called.
+    /// When [`Interface::handle_timeout`] wants to be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.open.as_ref().map(|open| open.advertiser.deadline().max(open.not_before))
     }
@@ -125,13 +125,13 @@ impl Port {
         }
     }
 
-    /// Whether the descriptor of this number is the port's.
-    pub(super) fn has(&self, token: u64) -> bool {
+    /// Whether the descriptor of this number is the interface's.
+    pub(super) fn owns(&self, token: u64) -> bool {
         self.token == token
     }
 
     /// There is something to read.
-    pub(super) fn readable(&mut self, now: Instant) {
+    pub(super) fn handle_readable(&mut self, now: Instant) {
         let Some(open) = &mut self.open else { return };
         let mut buffer = [0; FRAME];
         for _ in 0..BATCH {
@@ -160,7 +160,7 @@ impl Port {
         self.open.as_ref().map_or_else(|| self.formerly.clone(), |open| open.advertiser.known_prefixes())
     }
 
-    /// The last words on the link: hosts look for another router.
+    /// The interface ceases to advertise: hosts look for another router.
     pub(super) fn cease(&mut self, netlink: &mut Netlink, now: Instant) {
         if let Some(open) = &self.open
             && let Some(source) = link_local(netlink, open.index)

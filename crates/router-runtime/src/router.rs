@@ -1,4 +1,4 @@
-//! The router's own thread: what it hears, what is planned, and what it is told.
+//! The router's own thread: events of the kernel and of interfaces, what is planned, and commands.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
@@ -20,16 +20,16 @@ use crate::kernel::{Kernel, Problem};
 use crate::memory::{Clock, Contents, Memory};
 use crate::random::{self, Uuid};
 use crate::traffic;
-use crate::{kernel, network, tunnel, uplink};
+use crate::{kernel, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
 const LOOK: Duration = Duration::from_secs(10);
 
 const MONITOR: u64 = 0;
 const WAKER: u64 = 1;
-const FIRST_PORT: u64 = 16;
+const FIRST_INTERFACE: u64 = 16;
 
-/// What the gateway's thread is told.
+/// What the router's thread is to do.
 pub(super) enum Command {
     /// Another configuration, and who wants to know what became of it: the one from before.
     Reload(Box<Gateway>, Sender<Result<Box<Gateway>, Error>>),
@@ -37,21 +37,21 @@ pub(super) enum Command {
     Stop,
 }
 
-/// The gateway's own thread.
+/// The router, in a thread of its own.
 pub(super) struct Router {
     site: Site,
     pub(super) kernel: Kernel,
     poller: Poller,
     monitor: Monitor,
     pub(super) links: Vec<Link>,
-    pub(super) uplinks: Vec<uplink::Port>,
+    pub(super) uplinks: Vec<uplink::Interface>,
     /// Those of the uplinks that are tunnels.
-    pub(super) tunnels: Vec<tunnel::Port>,
-    pub(super) networks: Vec<network::Port>,
+    pub(super) tunnels: Vec<transition::Interface>,
+    pub(super) networks: Vec<network::Interface>,
     /// What a configuration that is being taken has no more: until it is in force the one from before may be wanted again.
     retired: Retired,
     pub(super) plan: Plan,
-    /// What could not be done, or not be had; each is told once.
+    /// What could not be done, or not be had; each is logged once.
     pub(super) problems: Vec<String>,
     memory: Memory,
     uuid: Uuid,
@@ -67,8 +67,8 @@ pub(super) struct Router {
 
 #[derive(Default)]
 struct Retired {
-    uplinks: Vec<uplink::Port>,
-    networks: Vec<network::Port>,
+    uplinks: Vec<uplink::Interface>,
+    networks: Vec<network::Interface>,
 }
 
 impl Router {
@@ -100,7 +100,7 @@ impl Router {
             problems: Vec::new(),
             uuid: memory.contents().uuid.unwrap_or_else(random::uuid),
             memory,
-            next_token: FIRST_PORT,
+            next_token: FIRST_INTERFACE,
             changed: false,
             next_look: Instant::now(),
             started: Instant::now(),
@@ -126,7 +126,7 @@ impl Router {
         }
     }
 
-    /// Has this configuration in force: ports, settings, and what is planned for what is known now.
+    /// Has this configuration in force: interfaces, settings, and what is planned for what is known now.
     fn take(&mut self, config: Gateway) -> Result<(), Error> {
         let (clock, contents) = (Clock::read(), self.memory.contents().clone());
         let Gateway { site, probing, firewall, .. } = config;
@@ -139,31 +139,40 @@ impl Router {
         uplinks.append(&mut self.uplinks);
         networks.append(&mut self.networks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
-            let same = uplinks.iter().position(|port| port.uplink == *uplink && port.probing() == probing);
+            let same = uplinks
+                .iter()
+                .position(|interface| interface.uplink == *uplink && interface.probing() == probing);
             self.uplinks.push(match same {
                 Some(place) => uplinks.remove(place),
                 None => {
                     let lease = contents.lease(&uplink.name, clock);
-                    uplink::Port::new(uplink.clone(), probing, lease, self.next_token, self.uuid, clock.now)
+                    uplink::Interface::new(
+                        uplink.clone(),
+                        probing,
+                        lease,
+                        self.next_token,
+                        self.uuid,
+                        clock.now,
+                    )
                 }
             });
-            self.next_token += uplink::Port::tokens();
+            self.next_token += uplink::Interface::tokens();
         }
         for network in &site.networks {
-            let same = networks.iter().position(|port| port.network == *network);
+            let same = networks.iter().position(|interface| interface.network == *network);
             self.networks.push(match same {
                 Some(place) => networks.remove(place),
                 None => {
                     let formerly = contents.prefixes.get(&network.interface).cloned().unwrap_or_default();
-                    network::Port::new(network.clone(), formerly, self.next_token)
+                    network::Interface::new(network.clone(), formerly, self.next_token)
                 }
             });
             self.next_token += 1;
         }
         self.retired = Retired { uplinks, networks };
         self.site = site;
-        self.hand_out_links(clock.now);
-        // What waits for an address is tried again, and told, as later on.
+        self.set_links(clock.now);
+        // What waits for an address is tried again, and logged, as later on.
         self.changed = true;
         let refused = self.renew_plan(clock.now).into_iter().filter(|problem| !problem.waits);
         let refused: Vec<_> = refused.map(|problem| problem.text).collect();
@@ -173,42 +182,46 @@ impl Router {
     /// What is not wanted any more ends. Hosts of a network that is gone look for another router.
     fn close_retired(&mut self) {
         let Retired { uplinks, networks } = std::mem::take(&mut self.retired);
-        for mut port in uplinks {
-            port.close(&self.poller);
+        for mut interface in uplinks {
+            interface.close(&self.poller);
         }
-        for mut port in networks {
-            if !self.networks.iter().any(|other| other.network.interface == port.network.interface) {
-                port.cease(&mut self.kernel.netlink, Instant::now());
+        for mut interface in networks {
+            if !self.networks.iter().any(|other| other.network.interface == interface.network.interface) {
+                interface.cease(&mut self.kernel.netlink, Instant::now());
             }
-            port.close(&self.poller);
+            interface.close(&self.poller);
         }
     }
 
     /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
     fn make_tunnels(&mut self, site: &Site) -> Result<(), Error> {
-        let wanted = |port: &tunnel::Port| site.uplinks.iter().any(|uplink| port.is_of(uplink));
+        let wanted =
+            |interface: &transition::Interface| site.uplinks.iter().any(|uplink| interface.is_of(uplink));
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tunnels).into_iter().partition(wanted);
         self.tunnels = stay;
-        for port in go {
-            self.kernel.end_tunnel(port, &self.poller);
+        for interface in go {
+            self.kernel.end_tunnel(interface, &self.poller);
         }
         for uplink in &site.uplinks {
-            let Some(tunnel) =
-                uplink.tunnel.as_ref().filter(|_| !self.tunnels.iter().any(|port| port.is_of(uplink)))
+            let Some(tunnel) = uplink
+                .tunnel
+                .as_ref()
+                .filter(|_| !self.tunnels.iter().any(|interface| interface.is_of(uplink)))
             else {
                 continue;
             };
             let netlink = &mut self.kernel.netlink;
-            let port = tunnel::Port::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
-            self.next_token += tunnel::Port::tokens();
-            self.tunnels.push(port);
+            let interface =
+                transition::Interface::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
+            self.next_token += transition::Interface::tokens();
+            self.tunnels.push(interface);
         }
         if !self.tunnels.is_empty() {
-            self.monitor.hear_ways()?;
+            self.monitor.watch_routes()?;
         }
         self.links = self.kernel.netlink.links()?;
-        for port in &mut self.tunnels {
-            self.kernel.follow(port, &self.links, &self.poller)?;
+        for interface in &mut self.tunnels {
+            self.kernel.follow(interface, &self.links, &self.poller)?;
         }
         Ok(())
     }
@@ -217,10 +230,11 @@ impl Router {
         let mut events = Events::with_capacity(64);
         loop {
             let now = Instant::now();
-            let ports = self.uplinks.iter().filter_map(uplink::Port::deadline);
-            let ports = ports.chain(self.networks.iter().filter_map(network::Port::deadline));
-            let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::deadline));
-            let deadline = ports.chain([self.next_look]).min().unwrap_or(now + LOOK);
+            let interfaces = self.uplinks.iter().filter_map(uplink::Interface::deadline);
+            let interfaces = interfaces.chain(self.networks.iter().filter_map(network::Interface::deadline));
+            let interfaces =
+                interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
+            let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
                 warn!("{error}");
                 return;
@@ -228,9 +242,9 @@ impl Router {
             let now = Instant::now();
             for event in events.iter() {
                 match event.token {
-                    MONITOR => self.hear_kernel(now),
+                    MONITOR => self.handle_changes(now),
                     WAKER => waker.drain(),
-                    token => self.port_is_readable(token, now),
+                    token => self.handle_readable(token, now),
                 }
             }
             for command in commands.try_iter() {
@@ -240,40 +254,40 @@ impl Router {
                     Command::Call(call) => self.answer(call, now),
                 }
             }
-            for port in &mut self.uplinks {
-                self.changed |= port.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
+            for interface in &mut self.uplinks {
+                self.changed |= interface.handle_timeout(&mut self.kernel.netlink, &self.poller, now);
             }
-            for port in &mut self.tunnels {
-                port.handle_timeout(&mut self.kernel.netlink, now);
+            for interface in &mut self.tunnels {
+                interface.handle_timeout(&mut self.kernel.netlink, now);
             }
             if self.changed || now >= self.next_look {
                 if now >= self.next_look {
                     self.look_after_tables();
-                    // What else decides where packets go, such as settings, is not told.
-                    self.follow_ways(|_| true);
+                    // What else decides where packets go, such as settings, is not announced.
+                    self.follow_routes(|_| true);
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
-                self.tell(problems, now);
+                self.log_problems(problems, now);
             }
-            for port in &mut self.networks {
-                port.handle_timeout(&mut self.kernel.netlink, now);
+            for interface in &mut self.networks {
+                interface.handle_timeout(&mut self.kernel.netlink, now);
             }
         }
     }
 
     /// The kernel as it should be now. What could not be done is returned.
     fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
-        let states: Vec<_> = self.uplinks.iter().map(|port| &port.state).collect();
+        let states: Vec<_> = self.uplinks.iter().map(|interface| &interface.state).collect();
         self.plan = plan(&self.site, &states, now);
         let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
-        for port in &mut self.uplinks {
-            port.set_addresses(&self.plan.addresses);
+        for interface in &mut self.uplinks {
+            interface.set_addresses(&self.plan.addresses);
         }
-        for (port, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
-            port.set_offer(offer.clone(), now);
+        for (interface, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
+            interface.set_offer(offer.clone(), now);
         }
         self.remember();
         problems
@@ -287,7 +301,7 @@ impl Router {
         let is_tunnel = |uplink: &&Uplink| uplink.tunnel.is_some();
         if self.tunnels.len() < site.uplinks.iter().filter(is_tunnel).count() {
             problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
-            self.hand_out_links(now);
+            self.set_links(now);
         }
         problems.extend(self.kernel.prepare(&site, &self.links).err().map(|error| error.to_string()));
         problems
@@ -302,13 +316,13 @@ impl Router {
         }
     }
 
-    fn tell(&mut self, problems: Vec<String>, now: Instant) {
-        let ports = self.uplinks.iter().filter_map(|port| port.problem(now));
-        let ports = ports.chain(self.tunnels.iter().filter_map(tunnel::Port::problem));
+    fn log_problems(&mut self, problems: Vec<String>, now: Instant) {
+        let interfaces = self.uplinks.iter().filter_map(|interface| interface.problem(now));
+        let interfaces = interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::problem));
         let problems: Vec<_> = problems
             .into_iter()
             .chain(self.plan.problems.iter().map(ToString::to_string))
-            .chain(ports)
+            .chain(interfaces)
             .collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
             warn!("{problem}");
@@ -320,24 +334,24 @@ impl Router {
         let clock = Clock::read();
         let mut contents = Contents::default();
         contents.uuid = Some(self.uuid);
-        for port in &self.uplinks {
-            if let Some(lease) = port.lease() {
-                contents.set_lease(&port.uplink.name, lease, clock);
+        for interface in &self.uplinks {
+            if let Some(lease) = interface.lease() {
+                contents.set_lease(&interface.uplink.name, lease, clock);
             }
         }
-        for port in &self.networks {
-            contents.prefixes.insert(port.network.interface.clone(), port.known_prefixes());
+        for interface in &self.networks {
+            contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
         }
         self.memory.save(contents);
     }
 
-    fn hear_kernel(&mut self, now: Instant) {
+    fn handle_changes(&mut self, now: Instant) {
         match self.monitor.read() {
             Ok(mut changes) => {
-                self.follow_ways(|port| {
+                self.follow_routes(|interface| {
                     changes.iter().any(|change| match change {
                         Change::Route => true,
-                        Change::Neighbor(index) => port.is_over(*index),
+                        Change::Neighbor(index) => interface.is_over(*index),
                         _ => false,
                     })
                 });
@@ -360,56 +374,56 @@ impl Router {
             Ok(links) => self.links = links,
             Err(error) => warn!("{error}"),
         }
-        for port in &mut self.tunnels {
-            match self.kernel.follow(port, &self.links, &self.poller) {
+        for interface in &mut self.tunnels {
+            match self.kernel.follow(interface, &self.links, &self.poller) {
                 Ok(changed) => self.changed |= changed,
                 Err(error) => warn!("{error}"),
             }
         }
-        self.hand_out_links(now);
+        self.set_links(now);
     }
 
-    /// These tunnels, whose packets may leave otherwise now, look for their way.
-    fn follow_ways(&mut self, concerns: impl Fn(&tunnel::Port) -> bool) {
-        for port in self.tunnels.iter_mut().filter(|port| concerns(port)) {
-            if let Err(error) = port.follow_way(&mut self.kernel.netlink) {
+    /// These tunnels, whose packets may leave otherwise now, look their route up.
+    fn follow_routes(&mut self, concerns: impl Fn(&transition::Interface) -> bool) {
+        for interface in self.tunnels.iter_mut().filter(|interface| concerns(interface)) {
+            if let Err(error) = interface.follow_route(&mut self.kernel.netlink) {
                 warn!("{error}");
             }
         }
     }
 
-    fn hand_out_links(&mut self, now: Instant) {
+    fn set_links(&mut self, now: Instant) {
         let link = |name: &str| self.links.iter().find(|link| link.name == name);
-        for port in &mut self.uplinks {
-            let mut found = link(&port.uplink.interface).cloned();
-            let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink));
-            if port.uplink.tunnel.is_some() && tunnel.is_none() {
+        for interface in &mut self.uplinks {
+            let mut found = link(&interface.uplink.interface).cloned();
+            let tunnel = self.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink));
+            if interface.uplink.tunnel.is_some() && tunnel.is_none() {
                 // Of that name, but not ours.
                 found = None;
             }
             if let (Some(found), Some(tunnel)) = (&mut found, tunnel) {
                 found.running &= tunnel.is_up();
-                self.changed |= port.set_end(tunnel.end.as_ref());
+                self.changed |= interface.set_end(tunnel.end.as_ref());
             }
-            self.changed |= port.link_is(found.as_ref(), &self.poller, now);
+            self.changed |= interface.set_link(found.as_ref(), &self.poller, now);
         }
-        for port in &mut self.networks {
-            port.link_is(link(&port.network.interface), &self.poller, now);
+        for interface in &mut self.networks {
+            interface.set_link(link(&interface.network.interface), &self.poller, now);
         }
     }
 
-    fn port_is_readable(&mut self, token: u64, now: Instant) {
-        if let Some(port) = self.uplinks.iter_mut().find(|port| port.has(token)) {
-            self.changed |= port.readable(token, now);
-        } else if let Some(place) = self.tunnels.iter().position(|port| port.has(token)) {
-            self.tunnels[place].readable(token);
+    fn handle_readable(&mut self, token: u64, now: Instant) {
+        if let Some(interface) = self.uplinks.iter_mut().find(|interface| interface.owns(token)) {
+            self.changed |= interface.handle_readable(token, now);
+        } else if let Some(place) = self.tunnels.iter().position(|interface| interface.owns(token)) {
+            self.tunnels[place].handle_readable(token);
             if self.tunnels[place].is_gone() {
-                let port = self.tunnels.remove(place);
-                self.kernel.end_tunnel(port, &self.poller);
+                let interface = self.tunnels.remove(place);
+                self.kernel.end_tunnel(interface, &self.poller);
                 self.changed = true;
             }
-        } else if let Some(port) = self.networks.iter_mut().find(|port| port.has(token)) {
-            port.readable(now);
+        } else if let Some(interface) = self.networks.iter_mut().find(|interface| interface.owns(token)) {
+            interface.handle_readable(now);
         }
     }
 
@@ -421,7 +435,7 @@ impl Router {
         }
         let before = Gateway {
             site: self.site.clone(),
-            probing: self.uplinks.iter().map(uplink::Port::probing).collect(),
+            probing: self.uplinks.iter().map(uplink::Interface::probing).collect(),
             firewall: self.kernel.firewall().cloned(),
             scripts: Vec::new(),
         };
@@ -464,7 +478,7 @@ impl Router {
 
     /// Whom to ask for what this thread does not know.
     fn sources(&self) -> traffic::Sources {
-        let interfaces: Vec<_> = self.networks.iter().map(|port| &port.network.interface).collect();
+        let interfaces: Vec<_> = self.networks.iter().map(|interface| &interface.network.interface).collect();
         let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
         traffic::Sources {
             networks: inner.map(|address| address.address).collect(),
@@ -476,11 +490,11 @@ impl Router {
     pub(super) fn end(mut self) {
         let now = Instant::now();
         self.remember();
-        for port in &mut self.networks {
-            port.cease(&mut self.kernel.netlink, now);
+        for interface in &mut self.networks {
+            interface.cease(&mut self.kernel.netlink, now);
         }
-        for port in std::mem::take(&mut self.tunnels) {
-            self.kernel.end_tunnel(port, &self.poller);
+        for interface in std::mem::take(&mut self.tunnels) {
+            self.kernel.end_tunnel(interface, &self.poller);
         }
         if let Err(error) = self.kernel.close() {
             warn!("not all is as it was before: {error}");

@@ -9,7 +9,7 @@ use ipnet::Ipv6Net;
 use router::lifetime::Lifetime;
 
 use super::router::Router;
-use super::{network, tunnel, uplink};
+use super::{network, transition, uplink};
 
 impl Router {
     /// The status now.
@@ -33,9 +33,11 @@ impl Router {
             uplinks: self
                 .uplinks
                 .iter()
-                .map(|port| uplink(port, self.tunnels.iter().find(|tunnel| tunnel.is_of(&port.uplink)), now))
+                .map(|interface| {
+                    uplink(interface, self.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink)), now)
+                })
                 .collect(),
-            networks: self.networks.iter().map(|port| network(port, now)).collect(),
+            networks: self.networks.iter().map(|interface| network(interface, now)).collect(),
             addresses: addresses.collect(),
             routes: routes.collect(),
             problems: self.problems.clone(),
@@ -50,19 +52,19 @@ impl Router {
     }
 }
 
-fn uplink(port: &uplink::Port, carrier: Option<&tunnel::Port>, now: Instant) -> Uplink {
-    let state = &port.state;
+fn uplink(interface: &uplink::Interface, carrier: Option<&transition::Interface>, now: Instant) -> Uplink {
+    let state = &interface.state;
     let prefixes = state.prefixes().map(|leased| prefix(leased.prefix, leased.preferred, leased.valid, now));
     Uplink {
-        name: port.uplink.name.clone(),
-        interface: port.uplink.interface.clone(),
+        name: interface.uplink.name.clone(),
+        interface: interface.uplink.interface.clone(),
         link_up: state.link_up(),
         works: state.works(),
-        probes_answered: (!port.uplink.probes.is_empty()).then(|| state.answers()),
+        probes_answered: (!interface.uplink.probes.is_empty()).then(|| state.answers()),
         router: state.router().and_then(|router| router.address),
         router_seconds: state.router().and_then(|router| seconds(router.lifetime, now)),
         prefixes: prefixes.collect(),
-        waits_for_prefix: port.waits().map(|wait| Wait {
+        waits_for_prefix: interface.waits().map(|wait| Wait {
             seconds: now.saturating_duration_since(wait.since).as_secs(),
             status: wait.status.map(|status| status.to_string()),
             why: wait.why,
@@ -72,29 +74,29 @@ fn uplink(port: &uplink::Port, carrier: Option<&tunnel::Port>, now: Instant) -> 
     }
 }
 
-fn tunnel(port: &tunnel::Port) -> Tunnel {
-    let crossed = port.crossed();
-    let (rx_packets, rx_bytes) = crossed.rx;
-    let (tx_packets, tx_bytes) = crossed.tx;
+fn tunnel(interface: &transition::Interface) -> Tunnel {
+    let traffic = interface.traffic();
+    let (rx_packets, rx_bytes) = traffic.rx;
+    let (tx_packets, tx_bytes) = traffic.tx;
     Tunnel {
-        kind: port.tunnel.kind.name().to_owned(),
-        over: port.tunnel.over.clone(),
-        local: port.end.as_ref().map(|end| end.local),
-        remote: port.tunnel.kind.remote(),
-        mtu: port.mtu,
+        kind: interface.tunnel.kind.name().to_owned(),
+        over: interface.tunnel.over.clone(),
+        local: interface.end.as_ref().map(|end| end.local),
+        remote: interface.tunnel.kind.remote(),
+        mtu: interface.mtu,
         rx_packets,
         rx_bytes,
         tx_packets,
         tx_bytes,
-        drops: crossed.refused.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+        drops: traffic.refused.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
     }
 }
 
-fn network(port: &network::Port, now: Instant) -> Network {
-    let offer = port.offer();
+fn network(interface: &network::Interface, now: Instant) -> Network {
+    let offer = interface.offer();
     let prefixes = offer.iter().flat_map(|offer| &offer.prefixes);
     let prefixes = prefixes.map(|offered| prefix(offered.prefix, offered.preferred, offered.valid, now));
-    let rogues = port.rogues.rogues(now).map(|rogue| Rogue {
+    let rogues = interface.rogues.rogues(now).map(|rogue| Rogue {
         address: rogue.address,
         mac: rogue.mac.to_string(),
         default_router: rogue.default_router,
@@ -103,15 +105,15 @@ fn network(port: &network::Port, now: Instant) -> Network {
         heard_seconds_ago: now.saturating_duration_since(rogue.last_heard).as_secs(),
     });
     Network {
-        name: port.network.name.clone(),
-        interface: port.network.interface.clone(),
-        link_up: port.link_up,
+        name: interface.network.name.clone(),
+        interface: interface.network.interface.clone(),
+        link_up: interface.link_up,
         advertises: offer.is_some(),
         default_router: offer.is_some_and(|offer| offer.default_router.is_some()),
         prefixes: prefixes.collect(),
         dns_servers: offer.map(|offer| offer.dns_servers.clone()).unwrap_or_default(),
-        advertisements_sent: port.sent,
-        solicitations_received: port.solicited,
+        advertisements_sent: interface.sent,
+        solicitations_received: interface.solicited,
         rogue_routers: rogues.collect(),
     }
 }
@@ -119,8 +121,8 @@ fn network(port: &network::Port, now: Instant) -> Network {
 /// Who is on the inner links, as far as the kernel knows.
 fn neighbors(router: &mut Router) -> Vec<Neighbor> {
     let mut neighbors = Vec::new();
-    for port in &router.networks {
-        let interface = &port.network.interface;
+    for network in &router.networks {
+        let interface = &network.network.interface;
         let index = super::kernel::index_of(&router.links, interface);
         let found = index.and_then(|index| router.kernel.netlink.neighbors(index).ok()).unwrap_or_default();
         neighbors.extend(found.into_iter().filter_map(|neighbor| {

@@ -1,4 +1,4 @@
-//! An uplink at its interface: the sockets through which routers are heard, prefixes asked for, and hosts probed.
+//! An uplink at its interface: the sockets for router advertisements, prefix delegation, and probes.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const TOKENS: u64 = 4;
 
 /// An uplink and what is open for it.
-pub(super) struct Port {
+pub(super) struct Interface {
     pub(super) uplink: Uplink,
     pub(super) state: UplinkState,
     probing: Probing,
@@ -46,7 +46,7 @@ pub(super) struct Port {
     /// The gateway's address in a prefix of this uplink, at a network.
     inner: Option<Ipv6Addr>,
     /// What was logged last: lifetimes change all the time.
-    told: String,
+    logged: String,
 }
 
 struct Open {
@@ -74,8 +74,8 @@ pub(super) struct Wait {
     pub(super) why: String,
 }
 
-impl Port {
-    /// `first` is the number of its first descriptor, of [`Port::tokens`].
+impl Interface {
+    /// `first` is the number of its first descriptor, of [`Interface::tokens`].
     pub(super) fn new(
         uplink: Uplink,
         probing: Probing,
@@ -89,7 +89,7 @@ impl Port {
             remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_expired(now));
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
         state.set_lease(remembered.clone());
-        Port {
+        Interface {
             uplink,
             state,
             probing,
@@ -98,7 +98,7 @@ impl Port {
             remembered,
             open: None,
             inner: None,
-            told: String::new(),
+            logged: String::new(),
         }
     }
 
@@ -106,13 +106,13 @@ impl Port {
         self.probing
     }
 
-    /// How many numbers a port takes.
+    /// How many numbers an interface takes.
     pub(super) const fn tokens() -> u64 {
         TOKENS
     }
 
     /// The interface is so now. Whether that changes anything.
-    pub(super) fn link_is(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) -> bool {
+    pub(super) fn set_link(&mut self, link: Option<&Link>, poller: &Poller, now: Instant) -> bool {
         let running = link.is_some_and(|link| link.running);
         let other = match (&self.open, link) {
             (Some(open), Some(link)) => open.index != link.index || open.mac != link.mac,
@@ -203,7 +203,7 @@ impl Port {
         })
     }
 
-    /// When [`Port::handle_timeout`] wants to be called.
+    /// When [`Interface::handle_timeout`] wants to be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let open = self.open.as_ref().filter(|_| self.state.link_up());
         let of_open = open.into_iter().flat_map(|open| {
@@ -269,31 +269,31 @@ impl Port {
             open.next_probe = now + self.probing.interval;
         }
         if changed {
-            self.tell();
+            self.log_changes();
         }
         changed
     }
 
-    /// Whether the descriptor of this number is one of the port's.
-    pub(super) fn has(&self, token: u64) -> bool {
+    /// Whether the descriptor of this number is one of the interface's.
+    pub(super) fn owns(&self, token: u64) -> bool {
         (self.token..self.token + TOKENS).contains(&token)
     }
 
-    /// The descriptor of this number, of the port's own, can be read. Whether what is known of the uplink is another
+    /// The descriptor of this number, of the interface's own, can be read. Whether what is known of the uplink is another
     /// now.
-    pub(super) fn readable(&mut self, token: u64, now: Instant) -> bool {
+    pub(super) fn handle_readable(&mut self, token: u64, now: Instant) -> bool {
         let changed = match token - self.token {
-            0 => self.hear_routers(now),
-            1 => self.hear_servers(now),
-            _ => self.hear_replies(),
+            0 => self.receive_advertisements(now),
+            1 => self.receive_leases(now),
+            _ => self.receive_echo_replies(),
         };
         if changed {
-            self.tell();
+            self.log_changes();
         }
         changed
     }
 
-    fn hear_routers(&mut self, now: Instant) -> bool {
+    fn receive_advertisements(&mut self, now: Instant) -> bool {
         let Some(Open { routers: Some(listener), solicitations, .. }) = &mut self.open else { return false };
         let mut buffer = [0; FRAME];
         let mut changed = false;
@@ -307,7 +307,7 @@ impl Port {
         changed
     }
 
-    fn hear_servers(&mut self, now: Instant) -> bool {
+    fn receive_leases(&mut self, now: Instant) -> bool {
         let Some(Open { client: Some(client), dhcp: Some(socket), .. }) = &mut self.open else {
             return false;
         };
@@ -323,7 +323,7 @@ impl Port {
         changed
     }
 
-    fn hear_replies(&mut self) -> bool {
+    fn receive_echo_replies(&mut self) -> bool {
         let Some(Open { echo: Some(socket), sequence, waiting, .. }) = &mut self.open else { return false };
         let mut changed = false;
         for _ in 0..BATCH {
@@ -357,7 +357,7 @@ impl Port {
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
         }));
-        self.tell();
+        self.log_changes();
         true
     }
 
@@ -413,7 +413,7 @@ impl Port {
         }
     }
 
-    fn tell(&mut self) {
+    fn log_changes(&mut self) {
         let prefixes: Vec<_> = self.state.prefixes().map(|leased| leased.prefix.to_string()).collect();
         let router = match self.state.router() {
             None => "no router".to_owned(),
@@ -425,9 +425,9 @@ impl Port {
             prefixes => format!("prefixes: {}", prefixes.join(", ")),
         };
         let state = format!("{router}, {prefixes}{answers}");
-        if state != self.told {
+        if state != self.logged {
             info!("uplink {}: {state}", self.uplink.name);
-            self.told = state;
+            self.logged = state;
         }
     }
 }
@@ -477,7 +477,7 @@ mod tests {
     use super::*;
 
     /// An uplink that asks for a prefix, and whose link has not been looked at.
-    fn port(delegation: bool, remembered: Lease, now: Instant) -> Port {
+    fn port(delegation: bool, remembered: Lease, now: Instant) -> Interface {
         let uplink = Uplink {
             name: "fibre".into(),
             interface: "eth0".into(),
@@ -490,7 +490,7 @@ mod tests {
             masquerade: false,
             tunnel: None,
         };
-        Port::new(uplink, Probing::default(), Some(remembered), 16, [5; 16], now)
+        Interface::new(uplink, Probing::default(), Some(remembered), 16, [5; 16], now)
     }
 
     #[test]

@@ -53,8 +53,8 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Hears of routes and neighbors, too, from now on: of how packets leave.
-    pub fn hear_ways(&mut self) -> Result<()> {
+    /// Watches routes, rules and neighbors, too, from now on: all that decides how packets leave.
+    pub fn watch_routes(&mut self) -> Result<()> {
         self.join(&[
             libc::RTNLGRP_IPV4_ROUTE,
             libc::RTNLGRP_IPV6_ROUTE,

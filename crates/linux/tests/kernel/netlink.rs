@@ -194,7 +194,7 @@ fn changes_are_told() {
             "ip route add 2001:db8:77::/48 via {B} && ip neighbor add {B} lladdr 02:00:00:00:00:08 dev {LINK}"
         ));
         assert!(!monitor.read().unwrap().iter().any(way), "of ways hears only who asks");
-        monitor.hear_ways().unwrap();
+        monitor.watch_routes().unwrap();
         assert!(!monitor.read().unwrap().iter().any(way));
         let mut netlink = Netlink::open().unwrap();
         let index = netlink.link_by_name(LINK).unwrap().unwrap().index;

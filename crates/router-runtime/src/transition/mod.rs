@@ -37,11 +37,11 @@ const ETHERNET: u8 = 14;
 const LONGEST: usize = 1 << 16;
 /// Of the descriptors of a tunnel, what is added to its number.
 const TOKENS: u64 = 4;
-/// Errors that inner senders are told in a second.
+/// Errors that inner senders get in a second.
 const MOST_ERRORS: u32 = 100;
 
 /// A tunnel, from its device's making to its end.
-pub(super) struct Port {
+pub(super) struct Interface {
     uplink: String,
     interface: String,
     pub(super) tunnel: Tunnel,
@@ -54,16 +54,16 @@ pub(super) struct Port {
     tables: Tables,
     over: Option<Over>,
     pub(super) end: Option<Endpoint>,
-    /// To whom packets for the only other end are given, where the way is known and need not be looked up for each.
+    /// To whom packets for the only other end are given, where the next hop is known and need not be looked up for each.
     neighbor: Option<IpAddr>,
     pub(super) mtu: u32,
     path_mtu: PathMtu,
     /// A router has just said something about the path.
     learned: bool,
-    /// Packets that the programs left to us.
-    left: Counts,
-    /// Errors that were told to inner senders since then.
-    told: (Instant, u32),
+    /// Packets that the programs left to this process.
+    slow_path: Counts,
+    /// Errors that inner senders got since then.
+    errors_sent: (Instant, u32),
     /// There is no device any more.
     gone: bool,
     buffer: Vec<u8>,
@@ -88,15 +88,15 @@ impl Over {
 
 /// What has crossed a tunnel, and what has not.
 #[derive(Clone, Debug)]
-pub(super) struct Crossed {
+pub(super) struct Traffic {
     pub(super) rx: (u64, u64),
     pub(super) tx: (u64, u64),
     pub(super) refused: Vec<(&'static str, u64)>,
 }
 
-impl Port {
+impl Interface {
     /// Makes the device of an uplink that is a tunnel. `first` is the number of its first descriptor, of
-    /// [`Port::tokens`].
+    /// [`Interface::tokens`].
     pub(super) fn open(
         uplink: &Uplink,
         tunnel: &Tunnel,
@@ -110,7 +110,7 @@ impl Port {
         netlink.set_link_mtu(device.index, mtu)?;
         netlink.set_link_up(device.index, true)?;
         poller.add(&queue, first, Interest::Readable)?;
-        Ok(Port {
+        Ok(Interface {
             uplink: uplink.name.clone(),
             interface: uplink.interface.clone(),
             tunnel: tunnel.clone(),
@@ -126,8 +126,8 @@ impl Port {
             mtu,
             path_mtu: PathMtu::default(),
             learned: false,
-            left: Counts::default(),
-            told: (Instant::now(), 0),
+            slow_path: Counts::default(),
+            errors_sent: (Instant::now(), 0),
             gone: false,
             buffer: vec![0; VNET_HEADER + LONGEST],
         })
@@ -202,7 +202,7 @@ impl Port {
     }
 
     /// Routes or neighbors may have changed: packets go where they lead now.
-    pub(super) fn follow_way(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+    pub(super) fn follow_route(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
         let neighbor = self.find_neighbor(self.end.as_ref(), netlink);
         if neighbor != self.neighbor {
             self.tables.set_end(self.end.as_ref(), neighbor)?;
@@ -278,7 +278,7 @@ impl Port {
 
     /// Why it cannot carry what it should, in words for who runs the gateway.
     pub(super) fn problem(&self) -> Option<String> {
-        let Port { uplink, tunnel: Tunnel { kind, over, .. }, .. } = self;
+        let Interface { uplink, tunnel: Tunnel { kind, over, .. }, .. } = self;
         let Some(below) = &self.over else {
             return Some(format!("uplink {uplink}: there is no interface {over} to carry its tunnel"));
         };
@@ -299,32 +299,32 @@ impl Port {
     }
 
     /// What has crossed, in the kernel and by way of us.
-    pub(super) fn crossed(&self) -> Crossed {
+    pub(super) fn traffic(&self) -> Traffic {
         let counts = self.tables.counts();
         let refused = Refusal::ALL.into_iter().map(|refusal| {
             let number = refusal as usize;
-            (refusal.name(), counts.refused[number] + self.left.refused[number])
+            (refusal.name(), counts.refused[number] + self.slow_path.refused[number])
         });
-        let left = &self.left;
-        Crossed {
-            rx: (counts.rx_packets + left.rx_packets, counts.rx_bytes + left.rx_bytes),
-            tx: (counts.tx_packets + left.tx_packets, counts.tx_bytes + left.tx_bytes),
+        let slow = &self.slow_path;
+        Traffic {
+            rx: (counts.rx_packets + slow.rx_packets, counts.rx_bytes + slow.rx_bytes),
+            tx: (counts.tx_packets + slow.tx_packets, counts.tx_bytes + slow.tx_bytes),
             refused: refused.collect(),
         }
     }
 
     /// Whether the descriptor of this number is one of the tunnel's.
-    pub(super) fn has(&self, token: u64) -> bool {
+    pub(super) fn owns(&self, token: u64) -> bool {
         (self.token..self.token + TOKENS).contains(&token)
     }
 
     /// The descriptor of this number, of the tunnel's own, can be read.
-    pub(super) fn readable(&mut self, token: u64) {
+    pub(super) fn handle_readable(&mut self, token: u64) {
         for _ in 0..BATCH {
             let more = match token - self.token {
-                0 => self.carry_out(),
-                1 => self.take_in(),
-                _ => self.hear_error(),
+                0 => self.encapsulate_next(),
+                1 => self.decapsulate_next(),
+                _ => self.receive_error(),
             };
             if !more {
                 break;
@@ -333,7 +333,7 @@ impl Port {
     }
 
     /// A packet that the kernel did not encapsulate. Whether there was one.
-    fn carry_out(&mut self) -> bool {
+    fn encapsulate_next(&mut self) -> bool {
         let length = match self.queue.read(&mut self.buffer) {
             Ok(Some(length)) => length,
             Ok(None) => return false,
@@ -354,21 +354,21 @@ impl Port {
             Ok(()) => {
                 match over.socket.send(&outer) {
                     Ok(true) => {
-                        self.left.tx_packets += 1;
-                        self.left.tx_bytes += packet.len() as u64;
+                        self.slow_path.tx_packets += 1;
+                        self.slow_path.tx_bytes += packet.len() as u64;
                     }
                     // As any packet for which there is no room.
                     Ok(false) => {}
                     Err(error) => warn!("uplink {}: {error}", self.uplink),
                 }
             }
-            Err(refusal) => self.left.refused[refusal as usize] += 1,
+            Err(refusal) => self.slow_path.refused[refusal as usize] += 1,
         }
         true
     }
 
     /// A packet that the program did not take: it came in fragments, or with options. Whether there was one.
-    fn take_in(&mut self) -> bool {
+    fn decapsulate_next(&mut self) -> bool {
         let Some(over) = &self.over else { return false };
         let Ok(Some(length)) = over.socket.recv(&mut self.buffer) else { return false };
         let Some(end) = &self.end else { return true };
@@ -376,19 +376,19 @@ impl Port {
             Ok(Some(inner)) => {
                 // A packet that makes no sense to the kernel is lost.
                 let _ = self.queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&inner)]);
-                self.left.rx_packets += 1;
-                self.left.rx_bytes += inner.len() as u64;
+                self.slow_path.rx_packets += 1;
+                self.slow_path.rx_bytes += inner.len() as u64;
             }
             Ok(None) => {}
             // The program has counted it.
             Err(Refusal::Stranger) => {}
-            Err(refusal) => self.left.refused[refusal as usize] += 1,
+            Err(refusal) => self.slow_path.refused[refusal as usize] += 1,
         }
         true
     }
 
     /// An error about a packet of ours, perhaps. Whether there was one.
-    fn hear_error(&mut self) -> bool {
+    fn receive_error(&mut self) -> bool {
         let Some(over) = &mut self.over else { return false };
         let Ok(Some(length)) = over.errors.recv(&mut self.buffer) else { return false };
         let link = if over.link.mac.is_some() { usize::from(ETHERNET) } else { 0 };
@@ -404,7 +404,7 @@ impl Port {
             self.path_mtu.learn(mtu, Instant::now());
             self.learned = true;
         }
-        if let Some(answer) = answer.filter(|_| self.may_tell()) {
+        if let Some(answer) = answer.filter(|_| self.may_send_error()) {
             let _ = self.queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&answer)]);
         }
         true
@@ -426,17 +426,17 @@ impl Port {
         self.addresses.iter().copied().find(|address| address.is_ipv4() == ipv4).unwrap_or(standard)
     }
 
-    /// Whether one more error may be told to an inner sender (RFC 4443 section 2.4 f).
-    fn may_tell(&mut self) -> bool {
+    /// Whether one more error may be sent to an inner sender (RFC 4443 section 2.4 f).
+    fn may_send_error(&mut self) -> bool {
         let now = Instant::now();
-        if now.saturating_duration_since(self.told.0) >= Duration::from_secs(1) {
-            self.told = (now, 0);
+        if now.saturating_duration_since(self.errors_sent.0) >= Duration::from_secs(1) {
+            self.errors_sent = (now, 0);
         }
-        self.told.1 += 1;
-        self.told.1 <= MOST_ERRORS
+        self.errors_sent.1 += 1;
+        self.errors_sent.1 <= MOST_ERRORS
     }
 
-    /// When [`Port::handle_timeout`] wants to be called.
+    /// When [`Interface::handle_timeout`] wants to be called.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.learned { Some(Instant::now()) } else { self.path_mtu.deadline() }
     }
