@@ -7,24 +7,24 @@ use crate::interface;
 
 /// Sockets for each interface that a packet was redirected to.
 #[derive(Debug, Default)]
-pub(super) struct Ways(Vec<Way>);
+pub(super) struct Targets(Vec<Target>);
 
 #[derive(Debug)]
-struct Way {
+struct Target {
     name: String,
     number: u32,
     sender: Sender,
 }
 
-impl Ways {
+impl Targets {
     /// The number of an interface. Its sockets are opened the first time.
     pub(super) fn number(&mut self, name: &str) -> Result<u32, String> {
-        if let Some(way) = self.0.iter().find(|way| way.name == name) {
-            return Ok(way.number);
+        if let Some(target) = self.0.iter().find(|target| target.name == name) {
+            return Ok(target.number);
         }
         let number = interface::number(name)?;
         let sender = Sender::through(MARK, number).map_err(|error| error.to_string())?;
-        self.0.push(Way { name: name.to_owned(), number, sender });
+        self.0.push(Target { name: name.to_owned(), number, sender });
         Ok(number)
     }
 
@@ -33,7 +33,7 @@ impl Ways {
     /// # Errors
     /// Why it did not leave. Another interface may have that name by now, so it is looked for again at the next packet.
     pub(super) fn send(&mut self, packet: &[u8], number: u32) -> Result<(), String> {
-        let Some(at) = self.0.iter().position(|way| way.number == number) else { return Ok(()) };
+        let Some(at) = self.0.iter().position(|target| target.number == number) else { return Ok(()) };
         let sent = self.0[at].sender.send(packet, number);
         sent.map_err(|error| format!("redirect to {}: {error}", self.0.swap_remove(at).name))
     }

@@ -249,7 +249,7 @@ impl Worker {
                 self.packet.complete_transport();
             }
             if let Some(interface) = redirected {
-                let sent = self.present.ways.borrow_mut().send(self.packet.real(), interface);
+                let sent = self.present.targets.borrow_mut().send(self.packet.real(), interface);
                 sent.unwrap_or_else(|why| self.log.add(loaded.id, &why));
             }
             let octets = changed.then(|| self.packet.real());

@@ -11,7 +11,7 @@ use script::packet::Packet;
 use script::testing::Files as _;
 
 use super::log::Log;
-use super::redirect::Ways;
+use super::redirect::Targets;
 use super::statistics::Statistics;
 use config::folder::Folder;
 
@@ -34,7 +34,7 @@ pub(super) struct Present {
     /// Index of the interface that the packet came from, or else goes to.
     pub(super) interface: Cell<u32>,
     /// Where packets are redirected to.
-    pub(super) ways: RefCell<Ways>,
+    pub(super) targets: RefCell<Targets>,
     /// Where modules are looked for, in this order.
     pub(super) folders: RefCell<Vec<Folder>>,
 }
@@ -83,7 +83,7 @@ impl Host for World {
     }
 
     fn interface(&mut self, name: &str) -> Result<u32, String> {
-        self.present.ways.borrow_mut().number(name)
+        self.present.targets.borrow_mut().number(name)
     }
 
     fn log(&mut self, line: &str) {

@@ -19,8 +19,8 @@ use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
-use super::carry::Carry;
 use super::kernel::Endpoint;
+use super::packet_path::PacketPath;
 
 /// Queues of the TUN device. The kernel keeps a flow in one queue, and each queue has its turn: so a flow waits for
 /// single packets of others, not for all that they have (stochastic fair queueing, RFC 7806 section 3). With this many,
@@ -231,7 +231,7 @@ impl DataPath {
     ///
     /// # Errors
     /// When there is no device any more.
-    pub(super) fn read_tun(&mut self, node: &mut impl Carry, now: Now) -> linux::Result<()> {
+    pub(super) fn read_tun(&mut self, node: &mut impl PacketPath, now: Now) -> linux::Result<()> {
         let mut readable = std::mem::take(&mut self.readable);
         let mut reads = 0;
         while !readable.is_empty() && reads < READS.0 && self.outbox.len() < READS.1 {
@@ -259,7 +259,7 @@ impl DataPath {
     }
 
     /// Reads a packet from a queue of the TUN device and seals it. False if there was none.
-    fn read_packet(&mut self, queue: usize, node: &mut impl Carry, now: Now) -> linux::Result<bool> {
+    fn read_packet(&mut self, queue: usize, node: &mut impl PacketPath, now: Now) -> linux::Result<bool> {
         let length = match self.tun[queue].read(&mut self.read_buffer) {
             Ok(Some(length)) if length > virtio_net::LEN => length,
             Ok(Some(_)) => return Ok(true),
@@ -275,7 +275,7 @@ impl DataPath {
     }
 
     /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
-    pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut impl Carry, now: Now) {
+    pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut impl PacketPath, now: Now) {
         // The token's low half is the endpoint's slot.
         let slot = token as u32 as usize;
         if error && let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) {
@@ -327,12 +327,12 @@ impl DataPath {
             // One that was just closed may have left something in the queue.
             let Some(&id) = shared.endpoints.get(&destination) else { continue };
             let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
-            Carry::receive(node, id, &received, arena, 0..received.len, now, outbox, sink);
+            PacketPath::receive(node, id, &received, arena, 0..received.len, now, outbox, sink);
         }
     }
 
     /// Sends and writes all that has gathered.
-    pub(super) fn flush(&mut self, node: &mut impl Carry) {
+    pub(super) fn flush(&mut self, node: &mut impl PacketPath) {
         self.write_tun();
         self.send_outbox(node);
     }
@@ -358,7 +358,7 @@ impl DataPath {
         }
     }
 
-    fn send_outbox(&mut self, node: &mut impl Carry) {
+    fn send_outbox(&mut self, node: &mut impl PacketPath) {
         for (batch, bytes) in self.outbox.batches() {
             self.sent += work(bytes.len(), batch.segment);
             let sent = match self.sockets.get(batch.endpoint.slot()) {

@@ -10,7 +10,6 @@
 //! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device.
 //! - A configuration is applied as a whole or not at all.
 
-mod carry;
 mod classic;
 mod clock;
 mod daemon;
@@ -21,6 +20,8 @@ pub mod limits;
 mod load;
 mod machine;
 mod memory;
+mod next_hop;
+mod packet_path;
 mod priority;
 mod report;
 mod rewrite;
@@ -28,7 +29,6 @@ mod threads;
 mod token;
 mod transparent;
 mod wait;
-mod way;
 
 pub use daemon::run;
 pub use error::Error;

@@ -28,7 +28,7 @@ pub enum Direction {
 
 /// How a program is attached to an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Mechanism {
     /// A link: Linux 6.6.
     Tcx,
     /// A filter of the queueing discipline clsact.
@@ -125,10 +125,10 @@ impl Attachment {
 
     /// How it is attached.
     #[must_use]
-    pub fn way(&self) -> Way {
+    pub fn mechanism(&self) -> Mechanism {
         match self.0 {
-            Attached::Link(_) => Way::Tcx,
-            Attached::Filter { .. } => Way::Clsact,
+            Attached::Link(_) => Mechanism::Tcx,
+            Attached::Filter { .. } => Mechanism::Clsact,
         }
     }
 }

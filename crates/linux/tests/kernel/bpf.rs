@@ -1,4 +1,4 @@
-use linux::bpf::attach::{Attachment, Direction, Filter, Way};
+use linux::bpf::attach::{Attachment, Direction, Filter, Mechanism};
 use linux::bpf::{
     Assembler, Condition, Helper, Map, MapKind, Program, ProgramKind, Register, Size, context, verdict,
 };
@@ -142,14 +142,14 @@ fn a_program_sees_packets_until_it_is_dropped() {
     let index = pair.a.link().index;
     assert!(ping(&pair));
     for direction in [Direction::Ingress, Direction::Egress] {
-        for way in [Way::Tcx, Way::Clsact] {
+        for mechanism in [Mechanism::Tcx, Mechanism::Clsact] {
             let attach = |program: &Program| {
-                let attached = pair.a.run(|| match way {
-                    Way::Tcx => Attachment::tcx(program, index, direction),
-                    Way::Clsact => Attachment::clsact(program, Filter::new(index, direction)),
+                let attached = pair.a.run(|| match mechanism {
+                    Mechanism::Tcx => Attachment::tcx(program, index, direction),
+                    Mechanism::Clsact => Attachment::clsact(program, Filter::new(index, direction)),
                 });
                 match attached {
-                    Err(error) if way == Way::Tcx && error.raw_os_error() == Some(22) => {
+                    Err(error) if mechanism == Mechanism::Tcx && error.raw_os_error() == Some(22) => {
                         eprintln!("this kernel has no tcx: {error}");
                         None
                     }
@@ -158,16 +158,16 @@ fn a_program_sees_packets_until_it_is_dropped() {
             };
             let (passing, dropping) = (counter(), counter());
             let Some(mut passes) = attach(&counting(&passing, verdict::DROP)) else { continue };
-            assert!(!ping(&pair), "{direction:?} {way:?}");
+            assert!(!ping(&pair), "{direction:?} {mechanism:?}");
             // Another program in its place, with what it has counted.
             passes.replace(&counting(&passing, verdict::NEXT)).unwrap();
-            assert_eq!(passes.way(), way);
+            assert_eq!(passes.mechanism(), mechanism);
             assert!(ping(&pair));
             let sums = passing.sum(&FIRST).unwrap();
-            assert!(sums[0] >= 1 && sums[1] >= 118, "{direction:?} {way:?} {sums:?}");
+            assert!(sums[0] >= 1 && sums[1] >= 118, "{direction:?} {mechanism:?} {sums:?}");
             // The first one's verdict is no objection to a second.
             let drops = attach(&counting(&dropping, verdict::DROP)).unwrap();
-            assert!(!ping(&pair), "{direction:?} {way:?}");
+            assert!(!ping(&pair), "{direction:?} {mechanism:?}");
             drop(drops);
             assert!(ping(&pair));
             drop(passes);

@@ -17,8 +17,8 @@ use mt6d::{Action, Rewrite, Traffic};
 use tracing::{debug, warn};
 
 use super::classic::kernel::program::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
-use super::classic::kernel::{difference, key, put, write_way};
-use super::way::Way;
+use super::classic::kernel::{difference, key, put, write_next_hop};
+use super::next_hop::NextHop;
 
 /// Pairs of hosts that a peer may have, and all peers together.
 const PAIRS: (usize, usize) = (2_048, 1 << 14);
@@ -46,14 +46,14 @@ pub(super) struct Rewriter {
     pairs: HashMap<Inner, Counted>,
     free: Vec<u32>,
     /// How packets leave for addresses that were looked up lately.
-    ways: HashMap<Ipv6Addr, Option<Way>>,
+    next_hops: HashMap<Ipv6Addr, Option<NextHop>>,
 }
 
 /// How packets of a pair are sent.
 #[derive(Clone, Copy)]
 struct Sent {
     outer: (Ipv6Addr, Ipv6Addr),
-    /// What the program was told. None: there is no way.
+    /// What the program was told. None: there is no route.
     value: Option<[u8; OUTGOING]>,
 }
 
@@ -104,7 +104,7 @@ impl Rewriter {
             sent: HashMap::new(),
             pairs: HashMap::new(),
             free: (UNCOUNTED + 1..pairs).rev().collect(),
-            ways: HashMap::new(),
+            next_hops: HashMap::new(),
         })
     }
 
@@ -149,7 +149,7 @@ impl Rewriter {
         }
         counted.users += 1;
         let number = counted.number;
-        let value = incoming_value(&rewrite, number, &self.way_in(rewrite.inner.0, netlink));
+        let value = incoming_value(&rewrite, number, &self.next_hop_inside(rewrite.inner.0, netlink));
         let key = key(rewrite.outer.1, rewrite.outer.0);
         if let Err(error) = self.tables.incoming.set(&key, &value) {
             warn!("packets of a pair of hosts will not be heard: {error}");
@@ -169,19 +169,19 @@ impl Rewriter {
             self.free.extend(Some(counted.number).filter(|number| *number != UNCOUNTED));
             self.pairs.remove(&rewrite.inner);
             if self.pairs.is_empty() {
-                self.ways.clear();
+                self.next_hops.clear();
             }
         }
     }
 
-    /// Tells the program where a pair's packets go, unless it knows. Without a way they are the tunnel's.
+    /// Tells the program where a pair's packets go, unless it knows. Without a route they are the tunnel's.
     fn send(&mut self, inner: Inner, Sent { outer, value: before }: Sent, netlink: &mut Netlink) {
         let number = self.pairs.get(&inner).map_or(UNCOUNTED, |counted| counted.number);
         // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
         let (interface, mtu) = (self.external.index, self.external.mtu);
-        let outside = self.external.running.then_some(Way { interface, neighbor: None, mtu });
-        let way = self.way(outer.1, netlink).filter(Way::leaves).or(outside);
-        let value = way.map(|way| outgoing_value(inner, outer, number, &way));
+        let outside = self.external.running.then_some(NextHop { interface, neighbor: None, mtu });
+        let hop = self.next_hop(outer.1, netlink).filter(NextHop::is_remote).or(outside);
+        let value = hop.map(|hop| outgoing_value(inner, outer, number, &hop));
         self.sent.insert(inner, Sent { outer, value });
         let key = key(inner.0, inner.1);
         let changed = match &value {
@@ -196,13 +196,13 @@ impl Rewriter {
 
     /// Looks again how packets leave. To be called every second: tells which packets crossed since.
     pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<(Inner, Traffic)> {
-        self.ways.clear();
+        self.next_hops.clear();
         for (inner, sent) in self.sent.clone() {
             self.send(inner, sent, netlink);
         }
         for (key, (rewrite, before)) in std::mem::take(&mut self.heard) {
             let number = self.pairs.get(&rewrite.inner).map_or(UNCOUNTED, |counted| counted.number);
-            let value = incoming_value(&rewrite, number, &self.way_in(rewrite.inner.0, netlink));
+            let value = incoming_value(&rewrite, number, &self.next_hop_inside(rewrite.inner.0, netlink));
             if value != before
                 && let Err(error) = self.tables.incoming.set(&key, &value)
             {
@@ -223,20 +223,20 @@ impl Rewriter {
         crossed.collect()
     }
 
-    /// How packets go to a host of ours: by way of the stack, if they may not go there at once.
-    fn way_in(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> Way {
+    /// The next hop to a host of ours: the stack, if they may not go there at once.
+    fn next_hop_inside(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> NextHop {
         // What came by a wider link may be too big: then it is the stack's to tell the sender.
-        self.way(host, netlink).filter(|way| way.mtu >= self.external.mtu).unwrap_or(Way::INTO_HOST)
+        self.next_hop(host, netlink).filter(|hop| hop.mtu >= self.external.mtu).unwrap_or(NextHop::LOCAL)
     }
 
-    /// How packets leave for an address. None: the stack is to say what becomes of them.
-    fn way(&mut self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<Way> {
-        if let Some(way) = self.ways.get(&address) {
-            return *way;
+    /// The next hop for an address, looked up once. None: the stack is to say what becomes of them.
+    fn next_hop(&mut self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<NextHop> {
+        if let Some(hop) = self.next_hops.get(&address) {
+            return *hop;
         }
-        let way = Way::to(address, self.tun, netlink);
-        self.ways.insert(address, way);
-        way
+        let hop = NextHop::lookup(address, self.tun, netlink);
+        self.next_hops.insert(address, hop);
+        hop
     }
 }
 
@@ -246,18 +246,18 @@ fn counters(tables: &Tables, number: u32) -> [u64; 4] {
     sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
 }
 
-fn outgoing_value(inner: Inner, outer: (Ipv6Addr, Ipv6Addr), number: u32, way: &Way) -> [u8; OUTGOING] {
+fn outgoing_value(inner: Inner, outer: (Ipv6Addr, Ipv6Addr), number: u32, hop: &NextHop) -> [u8; OUTGOING] {
     let mut value = [0; OUTGOING];
-    write_way(&mut value, number, way);
+    write_next_hop(&mut value, number, hop);
     put(&mut value, at::HEADERS + SOURCE, &key(outer.0, outer.1));
     put(&mut value, at::SUM, &difference(inner, outer).to_ne_bytes());
     value
 }
 
-fn incoming_value(rewrite: &Rewrite, number: u32, way: &Way) -> [u8; INCOMING] {
+fn incoming_value(rewrite: &Rewrite, number: u32, hop: &NextHop) -> [u8; INCOMING] {
     let Rewrite { inner, outer } = *rewrite;
     let mut value = [0; INCOMING];
-    write_way(&mut value, number, way);
+    write_next_hop(&mut value, number, hop);
     put(&mut value, at::ADDRESSES, &key(inner.1, inner.0));
     let both = difference((outer.1, outer.0), (inner.1, inner.0));
     put(&mut value, at::DIFFERENCE, &both.to_ne_bytes());

@@ -20,7 +20,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(way: Option<Way>) -> Self {
+    fn new(hop: Option<NextHop>) -> Self {
         let address = |text: &str| text.parse::<Ipv6Addr>().unwrap();
         let rewrite = Rewrite {
             inner: (address("2001:db8:a::1"), address("2001:db8:b::2")),
@@ -31,11 +31,11 @@ impl Scene {
         let (outgoing, incoming) =
             (load(program::outgoing(&tables, LINK as u8)), load(program::incoming(&tables, LINK as u8, TUN)));
         let Rewrite { inner, outer } = rewrite;
-        if let Some(way) = &way {
-            let value = outgoing_value(inner, outer, 1, way);
+        if let Some(hop) = &hop {
+            let value = outgoing_value(inner, outer, 1, hop);
             tables.outgoing.set(&key(inner.0, inner.1), &value).unwrap();
         }
-        let value = incoming_value(&rewrite, 1, &way.unwrap_or(Way::INTO_HOST));
+        let value = incoming_value(&rewrite, 1, &hop.unwrap_or(NextHop::LOCAL));
         tables.incoming.set(&key(outer.1, outer.0), &value).unwrap();
         Scene { tables, outgoing, incoming, rewrite }
     }
@@ -50,8 +50,8 @@ impl Scene {
     }
 }
 
-fn directly() -> Option<Way> {
-    Some(Way { interface: 1, neighbor: "fe80::1".parse().ok(), mtu: 1500 })
+fn directly() -> Option<NextHop> {
+    Some(NextHop { interface: 1, neighbor: "fe80::1".parse().ok(), mtu: 1500 })
 }
 
 /// A packet with the checksum that is right.

@@ -18,7 +18,7 @@ use linux::netlink::Netlink;
 use tracing::{debug, info};
 use wire::{ethernet, ipv6, protocol};
 
-use super::super::way::Way;
+use super::super::next_hop::NextHop;
 use super::data::Traffic;
 use config::{ClassicPeer, Config, KernelUse, Mode};
 use program::{INCOMING, KEY, OUTGOING, Tables, at};
@@ -161,16 +161,16 @@ impl KernelPath {
     ) {
         let (local, remote) = stream.hosts;
         if let Some((path, flag)) = &carried.outgoing
-            && let Some(mut way) = Way::to(path.destination.address, self.device, netlink)
-            && way.leaves()
+            && let Some(mut hop) = NextHop::lookup(path.destination.address, self.device, netlink)
+            && hop.is_remote()
         {
-            way.mtu = way.mtu.min(carried.outer_mtu.into());
-            outgoing.insert(key(local, remote), outgoing_value(stream, &way, path, *flag));
+            hop.mtu = hop.mtu.min(carried.outer_mtu.into());
+            outgoing.insert(key(local, remote), outgoing_value(stream, &hop, path, *flag));
         }
-        if let Some(way) = Way::to(local, self.device, netlink) {
+        if let Some(hop) = NextHop::lookup(local, self.device, netlink) {
             for path in &carried.incoming {
                 let key = key(path.source.address, path.destination.address);
-                incoming.insert(key, incoming_value(stream, &way, path));
+                incoming.insert(key, incoming_value(stream, &hop, path));
             }
         }
     }
@@ -196,18 +196,18 @@ struct Stream {
     carry: Carry,
 }
 
-/// The part that both values begin with: the way, and the number that is counted under.
-pub(crate) fn write_way(value: &mut [u8], number: u32, way: &Way) {
-    put(value, at::INTERFACE, &way.interface.to_ne_bytes());
+/// The part that both values begin with: the next hop, and the number that is counted under.
+pub(crate) fn write_next_hop(value: &mut [u8], number: u32, hop: &NextHop) {
+    put(value, at::INTERFACE, &hop.interface.to_ne_bytes());
     put(value, at::STREAM, &number.to_ne_bytes());
-    put(value, at::MTU, &way.mtu.to_ne_bytes());
-    if let Some(neighbor) = way.neighbor {
+    put(value, at::MTU, &hop.mtu.to_ne_bytes());
+    if let Some(neighbor) = hop.neighbor {
         put(value, at::NEIGHBOR, &next_hop(neighbor.into()));
     }
 }
 
-fn begin(value: &mut [u8], stream: &Stream, way: &Way) {
-    write_way(value, stream.number as u32, way);
+fn begin(value: &mut [u8], stream: &Stream, hop: &NextHop) {
+    write_next_hop(value, stream.number as u32, hop);
     put(value, at::REWRITE, &u32::from(stream.carry == Carry::Rewrite).to_ne_bytes());
 }
 
@@ -222,10 +222,10 @@ pub(crate) fn key(source: Ipv6Addr, destination: Ipv6Addr) -> [u8; KEY] {
     key
 }
 
-fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; OUTGOING] {
+fn outgoing_value(stream: &Stream, hop: &NextHop, path: &Path, flag: bool) -> [u8; OUTGOING] {
     let headers = classic::packet::headers(path, flag);
     let mut value = [0; OUTGOING];
-    begin(&mut value, stream, way);
+    begin(&mut value, stream, hop);
     put(&mut value, at::HEADERS, &headers);
     // The inner pseudo-header's addresses are gone, the outer ones are there; and of the outer pseudo-header and header
     // what is known.
@@ -237,10 +237,10 @@ fn outgoing_value(stream: &Stream, way: &Way, path: &Path, flag: bool) -> [u8; O
     value
 }
 
-fn incoming_value(stream: &Stream, way: &Way, path: &Path) -> [u8; INCOMING] {
+fn incoming_value(stream: &Stream, hop: &NextHop, path: &Path) -> [u8; INCOMING] {
     let (local, remote) = stream.hosts;
     let mut value = [0; INCOMING];
-    begin(&mut value, stream, way);
+    begin(&mut value, stream, hop);
     put(&mut value, at::ADDRESSES, &key(remote, local));
     put(&mut value, at::PORTS, &path.source.source_port(false).to_be_bytes());
     put(&mut value, at::PORTS + 2, &path.destination.port.to_be_bytes());

@@ -25,7 +25,7 @@ pub(super) const COUNTERS: usize = 32;
 /// When the last super-packet of a stream was seen, in nanoseconds.
 const SUPER_PACKETS: usize = 8;
 
-/// Where things are in the values. Both begin with the way that a packet leaves by.
+/// Where things are in the values. Both begin with the next hop.
 pub(crate) mod at {
     /// The interface, 4 bytes; 0: to this host itself.
     pub(crate) const INTERFACE: i16 = 0;

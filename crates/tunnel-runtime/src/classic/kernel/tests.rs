@@ -26,7 +26,7 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(way: &Way, carry: Carry) -> Self {
+    fn new(hop: &NextHop, carry: Carry) -> Self {
         let hosts: [Ipv6Addr; 2] = ["2001:db8:a::1", "2001:db8:b::2"].map(|text| text.parse().unwrap());
         let node = |local: usize| {
             let host = |address| Host { address, mac: None };
@@ -53,10 +53,10 @@ impl Scene {
         let carried = ends[0].borrow().carried(0).unwrap();
         let (path, flag) = carried.outgoing.unwrap();
         let stream = Stream { number: 0, hosts: (hosts[0], hosts[1]), carry };
-        let value = outgoing_value(&stream, way, &path, flag);
+        let value = outgoing_value(&stream, hop, &path, flag);
         tables.outgoing.set(&key(hosts[0], hosts[1]), &value).unwrap();
         for path in &carried.incoming {
-            let value = incoming_value(&stream, way, path);
+            let value = incoming_value(&stream, hop, path);
             tables.incoming.set(&key(path.source.address, path.destination.address), &value).unwrap();
         }
         Scene { ends, hosts, tables, program, entrance }
@@ -122,8 +122,8 @@ fn run(program: &Program, destination: [u8; 6], packet: &[u8]) -> (i32, Vec<u8>)
     (verdict, out[LINK..].to_vec())
 }
 
-fn forwarded(interface: u32) -> Way {
-    Way { interface, neighbor: "fe80::1".parse().ok(), mtu: 1500 }
+fn forwarded(interface: u32) -> NextHop {
+    NextHop { interface, neighbor: "fe80::1".parse().ok(), mtu: 1500 }
 }
 
 fn transport() -> impl Strategy<Value = (u8, Vec<u8>)> {

@@ -8,7 +8,7 @@ use wire::ecn::Ecn;
 use wire::virtio_net;
 
 /// See [`Node`] for what each of these does.
-pub(super) trait Carry {
+pub(super) trait PacketPath {
     fn send(
         &mut self,
         header: &virtio_net::Header,
@@ -36,7 +36,7 @@ pub(super) trait Carry {
     fn send_failed(&mut self, endpoint: EndpointId);
 }
 
-impl Carry for Node {
+impl PacketPath for Node {
     fn send(
         &mut self,
         header: &virtio_net::Header,
@@ -72,7 +72,7 @@ impl Carry for Node {
     }
 }
 
-impl Carry for PacketWorker {
+impl PacketPath for PacketWorker {
     fn send(
         &mut self,
         header: &virtio_net::Header,

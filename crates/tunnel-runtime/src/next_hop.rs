@@ -1,30 +1,30 @@
-//! How packets leave for an address, as the programs are told that send them by themselves.
+//! The next hop for an address, as the kernel would route it: for the programs that send packets by themselves.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use linux::netlink::Netlink;
 
-/// How packets leave.
+/// Where packets are sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Way {
+pub(super) struct NextHop {
     /// The interface; 0: into this host.
     pub(super) interface: u32,
-    /// The next hop, if it can be sent to at once.
+    /// The neighbor to send to, if it can be sent to at once.
     pub(super) neighbor: Option<Ipv6Addr>,
     /// The largest packet.
     pub(super) mtu: u32,
 }
 
-impl Way {
+impl NextHop {
     /// Into this host, whose stack knows what to do.
-    pub(super) const INTO_HOST: Self = Self { interface: 0, neighbor: None, mtu: u16::MAX as u32 };
+    pub(super) const LOCAL: Self = Self { interface: 0, neighbor: None, mtu: u16::MAX as u32 };
 
-    /// How packets leave for an address. None: the stack is to say what becomes of them, as where they would come back
+    /// The next hop for an address. None: the stack is to say what becomes of them, as where they would come back
     /// to the TUN device `device`.
-    pub(super) fn to(address: Ipv6Addr, device: u32, netlink: &mut Netlink) -> Option<Self> {
+    pub(super) fn lookup(address: Ipv6Addr, device: u32, netlink: &mut Netlink) -> Option<Self> {
         let hop = netlink.route_to(address.into()).ok()??;
         if hop.local {
-            return Some(Self::INTO_HOST);
+            return Some(Self::LOCAL);
         }
         if hop.index == device {
             return None;
@@ -44,7 +44,7 @@ impl Way {
     }
 
     /// Whether it leads to another host.
-    pub(super) fn leaves(&self) -> bool {
+    pub(super) fn is_remote(&self) -> bool {
         self.interface != 0
     }
 }
