@@ -87,7 +87,7 @@ experiments: lab ## the test plan that MT6D was measured with, half an hour; lea
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_LAB_BIN) experiment all $(EXPERIMENTS)
 
 .PHONY: bench-code
-bench-code: ## what the code costs by itself: sealing, opening, cutting, merging, deriving, packet scripts; many peers
+bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts; many peers
 	@scripts/setup build
 	cargo bench $(LOCKED) --package sidestep-wire --package mt6d --package script
 	cargo run --release $(LOCKED) --package mt6d --example peers

@@ -1,4 +1,4 @@
-//! Any inner packets and super-packets from a TUN device: what arrives at the other end, or comes back as an error, is
+//! Any inner packets and GSO packets from a TUN device: what arrives at the other end, or comes back as an error, is
 //! an IP packet of its stated length.
 
 #![no_main]

@@ -1,4 +1,4 @@
-//! Packets of a few flows, valid or not, merged and cut again: out comes what went in.
+//! Packets of a few flows, valid or not, coalesced and segmented again: out comes what went in.
 
 #![no_main]
 

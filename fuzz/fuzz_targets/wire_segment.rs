@@ -1,4 +1,4 @@
-//! Any super-packet under any virtio header: cut into well-formed packets, or refused unchanged.
+//! Any GSO packet under any virtio header: segmented into well-formed packets, or refused unchanged.
 
 #![no_main]
 

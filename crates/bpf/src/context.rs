@@ -20,7 +20,7 @@ pub const INTERFACE: i16 = 40;
 pub const DATA: i16 = 76;
 /// And where that ends which can be read there.
 pub const DATA_END: i16 = 80;
-/// Segments of a super-packet, 0 of others.
+/// Segments of a GSO packet, 0 of others.
 pub const GSO_SEGMENTS: i16 = 164;
 /// Payload of each of them, in bytes; 0 of packets that are none.
 pub const GSO_SIZE: i16 = 176;

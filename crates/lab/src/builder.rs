@@ -233,7 +233,7 @@ impl Builder {
         self
     }
 
-    /// Without them no interface takes or makes super-packets, or leaves checksums to the next one: every packet is
+    /// Without them no interface takes or makes GSO packets, or leaves checksums to the next one: every packet is
     /// carried by itself, as without such hardware. Default with them.
     pub fn offloads(mut self, offloads: bool) -> Self {
         self.offloads = offloads;

@@ -14,7 +14,7 @@ use wire::ethernet::MacAddress;
 
 use crate::Error;
 
-/// The largest frame that an interface hands over: a 64 KiB super-packet and its Ethernet header.
+/// The largest frame that an interface hands over: a 64 KiB GSO packet and its Ethernet header.
 pub(crate) const MAXIMUM_FRAME: usize = 65_535 + 14;
 
 /// A packet socket on one interface, which sees all its frames but for those that it sends itself.

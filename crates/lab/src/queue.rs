@@ -10,7 +10,7 @@ use crate::Error;
 
 const TABLE: &str = "floor";
 
-/// Accepts all packets at a hook of this namespace that a rule matches (both as nft(8) has them), super-packets whole,
+/// Accepts all packets at a hook of this namespace that a rule matches (both as nft(8) has them), GSO packets whole,
 /// until it is told to stop.
 ///
 /// # Errors

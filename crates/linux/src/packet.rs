@@ -103,7 +103,7 @@ pub struct Options<'a> {
     pub promiscuous: bool,
     /// Receive what this host sends, too.
     pub outgoing: bool,
-    /// Frames carry a 10-byte virtio-net header in front, in both directions, so that super-packets and frames
+    /// Frames carry a 10-byte virtio-net header in front, in both directions, so that GSO packets and frames
     /// whose checksum is still to be computed survive.
     pub vnet_header: bool,
 }

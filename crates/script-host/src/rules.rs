@@ -16,7 +16,7 @@ const TABLE: &str = "sidestep-scripts";
 /// Queues of one script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Queues {
-    /// Of TCP: super-packets come whole, and may be changed so.
+    /// Of TCP: GSO packets come whole, and may be changed so.
     pub(super) tcp: RangeInclusive<u16>,
     /// Of all else.
     pub(super) other: RangeInclusive<u16>,

@@ -73,7 +73,7 @@ impl Layout {
             return None;
         }
         let start = network + header_len;
-        // Zero in super-packets that are larger than the field can say.
+        // Zero in GSO packets that are larger than the field can say.
         let total = match usize::from(word(header, 2)?) {
             0 => bytes.len() - network,
             total => total.max(header_len),

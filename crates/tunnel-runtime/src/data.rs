@@ -1,6 +1,6 @@
 //! The packet path: TUN device, endpoint sockets, and the protocol between them.
 //!
-//! Outwards, super-packets of several TUN reads gather in the outbox and leave with one call for each run of equal
+//! Outwards, GSO packets of several TUN reads gather in the outbox and leave with one call for each run of equal
 //! datagrams of an endpoint. Inwards, the datagrams of several receives are opened where they lie in the arena, merged
 //! across receives, and written to the TUN device with one call for each merged packet. Nothing waits for a batch to
 //! fill: a turn handles what is there.

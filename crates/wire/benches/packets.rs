@@ -19,8 +19,8 @@ fn main() {
     divan::main();
 }
 
-/// A super-packet of TCP over IPv6 as a TUN device hands it over.
-fn super_packet() -> (virtio_net::Header, Vec<u8>) {
+/// A GSO packet of TCP over IPv6 as a TUN device hands it over.
+fn gso_packet() -> (virtio_net::Header, Vec<u8>) {
     let mut packet = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
     packet.extend([0x20; 32]);
     packet.extend([0x10, 0x92, 0x10, 0x93, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
@@ -44,9 +44,9 @@ fn checksum(bencher: Bencher, length: usize) {
 
 #[divan::bench]
 fn segment_64_kb(bencher: Bencher) {
-    let (header, mut packet) = super_packet();
+    let (header, mut packet) = gso_packet();
     bencher.counter(ItemsCount::new(SEGMENTS)).bench_local(|| {
-        let mut segmenter = Segmenter::new(&header, &mut packet).expect("a super-packet");
+        let mut segmenter = Segmenter::new(&header, &mut packet).expect("a GSO packet");
         while let Some(segment) = segmenter.next() {
             black_box(segment);
         }
@@ -55,9 +55,9 @@ fn segment_64_kb(bencher: Bencher) {
 
 #[divan::bench]
 fn coalesce_64_kb(bencher: Bencher) {
-    let (header, mut packet) = super_packet();
+    let (header, mut packet) = gso_packet();
     let (mut arena, mut places) = (Vec::new(), Vec::new());
-    let mut segmenter = Segmenter::new(&header, &mut packet).expect("a super-packet");
+    let mut segmenter = Segmenter::new(&header, &mut packet).expect("a GSO packet");
     while let Some(segment) = segmenter.next() {
         let (ip, transport) = segment.head.split_at(IPV6);
         let start = arena.len();

@@ -1,19 +1,19 @@
-//! Software receive offload: consecutive segments of a flow become one super-packet, one write to a TUN
+//! Generic receive offload (GRO) in software: consecutive segments of a flow become one GSO packet, one write to a TUN
 //! device.
 //!
 //! The mirror of [`segment`](crate::segment). Received packets stay where they are, in one large buffer (the
-//! arena) of which ranges are kept; a merged packet is a new head, with its [`virtio_net`] header, and the
+//! arena) of which ranges are kept; a GSO packet made here is a new head, with its [`virtio_net`] header, and the
 //! list of payload pieces for one gathering write. Tables are reused from batch to batch, so nothing is
 //! allocated once they have grown to the largest batch.
 //!
 //! # Rules
 //!
-//! - Merged are segments of one flow that follow each other and differ in nothing but what the kernel
-//!   recreates when it cuts the super-packet again: lengths, checksums, sequence number, IPv4 identification
+//! - Coalesced are segments of one flow that follow each other and differ in nothing but what the kernel
+//!   recreates when it segments the GSO packet again: lengths, checksums, sequence number, IPv4 identification
 //!   and PSH.
-//! - A transport checksum is verified before its segment may merge, as the merged packet gets a new one.
-//! - What cannot merge passes through byte for byte, with its own checksum.
-//! - Packets of one flow keep their order. Merged packets come out in the order of their first segments.
+//! - A transport checksum is verified before its segment is coalesced, as the GSO packet gets a new one.
+//! - What cannot be coalesced passes through byte for byte, with its own checksum.
+//! - Packets of one flow keep their order. All come out in the order of their first segments.
 
 use std::ops::Range;
 
@@ -21,16 +21,16 @@ use crate::bytes::{put_u16, u16_at, u32_at};
 use crate::checksum::Sum;
 use crate::{flow, ipv4, ipv6, protocol, tcp, udp, virtio_net};
 
-/// Largest merged packet in bytes, IP header included.
+/// Largest GSO packet in bytes, IP header included.
 pub const MAX_PACKET: usize = 65_535;
-/// Most segments of a merged packet: the kernel's limit for the datagrams of one UDP super-packet.
+/// Most segments of a GSO packet: the kernel's limit for the datagrams of one GSO packet of UDP.
 const MAX_SEGMENTS: usize = 64;
-/// Most pieces of a merged packet; far below the kernel's limit for the parts of one gathering write.
+/// Most pieces of a GSO packet; far below the kernel's limit for the parts of one gathering write.
 pub const MAX_PIECES: usize = 2 * MAX_SEGMENTS;
 /// Flows that are watched for further segments at a time; the one begun first gives way.
 const MAX_OPEN: usize = 16;
 
-/// What the TUN device accepts merged.
+/// Which GSO packets the TUN device accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Offloads {
     /// TCP over IPv4 (`TUN_F_TSO4`).
@@ -45,14 +45,14 @@ pub struct Offloads {
 
 /// A packet to write: `head` and then every piece, in order.
 #[derive(Debug, Clone, Copy)]
-pub struct Merged<'a> {
-    /// Virtio-net header and IP header; of a packet that could merge, the transport header too.
+pub struct Coalesced<'a> {
+    /// Virtio-net header and IP header; of a packet that could be coalesced, the transport header too.
     pub head: &'a [u8],
     /// Ranges of the arena.
     pub pieces: &'a [Range<usize>],
 }
 
-impl Merged<'_> {
+impl Coalesced<'_> {
     /// Length in bytes of what is written, virtio-net header included.
     #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
     pub fn len(&self) -> usize {
@@ -60,7 +60,7 @@ impl Merged<'_> {
     }
 }
 
-/// Merges one batch of packets; see the module's description.
+/// Coalesces one batch of packets; see the module's description.
 #[derive(Debug)]
 pub struct Coalescer {
     offloads: Offloads,
@@ -110,12 +110,12 @@ impl Coalescer {
             self.begin(ip_header, &[], &[rest]);
             return;
         };
-        let may_merge = packet.may_merge(self.offloads);
+        let may_coalesce = packet.may_coalesce(self.offloads);
         let payload = rest.start + packet.transport_header.len()..rest.end;
-        if self.join(&packet, may_merge, std::slice::from_ref(&payload)) {
+        if self.join(&packet, may_coalesce, std::slice::from_ref(&payload)) {
             return;
         }
-        if !may_merge {
+        if !may_coalesce {
             self.begin(ip_header, &[], &[rest]);
             return;
         }
@@ -126,7 +126,7 @@ impl Coalescer {
     }
 
     /// Takes one UDP datagram over IPv6, made here and now: `headers`, in which lengths and checksum are still to be
-    /// written, and a payload in two pieces. The device completes the checksum, merged or not.
+    /// written, and a payload in two pieces. The device completes the checksum, coalesced or not.
     pub fn push_datagram(
         &mut self,
         headers: &[u8; ipv6::HEADER_LEN + udp::HEADER_LEN],
@@ -143,14 +143,14 @@ impl Coalescer {
         }
     }
 
-    /// Appends a packet to its flow's open group if it `may_merge` and continues it; else the group is closed.
-    fn join(&mut self, packet: &Candidate<'_>, may_merge: bool, payload: &[Range<usize>]) -> bool {
+    /// Appends a packet to its flow's open group if it `may_coalesce` and continues it; else the group is closed.
+    fn join(&mut self, packet: &Candidate<'_>, may_coalesce: bool, payload: &[Range<usize>]) -> bool {
         let found = self.open.iter().rposition(|open| {
             open.flow_hash == packet.flow_hash && self.groups[open.group].is_of_flow(packet)
         });
         let Some(index) = found else { return false };
         let group = &mut self.groups[self.open[index].group];
-        let joins = may_merge && group.accepts(packet);
+        let joins = may_coalesce && group.accepts(packet);
         if !joins || group.append(packet, payload) == Further::No {
             self.open.remove(index);
         }
@@ -166,8 +166,8 @@ impl Coalescer {
     }
 
     /// The packets to write, in order.
-    pub fn packets(&self) -> impl ExactSizeIterator<Item = Merged<'_>> {
-        self.groups[..self.used].iter().map(|group| Merged { head: &group.head, pieces: &group.pieces })
+    pub fn packets(&self) -> impl ExactSizeIterator<Item = Coalesced<'_>> {
+        self.groups[..self.used].iter().map(|group| Coalesced { head: &group.head, pieces: &group.pieces })
     }
 
     /// Whether there is nothing to write.
@@ -235,7 +235,7 @@ impl Group {
             && self.transport_header()[..4] == packet.transport_header[..4]
     }
 
-    /// Whether `packet`, of this group's flow and fit to merge, continues it.
+    /// Whether `packet`, of this group's flow and fit to be coalesced, continues it.
     fn accepts(&self, packet: &Candidate<'_>) -> bool {
         let (ours, theirs) = (self.transport_header(), packet.transport_header);
         if packet.payload_len > self.segment_size
@@ -334,7 +334,7 @@ impl<'a> IpHeader<'a> {
             return ours[..4] == theirs[..4] && ours[7] == theirs[7];
         }
         // Type of service; flags; time to live. The identification means something only where the packet may
-        // be fragmented (RFC 6864), and counts up when the kernel cuts the packet.
+        // be fragmented (RFC 6864), and counts up when the kernel segments the packet.
         ours[1] == theirs[1]
             && ours[6..9] == theirs[6..9]
             && (u16_at(ours, 6) & ipv4::DONT_FRAGMENT != 0
@@ -398,8 +398,8 @@ impl<'a> Candidate<'a> {
         Self { payload_len, ..Self::new(IpHeader(ip), transport, transport) }
     }
 
-    /// Whether the packet may be part of a merged one, whatever its neighbors are.
-    fn may_merge(&self, offloads: Offloads) -> bool {
+    /// Whether the packet may be part of a GSO packet, whatever its neighbors are.
+    fn may_coalesce(&self, offloads: Offloads) -> bool {
         let is_tcp = self.ip.protocol() == protocol::TCP;
         let offered = match (is_tcp, self.ip.is_ipv6()) {
             (true, true) => offloads.tcp6,

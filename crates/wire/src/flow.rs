@@ -19,7 +19,7 @@ pub fn addresses(packet: &[u8]) -> Result<(IpAddr, IpAddr), ParseError> {
 /// A hash of an IPv4 or IPv6 packet's flow: addresses, protocol and, where they can be seen, ports.
 ///
 /// Fragments are hashed by addresses and protocol alone, the first one too, so that all of a packet's
-/// fragments keep together. Length fields are not looked at, so a super-packet hashes as its segments do. The
+/// fragments keep together. Length fields are not looked at, so a GSO packet hashes as its segments do. The
 /// hash is unkeyed: good for choosing a lane, not for a table that strangers fill.
 ///
 /// # Errors

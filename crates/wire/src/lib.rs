@@ -1,18 +1,51 @@
 //! Packet formats: views and builders over byte slices.
 //!
-//! Everything that Sidestep knows about the shape of a packet is here: headers, checksums, neighbor
-//! discovery, ICMP errors, and the two transformations that let packets cross the program in large pieces:
-//! cutting a super-packet into segments ([`segment`]) and merging received segments again ([`coalesce`]).
+//! Here is what is to be known about the shape of a packet: headers, checksums, neighbor discovery, ICMP errors, and
+//! the two transformations that let packets cross a program in large pieces. The terms are the kernel's:
 //!
-//! What it does not do: no I/O, no clock, no randomness, no logging. It allocates nothing, with one
-//! exception: [`coalesce::Coalescer`] keeps its tables between batches, so that it stops allocating once it
-//! has seen its largest one.
+//! - A *GSO packet* (generic segmentation offload) is up to 64 KB of a TCP stream, or datagrams of equal size, under one
+//!   set of headers, with the size of the segments that it stands for beside it ([`virtio_net`]).
+//! - *Segmentation* ([`segment`]) makes these segments of it, each a packet as it leaves a host.
+//! - *Coalescing* ([`coalesce`], the kernel's generic receive offload, GRO) is the reverse: of consecutive segments of a
+//!   flow that were received it makes a GSO packet.
+//!
+//! What it does not do: no I/O, no clock, no randomness, no logging.
+//!
+//! ```
+//! use sidestep_wire::{ipv6, protocol, udp};
+//!
+//! let ip = ipv6::Header {
+//!     traffic_class: 0,
+//!     flow_label: 0,
+//!     payload_length: 12,
+//!     next_header: protocol::UDP,
+//!     hop_limit: 64,
+//!     source: "2001:db8::1".parse()?,
+//!     destination: "2001:db8::2".parse()?,
+//! };
+//! let udp = udp::Header { source_port: 5353, destination_port: 53, length: 12, checksum: 0 };
+//! let packet = [&ip.to_bytes()[..], &udp.to_bytes(), b"wire"].concat();
+//!
+//! let view = ipv6::Packet::parse(&packet)?;
+//! assert_eq!((view.destination(), view.next_header()), (ip.destination, protocol::UDP));
+//! let datagram = udp::Datagram::parse(view.payload())?;
+//! assert_eq!((datagram.destination_port(), datagram.payload()), (53, &b"wire"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Shape
 //!
-//! One file per protocol, the same shape in each. A view (`Packet`, `Segment`, `Datagram`, `Message`,
+//! One file per protocol, or one folder, the same shape in each. A view (`Packet`, `Segment`, `Datagram`, `Message`,
 //! `Frame`) borrows the bytes and is made by `parse`, which checks once that every field that the accessors
 //! read is there; the accessors then cannot fail. Headers that we write are plain structs with `to_bytes`.
+//!
+//! # Allocation
+//!
+//! Views, headers and segmentation allocate nothing. [`coalesce::Coalescer`] keeps its tables between batches, and stops
+//! allocating once it has seen its largest one. What allocates each time is no part of any packet's way: control
+//! messages in the form that is kept or sent, since they have any number of options, of any length. These are
+//! [`ndp::RouterAdvertisement`] with its packet, [`ndp::with_mtu`], [`dhcpv6::Builder`], and what
+//! [`dhcpv6::Message::delegation`] and [`dhcpv6::Message::remark`] return.
 //!
 //! # Invariants
 //!
@@ -20,8 +53,8 @@
 //! - Loops over input are bounded by the input's length, walks over extension headers by
 //!   [`ipv6::MAX_EXTENSION_HEADERS`].
 //! - A view ends where the packet's own length field says, never behind it: link padding is not payload.
-//! - Checksums are verified where a merge would otherwise hide damage, and left alone where bytes pass
-//!   through unchanged.
+//! - Checksums are verified where a message is believed (neighbor discovery, ICMP) and where coalescing would otherwise
+//!   hide damage, and left alone where bytes pass through unchanged.
 //!
 //! # Modules
 //!
@@ -39,8 +72,8 @@
 //! | [`mss`] | clamping of the TCP maximum segment size |
 //! | [`flow`] | addresses and flow hash of a packet |
 //! | [`virtio_net`] | the header before each packet of a TUN device with offloads |
-//! | [`segment`] | super-packet → segments |
-//! | [`coalesce`] | segments → super-packets |
+//! | [`segment`] | GSO packet → segments |
+//! | [`coalesce`] | segments → GSO packets |
 
 #![forbid(unsafe_code)]
 

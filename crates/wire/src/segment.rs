@@ -1,14 +1,49 @@
-//! Software segmentation: a super-packet as read from a TUN device becomes the packets it stands for.
+//! Software segmentation: a GSO packet as read from a TUN device becomes the packets it stands for.
 //!
 //! The kernel hands over up to 64 KB of TCP stream or of equal UDP datagrams under one set of headers
 //! ([`virtio_net`]). The headers are rewritten in place before each segment, and payloads are
-//! slices of the super-packet, so nothing is copied or allocated: whoever seals a segment copies it anyway.
+//! slices of the GSO packet, so nothing is copied or allocated: whoever seals a segment copies it anyway.
+//!
+//! ```
+//! use sidestep_wire::segment::Segmenter;
+//! use sidestep_wire::{ipv6, protocol, udp, virtio_net};
+//!
+//! // 3,000 bytes of UDP payload, which are to leave in datagrams of 1,400.
+//! let ip = ipv6::Header {
+//!     traffic_class: 0,
+//!     flow_label: 0,
+//!     payload_length: 3008,
+//!     next_header: protocol::UDP,
+//!     hop_limit: 64,
+//!     source: "2001:db8::1".parse()?,
+//!     destination: "2001:db8::2".parse()?,
+//! };
+//! let udp = udp::Header { source_port: 5353, destination_port: 53, length: 3008, checksum: 0 };
+//! let mut packet = [&ip.to_bytes()[..], &udp.to_bytes(), &[7; 3000]].concat();
+//! let header = virtio_net::Header {
+//!     flags: virtio_net::NEEDS_CSUM,
+//!     gso_type: virtio_net::GSO_UDP_L4,
+//!     gso_size: 1400,
+//!     hdr_len: 48,
+//!     csum_start: 40,
+//!     csum_offset: 6,
+//! };
+//!
+//! let mut segmenter = Segmenter::new(&header, &mut packet)?;
+//! let mut payloads = Vec::new();
+//! while let Some(segment) = segmenter.next() {
+//!     // `segment.head` has the headers of this datagram, lengths and checksum included.
+//!     payloads.push(segment.payload.len());
+//! }
+//! assert_eq!(payloads, [1400, 1400, 200]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::bytes::{put_u16, put_u32, u16_at};
 use crate::checksum::{Sum, TransportChecksum};
 use crate::{ParseError, ipv4, ipv6, protocol, tcp, udp, virtio_net};
 
-/// Why a super-packet cannot be cut.
+/// Why a GSO packet cannot be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SegmentError {
     /// Its headers are malformed.
@@ -45,9 +80,9 @@ impl Segment<'_> {
     }
 }
 
-/// Cuts one super-packet; see the module's description.
+/// Segments one GSO packet; see the module's description.
 pub struct Segmenter<'a> {
-    /// Headers, rewritten for each segment; of a packet that needs no cutting, all of it.
+    /// Headers, rewritten for each segment; of a packet that is not segmented, all of it.
     head: &'a mut [u8],
     /// What has not been handed out.
     payload: &'a [u8],
@@ -57,11 +92,11 @@ pub struct Segmenter<'a> {
 enum State {
     /// The one packet, not handed out yet.
     Whole,
-    Cutting(Cutting),
+    Segmenting(Segmentation),
     Done,
 }
 
-struct Cutting {
+struct Segmentation {
     /// Payload bytes of each segment but the last.
     size: usize,
     ip: Ip,
@@ -86,7 +121,7 @@ enum Kind {
     Tcp {
         /// Of the next segment.
         sequence: u32,
-        /// Of the super-packet, without those that only the first segment carries once that is gone.
+        /// Of the GSO packet, without those that only the first segment carries once that is gone.
         flags: u8,
     },
     Udp,
@@ -95,7 +130,7 @@ enum Kind {
 impl<'a> Segmenter<'a> {
     /// Prepares `packet`, a whole IP packet read from a TUN device behind `header`.
     ///
-    /// A packet that is not to be cut has its checksum completed here, in place.
+    /// A packet that is not to be segmented has its checksum completed here, in place.
     ///
     /// # Errors
     /// [`SegmentError`], when header and packet contradict each other; the packet is then unchanged.
@@ -142,26 +177,26 @@ impl<'a> Segmenter<'a> {
             return Err(SegmentError::SegmentSize(header.gso_size));
         }
         let addresses = if matches!(layout.ip, Ip::V6) { &head[8..40] } else { &head[12..20] };
-        let cutting = Cutting {
+        let segmentation = Segmentation {
             size,
             ip: layout.ip,
             transport: layout.transport,
             pseudo_header: Sum::of(addresses) + Sum::word(u16::from(expected)),
             kind,
         };
-        Ok(Self { head, payload, state: State::Cutting(cutting) })
+        Ok(Self { head, payload, state: State::Segmenting(segmentation) })
     }
 
     /// How many segments [`next`](Self::next) has yet to give.
     pub fn segment_count(&self) -> usize {
         match &self.state {
             State::Whole => 1,
-            State::Cutting(cutting) => self.payload.len().div_ceil(cutting.size).max(1),
+            State::Segmenting(segmentation) => self.payload.len().div_ceil(segmentation.size).max(1),
             State::Done => 0,
         }
     }
 
-    /// Bytes of headers that each segment begins with; of a packet that needs no cutting, all of it.
+    /// Bytes of headers that each segment begins with; of a packet that is not segmented, all of it.
     pub fn head_len(&self) -> usize {
         self.head.len()
     }
@@ -170,7 +205,7 @@ impl<'a> Segmenter<'a> {
     pub fn largest_segment(&self) -> usize {
         match &self.state {
             State::Whole => self.head.len(),
-            State::Cutting(cutting) => self.head.len() + cutting.size.min(self.payload.len()),
+            State::Segmenting(segmentation) => self.head.len() + segmentation.size.min(self.payload.len()),
             State::Done => 0,
         }
     }
@@ -184,10 +219,10 @@ impl<'a> Segmenter<'a> {
                 self.state = State::Done;
                 Some(Segment { head: self.head, payload: &[] })
             }
-            State::Cutting(cutting) => {
-                let (payload, rest) = self.payload.split_at(cutting.size.min(self.payload.len()));
+            State::Segmenting(segmentation) => {
+                let (payload, rest) = self.payload.split_at(segmentation.size.min(self.payload.len()));
                 self.payload = rest;
-                cutting.write_headers(self.head, payload, rest.is_empty());
+                segmentation.write_headers(self.head, payload, rest.is_empty());
                 if rest.is_empty() {
                     self.state = State::Done;
                 }
@@ -197,7 +232,7 @@ impl<'a> Segmenter<'a> {
     }
 }
 
-impl Cutting {
+impl Segmentation {
     fn write_headers(&mut self, head: &mut [u8], payload: &[u8], is_last: bool) {
         let packet_len = head.len() + payload.len();
         match &mut self.ip {
@@ -234,7 +269,7 @@ impl Cutting {
     }
 }
 
-/// Where things are in a packet to cut. Length fields are not looked at: a super-packet may exceed them.
+/// Where things are in a packet to segment. Length fields are not looked at: a GSO packet may exceed them.
 struct Layout {
     ip: Ip,
     protocol: u8,
@@ -300,7 +335,7 @@ mod tests {
 
     const DATA: u8 = tcp::ACK;
 
-    fn cut(header: &Header, packet: &mut [u8]) -> Vec<Vec<u8>> {
+    fn segments(header: &Header, packet: &mut [u8]) -> Vec<Vec<u8>> {
         let mut segmenter = Segmenter::new(header, packet).unwrap();
         let mut segments = Vec::new();
         while let Some(segment) = segmenter.next() {
@@ -322,24 +357,28 @@ mod tests {
         let payload = payload(3000);
         for stream in Stream::ALL {
             for flags in [DATA, DATA | tcp::PSH, DATA | tcp::PSH | tcp::FIN | tcp::CWR | tcp::ECE] {
-                let (header, mut packet) = stream.super_packet(&payload, 1400, flags);
-                assert_eq!(cut(&header, &mut packet), stream.segments(&payload, 1400, flags), "{stream:?}");
+                let (header, mut packet) = stream.gso_packet(&payload, 1400, flags);
+                assert_eq!(
+                    segments(&header, &mut packet),
+                    stream.segments(&payload, 1400, flags),
+                    "{stream:?}"
+                );
             }
         }
     }
 
     #[test]
-    fn the_largest_super_packet_is_cut() {
+    fn the_largest_gso_packet_is_segmented() {
         for stream in Stream::ALL {
             let payload = payload(65_535 - stream.headers_len());
-            let (header, mut packet) = stream.super_packet(&payload, 1400, DATA);
-            assert_eq!(cut(&header, &mut packet), stream.segments(&payload, 1400, DATA));
+            let (header, mut packet) = stream.gso_packet(&payload, 1400, DATA);
+            assert_eq!(segments(&header, &mut packet), stream.segments(&payload, 1400, DATA));
         }
     }
 
     #[test]
     fn count_and_largest_are_known_before_and_during() {
-        let (header, mut packet) = Stream::TCP6.super_packet(&payload(2900), 1400, DATA);
+        let (header, mut packet) = Stream::TCP6.gso_packet(&payload(2900), 1400, DATA);
         let mut segmenter = Segmenter::new(&header, &mut packet).unwrap();
         let mut seen = Vec::new();
         loop {
@@ -354,13 +393,13 @@ mod tests {
     #[test]
     fn extension_headers_and_ipv4_options_are_repeated() {
         let payload = payload(2000);
-        let (mut header, mut packet) = Stream::TCP6.super_packet(&payload, 1000, DATA);
+        let (mut header, mut packet) = Stream::TCP6.gso_packet(&payload, 1000, DATA);
         packet[6] = protocol::DESTINATION_OPTIONS;
         packet.splice(40..40, [protocol::TCP, 0, 1, 4, 0, 0, 0, 0]);
         header.csum_start += 8;
-        let segments = cut(&header, &mut packet);
-        assert_eq!(segments.len(), 2);
-        for segment in &segments {
+        let repeated = segments(&header, &mut packet);
+        assert_eq!(repeated.len(), 2);
+        for segment in &repeated {
             let view = ipv6::Packet::parse(segment).unwrap();
             assert_eq!(view.upper_layer().unwrap().offset, 48);
             let transport = &view.payload()[8..];
@@ -369,11 +408,11 @@ mod tests {
             );
         }
 
-        let (mut header, mut packet) = Stream::UDP4.super_packet(&payload, 1000, DATA);
+        let (mut header, mut packet) = Stream::UDP4.gso_packet(&payload, 1000, DATA);
         packet[0] = 0x46;
         packet.splice(20..20, [1, 1, 1, 0]);
         header.csum_start += 4;
-        for segment in &cut(&header, &mut packet) {
+        for segment in &segments(&header, &mut packet) {
             let view = ipv4::Packet::parse(segment).unwrap();
             assert!(view.has_valid_checksum());
             assert_eq!((view.header().len(), view.payload().len()), (24, 1008));
@@ -383,36 +422,36 @@ mod tests {
     #[test]
     fn a_single_packet_has_its_checksum_completed() {
         for stream in Stream::ALL {
-            let (mut header, mut packet) = stream.super_packet(&payload(501), 0, DATA);
+            let (mut header, mut packet) = stream.gso_packet(&payload(501), 0, DATA);
             header.gso_type = virtio_net::GSO_NONE;
-            assert_eq!(cut(&header, &mut packet), [stream.packet(0, 0, &payload(501), DATA)]);
+            assert_eq!(segments(&header, &mut packet), [stream.packet(0, 0, &payload(501), DATA)]);
         }
     }
 
     #[test]
     fn a_udp_checksum_of_zero_becomes_its_equal() {
         // The sum of all else is the last word's complement, so that the checksum would be 0.
-        let (mut header, packet) = Stream::UDP6.super_packet(&[0; 4], 0, 0);
+        let (mut header, packet) = Stream::UDP6.gso_packet(&[0; 4], 0, 0);
         header.gso_type = virtio_net::GSO_NONE;
         let rest = Sum::of(&packet[40..]);
         let mut single = packet.clone();
         single[50..52].copy_from_slice(&rest.checksum().to_be_bytes());
         let mut many = single.clone();
-        assert_eq!(cut(&header, &mut single)[0][46..48], [0xff, 0xff]);
+        assert_eq!(segments(&header, &mut single)[0][46..48], [0xff, 0xff]);
         header.gso_type = virtio_net::GSO_UDP_L4;
         header.gso_size = 100;
-        assert_eq!(cut(&header, &mut many)[0][46..48], [0xff, 0xff]);
+        assert_eq!(segments(&header, &mut many)[0][46..48], [0xff, 0xff]);
     }
 
     #[test]
     fn a_finished_packet_passes_unchanged() {
         let packet = Stream::UDP4.packet(0, 0, b"whatever", 0);
-        assert_eq!(cut(&Header::NONE, &mut packet.clone()), [packet]);
+        assert_eq!(segments(&Header::NONE, &mut packet.clone()), [packet]);
     }
 
     #[test]
     fn contradictions_are_refused() {
-        let (header, packet) = Stream::TCP6.super_packet(&payload(2000), 1000, DATA);
+        let (header, packet) = Stream::TCP6.gso_packet(&payload(2000), 1000, DATA);
         assert_eq!(error(&Header { gso_size: 0, ..header }, &packet), SegmentError::SegmentSize(0));
         assert_eq!(error(&Header { gso_type: 3, ..header }, &packet), SegmentError::GsoType(3));
         for gso_type in [virtio_net::GSO_TCPV4, virtio_net::GSO_UDP_L4] {
@@ -428,7 +467,7 @@ mod tests {
         assert_eq!(error(&Header { csum_offset: 65535, ..single }, &packet), SegmentError::ChecksumPlace);
         assert_eq!(error(&single, &[0; 40]), SegmentError::Malformed(ParseError::Version));
 
-        let (header, mut packet) = Stream::TCP4.super_packet(&payload(2000), 1000, DATA);
+        let (header, mut packet) = Stream::TCP4.gso_packet(&payload(2000), 1000, DATA);
         packet[6] |= 0x20;
         assert_eq!(error(&header, &packet), SegmentError::GsoMismatch, "a fragment");
     }
@@ -436,7 +475,7 @@ mod tests {
     #[test]
     fn a_segment_that_no_length_field_can_state_is_refused() {
         for stream in [Stream::UDP4, Stream::UDP6] {
-            let (header, mut packet) = stream.super_packet(&payload(65_000), 65_530, 0);
+            let (header, mut packet) = stream.gso_packet(&payload(65_000), 65_530, 0);
             packet.extend([0; 2000]);
             assert_eq!(error(&header, &packet), SegmentError::SegmentSize(65_530));
         }
@@ -452,8 +491,8 @@ mod tests {
             let size = size.max((length / 100) as u16);
             let flags = flags & !(tcp::SYN | tcp::RST | tcp::URG);
             let payload = payload(length);
-            let (header, mut packet) = stream.super_packet(&payload, size, flags);
-            prop_assert_eq!(cut(&header, &mut packet), stream.segments(&payload, size, flags));
+            let (header, mut packet) = stream.gso_packet(&payload, size, flags);
+            prop_assert_eq!(segments(&header, &mut packet), stream.segments(&payload, size, flags));
         }
 
         #[test]

@@ -1,5 +1,5 @@
 //! Streams for the tests of [`segment`](crate::segment) and [`coalesce`](crate::coalesce): packets as hosts
-//! send them, built by etherparse, and super-packets as a kernel hands them over.
+//! send them, built by etherparse, and GSO packets as a kernel hands them over.
 
 use etherparse::{IpHeaders, Ipv4Header, Ipv6FlowLabel, Ipv6Header, PacketBuilder, TcpHeader};
 use etherparse::{IpNumber, TcpOptionElement};
@@ -85,8 +85,8 @@ impl Stream {
         bytes
     }
 
-    /// All of `payload` in one packet, to be cut into segments of `size`, as a TUN device gives it.
-    pub(crate) fn super_packet(self, payload: &[u8], size: u16, flags: u8) -> (Header, Vec<u8>) {
+    /// All of `payload` in one packet, to become segments of `size`, as a TUN device gives it.
+    pub(crate) fn gso_packet(self, payload: &[u8], size: u16, flags: u8) -> (Header, Vec<u8>) {
         let mut packet = self.packet(0, 0, payload, flags);
         let start = self.ip_header_len();
         let (gso_type, csum_offset) = match (self.tcp, self.ipv6) {
@@ -110,7 +110,7 @@ impl Stream {
         (header, packet)
     }
 
-    /// What a kernel would make of [`super_packet`](Self::super_packet).
+    /// What a kernel would make of [`gso_packet`](Self::gso_packet).
     pub(crate) fn segments(self, payload: &[u8], size: u16, flags: u8) -> Vec<Vec<u8>> {
         let chunks: Vec<_> = payload.chunks(size.into()).collect();
         let last = chunks.len() - 1;

@@ -15,13 +15,13 @@ pub const DATA_VALID: u8 = 2;
 
 /// One packet, not to be segmented.
 pub const GSO_NONE: u8 = 0;
-/// TCP over IPv4, to be cut into segments of `gso_size` payload bytes.
+/// TCP over IPv4, to become segments of `gso_size` payload bytes.
 pub const GSO_TCPV4: u8 = 1;
 /// UDP to be cut into IP fragments; deprecated, never offered by us.
 pub const GSO_UDP: u8 = 3;
 /// TCP over IPv6.
 pub const GSO_TCPV6: u8 = 4;
-/// UDP over either IP, to be cut into datagrams of `gso_size` payload bytes.
+/// UDP over either IP, to become datagrams of `gso_size` payload bytes.
 pub const GSO_UDP_L4: u8 = 5;
 /// Or'ed to a TCP type: the packet carries CWR, which belongs to the first segment alone.
 pub const GSO_ECN: u8 = 0x80;

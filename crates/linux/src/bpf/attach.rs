@@ -22,7 +22,7 @@ use crate::netlink::Netlink;
 pub enum Direction {
     /// Those that come in by it, before all else.
     Ingress,
-    /// Those that leave by it, super-packets whole, after all else.
+    /// Those that leave by it, GSO packets whole, after all else.
     Egress,
 }
 

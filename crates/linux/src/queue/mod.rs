@@ -3,9 +3,9 @@
 //! A [`Socket`] listens on queues; what is received from it goes into a [`Batch`], many packets for one system call, and
 //! so do the verdicts. [`rule::send_to`] makes the rule that gives packets to queues. Nothing here allocates for a packet.
 //!
-//! Segmentation super-packets come whole where a queue takes them. Their transport checksum is partial then: the sum of
+//! GSO packets come whole where a queue takes them. Their transport checksum is partial then: the sum of
 //! the pseudo-header. What is handed back changed goes on as a packet whose checksum nobody computes any more, so a
-//! partial one must be completed first. The kernel cannot segment UDP super-packets that were handed back so: let only
+//! partial one must be completed first. The kernel cannot segment UDP GSO packets that were handed back so: let only
 //! TCP come whole.
 
 pub mod raw;
@@ -50,7 +50,7 @@ const SLOT: usize = 0x1_0000 + 1024;
 const BATCH: usize = 16;
 /// Verdicts are sent when there are so many octets of them: not far from what a packet takes.
 const SEND_AT: usize = 64 * 1024;
-/// Room for what the kernel has queued. Super-packets of 64 KB fill 32 MB with 500.
+/// Room for what the kernel has queued. GSO packets of 64 KB fill 32 MB with 500.
 const BUFFER: i32 = 32 << 20;
 
 /// What may be said of a packet, with the kernel's values (linux/netfilter.h).
@@ -74,7 +74,7 @@ pub struct Queue {
     pub length: u32,
     /// Packets go on when it is full; they are discarded otherwise.
     pub fail_open: bool,
-    /// Super-packets come whole; they are cut otherwise.
+    /// GSO packets come whole; otherwise the kernel segments them.
     pub segmented: bool,
 }
 

@@ -43,7 +43,7 @@ impl Sender {
     }
 
     /// Sends a packet that begins with an IP header. A link-local destination is looked for on the link of `interface`
-    /// (an index; 0: none). One of TCP that is too long for the path is a super-packet, and is cut so that its segments
+    /// (an index; 0: none). One of TCP that is too long for the path is a GSO packet, and is segmented so that its segments
     /// fit.
     ///
     /// # Errors
@@ -51,7 +51,7 @@ impl Sender {
     /// one interface only and is for many: then no neighbor would be its next.
     pub fn send(&self, packet: &[u8], interface: u32) -> Result<()> {
         match self.send_whole(packet, interface)? {
-            Err(nix::Error::EMSGSIZE) => match self.cut(packet, interface)? {
+            Err(nix::Error::EMSGSIZE) => match self.send_segments(packet, interface)? {
                 true => Ok(()),
                 false => Err(Error::new("send a packet on a raw socket", nix::Error::EMSGSIZE)),
             },
@@ -59,8 +59,8 @@ impl Sender {
         }
     }
 
-    /// Sends the segments of a super-packet; false if it is none.
-    fn cut(&self, packet: &[u8], interface: u32) -> Result<bool> {
+    /// Sends the segments of a GSO packet; false if it is none.
+    fn send_segments(&self, packet: &[u8], interface: u32) -> Result<bool> {
         let (gso_type, mtu) = (gso_type(packet), path_mtu(packet, self.through)?);
         let header = |gso_size| virtio_net::Header { gso_type, gso_size, ..virtio_net::Header::NONE };
         let mut packet = packet.to_vec();

@@ -1,4 +1,4 @@
-//! The TUN device: whole packets and super-packets, each behind a 10-byte virtio-net header.
+//! The TUN device: whole packets and GSO packets, each behind a 10-byte virtio-net header.
 //!
 //! The device lives as long as its queues: nothing is left behind by a crash.
 
@@ -14,7 +14,7 @@ use crate::error::{Context, Error, Result};
 /// Bytes of the virtio-net header before every packet, in both directions (`struct virtio_net_hdr`).
 pub const VNET_HEADER: usize = 10;
 
-/// The longest that [`Queue::read`] hands over: a header and a super-packet of 64 KB.
+/// The longest that [`Queue::read`] hands over: a header and a GSO packet of 64 KB.
 pub const MAX_READ: usize = VNET_HEADER + 65_535;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
@@ -26,7 +26,7 @@ const SIOCSIFTXQLEN: libc::Ioctl = 0x8943;
 // Not in libc: make the device, or fail if there is one of that name already.
 const IFF_TUN_EXCL: i32 = 0x8000;
 
-/// Which super-packets the kernel hands to us and takes from us.
+/// Which GSO packets the kernel hands to us and takes from us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Offloads {
     /// None: single packets with complete checksums.

@@ -64,7 +64,7 @@ const MILLISECOND: i32 = 1_000_000;
 /// Of l4_csum_replace: a checksum of zero is none; the pseudo-header has changed.
 const NOT_ZERO: i32 = 0x20;
 const PSEUDO_HEADER: i32 = 0x10;
-/// Of skb_adjust_room: where; segments of a super-packet keep their size; what hardware has verified stays so (Linux 5.13).
+/// Of skb_adjust_room: where; segments of a GSO packet keep their size; what hardware has verified stays so (Linux 5.13).
 const BEHIND_NETWORK_HEADER: i32 = 0;
 const FIXED_GSO: i32 = 1;
 const NO_CHECKSUM_RESET: i32 = 1 << 5;

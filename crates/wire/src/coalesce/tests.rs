@@ -22,13 +22,13 @@ fn coalesce(offloads: Offloads, packets: &[Vec<u8>]) -> Vec<(Header, Vec<u8>)> {
 }
 
 fn written(coalescer: &Coalescer, arena: &[u8]) -> Vec<(Header, Vec<u8>)> {
-    let packets = coalescer.packets().map(|merged| {
-        let mut bytes = merged.head.to_vec();
-        for piece in merged.pieces {
+    let packets = coalescer.packets().map(|coalesced| {
+        let mut bytes = coalesced.head.to_vec();
+        for piece in coalesced.pieces {
             bytes.extend_from_slice(&arena[piece.clone()]);
         }
-        assert_eq!(bytes.len(), merged.len());
-        assert!(merged.pieces.len() <= MAX_PIECES && bytes.len() <= virtio_net::LEN + MAX_PACKET);
+        assert_eq!(bytes.len(), coalesced.len());
+        assert!(coalesced.pieces.len() <= MAX_PIECES && bytes.len() <= virtio_net::LEN + MAX_PACKET);
         let (header, packet) = bytes.split_first_chunk().unwrap();
         (Header::from_bytes(header), packet.to_vec())
     });
@@ -36,7 +36,7 @@ fn written(coalescer: &Coalescer, arena: &[u8]) -> Vec<(Header, Vec<u8>)> {
 }
 
 /// What a kernel makes of it again.
-fn cut(written: Vec<(Header, Vec<u8>)>) -> Vec<Vec<u8>> {
+fn segments(written: Vec<(Header, Vec<u8>)>) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     for (header, mut packet) in written {
         let mut segmenter = Segmenter::new(&header, &mut packet).ok().unwrap();
@@ -61,12 +61,12 @@ fn three(stream: Stream) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn merging_undoes_segmenting() {
+fn coalescing_undoes_segmentation() {
     for stream in Stream::ALL {
         for flags in [DATA, DATA | tcp::PSH] {
-            let (header, packet) = stream.super_packet(&payload(4000), 1400, flags);
-            let merged = coalesce(ALL, &stream.segments(&payload(4000), 1400, flags));
-            assert_eq!(merged, [(header, packet)], "{stream:?}");
+            let (header, packet) = stream.gso_packet(&payload(4000), 1400, flags);
+            let coalesced = coalesce(ALL, &stream.segments(&payload(4000), 1400, flags));
+            assert_eq!(coalesced, [(header, packet)], "{stream:?}");
         }
     }
 }
@@ -96,7 +96,7 @@ fn a_packet_alone_keeps_its_checksum() {
 }
 
 #[test]
-fn a_short_segment_and_a_push_end_a_merge() {
+fn a_short_segment_and_a_push_end_a_gso_packet() {
     let tcp = Stream::TCP6;
     let packet = |index: usize, length, flags| tcp.packet(index as u16, index * 100, &payload(length), flags);
     let short = [packet(0, 100, DATA), packet(1, 40, DATA), tcp.packet(2, 140, &payload(100), DATA)];
@@ -110,14 +110,14 @@ fn a_short_segment_and_a_push_end_a_merge() {
 }
 
 #[test]
-fn a_gap_or_a_repetition_is_not_merged() {
+fn a_gap_or_a_repetition_is_not_coalesced() {
     let packets = three(Stream::TCP6);
     assert_eq!(counts(&[packets[0].clone(), packets[2].clone(), packets[1].clone()]), [1, 1, 1]);
     assert_eq!(counts(&[packets[0].clone(), packets[0].clone(), packets[1].clone()]), [1, 2]);
 }
 
 #[test]
-fn headers_that_differ_are_not_merged() {
+fn headers_that_differ_are_not_coalesced() {
     // Offsets in the packet: traffic class and flow label, hop limit; acknowledgement, window, option data.
     for (stream, offsets) in [
         (Stream::TCP6, &[1, 3, 7, 51, 55, 70][..]),
@@ -129,15 +129,15 @@ fn headers_that_differ_are_not_merged() {
             let mut packets = three(stream);
             packets[1][*offset] ^= 1;
             packets[1] = reseal(&packets[1]);
-            let merged = coalesce(ALL, &packets);
-            assert_eq!(merged.len(), 3, "{stream:?} {offset}");
-            assert_eq!(cut(merged), packets);
+            let coalesced = coalesce(ALL, &packets);
+            assert_eq!(coalesced.len(), 3, "{stream:?} {offset}");
+            assert_eq!(segments(coalesced), packets);
         }
     }
 }
 
 #[test]
-fn segments_with_other_flags_pass_and_end_the_merge() {
+fn segments_with_other_flags_pass_and_end_the_gso_packet() {
     for flags in [tcp::FIN, tcp::SYN, tcp::RST, tcp::URG, tcp::ECE, tcp::CWR] {
         let mut packets = three(Stream::TCP6);
         packets[1][53] |= flags;
@@ -154,9 +154,9 @@ fn damaged_segments_pass_as_they_are() {
     for stream in Stream::ALL {
         let mut packets = three(stream);
         *packets[1].last_mut().unwrap() ^= 1;
-        let merged = coalesce(ALL, &packets);
-        assert_eq!(merged[1], (Header::NONE, packets[1].clone()));
-        assert_eq!(cut(merged), packets);
+        let coalesced = coalesce(ALL, &packets);
+        assert_eq!(coalesced[1], (Header::NONE, packets[1].clone()));
+        assert_eq!(segments(coalesced), packets);
     }
     let mut packets = three(Stream::UDP4);
     packets[1][26..28].fill(0);
@@ -181,18 +181,18 @@ fn interleaved_flows_merge_each_for_itself() {
     let flow = |port| three(Stream { source_port: port, ..Stream::TCP6 });
     let (a, b) = (flow(1), flow(2));
     let packets: Vec<_> = a.iter().zip(&b).flat_map(|(a, b)| [a.clone(), b.clone()]).collect();
-    let merged = coalesce(ALL, &packets);
-    assert_eq!(merged.len(), 2);
-    assert_eq!(cut(merged), [a, b].concat());
+    let coalesced = coalesce(ALL, &packets);
+    assert_eq!(coalesced.len(), 2);
+    assert_eq!(segments(coalesced), [a, b].concat());
 }
 
 #[test]
-fn more_flows_than_are_watched_lose_merging_not_packets() {
+fn more_flows_than_are_watched_lose_coalescing_not_packets() {
     let flow = |port| three(Stream { source_port: port, ..Stream::UDP6 });
     let flows: Vec<_> = (0..2 * MAX_OPEN as u16).map(flow).collect();
     let packets: Vec<_> = (0..3).flat_map(|i| flows.iter().map(move |flow| flow[i].clone())).collect();
-    let merged = coalesce(ALL, &packets);
-    assert_eq!(cut(merged), packets);
+    let coalesced = coalesce(ALL, &packets);
+    assert_eq!(segments(coalesced), packets);
 }
 
 #[test]
@@ -201,9 +201,9 @@ fn a_fragment_is_not_overtaken() {
     let mut fragment = packets[1].clone();
     fragment[6] = 0x20;
     packets.insert(1, fragment);
-    let merged: Vec<_> = coalesce(ALL, &packets).into_iter().map(|(_, packet)| packet).collect();
-    assert_eq!(merged.len(), 3, "alone, the fragment, two merged");
-    assert_eq!(merged[1], packets[1]);
+    let coalesced: Vec<_> = coalesce(ALL, &packets).into_iter().map(|(_, packet)| packet).collect();
+    assert_eq!(coalesced.len(), 3, "alone, the fragment, two coalesced");
+    assert_eq!(coalesced[1], packets[1]);
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn size_and_number_of_pieces_are_bounded() {
     for stream in Stream::ALL {
         let packets: Vec<_> =
             (0..100).map(|i| stream.packet(i, usize::from(i) * 1000, &payload(1000), DATA)).collect();
-        let merged = coalesce(ALL, &packets);
-        assert_eq!(merged.len(), 2);
-        assert_eq!(cut(merged).concat(), packets.concat());
+        let coalesced = coalesce(ALL, &packets);
+        assert_eq!(coalesced.len(), 2);
+        assert_eq!(segments(coalesced).concat(), packets.concat());
         let small: Vec<_> =
             (0..100).map(|i| stream.packet(i, usize::from(i) * 10, &payload(10), DATA)).collect();
         assert_eq!(counts(&small), [MAX_SEGMENTS, 100 - MAX_SEGMENTS]);
@@ -296,7 +296,7 @@ fn any_write() -> impl Strategy<Value = Write> {
 
 proptest! {
     #[test]
-    fn streams_survive_cutting_and_merging(writes in proptest::collection::vec(any_write(), 1..12)) {
+    fn streams_survive_segmentation_and_coalescing(writes in proptest::collection::vec(any_write(), 1..12)) {
         let mut offsets = [0usize; 8];
         let mut indexes = [0u16; 8];
         let mut packets = Vec::new();
@@ -307,9 +307,9 @@ proptest! {
                 identification: indexes[write.flow],
                 ..Stream::ALL[write.flow % 4]
             };
-            let (header, mut super_packet) =
-                stream.super_packet(&payload(write.length), write.size, write.flags);
-            let mut segmenter = Segmenter::new(&header, &mut super_packet).ok().unwrap();
+            let (header, mut gso_packet) =
+                stream.gso_packet(&payload(write.length), write.size, write.flags);
+            let mut segmenter = Segmenter::new(&header, &mut gso_packet).ok().unwrap();
             while let Some(segment) = segmenter.next() {
                 let mut packet = [segment.head, segment.payload].concat();
                 if let Some((at, mask)) = write.damage
@@ -323,9 +323,9 @@ proptest! {
             offsets[write.flow] += write.length;
             indexes[write.flow] += write.length.div_ceil(write.size.into()) as u16;
         }
-        let merged = coalesce(ALL, &packets);
-        prop_assert!(merged.len() <= packets.len());
-        prop_assert_eq!(by_flow(&cut(merged)), by_flow(&packets));
+        let coalesced = coalesce(ALL, &packets);
+        prop_assert!(coalesced.len() <= packets.len());
+        prop_assert_eq!(by_flow(&segments(coalesced)), by_flow(&packets));
     }
 
     #[test]
@@ -361,7 +361,7 @@ proptest! {
 
 #[test]
 fn datagrams_in_two_pieces_merge_and_the_device_completes_their_checksums() {
-    let (_, whole) = Stream::UDP6.super_packet(&payload(400), 400, 0);
+    let (_, whole) = Stream::UDP6.gso_packet(&payload(400), 400, 0);
     let mut headers = *whole.first_chunk::<48>().unwrap();
     for lengths_and_checksum in [4..6, 44..46, 46..48] {
         headers[lengths_and_checksum].fill(0);
@@ -375,6 +375,6 @@ fn datagrams_in_two_pieces_merge_and_the_device_completes_their_checksums() {
         let written = written(&coalescer, &arena);
         assert_eq!(written.len(), if offloads.udp6 { 1 } else { 4 });
         assert!(written.iter().all(|(header, _)| header.flags == virtio_net::NEEDS_CSUM));
-        assert_eq!(cut(written), Stream::UDP6.segments(&arena, 100, 0));
+        assert_eq!(segments(written), Stream::UDP6.segments(&arena, 100, 0));
     }
 }

@@ -58,7 +58,7 @@ fn addresses_are_translated_in_the_kernel() {
     }
 }
 
-/// Both directions of both IP versions, with pings and with super-packets of TCP.
+/// Both directions of both IP versions, with pings and with GSO packets of TCP.
 fn translate(scene: &ScriptScene, tier: &str) {
     let file = scene.script("nat.lua", &example("nat.lua"));
     assert!(

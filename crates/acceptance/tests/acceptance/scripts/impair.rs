@@ -83,7 +83,7 @@ fn the_scripts_reordered_packets_overtake_the_others() {
     assert!((expected - 0.05..0.85).contains(&late), "{late} of all are late, not {expected}");
 }
 
-/// Super-packets of TCP wait, too, and go on in parts that fit.
+/// GSO packets of TCP wait, too, and go on in parts that fit.
 #[test]
 fn connections_work_across_it() {
     let Some(scene) = ScriptScene::new(false) else { return };

@@ -1,4 +1,4 @@
-//! Packets that grow and shrink behind their IP header, in both tiers: super-packets, too.
+//! Packets that grow and shrink behind their IP header, in both tiers: GSO packets, too.
 
 use super::scene::{ROUTER, SERVER, ScriptScene};
 

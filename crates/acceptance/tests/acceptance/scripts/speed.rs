@@ -1,4 +1,4 @@
-//! What the user tier takes of a TCP stream with super-packets. Figures are shown, not judged: they are the machine's.
+//! What the user tier takes of a TCP stream with GSO packets. Figures are shown, not judged: they are the machine's.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +19,7 @@ end
 "#;
 
 #[test]
-fn super_packets_stay_whole() {
+fn gso_packets_stay_whole() {
     let Some(scene) = ScriptScene::new(false) else { return };
     let mut rows = vec![("no queue".to_owned(), scene.tcp(SERVER, SECONDS))];
     rows.push(("a queue and a verdict".to_owned(), bare(&scene)));
@@ -49,7 +49,7 @@ fn super_packets_stay_whole() {
         let octets = rate * 1e9 / 8.0 * f64::from(SECONDS) / packets;
         rows.push((format!("{name} ({octets:.0} octets a packet, {} ns)", status["ns_per_packet"]), rate));
         assert_eq!(status["errors"], 0, "{status}");
-        assert!(octets > 3000.0, "super-packets were cut: {octets} octets a packet");
+        assert!(octets > 3000.0, "GSO packets were segmented: {octets} octets a packet");
         scene.sidestep(&["unload", &file]);
     }
     for (name, rate) in rows {

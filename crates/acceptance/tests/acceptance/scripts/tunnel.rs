@@ -11,7 +11,7 @@ use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
 
 /// Hop limits tell which scripts a packet has met, in which order; long pings go nowhere. Datagrams may come together, as
-/// a super-packet.
+/// a GSO packet.
 const SCRIPT: &str = r#"
 local passed = nf.counter "passed"
 

@@ -83,7 +83,7 @@ fn the_script_decides_by_which_uplink_packets_leave() {
         assert_eq!(arrived(&scene), [2, 0], "{tier}");
         send(&scene, 25);
         assert_eq!(arrived(&scene), [0, 2], "{tier}");
-        // Super-packets, whose segments the second uplink makes.
+        // GSO packets, whose segments the second uplink makes.
         for server in [SERVER, SERVER_IPV4] {
             assert!(scene.tcp(server, 1) > 0.01, "{tier}");
             let [first, second] = arrived(&scene);

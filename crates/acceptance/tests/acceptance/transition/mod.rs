@@ -65,7 +65,7 @@ fn a_host_behind_a_broker_tunnel_has_the_internet() {
     let bytes = scene.transfer("host", ("inet", INTERNET), 1, || {});
     let tunnel = scene.tunnel("gw");
     assert!(tunnel["tx_bytes"].as_u64() > Some(bytes), "{bytes} bytes: {tunnel}");
-    // Super-packets cross whole: the tunnel counts what they are cut into, the link counts them.
+    // GSO packets cross whole: the tunnel counts the segments that they stand for, the link counts them.
     let packets = tunnel["tx_packets"].as_u64().expect("a number");
     let whole = scene.sent("gw", "wan") - before_transfer;
     assert!(packets > bytes / 1480 && whole < packets / 4, "{whole} on the link: {tunnel}");

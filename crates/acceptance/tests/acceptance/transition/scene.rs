@@ -134,7 +134,7 @@ impl TransitionScene {
         String::from_utf8(public).expect("text").trim().to_owned()
     }
 
-    /// Packets that have left by an interface; a super-packet is one.
+    /// Packets that have left by an interface; a GSO packet is one.
     pub(crate) fn sent(&self, node: &str, interface: &str) -> u64 {
         let text = self.run(node, &["ip", "-j", "-s", "link", "show", "dev", interface]);
         let links: Value = serde_json::from_str(&text).expect("JSON");

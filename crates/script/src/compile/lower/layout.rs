@@ -102,7 +102,7 @@ impl Lower<'_> {
         self.leave_if(Condition::Below, left, header, none);
         let said = self.word(network, 2);
         let total = self.select(Condition::Below, said, header, [header, said]);
-        // Zero in super-packets that are larger than the field can say.
+        // Zero in GSO packets that are larger than the field can say.
         let total = self.select(Condition::Equal, said, 0, [left, total]);
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
