@@ -6,6 +6,7 @@ use std::net::IpAddr;
 /// say what is worth knowing beyond linux/bpf.h. None of these takes a program under the GPL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
+#[non_exhaustive]
 pub enum Helper {
     /// `map_lookup_elem(map, key)`: a pointer to the value, or 0.
     MapLookup = 1,

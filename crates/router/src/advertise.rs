@@ -219,7 +219,7 @@ impl Advertiser {
                 | AdvertisedOption::DnsServers { lifetime, .. }
                 | AdvertisedOption::SearchDomains { lifetime, .. } => *lifetime = 0,
                 AdvertisedOption::Nat64Prefix { lifetime, .. } => *lifetime = 0,
-                AdvertisedOption::SourceLinkLayer(_) | AdvertisedOption::Mtu(_) => {}
+                _ => {}
             }
         }
         content

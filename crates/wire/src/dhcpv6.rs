@@ -37,6 +37,7 @@ mod code {
 /// Types of messages (RFC 8415 section 7.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
+#[non_exhaustive]
 pub enum MessageType {
     /// A client looks for servers.
     Solicit = 1,

@@ -20,6 +20,7 @@ const TYPE_OF_SERVICE: u8 = 0xc0;
 
 /// What is wrong, in terms of both versions of IP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Reason {
     /// The packet exceeds `mtu`: Packet Too Big, or fragmentation needed.
     PacketTooBig {
@@ -40,6 +41,7 @@ pub enum Reason {
 
 /// Why no error may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// The packet itself is malformed.
     #[error("malformed packet: {0}")]

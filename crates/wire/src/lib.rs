@@ -138,6 +138,7 @@ pub mod protocol {
 
 /// Why bytes are not the packet that they were taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ParseError {
     /// The bytes end before the header or the stated length does.
     #[error("truncated: the bytes end before the packet does")]

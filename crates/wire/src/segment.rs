@@ -45,6 +45,7 @@ use crate::{ParseError, ipv4, ipv6, protocol, tcp, udp, virtio_net};
 
 /// Why a GSO packet cannot be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SegmentError {
     /// Its headers are malformed.
     #[error("malformed packet: {0}")]

@@ -56,6 +56,7 @@ use packet::HOP_LIMIT;
 
 /// A message that passed the checks of RFC 4861 §6.1 and §7.1.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub enum Message<'a> {
     /// Router Solicitation.
     RouterSolicitation {

@@ -35,6 +35,7 @@ pub enum Preference {
 
 /// An option of a router advertisement. Lifetimes are in seconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum AdvertisedOption {
     /// The router's link-layer address.
     SourceLinkLayer(MacAddress),
