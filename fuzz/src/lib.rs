@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mt6d::config::{NodeConfig, Padding, PeerConfig};
 use mt6d::keys::PrivateKey;
-use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Time};
+use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
 use wire::ecn::Ecn;
 use wire::virtio_net;
 
@@ -148,19 +148,9 @@ impl Pair {
 
     fn receive(&mut self, node: usize, id: EndpointId, source: SocketAddrV6, datagram: &[u8]) -> Outbox {
         let (mut outbox, mut arena) = (Outbox::new(), datagram.to_vec());
-        let all = 0..arena.len();
-        let size = all.len().max(1);
-        self.nodes[node].receive(
-            id,
-            source,
-            Ecn::NotEct,
-            &mut arena,
-            all,
-            size,
-            at(self.now),
-            &mut outbox,
-            &mut self.delivered,
-        );
+        let (length, ecn) = (arena.len(), Ecn::NotEct);
+        let received = Received { endpoint: id, source, ecn, at: 0..length, segment: length.max(1) };
+        self.nodes[node].receive(&received, &mut arena, at(self.now), &mut outbox, &mut self.delivered);
         outbox
     }
 }

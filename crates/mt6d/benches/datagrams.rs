@@ -16,7 +16,9 @@ use divan::{Bencher, black_box};
 use mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
 use mt6d::keys::PrivateKey;
 use mt6d::schedule::Schedule;
-use mt6d::{Action, Deliver, EndpointId, Epoch, LaneId, Node, Now, Outbox, PeerState, Time, endpoint};
+use mt6d::{
+    Action, Deliver, EndpointId, Epoch, LaneId, Node, Now, Outbox, PeerState, Received, Time, endpoint,
+};
 use wire::coalesce::{Coalescer, Offloads};
 use wire::ecn::Ecn;
 use wire::virtio_net;
@@ -119,8 +121,9 @@ impl End {
             return;
         };
         let length = datagram.len();
-        let (outbox, sink) = (&mut self.outbox, &mut self.sink);
-        self.node.receive(id, from, Ecn::NotEct, &mut datagram, 0..length, length, now(ms), outbox, sink);
+        let received =
+            Received { endpoint: id, source: from, ecn: Ecn::NotEct, at: 0..length, segment: length };
+        self.node.receive(&received, &mut datagram, now(ms), &mut self.outbox, &mut self.sink);
         self.sink.0.clear();
     }
 }
@@ -219,13 +222,14 @@ fn receive_64_kb(bencher: Bencher, aes: bool) {
             a.outbox.clear();
             let b = b.borrow();
             let place = b.endpoints.iter().find(|(_, place)| **place == (remote, Some(local)));
-            (*place.expect("its other end").0, local, segment, arena)
+            let endpoint = *place.expect("its other end").0;
+            let at = 0..arena.len();
+            (Received { endpoint, source: local, ecn: Ecn::NotEct, at, segment }, arena)
         })
-        .bench_local_refs(|(id, from, segment, arena)| {
+        .bench_local_refs(|(received, arena)| {
             let mut b = b.borrow_mut();
             let End { node, outbox, sink, .. } = &mut *b;
-            let all = 0..arena.len();
-            node.receive(*id, *from, Ecn::NotEct, arena, all, *segment, now(ms), outbox, sink);
+            node.receive(received, arena, now(ms), outbox, sink);
             assert_eq!(sink.0.packets().len(), 1);
             sink.0.clear();
         });

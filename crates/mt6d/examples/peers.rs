@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use mt6d::config::{NodeConfig, Padding, PeerConfig};
 use mt6d::keys::PrivateKey;
-use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Time};
+use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
 use wire::ecn::Ecn;
 
 struct Nothing;
@@ -227,19 +227,9 @@ fn handshakes() {
     for (from, to, mut datagram) in first {
         let (id, length) = (at_hub[&to], datagram.len());
         outbox.clear();
-        busy.time(|| {
-            hub.receive(
-                id,
-                from,
-                Ecn::NotEct,
-                &mut datagram,
-                0..length,
-                length,
-                now(at),
-                &mut outbox,
-                &mut Nothing,
-            );
-        });
+        let received =
+            Received { endpoint: id, source: from, ecn: Ecn::NotEct, at: 0..length, segment: length };
+        busy.time(|| hub.receive(&received, &mut datagram, now(at), &mut outbox, &mut Nothing));
         act(&mut hub, at, &mut endpoints, &mut busy);
         busy.time(|| hub.handle_timeout(now(at), &mut outbox, &mut Nothing));
         answers += outbox.batches().filter(|(batch, _)| batch.to == Some(from)).count();

@@ -16,6 +16,14 @@ pub trait Deliver {
     fn mtu_changed(&mut self) {}
 }
 
+/// For calls that nothing is delivered in.
+pub(crate) struct Nowhere;
+
+impl Deliver for Nowhere {
+    fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
+    fn own(&mut self, _: &[u8]) {}
+}
+
 /// Hands on packets that lie in memory of ours, not in the host's arena.
 pub(crate) struct Own<'a>(pub(crate) &'a mut dyn Deliver);
 

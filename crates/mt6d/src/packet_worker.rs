@@ -17,8 +17,9 @@ use crate::deliver::Deliver;
 use crate::drops::{AtomicDrops, DropReason};
 use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
+use crate::received::Received;
 use crate::routes::Routes;
-use crate::session::{self, Datagrams, Pair, Refusal, may_be_destination};
+use crate::session::{self, Pair, Refusal, may_be_destination};
 use crate::time::Now;
 
 /// Notices that may wait until somebody asks for them: what one turn of a thread can bring.
@@ -137,30 +138,19 @@ impl PacketWorker {
     }
 
     /// As [`Node::receive`](crate::Node::receive), for an endpoint that was attached.
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
-    pub fn receive(
-        &mut self,
-        endpoint: EndpointId,
-        ecn: Ecn,
-        arena: &mut [u8],
-        at: Range<usize>,
-        segment: usize,
-        now: Now,
-        deliver: &mut dyn Deliver,
-    ) {
-        let attached = self.receivers.get(endpoint.slot()).and_then(Option::as_ref);
-        let Some((_, receiver)) = attached.filter(|(id, _)| *id == endpoint) else {
+    pub fn receive(&mut self, received: &Received, arena: &mut [u8], now: Now, deliver: &mut dyn Deliver) {
+        let attached = self.receivers.get(received.endpoint.slot()).and_then(Option::as_ref);
+        let Some((_, receiver)) = attached.filter(|(id, _)| *id == received.endpoint) else {
             return self.drops.count(DropReason::Stale);
         };
-        let datagrams = Datagrams { at, segment, ecn };
-        receiver.receive(arena, &datagrams, &self.routes, now.boot, deliver, &mut self.punted);
+        receiver.receive(arena, received, &self.routes, now.boot, deliver, &mut self.punted);
         if self.punted.is_empty() {
             return;
         }
         let receiver = receiver.clone();
         let mut punted = std::mem::take(&mut self.punted);
         for inner in punted.drain(..) {
-            self.punt(NoticeKind::Opened(receiver.clone(), ecn, arena[inner].to_vec()));
+            self.punt(NoticeKind::Opened(receiver.clone(), received.ecn, arena[inner].to_vec()));
         }
         self.punted = punted;
     }

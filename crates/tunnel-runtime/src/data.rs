@@ -14,9 +14,10 @@ use std::sync::Arc;
 use linux::event::{Interest, Poller};
 use linux::tun;
 use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
-use mt6d::{Deliver, EndpointId, Node, Notice, Now, Outbox};
+use mt6d::{Deliver, EndpointId, Node, Notice, Now, Outbox, Received};
 use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
+use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use super::kernel::Endpoint;
@@ -306,11 +307,10 @@ impl DataPath {
             receives += 1;
             bytes += received.len;
             let id = *id;
-            let end = start + received.len;
-            self.filled = end;
+            self.filled = start + received.len;
             self.received += work(received.len, received.segment_size);
             let (arena, outbox, sink) = (&mut self.arena, &mut self.outbox, &mut self.sink);
-            node.receive(id, &received, arena, start..end, now, outbox, sink);
+            node.receive(&of_endpoint(id, &received, start), arena, now, outbox, sink);
         }
     }
 
@@ -327,7 +327,7 @@ impl DataPath {
             // One that was just closed may have left something in the queue.
             let Some(&id) = shared.endpoints.get(&destination) else { continue };
             let (arena, outbox, sink) = (&mut self.read_buffer, &mut self.outbox, &mut self.sink);
-            PacketPath::receive(node, id, &received, arena, 0..received.len, now, outbox, sink);
+            PacketPath::receive(node, &of_endpoint(id, &received, 0), arena, now, outbox, sink);
         }
     }
 
@@ -387,6 +387,12 @@ impl DataPath {
         }
         self.outbox.clear();
     }
+}
+
+/// Datagrams of an endpoint that lie from `start` in the arena, as the protocol takes them.
+fn of_endpoint(endpoint: EndpointId, received: &linux::udp::Received, start: usize) -> Received {
+    let linux::udp::Received { len, segment_size, source, ecn } = *received;
+    Received { endpoint, source, ecn: Ecn::from_bits(ecn), at: start..start + len, segment: segment_size }
 }
 
 /// What so many bytes in datagrams of that size cost, in bytes: a datagram takes as long as some hundred bytes do.

@@ -1,10 +1,6 @@
 //! What the packet path needs of the protocol, whoever has it: the node, or a worker on a thread beside it.
 
-use std::ops::Range;
-
-use linux::udp::Received;
-use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker};
-use wire::ecn::Ecn;
+use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker, Received};
 use wire::virtio_net;
 
 /// See [`Node`] for what each of these does.
@@ -18,14 +14,11 @@ pub(super) trait PacketPath {
         deliver: &mut dyn Deliver,
     );
 
-    /// Datagrams, at `at` in the arena, that were received together.
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where and how")]
+    /// Datagrams that were received together.
     fn receive(
         &mut self,
-        endpoint: EndpointId,
         received: &Received,
         arena: &mut [u8],
-        at: Range<usize>,
         now: Now,
         outbox: &mut Outbox,
         deliver: &mut dyn Deliver,
@@ -50,17 +43,13 @@ impl PacketPath for Node {
 
     fn receive(
         &mut self,
-        endpoint: EndpointId,
         received: &Received,
         arena: &mut [u8],
-        at: Range<usize>,
         now: Now,
         outbox: &mut Outbox,
         deliver: &mut dyn Deliver,
     ) {
-        let Received { source, ecn, segment_size, .. } = *received;
-        let ecn = Ecn::from_bits(ecn);
-        Node::receive(self, endpoint, source, ecn, arena, at, segment_size, now, outbox, deliver);
+        Node::receive(self, received, arena, now, outbox, deliver);
     }
 
     fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
@@ -86,16 +75,13 @@ impl PacketPath for PacketWorker {
 
     fn receive(
         &mut self,
-        endpoint: EndpointId,
         received: &Received,
         arena: &mut [u8],
-        at: Range<usize>,
         now: Now,
         _: &mut Outbox,
         deliver: &mut dyn Deliver,
     ) {
-        let ecn = Ecn::from_bits(received.ecn);
-        PacketWorker::receive(self, endpoint, ecn, arena, at, received.segment_size, now, deliver);
+        PacketWorker::receive(self, received, arena, now, deliver);
     }
 
     fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, _: Now) {

@@ -5,25 +5,26 @@ mod table;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
-use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
-use crate::deliver::Deliver;
+use crate::deliver::{Deliver, Nowhere};
 use crate::drops::{AtomicDrops, DropReason, Drops};
+use crate::env::{Env, Identity};
 use crate::host::{Action, Host, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
-use crate::peer::{Env, Identity, Peer, PeerMemory, PeerStatus};
+use crate::peer::{Peer, PeerMemory, PeerStatus};
+use crate::received::Received;
 use crate::routes::Routes;
-use crate::session::{Datagrams, InnerMtu, Traffic, may_be_destination};
+use crate::session::{InnerMtu, Traffic, may_be_destination};
 use crate::time::{Now, Time};
 use packet_workers::PacketWorkers;
 use table::Table;
@@ -174,7 +175,8 @@ impl Node {
                     }
                     self.free.push(Reverse(index));
                     gone.insert(peer.config.public_key, peer.memory(now));
-                    peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
+                    let (host, deliver) = (&mut self.host, &mut Nowhere);
+                    peer.end(&mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver });
                 }
             }
         }
@@ -213,7 +215,8 @@ impl Node {
     pub fn end(&mut self, now: Now, outbox: &mut Outbox) {
         self.timers.clear();
         for peer in self.peers.iter_mut() {
-            peer.end(&mut Env { own: &self.own, now, host: &mut self.host, outbox });
+            let (host, deliver) = (&mut self.host, &mut Nowhere);
+            peer.end(&mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver });
         }
     }
 
@@ -252,8 +255,9 @@ impl Node {
             self.timers.pop_first();
             let Some(peer) = self.peers.get_mut(index) else { continue };
             peer.timer = None;
-            let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
-            peer.poll(&self.routes, &mut env, deliver);
+            let mut env =
+                Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
+            peer.poll(&mut env);
             if peer.route_mtu_changed() {
                 self.new_mtus.insert(index);
             }
@@ -306,36 +310,32 @@ impl Node {
             return self.drops.count(DropReason::NoPeer);
         }
         let before = peer.next;
-        peer.send(header, packet, &mut Env { own: &self.own, now, host: &mut self.host, outbox }, deliver);
+        let mut env =
+            Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
+        peer.send(header, packet, &mut env);
         if peer.next != before || self.workers.is_some() {
             self.wake(index);
         }
     }
 
-    /// Takes datagrams, at `at` in `arena`, that came together from `source` to an endpoint, with the outer packets' ECN
-    /// codepoint. Each is `segment` bytes long but the last, which may be shorter. They are decrypted in place.
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
+    /// Takes datagrams that lie in `arena`, where `received` says. They are decrypted in place.
     pub fn receive(
         &mut self,
-        endpoint: EndpointId,
-        source: SocketAddrV6,
-        ecn: Ecn,
+        received: &Received,
         arena: &mut [u8],
-        at: Range<usize>,
-        segment: usize,
         now: Now,
         outbox: &mut Outbox,
         deliver: &mut dyn Deliver,
     ) {
-        let Some((index, purpose)) = self.host.purpose(endpoint) else {
+        let Some((index, purpose)) = self.host.purpose(received.endpoint) else {
             return self.drops.count(DropReason::Stale);
         };
         let Some(peer) = self.peers.get_mut(index) else { return };
         let before = peer.next;
-        let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
-        let datagrams = Datagrams { at, segment, ecn };
-        peer.receive(purpose, endpoint, source, arena, &datagrams, &self.routes, &mut env, deliver);
-        if matches!(purpose, Purpose::Rendezvous { .. }) && peer.memory_changed(now) {
+        let mut env =
+            Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
+        peer.receive(purpose, received, arena, &mut env);
+        if matches!(purpose, Purpose::Rendezvous(_)) && peer.memory_changed(now) {
             self.unsaved.insert(index);
         }
         if peer.next != before || self.workers.is_some() {

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Node;
-use crate::deliver::Deliver;
+use crate::deliver::{Deliver, Own};
 use crate::drops::DropReason;
+use crate::env::Env;
 use crate::host::Purpose;
 use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
 use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update};
-use crate::peer::{Env, Peer};
+use crate::peer::Peer;
 use crate::session::Sender;
 use crate::time::Now;
 
@@ -87,7 +88,8 @@ impl Node {
             }
             NoticeKind::InFull(index, sender, pair) => {
                 let Some(peer) = self.peers.get_mut(index) else { return };
-                let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
+                let mut env =
+                    Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
                 peer.sent_in_full(&sender, &pair, &mut env);
                 self.wake(index);
             }
@@ -96,9 +98,10 @@ impl Node {
                 let Some(peer) = self.peers.get_mut(index) else {
                     return self.drops.count(DropReason::Stale);
                 };
-                let mut env = Env { own: &self.own, now, host: &mut self.host, outbox };
-                let (all, mut own) = (0..inner.len(), crate::deliver::Own(deliver));
-                peer.receive_punted(&receiver, &mut inner, all, ecn, &self.routes, &mut env, &mut own);
+                let (all, deliver) = (0..inner.len(), &mut Own(deliver));
+                let mut env =
+                    Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
+                peer.receive_punted(&receiver, &mut inner, all, ecn, &mut env);
                 self.wake(index);
             }
         }

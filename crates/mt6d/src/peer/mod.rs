@@ -18,16 +18,14 @@ use wire::ecn::Ecn;
 
 use crate::config::PeerConfig;
 use crate::contact::{Attempts, Listeners};
-use crate::deliver::Deliver;
 use crate::drops::{DropReason, Drops};
 use crate::endpoint;
+use crate::env::{Env, Identity};
 use crate::handshake::Parties;
 use crate::host::{Host, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
-use crate::keys::{PairKeys, PrivateKey, Role};
+use crate::keys::{PairKeys, Role};
 use crate::offer::Offer;
-use crate::outbox::Outbox;
-use crate::routes::Routes;
 use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
 use crate::tier::Tier;
 use crate::time::{Now, Time};
@@ -44,23 +42,6 @@ const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 const MOVED_FOR: Duration = Duration::from_secs(600);
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
-/// This node, as its peers' code sees it.
-pub(crate) struct Identity {
-    pub(crate) private_key: PrivateKey,
-    pub(crate) hop_prefix: Ipv6Net,
-    pub(crate) link_mtu: u16,
-    pub(crate) hardware_aes: bool,
-    pub(crate) addresses: Vec<IpAddr>,
-    pub(crate) rekey_after: Duration,
-}
-
-/// What every call into a peer needs: who we are, when it is, who does the work, where datagrams go.
-pub(crate) struct Env<'a> {
-    pub(crate) own: &'a Identity,
-    pub(crate) now: Now,
-    pub(crate) host: &'a mut Host,
-    pub(crate) outbox: &'a mut Outbox,
-}
 
 /// An answer that leaves once its session's endpoints are open.
 struct Answer {
@@ -187,7 +168,7 @@ impl Peer {
     /// Ends all sessions, telling the peer, and closes all endpoints.
     pub(crate) fn end(&mut self, env: &mut Env) {
         if let Some(session) = self.sending() {
-            session.close(env.now.boot, env.host, env.outbox);
+            session.close(env);
         }
         for mut session in std::mem::take(&mut self.sessions) {
             session.dismantle(env.host);
@@ -266,9 +247,7 @@ impl Peer {
         let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return Err(DropReason::Stale) };
         let offer = self.offer(env);
         let mut session = self.sessions.swap_remove(at);
-        let now = env.now.boot;
-        let parties = self.parties(env.own);
-        let good = session.rekey_message(rekey, message, &parties, offer, now, env.host, env.outbox);
+        let good = session.rekey_message(rekey, message, &self.parties(env.own), offer, env);
         self.sessions.push(session);
         if good { Ok(()) } else { Err(DropReason::HandshakeFailed) }
     }
@@ -339,7 +318,7 @@ impl Peer {
     }
 
     /// Does what is due, and sets when to be called again.
-    pub(crate) fn poll(&mut self, routes: &Routes, env: &mut Env, deliver: &mut dyn Deliver) {
+    pub(crate) fn poll(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| t.first.at);
         let prefix = env.own.hop_prefix;
@@ -347,14 +326,14 @@ impl Peer {
         next = next.min(self.poll_sessions(env));
         self.send_answers(env);
         self.poll_attempts(env);
-        self.flush(env, deliver);
-        next = next.min(self.rewrite(routes, env));
+        self.flush(env);
+        next = next.min(self.rewrite(env));
         if let Some(attempt) = self.attempts.deadline(|at| self.listeners.open_at(at).is_some()) {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
         if self.route_mtu_changed() {
-            deliver.mtu_changed();
+            env.deliver.mtu_changed();
         }
     }
 
@@ -376,7 +355,7 @@ impl Peer {
             {
                 session.rekey_if_due(&self.parties(env.own), offer.clone(), now, env.host);
             }
-            let (health, at) = session.poll(now, env.host, env.outbox);
+            let (health, at) = session.poll(env);
             match health {
                 Health::Over => over.push(session.id),
                 Health::Silent => self.silent = true,
@@ -392,7 +371,7 @@ impl Peer {
         }
         for id in over {
             if let Some(session) = self.session(id).filter(|s| s.phase == Phase::Up) {
-                session.close(now, env.host, env.outbox);
+                session.close(env);
             }
             self.remove(id, env.host);
         }
@@ -400,8 +379,8 @@ impl Peer {
     }
 
     /// Replaces addresses, where that was agreed on. When to be called again.
-    fn rewrite(&mut self, routes: &Routes, env: &mut Env) -> Time {
-        let now = env.now.boot;
+    fn rewrite(&mut self, env: &mut Env) -> Time {
+        let (now, routes) = (env.now.boot, env.routes);
         let unreachable = self.silent && self.attempts.slow();
         let in_use = self.in_use().filter(|_| !unreachable);
         let (index, prefix) = (self.index, self.remote_prefix);

@@ -1,6 +1,6 @@
 //! A peer's packets: those that go to it, those that wait until that can be, and those that come.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 use wire::{icmp_error, virtio_net};
 
-use super::{Env, Peer, WANTED_FOR};
-use crate::deliver::Deliver;
+use super::{Peer, WANTED_FOR};
 use crate::drops::DropReason;
+use crate::env::Env;
 use crate::host::Purpose;
-use crate::id::{EndpointId, Generation, LaneId, SessionId};
-use crate::routes::Routes;
-use crate::session::{self, Datagrams, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};
+use crate::id::{Generation, LaneId, SessionId};
+use crate::received::Received;
+use crate::session::{self, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};
 use crate::time::Time;
 
 /// Packets and bytes that wait for a session.
@@ -35,28 +35,22 @@ pub(super) struct Queued {
 
 impl Peer {
     /// Takes an inner packet for the peer.
-    pub(crate) fn send(
-        &mut self,
-        header: &virtio_net::Header,
-        packet: &mut [u8],
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
+    pub(crate) fn send(&mut self, header: &virtio_net::Header, packet: &mut [u8], env: &mut Env) {
         let now = env.now.boot;
         let unreachable = self.silent && self.attempts.slow();
         let Some(session) = self.sending() else {
-            return self.wait(header, packet, env, deliver);
+            return self.wait(header, packet, env);
         };
-        let sent = session.send(header, packet, now, env.host, env.outbox);
+        let sent = session.send(header, packet, env);
         if session.has_new_pairs() {
             self.next = self.next.min(now + PAIRS_WITHIN);
         }
         match sent {
-            Ok(()) if unreachable => self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver),
+            Ok(()) if unreachable => self.error(icmp_error::Reason::AddressUnreachable, packet, env),
             Ok(()) => {}
             Err(session::Refusal::TooBig(mtu)) => {
                 self.drops.count(DropReason::TooBig);
-                self.error(icmp_error::Reason::PacketTooBig { mtu: mtu.into() }, packet, env, deliver);
+                self.error(icmp_error::Reason::PacketTooBig { mtu: mtu.into() }, packet, env);
             }
             Err(session::Refusal::Drop(reason)) => {
                 self.drops.count(reason);
@@ -69,7 +63,7 @@ impl Peer {
 
     /// Keeps a packet until there is a session, and sees that there will be.
     #[cold]
-    fn wait(&mut self, header: &virtio_net::Header, packet: &[u8], env: &mut Env, deliver: &mut dyn Deliver) {
+    fn wait(&mut self, header: &virtio_net::Header, packet: &[u8], env: &mut Env) {
         let now = env.now.boot;
         self.wanted = self.wanted.max(now + WANTED_FOR);
         if !self.attempts.active() && !self.confirming() {
@@ -79,7 +73,7 @@ impl Peer {
         }
         if self.attempts.slow() {
             self.drops.count(DropReason::NoSession);
-            return self.error(icmp_error::Reason::AddressUnreachable, packet, env, deliver);
+            return self.error(icmp_error::Reason::AddressUnreachable, packet, env);
         }
         while self.queue.len() >= QUEUE.0
             || self.queue.iter().map(|q| q.packet.len()).sum::<usize>() + packet.len() > QUEUE.1
@@ -93,7 +87,7 @@ impl Peer {
     }
 
     /// Sends what waited, if there is a session, and gives up what waited too long.
-    pub(super) fn flush(&mut self, env: &mut Env, deliver: &mut dyn Deliver) {
+    pub(super) fn flush(&mut self, env: &mut Env) {
         while self.queue.front().is_some_and(|q| env.now.boot.since(q.since) >= QUEUED_FOR) {
             self.queue.pop_front();
             self.drops.count(DropReason::NoSession);
@@ -101,19 +95,13 @@ impl Peer {
         while self.sending().is_some()
             && let Some(mut queued) = self.queue.pop_front()
         {
-            self.send(&queued.header, &mut queued.packet, env, deliver);
+            self.send(&queued.header, &mut queued.packet, env);
         }
     }
 
     /// Tells an inner sender, at a limited rate (RFC 4443 section 2.4 f).
     #[cold]
-    fn error(
-        &mut self,
-        reason: icmp_error::Reason,
-        invoking: &[u8],
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
+    fn error(&mut self, reason: icmp_error::Reason, invoking: &[u8], env: &mut Env) {
         let (tokens, filled) = &mut self.errors;
         let earned = (env.now.boot.since(*filled).as_micros() / ERRORS.1.as_micros()) as u32;
         if earned > 0 {
@@ -127,27 +115,16 @@ impl Peer {
         let source = env.own.addresses.iter().find(same_family).copied().unwrap_or(destination);
         let mut out = [0; icmp_error::MAX_LEN];
         if let Ok(length) = icmp_error::build(reason, source, invoking, &mut out) {
-            deliver.own(&out[..length]);
+            env.deliver.own(&out[..length]);
         }
     }
 
     /// Takes datagrams that came to an endpoint of the peer's together.
-    #[expect(clippy::too_many_arguments, reason = "a datagram comes with where, from whom and how")]
-    pub(crate) fn receive(
-        &mut self,
-        purpose: Purpose,
-        via: EndpointId,
-        source: SocketAddrV6,
-        arena: &mut [u8],
-        datagrams: &Datagrams,
-        routes: &Routes,
-        env: &mut Env,
-        deliver: &mut dyn Deliver,
-    ) {
+    pub(crate) fn receive(&mut self, purpose: Purpose, received: &Received, arena: &mut [u8], env: &mut Env) {
         match purpose {
             Purpose::Rendezvous(rendezvous) => {
-                for at in datagrams.each() {
-                    if let Err(reason) = self.contacted(rendezvous, via, source, &arena[at], env) {
+                for at in received.each() {
+                    if let Err(reason) = self.contacted(rendezvous, received, &arena[at], env) {
                         self.drops.count(reason);
                     }
                 }
@@ -157,9 +134,10 @@ impl Peer {
                     return self.drops.count(DropReason::Stale);
                 };
                 let mut punted = Vec::new();
-                receiver.receive(arena, datagrams, routes, env.now.boot, deliver, &mut punted);
+                let now = env.now.boot;
+                receiver.receive(arena, received, env.routes, now, env.deliver, &mut punted);
                 for inner in punted {
-                    self.receive_punted(&receiver, arena, inner, datagrams.ecn, routes, env, deliver);
+                    self.receive_punted(&receiver, arena, inner, received.ecn, env);
                 }
                 self.clear_silence();
             }
@@ -191,22 +169,18 @@ impl Peer {
     }
 
     /// Takes what a receiving half has opened, at `inner` in the arena, and left to its session.
-    #[expect(clippy::too_many_arguments, reason = "what a datagram says may concern anything")]
     pub(crate) fn receive_punted(
         &mut self,
         receiver: &Receiver,
         arena: &mut [u8],
         inner: Range<usize>,
         ecn: Ecn,
-        routes: &Routes,
         env: &mut Env,
-        deliver: &mut dyn Deliver,
     ) {
         let (id, now) = (receiver.session, env.now.boot);
         let Some(session) = self.session(id) else { return self.drops.count(DropReason::Stale) };
         let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
-        let incoming =
-            session.receive(receiver, arena, inner, ecn, routes, now, env.host, env.outbox, deliver);
+        let incoming = session.receive(receiver, arena, inner, ecn, env);
         if session.has_new_pairs() {
             self.next = self.next.min(now + PAIRS_WITHIN);
         }
@@ -237,7 +211,7 @@ impl Peer {
         else {
             return;
         };
-        self.sessions[at].sent_in_full(pair, env.now.boot, env.host, env.outbox);
+        self.sessions[at].sent_in_full(pair, env);
         if self.sessions[at].has_new_pairs() {
             self.next = self.next.min(env.now.boot + PAIRS_WITHIN);
         }

@@ -1,19 +1,20 @@
 //! A peer's rendezvous: our tries, the peer's first messages, and what both agree on.
 
-use std::net::SocketAddrV6;
 use std::time::Duration;
 
 use wire::ecn::Ecn;
 
-use super::{Answer, Env, Peer, UNCONFIRMED, seen_in};
+use super::{Answer, Peer, UNCONFIRMED, seen_in};
 use crate::contact::{FirstMessage, Try};
 use crate::drops::DropReason;
 use crate::endpoint::rebase;
+use crate::env::Env;
 use crate::envelope::{self, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, SessionSecret};
-use crate::id::{EndpointId, Epoch, SessionId};
+use crate::id::{Epoch, SessionId};
 use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
+use crate::received::Received;
 use crate::rendezvous::endpoint;
 use crate::session::{ANSWER_WITHIN, Beginning, LONGEST_PREFIX, Phase, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
@@ -82,16 +83,18 @@ impl Peer {
     pub(super) fn contacted(
         &mut self,
         at: TierEpoch,
-        via: EndpointId,
-        source: SocketAddrV6,
+        received: &Received,
         datagram: &[u8],
         env: &mut Env,
     ) -> Result<(), DropReason> {
         if datagram.len() < envelope::OVERHEAD {
             return Err(DropReason::TooShort);
         }
-        if let Some(current) =
-            self.attempts.current.as_ref().filter(|t| t.first.from == via && t.pending.is_some())
+        if let Some(current) = self
+            .attempts
+            .current
+            .as_ref()
+            .filter(|t| t.first.from == received.endpoint && t.pending.is_some())
         {
             let kind = Kind::Answer { first: &current.first.nonce };
             if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
@@ -109,16 +112,14 @@ impl Peer {
         if !self.listeners.first_time(at, &nonce) {
             return Err(DropReason::HandshakeRepeated);
         }
-        self.first_message(at, via, source, &nonce, &message, datagram.len(), env)
+        self.first_message(at, received, &nonce, &message, datagram.len(), env)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
-    #[expect(clippy::too_many_arguments, reason = "a first message comes with where, from whom and when")]
     fn first_message(
         &mut self,
         at: TierEpoch,
-        via: EndpointId,
-        source: SocketAddrV6,
+        received: &Received,
         nonce: &Nonce,
         message: &[u8],
         size: usize,
@@ -128,6 +129,7 @@ impl Peer {
         let (theirs, answering) =
             handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
         let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
+        let source = received.source;
         let seen = seen_in(source, plen);
         let expected = endpoint(&self.keys, self.keys.role.other(), seen, at.tier, at.epoch);
         if rebase(*expected.ip(), seen) != *source.ip() || expected.port() != source.port() {
@@ -157,7 +159,7 @@ impl Peer {
             self.remove(oldest.expect("there are some"), env.host);
         }
         let session = self.begin(self.keys.role.other(), &secret, terms, None, env);
-        self.answers.push(Answer { session, from: via, to: source, datagram });
+        self.answers.push(Answer { session, from: received.endpoint, to: source, datagram });
         self.next = env.now.boot;
         Ok(())
     }

@@ -13,11 +13,9 @@ use super::fast_in::Receiver;
 use super::rekey::RekeyMessage;
 use super::{Phase, ReliableMessage, Session};
 use crate::control::{Control, Decoded};
-use crate::deliver::{Deliver, Own};
+use crate::deliver::Own;
 use crate::drops::DropReason;
-use crate::host::Host;
-use crate::outbox::Outbox;
-use crate::routes::Routes;
+use crate::env::Env;
 use crate::time::Time;
 
 /// What a datagram brought that concerns the peer.
@@ -36,28 +34,25 @@ pub(crate) enum Incoming {
 impl Session {
     /// Does what the contents of a datagram say, which lie at `inner` in the arena and are no packet, or one that
     /// proves that the peer has the keys.
-    #[expect(clippy::too_many_arguments, reason = "a control message may do anything that a datagram may")]
     pub(crate) fn receive(
         &mut self,
         receiver: &Receiver,
         arena: &mut [u8],
         inner: Range<usize>,
         ecn: Ecn,
-        routes: &Routes,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-        deliver: &mut dyn Deliver,
+        env: &mut Env,
     ) -> Result<Incoming, DropReason> {
         let first_proof = matches!(self.phase, Phase::Unconfirmed { .. });
         if first_proof {
             self.phase = Phase::Up;
             self.activity.unproven.store(false, Relaxed);
-            self.open_firewalls(now);
+            self.open_firewalls(env.now.boot);
         }
         let outcome = match arena.get(inner.start).filter(|_| !inner.is_empty()).map(|b| b >> 4) {
-            Some(0) => self.control(receiver, &arena[inner], ecn, routes, now, host, outbox, deliver),
-            Some(_) => receiver.packet(arena, inner, ecn, routes, now, deliver).map(|()| Incoming::Done),
+            Some(0) => self.control(receiver, &arena[inner], ecn, env),
+            Some(_) => receiver
+                .packet(arena, inner, ecn, env.routes, env.now.boot, env.deliver)
+                .map(|()| Incoming::Done),
             None => Err(DropReason::Malformed),
         };
         self.update_sender();
@@ -71,27 +66,23 @@ impl Session {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a control message may do anything that a datagram may")]
     fn control(
         &mut self,
         receiver: &Receiver,
         inner: &[u8],
         ecn: Ecn,
-        routes: &Routes,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-        deliver: &mut dyn Deliver,
+        env: &mut Env,
     ) -> Result<Incoming, DropReason> {
         let Decoded::Message(id, message) = Control::decode(inner).ok_or(DropReason::Malformed)? else {
             return Ok(Incoming::Done);
         };
+        let now = env.now.boot;
         let clock = self.clock.at(now);
         match message {
             Control::Padding | Control::Opener => {}
             Control::Confirm { clock: echo } => {
                 if id == 0 || self.rekey_confirmed(id, now) {
-                    self.send_control(id, &Control::Confirmed { echo, clock }, now, host, outbox);
+                    self.send_control(id, &Control::Confirmed { echo, clock }, env);
                 }
             }
             Control::Confirmed { echo, clock } => {
@@ -118,7 +109,7 @@ impl Session {
                 drop(known);
                 if learned {
                     self.pairs_changed();
-                    self.send_control(id, &Control::ContextKnown { context }, now, host, outbox);
+                    self.send_control(id, &Control::ContextKnown { context }, env);
                 }
             }
             Control::ContextKnown { context } => {
@@ -127,22 +118,22 @@ impl Session {
             }
             Control::Skip { lane, epoch } => {
                 if let Some(lane) = self.lanes.get_mut(lane.index()) {
-                    lane.skip(epoch, clock, host);
-                    self.send_control(id, &Control::Skipped, now, host, outbox);
+                    lane.skip(epoch, clock, env.host);
+                    self.send_control(id, &Control::Skipped, env);
                 }
             }
             Control::Skipped => {
                 self.answered_reliable(id, |m| matches!(m, ReliableMessage::Skip { .. }));
             }
             Control::MtuProbe { size } => {
-                self.send_control(id, &Control::MtuProbed { size }, now, host, outbox);
+                self.send_control(id, &Control::MtuProbed { size }, env);
             }
             Control::MtuProbed { size } => {
                 self.path_mtu.probed(size, now);
-                deliver.mtu_changed();
+                env.deliver.mtu_changed();
             }
             Control::RoundTrip { clock: echo } => {
-                self.send_control(id, &Control::RoundTripAnswer { echo, clock }, now, host, outbox);
+                self.send_control(id, &Control::RoundTripAnswer { echo, clock }, env);
             }
             Control::RoundTripAnswer { echo, clock } => self.measured(echo, clock, now, false),
             Control::Close => return Ok(Incoming::Closed),
@@ -153,8 +144,8 @@ impl Session {
                         return Err(DropReason::Malformed);
                     }
                     let all = 0..whole.len();
-                    let mut own = Own(deliver);
-                    receiver.packet(&mut whole, all, ecn, routes, now, &mut own)?;
+                    let mut own = Own(env.deliver);
+                    receiver.packet(&mut whole, all, ecn, env.routes, now, &mut own)?;
                 }
             }
         }

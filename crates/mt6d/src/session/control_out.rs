@@ -6,15 +6,22 @@ use super::seal;
 use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
+use crate::env::Env;
 use crate::host::Host;
 use crate::id::{EndpointId, Generation, LaneId};
-use crate::outbox::Outbox;
-use crate::time::Time;
 use wire::ecn::Ecn;
 use wire::virtio_net;
 
 /// Control messages are padded by up to this much where sizes are not padded anyway.
 const CONTROL_PADDING: u64 = 200;
+
+/// Where a control message leaves from, under which keys.
+#[derive(Clone, Copy)]
+pub(super) struct Origin {
+    pub(super) endpoint: EndpointId,
+    pub(super) lane: LaneId,
+    pub(super) generation: Generation,
+}
 
 impl Session {
     /// The inner MTUs, as routes would have them.
@@ -32,21 +39,19 @@ impl Session {
         &mut self,
         header: &virtio_net::Header,
         packet: &mut [u8],
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
+        env: &mut Env,
     ) -> Result<(), Refusal> {
-        if let Some(pair) = self.sender.send(header, packet, now, outbox)? {
-            self.sent_in_full(&pair, now, host, outbox);
+        if let Some(pair) = self.sender.send(header, packet, env.now.boot, env.outbox)? {
+            self.sent_in_full(&pair, env);
         }
         Ok(())
     }
 
     /// A packet's addresses were sent in full: those that come often get a context.
-    pub(crate) fn sent_in_full(&mut self, pair: &Pair, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    pub(crate) fn sent_in_full(&mut self, pair: &Pair, env: &mut Env) {
         let again = (self.round_trip.smoothed() * 2).max(std::time::Duration::from_millis(200));
-        if let Some((id, announcement)) = self.send_contexts.sent_in_full(pair, now, again) {
-            self.send_control(id, &announcement, now, host, outbox);
+        if let Some((id, announcement)) = self.send_contexts.sent_in_full(pair, env.now.boot, again) {
+            self.send_control(id, &announcement, env);
             self.pairs_changed();
         }
         self.update_sender();
@@ -72,65 +77,40 @@ impl Session {
     }
 
     /// Sends a control message on a lane that has an endpoint, padded as the policy asks.
-    pub(super) fn send_control(
-        &mut self,
-        id: u32,
-        message: &Control,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-    ) {
-        self.send_on_any_lane(id, message, None, now, host, outbox);
+    pub(super) fn send_control(&mut self, id: u32, message: &Control, env: &mut Env) {
+        self.send_on_any_lane(id, message, None, env);
     }
 
     /// The same, padded to an outer packet of `size` bytes.
-    pub(super) fn send_control_sized(
-        &mut self,
-        id: u32,
-        message: &Control,
-        size: u16,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-    ) {
-        self.send_on_any_lane(id, message, Some(size), now, host, outbox);
+    pub(super) fn send_control_sized(&mut self, id: u32, message: &Control, size: u16, env: &mut Env) {
+        self.send_on_any_lane(id, message, Some(size), env);
     }
 
-    fn send_on_any_lane(
-        &mut self,
-        id: u32,
-        message: &Control,
-        size: Option<u16>,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-    ) {
+    fn send_on_any_lane(&mut self, id: u32, message: &Control, size: Option<u16>, env: &mut Env) {
         // The peer would take an answer for a sign that the session goes on.
         if matches!(self.phase, Phase::Retiring { .. }) {
             return;
         }
         self.update_sender();
-        let lane = self.sender.lane_for(host.random(0..=u64::from(u8::MAX)) as u32);
+        let lane = self.sender.lane_for(env.host.random(0..=u64::from(u8::MAX)) as u32);
         let Some((slot, endpoint)) = self.lanes[lane.index()].current() else { return };
-        let generation = slot.generation;
+        let origin = Origin { endpoint, lane, generation: slot.generation };
+        let now = env.now.boot;
         self.activity.lane_sent[lane.index()].set(now);
         self.activity.last_sent.set(now);
-        self.send_control_from(endpoint, generation, lane, id, message, size, host, outbox);
+        self.send_control_from(origin, id, message, size, env);
     }
 
     /// Sends a control message from a certain endpoint.
-    #[expect(clippy::too_many_arguments, reason = "where from, what, how large; each caller has them apart")]
     pub(super) fn send_control_from(
         &mut self,
-        endpoint: EndpointId,
-        generation: Generation,
-        lane: LaneId,
+        origin: Origin,
         id: u32,
         message: &Control,
         size: Option<u16>,
-        host: &mut Host,
-        outbox: &mut Outbox,
+        env: &mut Env,
     ) {
+        let Origin { endpoint, lane, generation } = origin;
         let keys = self.generation(generation).expect("keys outlive the endpoints that use them");
         let (key, padding) = (&keys.sealing[lane.index()], self.terms.padding);
         let egress =
@@ -138,17 +118,19 @@ impl Session {
         let length = match size {
             Some(size) => usize::from(size) - OUTER - seal::OVERHEAD,
             None if padding == Padding::None => {
-                (message.length() + host.random(0..=CONTROL_PADDING) as usize).min(egress.room)
+                (message.length() + env.host.random(0..=CONTROL_PADDING) as usize).min(egress.room)
             }
             None => egress.padded(message.length()),
         };
-        let sealed = egress.seal(length.max(message.length()), outbox, |inner| {
+        let sealed = egress.seal(length.max(message.length()), env.outbox, |inner| {
             let length = message.encode(id, inner);
             inner[length..].fill(0);
         });
         match sealed {
             // What has a size of its own may be larger than the path takes.
-            Ok(()) if size.is_some() => outbox.isolate_last(seal::OVERHEAD + length.max(message.length())),
+            Ok(()) if size.is_some() => {
+                env.outbox.isolate_last(seal::OVERHEAD + length.max(message.length()))
+            }
             Ok(()) => {}
             Err(reason) => self.activity.drops.count(reason),
         }

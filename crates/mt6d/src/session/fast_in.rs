@@ -17,30 +17,12 @@ use super::seal::{COUNTER, OpeningKey};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::id::{PeerId, SessionId};
+use crate::received::Received;
 use crate::routes::Routes;
 use crate::time::Time;
 
 const IPV6_HEADER: usize = 40;
 const IPV4_HEADER: usize = 20;
-
-/// Datagrams of one endpoint that were received together.
-#[derive(Debug, Clone)]
-pub(crate) struct Datagrams {
-    /// Where they lie in the arena, one behind the other.
-    pub(crate) at: Range<usize>,
-    /// The length of each but the last, which may be shorter.
-    pub(crate) segment: usize,
-    /// The ECN codepoint of the outer packets.
-    pub(crate) ecn: Ecn,
-}
-
-impl Datagrams {
-    /// Where each of them lies.
-    pub(crate) fn each(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (end, segment) = (self.at.end, self.segment.max(1));
-        self.at.clone().step_by(segment).map(move |start| start..(start + segment).min(end))
-    }
-}
 
 /// The receiving half of a session, of one lane and generation of keys. One thread uses it, as a rule: its locks are
 /// taken once for all that came together.
@@ -94,7 +76,7 @@ impl Receiver {
     pub(crate) fn receive(
         &self,
         arena: &mut [u8],
-        datagrams: &Datagrams,
+        received: &Received,
         routes: &Routes,
         now: Time,
         deliver: &mut dyn Deliver,
@@ -106,7 +88,7 @@ impl Receiver {
         let unproven = self.activity.unproven.load(Relaxed);
         let mut gate = Gate { receiver: self, routes, contexts: &contexts, admitted };
         let (mut opened, mut packets, mut bytes) = (false, 0, 0);
-        for at in datagrams.each() {
+        for at in received.each() {
             let length = match key.open(&mut arena[at.clone()]) {
                 Ok(length) => length,
                 Err(reason) => {
@@ -120,7 +102,7 @@ impl Receiver {
                 punted.push(inner);
                 continue;
             }
-            match gate.packet(arena, inner, datagrams.ecn, deliver) {
+            match gate.packet(arena, inner, received.ecn, deliver) {
                 Ok(length) => {
                     packets += 1;
                     bytes += length as u64;

@@ -30,13 +30,13 @@ use ipnet::Ipv6Net;
 
 use crate::config::Padding;
 use crate::control::Control;
+use crate::env::Env;
 use crate::handshake::SessionSecret;
 use crate::host::Host;
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::offer::Cipher;
-use crate::outbox::Outbox;
 use crate::schedule::Schedule;
 use crate::time::Time;
 
@@ -46,7 +46,7 @@ use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
 pub(crate) use control_in::{Incoming, may_be_destination};
-pub(crate) use fast_in::{Datagrams, Receiver};
+pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
 use fast_out::LaneSender;
 pub(crate) use fast_out::{Refusal, Sender};
@@ -343,9 +343,9 @@ impl Session {
     }
 
     /// Tells the peer that the session is over.
-    pub(crate) fn close(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    pub(crate) fn close(&mut self, env: &mut Env) {
         if self.may_send() {
-            self.send_control(0, &Control::Close, now, host, outbox);
+            self.send_control(0, &Control::Close, env);
         }
     }
 

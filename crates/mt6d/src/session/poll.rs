@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use super::control_out::Origin;
 use super::lane::{Lane, Overlap, Slot, State};
 use super::{CONFIRM_WITHIN, Common, DEAD_AFTER, Health, Phase, ReliableMessage, Session, TICK, rekey};
 use crate::control::Control;
 use crate::endpoint;
+use crate::env::Env;
 use crate::host::{Host, Purpose};
 use crate::id::Epoch;
 use crate::kdf::Secret;
-use crate::outbox::Outbox;
 use crate::time::Time;
 
 /// Data received and nothing sent for this long: padding is sent, so that the peer knows that we live.
@@ -27,7 +28,8 @@ const OPENERS_UNCONFIRMED: u8 = 3;
 
 impl Session {
     /// Does what is due. The outcome, and when to be called again.
-    pub(crate) fn poll(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) -> (Health, Time) {
+    pub(crate) fn poll(&mut self, env: &mut Env) -> (Health, Time) {
+        let now = env.now.boot;
         let over = match self.phase {
             Phase::Retiring { until } => now >= until,
             Phase::Answering | Phase::Unconfirmed { .. } | Phase::Confirming => {
@@ -41,16 +43,16 @@ impl Session {
         if over {
             return (Health::Over, now);
         }
-        self.poll_lanes(now, host);
-        self.send_openers(now, host, outbox);
+        self.poll_lanes(now, env.host);
+        self.send_openers(env);
         if matches!(self.phase, Phase::Up | Phase::Confirming) {
-            self.send_due(now, host, outbox);
+            self.send_due(env);
         }
         let mut health = Health::Good;
         if now >= self.next_tick {
             self.next_tick = now + TICK;
             if self.phase == Phase::Up {
-                self.keep_alive(now, host, outbox);
+                self.keep_alive(env);
                 if self.activity.unanswered().is_some_and(|since| now.since(since) >= DEAD_AFTER) {
                     health = Health::Silent;
                 }
@@ -137,7 +139,8 @@ impl Session {
 
     /// Sends the openers that are due from endpoints whose epoch is yet to come, so that the path's stateful
     /// firewalls see the inside send first.
-    fn send_openers(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    fn send_openers(&mut self, env: &mut Env) {
+        let now = env.now.boot;
         let now_ms = self.clock.at(now);
         let wanted = self.busy(now);
         let mut due = Vec::new();
@@ -161,16 +164,17 @@ impl Session {
                     }
                     _ => continue,
                 }
-                due.push((id, slot.generation, lane_id));
+                due.push(Origin { endpoint: id, lane: lane_id, generation: slot.generation });
             }
         }
-        for (id, generation, lane) in due {
-            self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
+        for origin in due {
+            self.send_control_from(origin, 0, &Control::Opener, None, env);
         }
     }
 
     /// Repeats what was not answered, measures the path, rekeys, sends cover traffic.
-    fn send_due(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    fn send_due(&mut self, env: &mut Env) {
+        let now = env.now.boot;
         self.reliable.retain(|r| now < r.until);
         for index in 0..self.reliable.len() {
             if self.reliable[index].next > now || !self.may_send() {
@@ -191,38 +195,40 @@ impl Session {
             if matches!(message, ReliableMessage::Confirm) {
                 self.round_trip.asked(clock, now);
             }
-            self.send_control(id, &control, now, host, outbox);
+            self.send_control(id, &control, env);
             self.reliable[index].message = message;
         }
         if self.phase == Phase::Up {
-            self.probe_path(now, host, outbox);
+            self.probe_path(env);
         }
         while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
             let pause = self.cover.expect("checked");
             self.next_cover =
                 if now.since(self.next_cover) > TICK / 10 { now + pause } else { self.next_cover + pause };
-            let size = self.cover_size(host);
-            self.send_control_sized(0, &Control::Padding, size, now, host, outbox);
+            let size = self.cover_size(env.host);
+            self.send_control_sized(0, &Control::Padding, size, env);
         }
     }
 
-    fn probe_path(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    fn probe_path(&mut self, env: &mut Env) {
+        let now = env.now.boot;
         let mut sizes = Vec::new();
         let busy = now.since(self.activity.last_inner.get()) < BUSY_FOR;
         self.path_mtu.poll(now, self.round_trip.smoothed(), busy, |size| sizes.push(size));
         for size in sizes {
             let id = self.new_id();
-            self.send_control_sized(id, &Control::MtuProbe { size }, size, now, host, outbox);
+            self.send_control_sized(id, &Control::MtuProbe { size }, size, env);
         }
     }
 
     /// What liveness asks for, once a second.
-    fn keep_alive(&mut self, now: Time, host: &mut Host, outbox: &mut Outbox) {
+    fn keep_alive(&mut self, env: &mut Env) {
+        let now = env.now.boot;
         let (received, sent) = (self.activity.last_received.get(), self.activity.last_sent.get());
         let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER;
         let due = self.keepalive.is_some_and(|every| now.since(sent) >= every);
         if owed || due {
-            self.send_control(0, &Control::Padding, now, host, outbox);
+            self.send_control(0, &Control::Padding, env);
         }
         // Of packets with other addresses nothing comes back that proves anything: before one lost answer makes the
         // session seem silent it is asked for again.
@@ -233,7 +239,7 @@ impl Session {
             let id = self.new_id();
             let clock = self.clock.at(now);
             self.round_trip.asked(clock, now);
-            self.send_control(id, &Control::RoundTrip { clock }, now, host, outbox);
+            self.send_control(id, &Control::RoundTrip { clock }, env);
             // Nothing else would tell that the peer of a session without inner traffic is gone.
             if self.kept() {
                 self.activity.waits_for_answer(now);
@@ -244,9 +250,10 @@ impl Session {
                 if now.since(self.activity.lane_sent[index].get()) < OPENER_AGAIN {
                     continue;
                 }
-                if let Some((slot, id)) = self.lanes[index].current() {
-                    let (generation, lane) = (slot.generation, self.lanes[index].id);
-                    self.send_control_from(id, generation, lane, 0, &Control::Opener, None, host, outbox);
+                let lane = &self.lanes[index];
+                if let Some((slot, endpoint)) = lane.current() {
+                    let origin = Origin { endpoint, lane: lane.id, generation: slot.generation };
+                    self.send_control_from(origin, 0, &Control::Opener, None, env);
                     self.activity.lane_sent[index].set(now);
                 }
             }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::{GenerationKeys, Reliable, ReliableMessage, Session, Terms, seal};
 use crate::control::Control;
+use crate::env::Env;
 use crate::handshake::{self, Parties, Pending, SessionSecret};
 use crate::host::Host;
 use crate::id::{Epoch, Generation};
 use crate::keys::Role;
 use crate::offer::Offer;
-use crate::outbox::Outbox;
 use crate::time::Time;
 
 /// `H` begins a rekey if none of `L`'s came for this long.
@@ -98,38 +98,26 @@ impl Session {
 
     /// Takes a handshake message of a rekey. False if it is not one that fits.
     #[must_use]
-    #[expect(clippy::too_many_arguments, reason = "a handshake needs both parties, the clock and the host")]
     pub(crate) fn rekey_message(
         &mut self,
         id: u32,
         message: &RekeyMessage,
         parties: &Parties,
         offer: Offer,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
+        env: &mut Env,
     ) -> bool {
         match message {
-            RekeyMessage::First(noise) => self.rekey_first(id, noise, parties, offer, now, host, outbox),
-            RekeyMessage::Answer(noise) => self.rekey_answer(id, noise, now),
+            RekeyMessage::First(noise) => self.rekey_first(id, noise, parties, offer, env),
+            RekeyMessage::Answer(noise) => self.rekey_answer(id, noise, env.now.boot),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a handshake needs both parties, the clock and the host")]
-    fn rekey_first(
-        &mut self,
-        id: u32,
-        noise: &[u8],
-        parties: &Parties,
-        offer: Offer,
-        now: Time,
-        host: &mut Host,
-        outbox: &mut Outbox,
-    ) -> bool {
+    fn rekey_first(&mut self, id: u32, noise: &[u8], parties: &Parties, offer: Offer, env: &mut Env) -> bool {
+        let now = env.now.boot;
         match &self.rekey {
             Rekey::Answered { id: known, answer, .. } if *known == id => {
                 let answer = answer.clone();
-                self.send_control(id, &Control::RekeyAnswer(&answer), now, host, outbox);
+                self.send_control(id, &Control::RekeyAnswer(&answer), env);
                 return true;
             }
             Rekey::Agreed { id: known } if *known == id => return true,
@@ -142,7 +130,9 @@ impl Session {
         if self.generations.len() > KEPT {
             return true;
         }
-        let Ok((theirs, answering)) = handshake::receive(parties, noise, &mut host.rng) else { return false };
+        let Ok((theirs, answering)) = handshake::receive(parties, noise, &mut env.host.rng) else {
+            return false;
+        };
         let Some(switch) =
             theirs.switch.filter(|epoch| *epoch <= latest && self.not_opened(*epoch, now + LEAD / 5))
         else {
@@ -150,7 +140,7 @@ impl Session {
         };
         let (answer, secret) = answering.answer(&offer);
         self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
-        self.send_control(id, &Control::RekeyAnswer(&answer), now, host, outbox);
+        self.send_control(id, &Control::RekeyAnswer(&answer), env);
         let generation = Some(self.next_keys(switch, &secret));
         self.rekey = Rekey::Answered { id, answer, generation, until: now + LEAD };
         true

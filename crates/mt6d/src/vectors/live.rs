@@ -9,17 +9,19 @@ use super::datagrams::{self, CONTEXT, DELIVERED, ELIDED, FULL, IPV4, LANE};
 use super::{handshake, net};
 use crate::config::Padding;
 use crate::control::Control;
-use crate::deliver::Deliver;
+use crate::deliver::{Deliver, Nowhere};
 use crate::drops::DropReason;
+use crate::env::{Env, Identity};
 use crate::host::{Action, Host};
-use crate::id::{Generation, LaneId, PeerId};
-use crate::keys::Role;
+use crate::id::{EndpointId, Generation, LaneId, PeerId};
+use crate::keys::{PrivateKey, Role};
 use crate::offer::Cipher;
 use crate::outbox::Outbox;
+use crate::received::Received;
 use crate::routes::Routes;
 use crate::session::seal::{COUNTER, OpeningKey, SealingKey, TAG};
-use crate::session::{Beginning, Datagrams, Session, Terms};
-use crate::time::Time;
+use crate::session::{Beginning, Session, Terms};
+use crate::time::{Now, Time};
 
 const NOW: Time = Time::from_micros(1_000_000);
 
@@ -33,6 +35,18 @@ impl Deliver for Delivered {
 
     fn own(&mut self, packet: &[u8]) {
         self.0.push(hex::encode(packet));
+    }
+}
+
+/// Whose the session is says nothing about its datagrams.
+fn identity() -> Identity {
+    Identity {
+        private_key: PrivateKey::from_bytes([1; 32]),
+        hop_prefix: net("2001:db8:a1::/64"),
+        link_mtu: 1500,
+        hardware_aes: false,
+        addresses: Vec::new(),
+        rekey_after: crate::config::REKEY_AFTER,
     }
 }
 
@@ -86,26 +100,20 @@ impl End {
 
     fn receive(&mut self, datagram: &[u8], delivered: &mut Delivered) -> Result<(), DropReason> {
         let mut arena = datagram.to_vec();
-        let datagrams = Datagrams { at: 0..arena.len(), segment: arena.len(), ecn: Ecn::NotEct };
+        let (endpoint, source) = (EndpointId { slot: 0, serial: 0 }, "[2001:db8::1]:1024".parse().unwrap());
+        let (at, segment) = (0..arena.len(), arena.len());
+        let received = Received { endpoint, source, ecn: Ecn::NotEct, at, segment };
         let everywhere = ["::/0", "0.0.0.0/0"].map(|net| net.parse().unwrap());
         let routes =
             Routes::new([(PeerId(0), everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
         let End { session, host, outbox } = self;
         let receiver = session.receiver(LANE, Generation(0)).unwrap().clone();
         let (before, mut punted) = (session.activity.drops.get(), Vec::new());
-        receiver.receive(&mut arena, &datagrams, &routes, NOW, delivered, &mut punted);
+        receiver.receive(&mut arena, &received, &routes, NOW, delivered, &mut punted);
+        let (own, now) = (&identity(), Now { boot: NOW, unix_ms: 0 });
+        let mut env = Env { own, routes: &routes, now, host, outbox, deliver: delivered };
         for inner in punted {
-            session.receive(
-                &receiver,
-                &mut arena,
-                inner,
-                Ecn::NotEct,
-                &routes,
-                NOW,
-                host,
-                outbox,
-                delivered,
-            )?;
+            session.receive(&receiver, &mut arena, inner, Ecn::NotEct, &mut env)?;
         }
         let drops = session.activity.drops.get();
         let dropped = DropReason::ALL.into_iter().find(|reason| drops.of(*reason) > before.of(*reason));
@@ -115,7 +123,9 @@ impl End {
     fn send(&mut self, packet: &str) {
         let mut packet = hex::decode(packet).unwrap();
         let End { session, host, outbox } = self;
-        session.send(&virtio_net::Header::NONE, &mut packet, NOW, host, outbox).unwrap();
+        let (own, routes, now) = (&identity(), &Routes::default(), Now { boot: NOW, unix_ms: 0 });
+        let mut env = Env { own, routes, now, host, outbox, deliver: &mut Nowhere };
+        session.send(&virtio_net::Header::NONE, &mut packet, &mut env).unwrap();
     }
 }
 

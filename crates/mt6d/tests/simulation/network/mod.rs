@@ -15,11 +15,12 @@ mod traffic;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::ops::Range;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use mt6d::config::{Padding, PeerConfig};
-use mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus};
+use mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received};
 use prefix_trie::PrefixMap;
 use wire::ecn::Ecn;
 use wire::virtio_net;
@@ -89,6 +90,14 @@ struct Datagram {
     ecn: Ecn,
     payload: Vec<u8>,
     replay: bool,
+}
+
+impl Datagram {
+    /// As a node has it, at its endpoint.
+    fn received(&self, endpoint: EndpointId, at: Range<usize>) -> Received {
+        let segment = at.len();
+        Received { endpoint, source: self.source, ecn: self.ecn, at, segment }
+    }
 }
 
 impl PartialEq for Event {
@@ -582,17 +591,7 @@ impl Network {
         arena.resize(16, 0xee);
         arena.extend_from_slice(&datagram.payload);
         self.with(index, |node, now, outbox, deliver| {
-            node.receive(
-                socket.id,
-                datagram.source,
-                datagram.ecn,
-                &mut arena,
-                at,
-                length,
-                now,
-                outbox,
-                deliver,
-            );
+            node.receive(&datagram.received(socket.id, at), &mut arena, now, outbox, deliver);
         });
         self.sites[index].arena = arena;
     }

@@ -109,7 +109,7 @@ impl Network {
         let (mut arena, mut delivered) = (datagram.payload.clone(), Delivered::default());
         let all = 0..arena.len();
         let worker = &mut site.threads.workers[thread];
-        worker.receive(endpoint, datagram.ecn, &mut arena, all.clone(), all.len(), now, &mut delivered);
+        worker.receive(&datagram.received(endpoint, all), &mut arena, now, &mut delivered);
         for packet in delivered.packets {
             self.deliver(index, packet);
         }

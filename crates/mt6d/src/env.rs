@@ -1,0 +1,33 @@
+//! What a call into the protocol is given of the node around it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+use crate::deliver::Deliver;
+use crate::host::Host;
+use crate::keys::PrivateKey;
+use crate::outbox::Outbox;
+use crate::routes::Routes;
+use crate::time::Now;
+
+/// Who we are, when it is, who does the work and draws the randomness, where datagrams and inner packets go.
+pub(crate) struct Env<'a> {
+    pub(crate) own: &'a Identity,
+    pub(crate) routes: &'a Routes,
+    pub(crate) now: Now,
+    pub(crate) host: &'a mut Host,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) deliver: &'a mut dyn Deliver,
+}
+
+/// This node, as its peers' code sees it.
+pub(crate) struct Identity {
+    pub(crate) private_key: PrivateKey,
+    pub(crate) hop_prefix: Ipv6Net,
+    pub(crate) link_mtu: u16,
+    pub(crate) hardware_aes: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+    pub(crate) rekey_after: Duration,
+}
