@@ -17,8 +17,8 @@ use control::{Call, Reply, Request};
 use crate::error::Error;
 use crate::firewall::refuse_while_waiting;
 use crate::kernel::{Kernel, Problem};
-use crate::memory::{Clock, Contents, Memory};
 use crate::random::{self, Uuid};
+use crate::state_file::{Clock, Contents, StateFile};
 use crate::traffic;
 use crate::{kernel, network, transition, uplink};
 
@@ -53,7 +53,7 @@ pub(super) struct Router {
     pub(super) plan: Plan,
     /// What could not be done, or not be had; each is logged once.
     pub(super) problems: Vec<String>,
-    memory: Memory,
+    state_file: StateFile,
     uuid: Uuid,
     /// The number of the next descriptor; none has one that another had.
     next_token: u64,
@@ -85,7 +85,7 @@ impl Router {
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
-        let memory = Memory::load(state);
+        let state_file = StateFile::load(state);
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -98,8 +98,8 @@ impl Router {
             retired: Retired::default(),
             plan: Plan::default(),
             problems: Vec::new(),
-            uuid: memory.contents().uuid.unwrap_or_else(random::uuid),
-            memory,
+            uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
+            state_file,
             next_token: FIRST_INTERFACE,
             changed: false,
             next_look: Instant::now(),
@@ -128,7 +128,7 @@ impl Router {
 
     /// Has this configuration in force: interfaces, settings, and what is planned for what is known now.
     fn take(&mut self, config: Gateway) -> Result<(), Error> {
-        let (clock, contents) = (Clock::read(), self.memory.contents().clone());
+        let (clock, contents) = (Clock::read(), self.state_file.contents().clone());
         let Gateway { site, probing, firewall, .. } = config;
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
@@ -342,7 +342,7 @@ impl Router {
         for interface in &self.networks {
             contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
         }
-        self.memory.save(contents);
+        self.state_file.save(contents);
     }
 
     fn handle_changes(&mut self, now: Instant) {

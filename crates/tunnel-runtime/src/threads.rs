@@ -1,7 +1,7 @@
 //! Packet threads: where one thread does not do, each of several has queues of the TUN device and endpoints of its own,
 //! and carries what comes to them. The daemon's own thread runs the protocol then, and nothing else.
 //!
-//! The daemon tells them in the order in which things happen: an endpoint is known to all before anybody sends from it.
+//! The daemon gives orders in the sequence in which things happen: an endpoint is known to all before anybody sends from it.
 
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::token;
 use config::Tunnel;
 
-/// What a packet thread is told.
+/// What a packet thread is to do.
 enum Order {
     Update(Update),
     /// A session's socket, to send from; and to receive from, where its receiving half comes with it.
@@ -29,10 +29,10 @@ enum Order {
     End,
 }
 
-/// What packet threads tell.
-pub(super) enum Told {
+/// What packet threads report to the daemon.
+pub(super) enum ThreadEvent {
     Notices(Vec<Notice>),
-    /// A thread has ended, told to or not.
+    /// A thread has ended, asked to or not.
     Ended,
 }
 
@@ -45,16 +45,16 @@ struct PacketThread {
     orders: mpsc::Sender<Order>,
     waker: Waker,
     handle: JoinHandle<()>,
-    /// Whether it was told something since it was last waked.
-    told: bool,
+    /// Whether it has got an order since it was last woken.
+    has_orders: bool,
 }
 
-/// Tells that a thread has ended, also by a panic.
-struct TellEnd<T: Fn(Told)>(T);
+/// Reports that a thread has ended, also by a panic.
+struct ReportEnd<T: Fn(ThreadEvent)>(T);
 
-impl<T: Fn(Told)> Drop for TellEnd<T> {
+impl<T: Fn(ThreadEvent)> Drop for ReportEnd<T> {
     fn drop(&mut self) {
-        (self.0)(Told::Ended);
+        (self.0)(ThreadEvent::Ended);
     }
 }
 
@@ -64,7 +64,7 @@ impl PacketThreads {
         workers: Vec<(PacketWorker, DataPath)>,
         tunnel: &Tunnel,
         clock: &Clock,
-        tell: impl Fn(Told) + Clone + Send + 'static,
+        report: impl Fn(ThreadEvent) + Clone + Send + 'static,
     ) -> Result<Self, Error> {
         let mut threads = Vec::new();
         for (number, (worker, data)) in workers.into_iter().enumerate() {
@@ -84,27 +84,27 @@ impl PacketThreads {
                 waiting: Wait::new(tunnel.spin),
                 priority: Priority::new(tunnel.realtime),
             };
-            let (processor, tell) = (tunnel.cpus.iter().cycle().nth(number).copied(), tell.clone());
+            let (processor, report) = (tunnel.cpus.iter().cycle().nth(number).copied(), report.clone());
             let body = move || {
-                let tell = TellEnd(tell);
+                let report = ReportEnd(report);
                 if let Some(Err(error)) = processor.map(process::run_on) {
                     warn!("{error}");
                 }
-                if let Err(error) = thread.run(&tell.0) {
+                if let Err(error) = thread.run(&report.0) {
                     warn!("{error}");
                 }
             };
             let handle = std::thread::Builder::new().name(format!("packets-{number}")).spawn(body)?;
-            threads.push(PacketThread { orders, waker, handle, told: false });
+            threads.push(PacketThread { orders, waker, handle, has_orders: false });
         }
         Ok(PacketThreads { threads })
     }
 
     fn order(&mut self, number: usize, order: Order) {
         let thread = &mut self.threads[number];
-        // One that has ended has told so.
+        // One that has ended has reported that.
         let _ = thread.orders.send(order);
-        thread.told = true;
+        thread.has_orders = true;
     }
 
     /// A session's endpoint is open; `place` says who receives from it.
@@ -130,10 +130,10 @@ impl PacketThreads {
         (0..self.threads.len()).for_each(|number| self.order(number, Order::Update(update.clone())));
     }
 
-    /// Wakes those that were told something.
+    /// Wakes those that have got orders.
     pub(super) fn wake(&mut self) {
         for thread in &mut self.threads {
-            if std::mem::take(&mut thread.told) {
+            if std::mem::take(&mut thread.has_orders) {
                 thread.waker.wake();
             }
         }
@@ -162,7 +162,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(mut self, tell: &impl Fn(Told)) -> linux::Result<()> {
+    fn run(mut self, report: &impl Fn(ThreadEvent)) -> linux::Result<()> {
         let mut events = Events::with_capacity(256);
         loop {
             self.waiting.wait(&self.poller, &mut events, None)?;
@@ -199,7 +199,7 @@ impl Thread {
             self.priority.turn(received + sent);
             let notices: Vec<_> = self.worker.notices().collect();
             if !notices.is_empty() {
-                tell(Told::Notices(notices));
+                report(ThreadEvent::Notices(notices));
             }
         }
     }

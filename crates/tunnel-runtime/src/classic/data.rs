@@ -11,7 +11,7 @@ use wire::coalesce::{Coalescer, MAX_PIECES, Offloads};
 use wire::segment::Segmenter;
 use wire::{icmp_error, ipv6, mss, virtio_net};
 
-use super::in_place::InPlace;
+use super::in_place::{InPlace, Traffic};
 
 /// Packets that a turn reads before it writes, and bytes from which on it reads no more: what was read is to be in a
 /// near cache still when it is written.
@@ -20,28 +20,6 @@ const READS: (usize, usize) = (128, 128 * 1024);
 const ROOM_FOR_HEADERS: usize = 16 * 1024;
 /// errno(3) of a device that is down.
 const EIO: i32 = 5;
-
-/// Inner packets and bytes of a stream.
-#[derive(Debug, Clone, Copy, Default)]
-pub(in super::super) struct Traffic {
-    pub(in super::super) tx_packets: u64,
-    pub(in super::super) tx_bytes: u64,
-    pub(in super::super) rx_packets: u64,
-    pub(in super::super) rx_bytes: u64,
-}
-
-impl std::ops::Add for Traffic {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Traffic {
-            tx_packets: self.tx_packets + other.tx_packets,
-            tx_bytes: self.tx_bytes + other.tx_bytes,
-            rx_packets: self.rx_packets + other.rx_packets,
-            rx_bytes: self.rx_bytes + other.rx_bytes,
-        }
-    }
-}
 
 pub(super) struct DataPath {
     pub(super) queue: tun::Queue,

@@ -16,7 +16,27 @@ use wire::coalesce::Coalescer;
 use wire::segment::Segmenter;
 use wire::{ipv6, udp, virtio_net};
 
-use super::data::Traffic;
+/// Inner packets and bytes of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Traffic {
+    pub(in super::super) tx_packets: u64,
+    pub(in super::super) tx_bytes: u64,
+    pub(in super::super) rx_packets: u64,
+    pub(in super::super) rx_bytes: u64,
+}
+
+impl std::ops::Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Traffic {
+            tx_packets: self.tx_packets + other.tx_packets,
+            tx_bytes: self.tx_bytes + other.tx_bytes,
+            rx_packets: self.rx_packets + other.rx_packets,
+            rx_bytes: self.rx_bytes + other.rx_bytes,
+        }
+    }
+}
 
 /// Source and destination, as a header has them.
 type Addresses = [u8; 32];

@@ -30,7 +30,7 @@ use super::transparent::Gateway;
 use crate::error::Error;
 use config::{ClassicPeer, Config};
 use data::DataPath;
-pub(super) use data::Traffic;
+pub(super) use in_place::Traffic;
 use kernel::KernelPath;
 pub(super) use kernel::Loaded;
 use keys::StoredKeys;
@@ -51,11 +51,11 @@ pub(super) struct ClassicStatus {
     pub(super) rotations: u64,
 }
 
-/// What the thread tells.
-pub(super) enum Told {
+/// What the thread reports to the daemon.
+pub(super) enum ThreadEvent {
     /// How the peers are, and what was dropped, by reason.
     Status(Vec<ClassicStatus>, Drops),
-    /// It has ended, told to or not.
+    /// It has ended, asked to or not.
     Ended,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    /// Makes the device, attaches what was loaded for it, and starts the thread, which tells how it is every second.
+    /// Makes the device, attaches what was loaded for it, and starts the thread, which reports every second.
     pub(super) fn start(
         config: &Config,
         loaded: Option<Loaded>,
@@ -75,7 +75,7 @@ impl Classic {
         link_mtu: u16,
         state_dir: &Path,
         gateway: Option<Arc<Gateway>>,
-        tell: impl Fn(Told) + Send + 'static,
+        report: impl Fn(ThreadEvent) + Send + 'static,
     ) -> Result<Self, Error> {
         warn!(
             "{} peer(s) of the classic profile: nothing is authenticated there, whoever sees a packet can forge others",
@@ -133,10 +133,10 @@ impl Classic {
         };
         thread.follow_mtus()?;
         let body = move || {
-            if let Err(error) = thread.run(&tell) {
+            if let Err(error) = thread.run(&report) {
                 warn!("classic profile: {error}");
             }
-            tell(Told::Ended);
+            report(ThreadEvent::Ended);
         };
         let thread = std::thread::Builder::new().name("classic".into()).spawn(body)?;
         Ok(Classic { end, waker, thread })
@@ -185,16 +185,16 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&mut self, tell: &impl Fn(Told)) -> linux::Result<()> {
+    fn run(&mut self, report: &impl Fn(ThreadEvent)) -> linux::Result<()> {
         let mut events = Events::with_capacity(4);
-        let mut told = UnixTime::default();
+        let mut reported = UnixTime::default();
         loop {
             let now = unix(&self.clock);
-            if now >= self.node.deadline() || now < told || now >= told.after(LOOK_AT_CLOCK) {
+            if now >= self.node.deadline() || now < reported || now >= reported.after(LOOK_AT_CLOCK) {
                 self.node.handle_timeout(now);
-                if now < told || now >= told.after(LOOK_AT_CLOCK) {
-                    told = now;
-                    tell(self.status(now));
+                if now < reported || now >= reported.after(LOOK_AT_CLOCK) {
+                    reported = now;
+                    report(self.status(now));
                 }
             }
             while let Some(action) = self.node.next_action() {
@@ -211,7 +211,7 @@ impl Thread {
                 }
                 self.seen = self.node.changes();
             }
-            let next = self.node.deadline().min(told.after(LOOK_AT_CLOCK));
+            let next = self.node.deadline().min(reported.after(LOOK_AT_CLOCK));
             let left = Duration::from_millis(next.millis().saturating_sub(now.millis()));
             self.poller.wait(&mut events, Some(left))?;
             if self.ended.try_recv().is_ok() {
@@ -288,7 +288,7 @@ impl Thread {
         Route::device(IpNet::from(IpAddr::V6(address)), self.index)
     }
 
-    fn status(&self, now: UnixTime) -> Told {
+    fn status(&self, now: UnixTime) -> ThreadEvent {
         let in_kernel =
             |stream| self.kernel.as_ref().map(|kernel| kernel.traffic(stream)).unwrap_or_default();
         let traffic = self.path.traffic.iter().enumerate().map(|(stream, own)| *own + in_kernel(stream));
@@ -300,6 +300,6 @@ impl Thread {
             traffic,
             stream,
         };
-        Told::Status(peers.map(status).collect(), self.node.drops().clone())
+        ThreadEvent::Status(peers.map(status).collect(), self.node.drops().clone())
     }
 }

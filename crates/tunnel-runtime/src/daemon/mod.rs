@@ -19,9 +19,9 @@ use crate::data::{DataPath, TUN_QUEUES};
 use crate::error::Error;
 use crate::kernel::{Command, Endpoint, Kernel, Outcome};
 use crate::load::Loaded;
-use crate::memory::Memory;
+use crate::peer_file::PeerFile;
 use crate::priority::Priority;
-use crate::threads::{PacketThreads, Told};
+use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::Gateway;
 use crate::wait::Wait;
 use crate::{limits, machine, report, token};
@@ -33,7 +33,7 @@ use control::{Call, Reply, Request, Server};
 use router_runtime::Running;
 use script_host::supervisor::Scripts;
 
-/// Of endpoints to open and close, news of other threads, and peers in a status, so many have their turn before packets
+/// Of endpoints to open and close, messages of other threads, and peers in a status, so many have their turn before packets
 /// have theirs again: a tenth of a millisecond each.
 const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
@@ -68,7 +68,7 @@ struct Daemon {
     config: Config,
     node: Node,
     clock: Clock,
-    memory: Memory,
+    peer_file: PeerFile,
     data: DataPath,
     /// Of each packet thread, where there are some; until they are started.
     parts: Vec<DataPath>,
@@ -92,14 +92,14 @@ struct Daemon {
     rewrites: Option<bool>,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
-    asking: Option<Asking>,
+    status_request: Option<StatusRequest>,
     /// Whether the configuration is being read again, and who has asked for that since; see [`Daemon::reload`].
     reloading: bool,
     reload_again: Vec<Option<Call>>,
 }
 
-/// Somebody asks for the status, which is gathered a few peers in a turn.
-struct Asking {
+/// A request for the status, which is gathered a few peers in a turn.
+struct StatusRequest {
     call: Call,
     status: Status,
     /// Peers of the classic profile, which come last.
@@ -108,9 +108,9 @@ struct Asking {
     place: usize,
 }
 
-impl Asking {
+impl StatusRequest {
     /// Gathers some more. `None` when all is there, and answered.
-    fn go_on(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
+    fn gather(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
         let end = self.place + SHARE;
         self.status.peers.extend(node.status_of(self.place..end, now).map(report::peer));
         self.place = end;
@@ -123,19 +123,19 @@ impl Asking {
     }
 }
 
-/// What the other threads tell this one.
-enum News {
+/// What other threads send to the main thread.
+enum Message {
     Kernel(Outcome),
     Call(Call),
-    Packets(Told),
-    Classic(classic::Told),
+    Packets(ThreadEvent),
+    Classic(classic::ThreadEvent),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
     Loaded(Result<Loaded, Error>, Option<Call>),
 }
 
 /// The threads that serve this one, and how they are reached.
 struct Threads {
-    news: mpsc::Sender<News>,
+    messages: mpsc::Sender<Message>,
     waker: Waker,
     commands: mpsc::Sender<Command>,
     kernel_waker: Waker,
@@ -143,8 +143,8 @@ struct Threads {
 }
 
 impl Threads {
-    fn tell(&self, command: Command) {
-        // It ends only when it is told to.
+    fn send(&self, command: Command) {
+        // It ends only at its command.
         let _ = self.commands.send(command);
         self.kernel_waker.wake();
     }
@@ -201,8 +201,8 @@ impl Daemon {
             Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset_ms);
-        let mut memory = Memory::load(&options.state_dir, &config.tunnel.name);
-        clock.not_before(memory.saved_ms());
+        let mut peer_file = PeerFile::load(&options.state_dir, &config.tunnel.name);
+        clock.not_before(peer_file.saved_ms());
         let hardware_aes = machine::has_aes() && !without(Feature::Aes);
         let mut gateway = None;
         let mut rewrites = None;
@@ -216,7 +216,7 @@ impl Daemon {
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
             }
-            Ok(Node::new(node_config, &memory.take_peers(), machine::seed()?, clock.now())?)
+            Ok(Node::new(node_config, &peer_file.take_peers(), machine::seed()?, clock.now())?)
         };
         let node = match { set_up }() {
             Ok(node) => node,
@@ -241,7 +241,7 @@ impl Daemon {
             config,
             node,
             clock,
-            memory,
+            peer_file,
             data,
             parts,
             packet_threads: None,
@@ -255,7 +255,7 @@ impl Daemon {
             started,
             link_mtu,
             shared: capacity,
-            asking: None,
+            status_request: None,
             reloading: false,
             reload_again: Vec::new(),
             hardware_aes,
@@ -264,19 +264,19 @@ impl Daemon {
     }
 
     fn serve(&mut self, options: &RunOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
-        let (send, news) = mpsc::channel();
+        let (send, messages) = mpsc::channel();
         let waker = Waker::new()?;
         let kernel = self.kernel.take().expect("set up");
         let outcome = {
             let (send, waker) = (send.clone(), waker.clone());
             move |outcome| {
-                let _ = send.send(News::Kernel(outcome));
+                let _ = send.send(Message::Kernel(outcome));
                 waker.wake();
             }
         };
         let (commands, kernel_waker, thread) = kernel.start(outcome)?;
         let threads =
-            Threads { news: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
+            Threads { messages: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
         let started = self
             .start_packet_threads(&send, &waker)
             .and_then(|()| {
@@ -287,7 +287,7 @@ impl Daemon {
             .and_then(|classic| {
                 let for_calls = waker.clone();
                 let server = Server::start(socket, move |call| {
-                    let _ = send.send(News::Call(call));
+                    let _ = send.send(Message::Call(call));
                     for_calls.wake();
                 })?;
                 Ok((classic, server))
@@ -300,7 +300,7 @@ impl Daemon {
                 self.config.peers.len() + self.config.classic.len(),
                 socket.display()
             );
-            let result = self.run(options, &threads, &news, &waker, &signals);
+            let result = self.run(options, &threads, &messages, &waker, &signals);
             drop(server);
             if let Some(classic) = classic {
                 classic.end();
@@ -311,11 +311,11 @@ impl Daemon {
         self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
         self.data.flush(&mut self.node);
-        self.memory.end(&mut self.node, self.clock.now());
+        self.peer_file.end(&mut self.node, self.clock.now());
         if let Some(threads) = self.packet_threads.take() {
             threads.end();
         }
-        threads.tell(Command::End);
+        threads.send(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close();
         }
@@ -324,19 +324,19 @@ impl Daemon {
     }
 
     /// Starts the threads that carry packets, where these are not carried by this one.
-    fn start_packet_threads(&mut self, news: &mpsc::Sender<News>, waker: &Waker) -> Result<(), Error> {
+    fn start_packet_threads(&mut self, messages: &mpsc::Sender<Message>, waker: &Waker) -> Result<(), Error> {
         let parts = std::mem::take(&mut self.parts);
         if parts.is_empty() {
             return Ok(());
         }
         info!("threads that carry packets: {}", parts.len());
         let workers = self.node.packet_workers(parts.len()).into_iter().zip(parts).collect();
-        let (news, waker) = (news.clone(), waker.clone());
-        let tell = move |told| {
-            let _ = news.send(News::Packets(told));
+        let (messages, waker) = (messages.clone(), waker.clone());
+        let report = move |event| {
+            let _ = messages.send(Message::Packets(event));
             waker.wake();
         };
-        self.packet_threads = Some(PacketThreads::start(workers, &self.config.tunnel, &self.clock, tell)?);
+        self.packet_threads = Some(PacketThreads::start(workers, &self.config.tunnel, &self.clock, report)?);
         Ok(())
     }
 
@@ -344,19 +344,19 @@ impl Daemon {
     fn start_classic(
         &mut self,
         options: &RunOptions,
-        news: &mpsc::Sender<News>,
+        messages: &mpsc::Sender<Message>,
         waker: &Waker,
     ) -> Result<Option<Classic>, Error> {
         if self.config.classic.is_empty() {
             return Ok(None);
         }
-        let (news, waker) = (news.clone(), waker.clone());
-        let tell = move |told| {
-            let _ = news.send(News::Classic(told));
+        let (messages, waker) = (messages.clone(), waker.clone());
+        let report = move |event| {
+            let _ = messages.send(Message::Classic(event));
             waker.wake();
         };
         let (loaded, gateway) = (self.classic_kernel.take(), self.gateway.clone());
-        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, gateway, tell)
+        Classic::start(&self.config, loaded, &self.clock, self.link_mtu, &options.state_dir, gateway, report)
             .map(Some)
     }
 
@@ -364,7 +364,7 @@ impl Daemon {
         &mut self,
         options: &RunOptions,
         threads: &Threads,
-        news: &mpsc::Receiver<News>,
+        messages: &mpsc::Receiver<Message>,
         waker: &Waker,
         signals: &Signals,
     ) -> Result<(), Error> {
@@ -393,17 +393,17 @@ impl Daemon {
                 match action {
                     Action::Open { id, local, remote } => {
                         self.data.opening(id);
-                        threads.tell(Command::Open { id, local, remote });
+                        threads.send(Command::Open { id, local, remote });
                     }
                     Action::Close { id } => {
                         if let Some(packet_threads) = &mut self.packet_threads {
                             packet_threads.close(id);
                         }
                         if let Some(endpoint) = self.data.close(id, &poller) {
-                            threads.tell(Command::Close(endpoint));
+                            threads.send(Command::Close(endpoint));
                         }
                     }
-                    rewrite => threads.tell(Command::Rewrite(rewrite)),
+                    rewrite => threads.send(Command::Rewrite(rewrite)),
                 }
             }
             busy |= self.node.has_actions();
@@ -431,36 +431,39 @@ impl Daemon {
                 }
             }
             self.data.read_tun(&mut self.node, now)?;
-            let mut told = 0;
-            for news in news.try_iter().take(SHARE) {
-                told += 1;
-                match news {
-                    News::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
-                    News::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
-                    News::Packets(Told::Ended) => return Err(Error::PacketThread),
-                    News::Packets(Told::Notices(notices)) => self.data.notices(&mut self.node, notices, now),
-                    News::Classic(classic::Told::Ended) => return Err(Error::PacketThread),
-                    News::Classic(classic::Told::Status(peers, drops)) => {
+            let mut handled = 0;
+            for message in messages.try_iter().take(SHARE) {
+                handled += 1;
+                match message {
+                    Message::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
+                    Message::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
+                    Message::Packets(ThreadEvent::Ended) => return Err(Error::PacketThread),
+                    Message::Packets(ThreadEvent::Notices(notices)) => {
+                        self.data.notices(&mut self.node, notices, now)
+                    }
+                    Message::Classic(classic::ThreadEvent::Ended) => return Err(Error::PacketThread),
+                    Message::Classic(classic::ThreadEvent::Status(peers, drops)) => {
                         (self.classic, self.classic_drops) = (peers, drops);
                     }
-                    News::Call(call) => self.answer(call, options, threads),
-                    News::Loaded(config, asked) => self.loaded(config, asked, threads),
+                    Message::Call(call) => self.answer(call, options, threads),
+                    Message::Loaded(config, asked) => self.loaded(config, asked, threads),
                 }
             }
-            self.asking = self.asking.take().and_then(|asking| asking.go_on(&self.node, now));
-            busy = told == SHARE || self.asking.is_some();
+            self.status_request =
+                self.status_request.take().and_then(|request| request.gather(&self.node, now));
+            busy = handled == SHARE || self.status_request.is_some();
             self.data.flush(&mut self.node);
             let (received, sent) = self.data.work();
             waiting.turn(received, sent, now.boot);
             priority.turn(received + sent);
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
-                    threads.tell(Command::Mtu { prefixes: prefixes.to_vec(), mtu });
+                    threads.send(Command::Mtu { prefixes: prefixes.to_vec(), mtu });
                 }
             }
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
-                self.memory.save(&mut self.node, now);
+                self.peer_file.save(&mut self.node, now);
             }
         }
     }
@@ -484,7 +487,7 @@ impl Daemon {
             }
             Outcome::Opened { id, endpoint: Ok(endpoint) } => {
                 if let Some(unwanted) = self.data.opened(id, endpoint, poller) {
-                    threads.tell(Command::Close(unwanted));
+                    threads.send(Command::Close(unwanted));
                 } else {
                     self.node.opened(id, now);
                 }
@@ -517,8 +520,8 @@ impl Daemon {
                 let peers = self.config.classic.iter().enumerate();
                 let classic =
                     peers.map(|(at, peer)| report::classic_peer(peer, self.classic.get(at))).collect();
-                // One client is served at a time, so nobody else is asking.
-                self.asking = Some(Asking { call, status, classic, place: 0 });
+                // One client is served at a time, so nobody else asks.
+                self.status_request = Some(StatusRequest { call, status, classic, place: 0 });
                 return;
             }
             Request::Reload => return self.reload(Some(call), threads),

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
-use super::{Daemon, News, Threads};
+use super::{Daemon, Message, Threads};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
@@ -22,10 +22,10 @@ impl Daemon {
             return self.reload_again.push(asked);
         }
         self.reloading = true;
-        let (file, news, waker) = (self.file.clone(), threads.news.clone(), threads.waker.clone());
+        let (file, messages, waker) = (self.file.clone(), threads.messages.clone(), threads.waker.clone());
         let gateway = self.gateway_beside.as_ref().map(Running::handle);
         std::thread::spawn(move || {
-            let _ = news.send(News::Loaded(load(&file, gateway.as_ref()), asked));
+            let _ = messages.send(Message::Loaded(load(&file, gateway.as_ref()), asked));
             waker.wake();
         });
     }
@@ -103,7 +103,7 @@ impl Daemon {
         let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
         limits::check(&new, self.shared)?;
         let (answer, applied) = mpsc::channel();
-        threads.tell(Command::Apply { config: new.clone(), answer });
+        threads.send(Command::Apply { config: new.clone(), answer });
         applied.recv().map_err(|_| Error::KernelThread)??;
         let now = self.clock.now();
         self.node.reconfigure(node_config, now, &mut self.data.outbox)?;

@@ -19,10 +19,10 @@ use mt6d::config::PeerConfig;
 use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
 use tracing::{debug, info, warn};
 
-mod host;
-mod uplink;
+mod host_interface;
+mod network_detection;
 
-use uplink::{Network, Uplink};
+use network_detection::{Network, RouterDiscovery};
 
 use super::rewrite::Rewriter;
 use super::transparent::{Gateway, Transparent};
@@ -136,7 +136,7 @@ pub(super) struct Kernel {
     state: State,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
-    uplink: Option<Uplink>,
+    discovery: Option<RouterDiscovery>,
     network: Option<Network>,
     transparent: Option<Transparent>,
     /// Replaces addresses, where that is wanted and possible.
@@ -177,7 +177,7 @@ impl Kernel {
             heard,
             state: State::default(),
             on_link: None,
-            uplink: None,
+            discovery: None,
             network: None,
             transparent: None,
             rewriter: None,
@@ -398,14 +398,14 @@ impl Kernel {
         const RESPONDER: u64 = 2;
         const INSIDE: u64 = 3;
         const OUTSIDE: u64 = 4;
-        const UPLINK: u64 = 5;
+        const DISCOVERY: u64 = 5;
         poller.add(waker, WAKER, Interest::Readable)?;
         poller.add(monitor, MONITOR, Interest::Readable)?;
         if let Some(on_link) = &self.on_link {
             poller.add(&on_link.responder, RESPONDER, Interest::Readable)?;
         }
-        if let Some(uplink) = &self.uplink {
-            poller.add(uplink, UPLINK, Interest::Readable)?;
+        if let Some(discovery) = &self.discovery {
+            poller.add(discovery, DISCOVERY, Interest::Readable)?;
         }
         if let Some(transparent) = &self.transparent {
             for (socket, token) in transparent.sockets().into_iter().zip(INSIDE..) {
@@ -425,11 +425,11 @@ impl Kernel {
                 asked = Instant::now();
             }
             let ask = lost.is_some().then_some(ASK_ROUTER);
-            let uplink = self.uplink.as_ref().and_then(Uplink::timeout);
+            let discovery = self.discovery.as_ref().and_then(RouterDiscovery::timeout);
             let again = cold.then_some(LOOK_AGAIN.0);
             let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
             let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
-            poller.wait(&mut events, again.into_iter().chain(ask).chain(uplink).chain(refresh).min())?;
+            poller.wait(&mut events, again.into_iter().chain(ask).chain(discovery).chain(refresh).min())?;
             if refreshed.elapsed() >= REFRESH
                 && let Some(rewriter) = &mut self.rewriter
             {
@@ -445,7 +445,7 @@ impl Kernel {
                 match event.token {
                     WAKER => waker.drain(),
                     MONITOR => self.changed(monitor, tell),
-                    UPLINK => {}
+                    DISCOVERY => {}
                     INSIDE => self.transparent.iter_mut().for_each(Transparent::read_inside),
                     OUTSIDE => {
                         if let Some(transparent) = &mut self.transparent {

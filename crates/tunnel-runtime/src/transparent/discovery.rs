@@ -126,7 +126,7 @@ impl Transparent {
         }
         tables.protect(host, Some(question.from))?;
         info!("protected host {host} is at {}", question.from);
-        self.memory.remember_host(host, question.from);
+        self.link_file.remember_host(host, question.from);
         Ok(())
     }
 }

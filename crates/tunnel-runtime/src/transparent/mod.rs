@@ -5,7 +5,7 @@
 //! find the router that was learned.
 
 mod discovery;
-mod memory;
+mod link_file;
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -25,7 +25,7 @@ use wire::ndp::NeighborSolicitation;
 
 use crate::error::Error;
 use config::Config;
-use memory::Memory;
+use link_file::LinkFile;
 
 /// What keeps the outer interface quiet, and the inner one silent.
 const OUTSIDE: [(&str, &str); 5] = [
@@ -175,7 +175,7 @@ pub(super) struct Transparent {
     pub(super) gateway: Arc<Gateway>,
     _crossing: Crossing,
     _tunnel: Attachment,
-    memory: Memory,
+    link_file: LinkFile,
     /// Networks behind the router that outer packets go to, and the router that the routes lead to.
     remote: Vec<Ipv6Net>,
     routed_by: Option<Ipv6Addr>,
@@ -221,10 +221,10 @@ impl Transparent {
             netlink.set_link_up(link.index, true)?;
         }
         let tables = Tables::create()?;
-        let memory = Memory::load(state_dir, &config.tunnel.name);
+        let link_file = LinkFile::load(state_dir, &config.tunnel.name);
         let hosts = transparent.hosts(&config.classic);
         for host in &hosts {
-            tables.protect(host.address, host.mac.or_else(|| memory.host(host.address)))?;
+            tables.protect(host.address, host.mac.or_else(|| link_file.host(host.address)))?;
         }
         let options = Options {
             filter: Some(SOLICITATIONS_AND_ROUTERS),
@@ -266,9 +266,9 @@ impl Transparent {
             configured: hosts.iter().filter(|host| host.mac.is_some()).map(|host| host.address).collect(),
             link_mtu: external.mtu,
             config: Box::new(config.clone()),
-            memory,
+            link_file,
         };
-        if let Some((address, mac)) = this.memory.router() {
+        if let Some((address, mac)) = this.link_file.router() {
             this.learn_router(Router { address, mac }, netlink, journal);
         }
         this.solicit_router();
@@ -317,7 +317,7 @@ impl Transparent {
         if let Err(error) = self.gateway.tables.set_router(router.mac) {
             warn!("{error}");
         }
-        self.memory.remember_router(router.address, router.mac);
+        self.link_file.remember_router(router.address, router.mac);
         let index = self.gateway.settings.outside.0;
         let route = |network: &Ipv6Net, address: Ipv6Addr| Route {
             destination: IpNet::V6(*network),

@@ -19,7 +19,7 @@ use tracing::{debug, info};
 use wire::{ethernet, ipv6, protocol};
 
 use super::super::next_hop::NextHop;
-use super::data::Traffic;
+use super::in_place::Traffic;
 use config::{ClassicPeer, Config, KernelUse, Mode};
 use program::{INCOMING, KEY, OUTGOING, Tables, at};
 

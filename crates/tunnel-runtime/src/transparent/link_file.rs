@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 use wire::ethernet::MacAddress;
 
-pub(super) struct Memory {
+pub(super) struct LinkFile {
     path: PathBuf,
     file: File,
 }
@@ -20,7 +20,7 @@ struct File {
     hosts: BTreeMap<Ipv6Addr, [u8; 6]>,
 }
 
-impl Memory {
+impl LinkFile {
     /// What was remembered, if anything was.
     pub(super) fn load(folder: &Path, tunnel: &str) -> Self {
         let path = folder.join(format!("{tunnel}-link.json"));
@@ -31,7 +31,7 @@ impl Memory {
             }),
             Err(_) => File::default(),
         };
-        Memory { path, file }
+        LinkFile { path, file }
     }
 
     pub(super) fn router(&self) -> Option<(Ipv6Addr, MacAddress)> {
@@ -78,11 +78,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (host, router) = ("2001:db8::1".parse().unwrap(), "fe80::1".parse().unwrap());
         let mac = |last| MacAddress([2, 0, 0, 0, 0, last]);
-        let mut memory = Memory::load(folder.path(), "mt6d0");
-        assert_eq!((memory.host(host), memory.router()), (None, None));
-        memory.remember_host(host, mac(1));
-        memory.remember_router(router, mac(2));
-        let memory = Memory::load(folder.path(), "mt6d0");
-        assert_eq!((memory.host(host), memory.router()), (Some(mac(1)), Some((router, mac(2)))));
+        let mut link_file = LinkFile::load(folder.path(), "mt6d0");
+        assert_eq!((link_file.host(host), link_file.router()), (None, None));
+        link_file.remember_host(host, mac(1));
+        link_file.remember_router(router, mac(2));
+        let link_file = LinkFile::load(folder.path(), "mt6d0");
+        assert_eq!((link_file.host(host), link_file.router()), (Some(mac(1)), Some((router, mac(2)))));
     }
 }

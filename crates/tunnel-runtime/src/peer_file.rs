@@ -29,21 +29,21 @@ struct Peer {
 }
 
 /// What was read from the file, and the thread that writes it: with many peers that is more than packets can wait for.
-pub(super) struct Memory {
+pub(super) struct PeerFile {
     peers: HashMap<PublicKey, PeerMemory>,
     saved_ms: u64,
     /// Dropped, it ends the thread.
-    writer: Option<mpsc::Sender<News>>,
+    writer: Option<mpsc::Sender<Snapshot>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// Changes since the last time, and when that is, in Unix milliseconds.
-struct News {
+struct Snapshot {
     peers: Vec<(PublicKey, PeerMemory)>,
     unix_ms: u64,
 }
 
-impl Memory {
+impl PeerFile {
     /// Reads the file of a tunnel, if there is one.
     pub(super) fn load(folder: &Path, tunnel: &str) -> Self {
         let path = folder.join(format!("{tunnel}.json"));
@@ -60,13 +60,13 @@ impl Memory {
             Some((key.parse().ok()?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
         });
         let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
-        let (writer, news) = mpsc::channel();
-        let write = move || write_all(&path, file, &news);
+        let (writer, snapshots) = mpsc::channel();
+        let write = move || write_all(&path, file, &snapshots);
         let thread = std::thread::Builder::new().name("memory".into()).spawn(write);
         if let Err(error) = &thread {
             warn!("nothing will be remembered of the peers: {error}");
         }
-        Memory { peers, saved_ms, writer: Some(writer), thread: thread.ok() }
+        PeerFile { peers, saved_ms, writer: Some(writer), thread: thread.ok() }
     }
 
     /// What was remembered of the peers. Asked for once.
@@ -83,29 +83,29 @@ impl Memory {
     pub(super) fn save(&self, node: &mut Node, now: Now) {
         let peers: Vec<_> = node.memory(now).collect();
         if !peers.is_empty() {
-            self.tell(News { peers, unix_ms: now.unix_ms });
+            self.write(Snapshot { peers, unix_ms: now.unix_ms });
         }
     }
 
     /// Writes it in any case, with the time, and waits for that.
     pub(super) fn end(&mut self, node: &mut Node, now: Now) {
-        self.tell(News { peers: node.memory(now).collect(), unix_ms: now.unix_ms });
+        self.write(Snapshot { peers: node.memory(now).collect(), unix_ms: now.unix_ms });
         self.writer = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 
-    fn tell(&self, news: News) {
+    fn write(&self, snapshot: Snapshot) {
         // Without a thread there was a warning.
-        let _ = self.writer.as_ref().map(|writer| writer.send(news));
+        let _ = self.writer.as_ref().map(|writer| writer.send(snapshot));
     }
 }
 
-fn write_all(path: &Path, mut file: File, news: &mpsc::Receiver<News>) {
+fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) {
     let mut complained = false;
-    while let Ok(first) = news.recv() {
-        for News { peers, unix_ms } in std::iter::once(first).chain(news.try_iter()) {
+    while let Ok(first) = snapshots.recv() {
+        for Snapshot { peers, unix_ms } in std::iter::once(first).chain(snapshots.try_iter()) {
             file.saved_unix_ms = unix_ms;
             file.peers.extend(peers.into_iter().map(|(key, p)| {
                 let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p;

@@ -3,7 +3,7 @@
 //!
 //! The kernel is kept from all of this, because what it says it says from addresses of its own: Sidestep solicits routers
 //! from the unspecified address, reads their advertisements, and sets up routes and the router's neighbor entry itself.
-//! [`Watch`] decides, [`Uplink`] has the socket.
+//! [`NetworkDetector`] decides, [`RouterDiscovery`] has the socket.
 
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,7 +17,7 @@ use wire::ndp::{self, Message, RouterSolicitation};
 /// Solicitations to a new link, and the time between two (RFC 4861 section 10).
 const SOLICITATIONS: u32 = 3;
 const BETWEEN_SOLICITATIONS: Duration = Duration::from_secs(4);
-/// How long the router that is known may take to show that it is still there, when another network is heard of.
+/// How long the router that is known may take to show that it is still there, when another network is advertised.
 const DOUBT: Duration = Duration::from_secs(2);
 /// The smallest MTU that a link may have (RFC 8200 section 5).
 const LEAST_MTU: u32 = 1280;
@@ -47,18 +47,18 @@ pub(super) struct Network {
 
 /// An advertisement, as far as it matters here.
 #[derive(Clone, Debug)]
-struct Heard {
+struct Advertisement {
     router: Router,
     /// Whether it is a default router.
-    leads_out: bool,
+    default_router: bool,
     /// On-link prefixes that can be hopped in, and whether they are to be used for something new.
     prefixes: Vec<(Ipv6Net, bool)>,
     mtu: Option<u16>,
 }
 
-/// Which network it is, from what is heard and when.
+/// Which network it is, from advertisements and when they come.
 #[derive(Debug)]
-struct Watch {
+struct NetworkDetector {
     network: Option<Network>,
     /// Whether the link still leads there: it came up since.
     unsure: bool,
@@ -69,36 +69,43 @@ struct Watch {
     next: Instant,
 }
 
-impl Watch {
+impl NetworkDetector {
     fn new(now: Instant) -> Self {
-        Watch { network: None, unsure: true, candidate: None, solicitations: SOLICITATIONS, next: now }
+        NetworkDetector {
+            network: None,
+            unsure: true,
+            candidate: None,
+            solicitations: SOLICITATIONS,
+            next: now,
+        }
     }
 
-    /// The link came up, possibly somewhere else: what is heard first is believed.
-    fn link_up(&mut self, now: Instant) {
+    /// The link came up, possibly somewhere else: the first advertisement is believed.
+    fn handle_link_up(&mut self, now: Instant) {
         (self.unsure, self.candidate) = (true, None);
         (self.solicitations, self.next) = (SOLICITATIONS, now);
     }
 
     /// Returns the network if it is another one now, or sure again.
-    fn heard(&mut self, heard: &Heard, now: Instant) -> Option<Network> {
-        let router = heard.leads_out.then_some(heard.router);
-        let usable = |prefix| Network { prefix, router, mtu: heard.mtu };
-        let offered = heard.prefixes.iter().filter(|(_, preferred)| *preferred).map(|(prefix, _)| *prefix);
+    fn handle_advertisement(&mut self, advertisement: &Advertisement, now: Instant) -> Option<Network> {
+        let router = advertisement.default_router.then_some(advertisement.router);
+        let usable = |prefix| Network { prefix, router, mtu: advertisement.mtu };
+        let offered =
+            advertisement.prefixes.iter().filter(|(_, preferred)| *preferred).map(|(prefix, _)| *prefix);
         let Some(network) = self.network else {
             let offered = offered.into_iter().next()?;
             return Some(self.settle(usable(offered)));
         };
         if offered.clone().any(|prefix| prefix == network.prefix) {
             // Where two routers advertise it, the first one stays until it resigns.
-            let own = network.router.is_none_or(|known| known.address == heard.router.address);
+            let own = network.router.is_none_or(|known| known.address == advertisement.router.address);
             let next = if own || self.unsure { usable(network.prefix) } else { network };
             let changed = next != network || self.unsure;
             self.settle(next);
             return changed.then_some(next);
         }
         let next = usable(offered.into_iter().next()?);
-        let deprecated = heard.prefixes.contains(&(network.prefix, false));
+        let deprecated = advertisement.prefixes.contains(&(network.prefix, false));
         if deprecated || self.unsure {
             return Some(self.settle(next));
         }
@@ -115,7 +122,7 @@ impl Watch {
         *self.network.insert(network)
     }
 
-    /// When [`Watch::timeout`] is to be called.
+    /// When [`NetworkDetector::handle_timeout`] is to be called.
     fn deadline(&self) -> Option<Instant> {
         let believed = self.candidate.map(|(_, at)| at);
         let asking = (self.solicitations > 0 || self.doubts()).then_some(self.next);
@@ -128,7 +135,7 @@ impl Watch {
     }
 
     /// Whether to solicit, and the network if it is another one now.
-    fn timeout(&mut self, now: Instant) -> (bool, Option<Network>) {
+    fn handle_timeout(&mut self, now: Instant) -> (bool, Option<Network>) {
         let solicit = now >= self.next && (self.solicitations > 0 || self.doubts());
         if solicit {
             self.solicitations = self.solicitations.saturating_sub(1);
@@ -143,28 +150,33 @@ impl Watch {
 }
 
 /// Listens to the routers of a link.
-pub(super) struct Uplink {
+pub(super) struct RouterDiscovery {
     socket: PacketSocket,
     mac: MacAddress,
-    watch: Watch,
+    detector: NetworkDetector,
     buffer: Vec<u8>,
 }
 
-impl Uplink {
+impl RouterDiscovery {
     pub(super) fn open(index: u32, mac: MacAddress) -> linux::Result<Self> {
         let options =
             Options { filter: Some(ROUTER_ADVERTISEMENTS), all_multicast: true, ..Options::default() };
         let socket = PacketSocket::open(index, &options)?;
-        Ok(Uplink { socket, mac, watch: Watch::new(Instant::now()), buffer: vec![0; FRAME] })
+        Ok(RouterDiscovery {
+            socket,
+            mac,
+            detector: NetworkDetector::new(Instant::now()),
+            buffer: vec![0; FRAME],
+        })
     }
 
-    /// How long until [`Uplink::handle`] has something to do by itself.
+    /// How long until [`RouterDiscovery::handle`] has something to do by itself.
     pub(super) fn timeout(&self) -> Option<Duration> {
-        self.watch.deadline().map(|at| at.saturating_duration_since(Instant::now()))
+        self.detector.deadline().map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    pub(super) fn link_up(&mut self) {
-        self.watch.link_up(Instant::now());
+    pub(super) fn handle_link_up(&mut self) {
+        self.detector.handle_link_up(Instant::now());
     }
 
     /// Reads what came and does what is due. Returns the network if it is another one now.
@@ -172,11 +184,11 @@ impl Uplink {
         let mut network = None;
         for _ in 0..BATCH {
             let Some(length) = self.socket.recv(&mut self.buffer)? else { break };
-            if let Some(heard) = parse(&self.buffer[..length]) {
-                network = self.watch.heard(&heard, Instant::now()).or(network);
+            if let Some(advertisement) = parse(&self.buffer[..length]) {
+                network = self.detector.handle_advertisement(&advertisement, Instant::now()).or(network);
             }
         }
-        let (solicit, changed) = self.watch.timeout(Instant::now());
+        let (solicit, changed) = self.detector.handle_timeout(Instant::now());
         if solicit {
             // A link that is down loses it; another one follows when it is up.
             let _ = self.socket.send(&RouterSolicitation.to_frame(self.mac));
@@ -185,13 +197,13 @@ impl Uplink {
     }
 }
 
-impl AsFd for Uplink {
+impl AsFd for RouterDiscovery {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-fn parse(frame: &[u8]) -> Option<Heard> {
+fn parse(frame: &[u8]) -> Option<Advertisement> {
     let frame = ethernet::Frame::parse(frame).ok()?;
     let packet = wire::ipv6::Packet::parse(frame.payload()).ok()?;
     let Ok(Message::RouterAdvertisement(advertisement)) = ndp::parse(&packet) else { return None };
@@ -203,12 +215,12 @@ fn parse(frame: &[u8]) -> Option<Heard> {
             && !prefix.addr().is_unicast_link_local();
         usable.then_some((prefix, option.preferred_lifetime > 0 && option.valid_lifetime > 0))
     });
-    Some(Heard {
+    Some(Advertisement {
         router: Router {
             address: packet.source(),
             mac: advertisement.source_link_layer().unwrap_or(frame.source()),
         },
-        leads_out: advertisement.router_lifetime() > 0,
+        default_router: advertisement.router_lifetime() > 0,
         prefixes: prefixes.collect(),
         mtu: advertisement.mtu().filter(|mtu| *mtu >= LEAST_MTU).and_then(|mtu| u16::try_from(mtu).ok()),
     })
@@ -219,13 +231,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn heard(router: u16, prefixes: &[(&str, bool)]) -> Heard {
-        Heard {
+    fn advertised(router: u16, prefixes: &[(&str, bool)]) -> Advertisement {
+        Advertisement {
             router: Router {
                 address: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, router),
                 mac: MacAddress([2, 0, 0, 0, 0, router as u8]),
             },
-            leads_out: true,
+            default_router: true,
             prefixes: prefixes
                 .iter()
                 .map(|(prefix, preferred)| (prefix.parse().unwrap(), *preferred))
@@ -239,76 +251,82 @@ mod tests {
     }
 
     /// In the network of the first router, with nothing left to ask.
-    fn settled() -> (Watch, Instant) {
+    fn settled() -> (NetworkDetector, Instant) {
         let now = Instant::now();
-        let mut watch = Watch::new(now);
-        assert_eq!(watch.timeout(now), (true, None));
-        let first = watch.heard(&heard(1, &[("2001:db8:1::/64", true)]), now);
+        let mut detector = NetworkDetector::new(now);
+        assert_eq!(detector.handle_timeout(now), (true, None));
+        let first = detector.handle_advertisement(&advertised(1, &[("2001:db8:1::/64", true)]), now);
         assert_eq!(prefix(first).as_deref(), Some("2001:db8:1::/64"));
-        assert_eq!(watch.deadline(), None);
-        (watch, now)
+        assert_eq!(detector.deadline(), None);
+        (detector, now)
     }
 
     #[test]
     fn a_silent_link_is_asked_three_times() {
         let mut now = Instant::now();
-        let mut watch = Watch::new(now);
+        let mut detector = NetworkDetector::new(now);
         let mut asked = 0;
-        while let Some(at) = watch.deadline() {
+        while let Some(at) = detector.deadline() {
             now = at;
-            asked += u32::from(watch.timeout(now).0);
+            asked += u32::from(detector.handle_timeout(now).0);
         }
         assert_eq!(asked, SOLICITATIONS);
     }
 
     #[test]
     fn another_network_is_believed_when_the_known_one_stays_silent() {
-        let (mut watch, now) = settled();
-        let other = heard(2, &[("2001:db8:2::/64", true)]);
-        assert_eq!(watch.heard(&other, now), None);
-        assert_eq!(watch.timeout(now), (true, None), "the known router is asked");
-        assert_eq!(watch.heard(&other, now + DOUBT / 2), None);
-        let (_, network) = watch.timeout(now + DOUBT);
+        let (mut detector, now) = settled();
+        let other = advertised(2, &[("2001:db8:2::/64", true)]);
+        assert_eq!(detector.handle_advertisement(&other, now), None);
+        assert_eq!(detector.handle_timeout(now), (true, None), "the known router is asked");
+        assert_eq!(detector.handle_advertisement(&other, now + DOUBT / 2), None);
+        let (_, network) = detector.handle_timeout(now + DOUBT);
         assert_eq!(prefix(network).as_deref(), Some("2001:db8:2::/64"));
     }
 
     #[test]
     fn a_second_router_changes_nothing_while_the_first_one_answers() {
-        let (mut watch, now) = settled();
-        assert_eq!(watch.heard(&heard(2, &[("2001:db8:2::/64", true)]), now), None);
-        assert_eq!(watch.heard(&heard(1, &[("2001:db8:1::/64", true)]), now + DOUBT / 2), None);
-        assert_eq!(watch.timeout(now + DOUBT * 2).1, None);
+        let (mut detector, now) = settled();
+        assert_eq!(detector.handle_advertisement(&advertised(2, &[("2001:db8:2::/64", true)]), now), None);
+        assert_eq!(
+            detector.handle_advertisement(&advertised(1, &[("2001:db8:1::/64", true)]), now + DOUBT / 2),
+            None
+        );
+        assert_eq!(detector.handle_timeout(now + DOUBT * 2).1, None);
     }
 
     #[test]
     fn behind_a_link_that_came_up_the_first_answer_counts() {
-        let (mut watch, now) = settled();
-        watch.link_up(now);
-        let network = watch.heard(&heard(2, &[("2001:db8:2::/64", true)]), now);
+        let (mut detector, now) = settled();
+        detector.handle_link_up(now);
+        let network = detector.handle_advertisement(&advertised(2, &[("2001:db8:2::/64", true)]), now);
         assert_eq!(prefix(network).as_deref(), Some("2001:db8:2::/64"));
     }
 
     #[test]
     fn the_same_network_behind_a_link_that_came_up_is_entered_again() {
-        let (mut watch, now) = settled();
-        watch.link_up(now);
-        let again = heard(1, &[("2001:db8:1::/64", true)]);
-        assert_eq!(prefix(watch.heard(&again, now)).as_deref(), Some("2001:db8:1::/64"));
-        assert_eq!(watch.heard(&again, now), None);
+        let (mut detector, now) = settled();
+        detector.handle_link_up(now);
+        let again = advertised(1, &[("2001:db8:1::/64", true)]);
+        assert_eq!(prefix(detector.handle_advertisement(&again, now)).as_deref(), Some("2001:db8:1::/64"));
+        assert_eq!(detector.handle_advertisement(&again, now), None);
     }
 
     #[test]
     fn a_deprecated_prefix_is_left_at_once() {
-        let (mut watch, now) = settled();
-        let renumbered = heard(1, &[("2001:db8:1::/64", false), ("2001:db8:3::/64", true)]);
-        assert_eq!(prefix(watch.heard(&renumbered, now)).as_deref(), Some("2001:db8:3::/64"));
+        let (mut detector, now) = settled();
+        let renumbered = advertised(1, &[("2001:db8:1::/64", false), ("2001:db8:3::/64", true)]);
+        assert_eq!(
+            prefix(detector.handle_advertisement(&renumbered, now)).as_deref(),
+            Some("2001:db8:3::/64")
+        );
     }
 
     #[test]
     fn a_router_that_resigns_is_no_way_out_any_more() {
-        let (mut watch, now) = settled();
-        let resigned = Heard { leads_out: false, ..heard(1, &[("2001:db8:1::/64", true)]) };
-        assert_eq!(watch.heard(&resigned, now).map(|network| network.router), Some(None));
+        let (mut detector, now) = settled();
+        let resigned = Advertisement { default_router: false, ..advertised(1, &[("2001:db8:1::/64", true)]) };
+        assert_eq!(detector.handle_advertisement(&resigned, now).map(|network| network.router), Some(None));
     }
 
     proptest! {

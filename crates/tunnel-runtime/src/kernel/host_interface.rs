@@ -7,7 +7,7 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::netlink::{NeighborState, Route, Via};
 use tracing::{debug, info, warn};
 
-use super::uplink::{Network, Uplink};
+use super::network_detection::{Network, RouterDiscovery};
 use super::{Kernel, Outcome};
 use crate::error::Error;
 use config::{Config, Mode};
@@ -35,7 +35,7 @@ impl Kernel {
             )));
         }
         self.journal.quieten(&name)?;
-        self.uplink = Some(Uplink::open(self.link.index, mac)?);
+        self.discovery = Some(RouterDiscovery::open(self.link.index, mac)?);
         Ok(())
     }
 
@@ -70,8 +70,8 @@ impl Kernel {
 
     /// Hears what the link's routers have to say, and asks them.
     pub(super) fn look_for_routers(&mut self, tell: &dyn Fn(Outcome)) {
-        let Some(uplink) = &mut self.uplink else { return };
-        let network = match uplink.handle() {
+        let Some(discovery) = &mut self.discovery else { return };
+        let network = match discovery.handle() {
             Ok(Some(network)) => network,
             Ok(None) => return,
             Err(error) => return debug!("{error}"),
@@ -91,9 +91,9 @@ impl Kernel {
     /// The link is lost, or there again and may lead somewhere else: until a router tells where, nothing is sent from
     /// addresses of the last network.
     pub(super) fn carrier_changed(&mut self) {
-        let Some(uplink) = &mut self.uplink else { return };
+        let Some(discovery) = &mut self.discovery else { return };
         if self.link.running {
-            uplink.link_up();
+            discovery.handle_link_up();
         }
         if let Err(error) = self.leave() {
             debug!("{error}");

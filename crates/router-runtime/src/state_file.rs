@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::random::Uuid;
 
 /// The file, and what was last written.
-pub(super) struct Memory {
+pub(super) struct StateFile {
     path: PathBuf,
     written: Contents,
 }
@@ -46,7 +46,7 @@ fn first_iaid() -> u32 {
     1
 }
 
-impl Memory {
+impl StateFile {
     /// Reads the file, if there is one. Without it, leases are asked for anew.
     pub(super) fn load(path: PathBuf) -> Self {
         let written = match std::fs::read(&path) {
@@ -56,7 +56,7 @@ impl Memory {
             }),
             Err(_) => Contents::default(),
         };
-        Memory { path, written }
+        StateFile { path, written }
     }
 
     pub(super) fn contents(&self) -> &Contents {
