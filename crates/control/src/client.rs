@@ -10,7 +10,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Reply, is_of_no_tunnel};
+use crate::message::Reply;
+use crate::path::is_of_no_tunnel;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{ENDING, Reply, Request, is_of_gateway};
+use crate::message::{ENDING, Reply, Request};
+use crate::path::is_of_gateway;
 use crate::tunnel_status::Status;
 
 /// The longest request, in bytes.
@@ -243,8 +244,8 @@ impl Write for Timed<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Error, ask, find};
     use super::*;
+    use crate::client::{Error, ask, find};
     use serde_json::json;
     use std::sync::mpsc::channel;
 

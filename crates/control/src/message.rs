@@ -1,0 +1,32 @@
+//! What is asked on the socket, and how it is answered.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is answered by one that ends.
+pub const ENDING: &str = "the daemon is ending";
+
+/// What a client can ask for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// The status.
+    Show,
+    /// Read the configuration again.
+    Reload,
+    /// Set the test offset of the wall clock; refused unless the daemon was started for tests.
+    TestClockOffset {
+        /// Milliseconds that are added to the wall clock.
+        ms: i64,
+    },
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reply {
+    /// What was asked for.
+    Ok(Value),
+    /// Why it was refused.
+    Error(String),
+}

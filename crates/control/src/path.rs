@@ -1,0 +1,52 @@
+//! Where the sockets are, and whose a socket is, by its name.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Where the sockets are.
+pub const FOLDER: &str = "/run/sidestep";
+/// What names of script hosts' sockets begin with; the number of a network namespace follows.
+const SCRIPTS: &str = "scripts-";
+/// Likewise of gateways'.
+const GATEWAY: &str = "gateway-";
+
+/// The socket of the script host of this thread's network namespace.
+///
+/// # Errors
+/// Where /proc does not tell which namespace that is.
+pub fn socket_of_scripts() -> io::Result<PathBuf> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(FOLDER).join(format!("{SCRIPTS}{namespace}.sock")))
+}
+
+/// The socket of the gateway of this thread's network namespace.
+///
+/// # Errors
+/// Where /proc does not tell which namespace that is.
+pub fn socket_of_gateway() -> io::Result<PathBuf> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    Ok(Path::new(FOLDER).join(format!("{GATEWAY}{namespace}.sock")))
+}
+
+/// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
+pub(crate) fn is_of_no_tunnel(path: &Path) -> bool {
+    is_numbered(path, SCRIPTS) || is_of_gateway(path)
+}
+
+/// Whether a socket is a gateway's, by its name.
+pub(crate) fn is_of_gateway(path: &Path) -> bool {
+    is_numbered(path, GATEWAY)
+}
+
+/// Whether a socket's name is this and the number of a network namespace.
+fn is_numbered(path: &Path, kind: &str) -> bool {
+    let name = path.file_stem().and_then(|name| name.to_str());
+    let number = name.and_then(|name| name.strip_prefix(kind));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// The socket of the tunnel of this name.
+pub fn socket_of(tunnel: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{tunnel}.sock"))
+}
