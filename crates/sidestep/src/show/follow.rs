@@ -7,9 +7,11 @@ use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use linux::event::{Events, Interest, Poller};
 use ratatui::Frame;
 
-use super::INTERVAL;
 use crate::failure::Failure;
 use crate::terminal::output;
+
+/// How often `--watch` asks.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often the screen is drawn between two questions.
 const FRAME: Duration = Duration::from_millis(100);

@@ -6,7 +6,6 @@ pub(crate) mod text;
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
-use std::time::Duration;
 
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -14,9 +13,6 @@ use control::Request;
 use control::tunnel_status::Status;
 
 pub(crate) use text::describe;
-
-/// How often `--watch` asks.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
 pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
@@ -36,7 +32,7 @@ pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure>
         if !watch {
             return Ok(());
         }
-        std::thread::sleep(INTERVAL);
+        std::thread::sleep(follow::INTERVAL);
         if !json {
             print("\n")?;
         }

@@ -12,7 +12,7 @@ use control::Request;
 use control::router_status::Status;
 use screen::View;
 
-use crate::show::INTERVAL;
+use crate::show::follow::INTERVAL;
 use crate::show::follow::follow;
 
 /// Shows the status of the gateway of this network namespace, or of the one that listens at `socket`.
