@@ -1,11 +1,11 @@
 //! Packets in words, addresses and services: any text is one, or refused, and every packet is decided.
 #![no_main]
 
+use libfuzzer_sys::fuzz_target;
 use router::firewall::address::Address;
 use router::firewall::policy::Settings;
 use router::firewall::service::Service;
 use router::firewall::{Packet, Policy, Trust, Zone, evaluate};
-use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let zone = |name: &str, trust| Zone {

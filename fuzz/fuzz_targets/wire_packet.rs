@@ -7,9 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use wire::checksum::TransportChecksum;
 use wire::icmp_error::{self, Reason};
-use wire::{
-    dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndp, tcp, udp,
-};
+use wire::{dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndp, pcap, tcp, udp};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = ethernet::Frame::parse(bytes) {
@@ -38,6 +36,9 @@ fn packet(bytes: &[u8]) {
     if let Ok(message) = dhcpv6::Message::parse(bytes) {
         let _ = (message.client_id(), message.server_id(), message.status(), message.delegation(1));
         message.dns_servers().count();
+    }
+    if let Ok(capture) = pcap::Capture::parse(bytes) {
+        capture.records().count();
     }
     errors(bytes);
 

@@ -72,6 +72,7 @@
 //! | [`mss`] | clamping of the TCP maximum segment size |
 //! | [`flow`] | addresses and flow hash of a packet |
 //! | [`virtio_net`] | the header before each packet of a TUN device with offloads |
+//! | [`pcap`] | capture files |
 //! | [`segment`] | GSO packet → segments |
 //! | [`coalesce`] | segments → GSO packets |
 
@@ -91,6 +92,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod mss;
 pub mod ndp;
+pub mod pcap;
 pub mod segment;
 pub mod tcp;
 #[cfg(test)]
