@@ -12,8 +12,8 @@ use router::firewall::{
 
 use super::scene::{INTERFACES, own};
 
-/// Numbers that follow from a seed (xorshift64*).
-pub(crate) struct Random(u64);
+/// Choices that follow from a seed.
+pub(crate) struct Random(fastrand::Rng);
 
 const HOSTS: [&str; 4] = ["::10", "::20", "::1:10", "::1:2:3:10"];
 const SUBNETS: [u128; 3] = [0, 0x77, 0x5];
@@ -22,15 +22,11 @@ const TYPES: [u8; 17] = [1, 2, 3, 4, 100, 128, 129, 130, 133, 134, 135, 136, 138
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Random(fastrand::Rng::with_seed(seed))
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
-        usize::try_from(high).expect("31 bits") % limit
+        self.0.usize(..limit)
     }
 
     fn one_in(&mut self, n: usize) -> bool {
