@@ -7,6 +7,7 @@
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | [`many`] | one gateway with many peers |
 //! | [`demo`], [`outcome`], [`report`] | half a minute of traffic with a live view, and what is left of it |
+//! | `page`, `chart` | what the reports' pages have in common |
 //! | [`status`] | what `status` prints |
 //! | [`helper`] | what labs run on their machines |
 //! | [`cli`] | the command line |
@@ -26,5 +27,6 @@ mod live;
 pub mod many;
 pub mod nat;
 pub mod outcome;
+mod page;
 pub mod report;
 pub mod status;

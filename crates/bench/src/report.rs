@@ -1,16 +1,17 @@
 //! The report of a demonstration: one HTML page that needs nothing else, with what the router saw beside what
 //! the hosts saw.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use crate::chart::{Chart, ceiling, escape};
+use maud::{Markup, html};
+
+use crate::chart::time::Chart;
+use crate::chart::{ceiling, figure, legend};
 use crate::outcome::DemoOutcome;
+use crate::page::{Card, STYLE, cards, document};
 use lab::Error;
 use lab::observer::{BIN, Sighting};
 use lab::topology::Site;
-
-const STYLE: &str = include_str!("report.css");
 
 /// Writes `index.html` and `data.json` into the directory; returns the page's path.
 ///
@@ -27,20 +28,16 @@ pub fn write(outcome: &DemoOutcome, directory: &Path) -> Result<PathBuf, Error> 
 }
 
 fn page(outcome: &DemoOutcome) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Sidestep: what the router saw, what the hosts saw</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         {}{}<div class=\"columns\">\n{}{}</div>\n{}</body>\n</html>\n",
-        introduction(outcome),
-        headline(outcome),
-        router_column(outcome),
-        host_column(outcome),
-        footer(outcome),
-    )
+    let body = html! {
+        (introduction(outcome))
+        (headline(outcome))
+        div.columns { (router_column(outcome)) (host_column(outcome)) }
+        (footer(outcome))
+    };
+    document("Sidestep: what the router saw, what the hosts saw", &[STYLE], &body)
 }
 
-fn introduction(outcome: &DemoOutcome) -> String {
+fn introduction(outcome: &DemoOutcome) -> Markup {
     let verdict = if outcome.well() { "All was well." } else { "Not all was well." };
     let class = if outcome.well() { "good" } else { "bad" };
     let what = match &outcome.rotation {
@@ -54,60 +51,58 @@ fn introduction(outcome: &DemoOutcome) -> String {
                  On the left is what a router between them could see, on the right what the two hosts experienced."
             .to_owned(),
     };
-    let findings = outcome.findings.iter().fold(String::new(), |mut list, finding| {
-        let (class, mark) = if finding.good { ("good", "✓") } else { ("bad", "✗") };
-        let _ = writeln!(list, "<li><span class=\"{class}\">{mark}</span> {}</li>", escape(&finding.text));
-        list
-    });
-    format!(
-        "<header>\n<h1>What the router saw, what the hosts saw</h1>\n<p class=\"lead\">{}</p>\n\
-         <p class=\"verdict {class}\">{verdict}</p>\n<ul class=\"findings\">\n{findings}</ul>\n</header>\n",
-        escape(&what)
-    )
+    html! {
+        header {
+            h1 { "What the router saw, what the hosts saw" }
+            p.lead { (what) }
+            p class={ "verdict " (class) } { (verdict) }
+            ul.findings {
+                @for finding in &outcome.findings {
+                    @let (class, mark) = if finding.good { ("good", "✓") } else { ("bad", "✗") };
+                    li { span class=(class) { (mark) } " " (finding.text) }
+                }
+            }
+        }
+    }
 }
 
-fn headline(outcome: &DemoOutcome) -> String {
+fn headline(outcome: &DemoOutcome) -> Markup {
     let seen = &outcome.observation;
-    let mut cards = Vec::new();
-    if outcome.rotation.is_some() {
-        cards.push((
+    let card =
+        |value: String, name: &str, detail: &str| Card { value, name: name.into(), detail: detail.into() };
+    let rotations = outcome.rotation.is_some().then(|| {
+        card(
             outcome.rotations().to_string(),
             "rotations",
             "changes of address and port, at both ends at once",
-        ));
-    }
-    cards.push((
-        format!("{} + {}", seen.addresses(Site::A), seen.addresses(Site::B)),
-        "addresses on the outside",
-        "of site A and of site B, as the router saw them",
-    ));
-    cards.push((
-        format!("{} of {}", outcome.udp.lost, thousands(outcome.udp.sent.sent)),
-        "datagrams lost",
-        "of a UDP stream from host A to host B",
-    ));
-    cards.push((
-        format!("{:.1} Mbit/s", outcome.tcp.bits_per_second / 1e6),
-        "TCP from B to A",
-        "asked for: 20 Mbit/s",
-    ));
-    cards.push((
-        format!("{:.2} ms", outcome.udp.received.latency_ms.p50),
-        "median latency",
-        "one way, from host to host, through both gateways",
-    ));
-    let cards = cards.into_iter().fold(String::new(), |mut text, (value, name, detail)| {
-        let _ = writeln!(
-            text,
-            "<div class=\"card\"><div class=\"value\">{value}</div><div class=\"name\">{name}</div>\
-             <div class=\"detail\">{detail}</div></div>"
-        );
-        text
+        )
     });
-    format!("<section class=\"cards\">\n{cards}</section>\n")
+    let rest = [
+        card(
+            format!("{} + {}", seen.addresses(Site::A), seen.addresses(Site::B)),
+            "addresses on the outside",
+            "of site A and of site B, as the router saw them",
+        ),
+        card(
+            format!("{} of {}", outcome.udp.lost, thousands(outcome.udp.sent.sent)),
+            "datagrams lost",
+            "of a UDP stream from host A to host B",
+        ),
+        card(
+            format!("{:.1} Mbit/s", outcome.tcp.bits_per_second / 1e6),
+            "TCP from B to A",
+            "asked for: 20 Mbit/s",
+        ),
+        card(
+            format!("{:.2} ms", outcome.udp.received.latency_ms.p50),
+            "median latency",
+            "one way, from host to host, through both gateways",
+        ),
+    ];
+    cards(rotations.into_iter().chain(rest))
 }
 
-fn router_column(outcome: &DemoOutcome) -> String {
+fn router_column(outcome: &DemoOutcome) -> Markup {
     let explanation = if outcome.rotation.is_some() {
         "Each row is one address and port, in the order in which the router first saw it; the bar says when packets \
          used it. A staircase means that no address stays: whoever records or attacks one holds something that is \
@@ -117,69 +112,63 @@ fn router_column(outcome: &DemoOutcome) -> String {
         "Each row is one address and port; the bar says when packets used it. Without rotation the same rows last for \
          the whole time: whoever watches knows who talks to whom, and where to attack."
     };
-    let mut text = format!("<section>\n<h2>What the router saw</h2>\n<p>{explanation}</p>\n");
-    for site in [Site::A, Site::B] {
-        let name = site.letter().to_uppercase();
-        let svg = staircase(outcome, site);
-        let _ = write!(
-            text,
-            "<figure>\n<figcaption>Site {name}: addresses and ports over time</figcaption>\n{svg}\n</figure>\n"
-        );
+    let sites = [Site::A, Site::B].map(|site| {
+        let caption = format!("Site {}: addresses and ports over time", site.letter().to_uppercase());
+        figure(&caption, &html! {}, &staircase(outcome, site))
+    });
+    html! {
+        section {
+            h2 { "What the router saw" }
+            p { (explanation) }
+            @for site in &sites { (site) }
+            figure {
+                figcaption { "Distinct addresses and ports seen so far" }
+                (addresses_over_time(outcome))
+                (legend([("a", "site A"), ("b", "site B")]))
+            }
+            (figure("Packet sizes", &html! {}, &sizes(outcome)))
+        }
     }
-    let _ = write!(
-        text,
-        "<figure>\n<figcaption>Distinct addresses and ports seen so far</figcaption>\n{}\n{}</figure>\n",
-        addresses_over_time(outcome),
-        legend(&[("a", "site A"), ("b", "site B")]),
-    );
-    let _ = write!(
-        text,
-        "<figure>\n<figcaption>Packet sizes</figcaption>\n{}\n</figure>\n</section>\n",
-        sizes(outcome)
-    );
-    text
 }
 
-fn host_column(outcome: &DemoOutcome) -> String {
+fn host_column(outcome: &DemoOutcome) -> Markup {
     let moves = if outcome.rotation.is_some() {
         "The faint vertical lines mark the moments at which the gateways moved. If rotation disturbed the traffic, it \
          would show at these lines."
     } else {
         "Nothing moves here."
     };
-    format!(
-        "<section>\n<h2>What the hosts saw</h2>\n<p>{moves} The hosts know nothing of it: they use their own fixed \
-         addresses, ordinary UDP and TCP.</p>\n\
-         <figure>\n<figcaption>Throughput, Mbit/s</figcaption>\n{}\n{}</figure>\n\
-         <figure>\n<figcaption>Latency of the UDP stream, one way, ms</figcaption>\n{}\n{}</figure>\n\
-         <figure>\n<figcaption>Datagrams lost per second</figcaption>\n{}\n</figure>\n\
-         {}</section>\n",
-        throughput(outcome),
-        legend(&[("a", "host A receives (TCP)"), ("b", "host B receives (UDP, and acknowledgements)")]),
-        latency(outcome),
-        legend(&[("neutral", "median"), ("faint", "99 of 100 are faster")]),
-        losses(outcome),
-        table(outcome),
-    )
+    html! {
+        section {
+            h2 { "What the hosts saw" }
+            p {
+                (moves) " The hosts know nothing of it: they use their own fixed addresses, ordinary UDP and TCP."
+            }
+            figure {
+                figcaption { "Throughput, Mbit/s" }
+                (throughput(outcome))
+                (legend([("a", "host A receives (TCP)"), ("b", "host B receives (UDP, and acknowledgements)")]))
+            }
+            figure {
+                figcaption { "Latency of the UDP stream, one way, ms" }
+                (latency(outcome))
+                (legend([("neutral", "median"), ("faint", "99 of 100 are faster")]))
+            }
+            (figure("Datagrams lost per second", &html! {}, &losses(outcome)))
+            (table(outcome))
+        }
+    }
 }
 
-fn footer(outcome: &DemoOutcome) -> String {
+fn footer(outcome: &DemoOutcome) -> Markup {
     let topology = format!("{:?}", outcome.topology).to_lowercase();
-    format!(
-        "<footer>Sidestep {}, {topology} lab, {} s of traffic. All machines are network namespaces of one computer; \
-         the router's view is a capture between the gateways. The numbers are in data.json beside this \
-         page.</footer>\n",
-        escape(&outcome.version),
-        outcome.seconds
-    )
-}
-
-fn legend(entries: &[(&str, &str)]) -> String {
-    let items = entries.iter().fold(String::new(), |mut text, (class, name)| {
-        let _ = write!(text, "<span><i class=\"swatch {class}\"></i>{name}</span>");
-        text
-    });
-    format!("<div class=\"legend\">{items}</div>\n")
+    html! {
+        footer {
+            "Sidestep " (outcome.version) ", " (topology) " lab, " (outcome.seconds) " s of traffic. All machines are \
+             network namespaces of one computer; the router's view is a capture between the gateways. The numbers are in \
+             data.json beside this page."
+        }
+    }
 }
 
 fn span(outcome: &DemoOutcome) -> (f64, f64) {
@@ -191,7 +180,7 @@ fn moves(outcome: &DemoOutcome) -> impl Iterator<Item = f64> {
     outcome.observation.moves[0].iter().copied()
 }
 
-fn staircase(outcome: &DemoOutcome, site: Site) -> String {
+fn staircase(outcome: &DemoOutcome, site: Site) -> Markup {
     let class = if site == Site::A { "a" } else { "b" };
     let sightings = &outcome.observation.endpoints[site as usize];
     let rows = sightings.len() as f64;
@@ -230,7 +219,7 @@ fn runs(sighting: &Sighting) -> Vec<(f64, f64)> {
     runs.into_iter().map(|(first, last)| (f64::from(first) * bin, f64::from(last + 1) * bin)).collect()
 }
 
-fn addresses_over_time(outcome: &DemoOutcome) -> String {
+fn addresses_over_time(outcome: &DemoOutcome) -> Markup {
     let seen = &outcome.observation;
     let most = seen.endpoints.iter().map(Vec::len).max().unwrap_or(0) as f64;
     let mut chart =
@@ -248,7 +237,7 @@ fn addresses_over_time(outcome: &DemoOutcome) -> String {
     chart.svg("Number of distinct endpoints that the router had seen, over time")
 }
 
-fn sizes(outcome: &DemoOutcome) -> String {
+fn sizes(outcome: &DemoOutcome) -> Markup {
     const WIDTH: usize = 50;
     let mut classes = std::collections::BTreeMap::<usize, u64>::new();
     for (size, count) in &outcome.observation.sizes {
@@ -264,7 +253,7 @@ fn sizes(outcome: &DemoOutcome) -> String {
     chart.svg("How many packets of which size the router saw")
 }
 
-fn throughput(outcome: &DemoOutcome) -> String {
+fn throughput(outcome: &DemoOutcome) -> Markup {
     let points = |host: usize| -> Vec<(f64, f64)> {
         outcome.moments.iter().map(|moment| (moment.time, moment.bits_per_second[host] / 1e6)).collect()
     };
@@ -279,7 +268,7 @@ fn throughput(outcome: &DemoOutcome) -> String {
         .svg("Throughput at both hosts, second by second")
 }
 
-fn latency(outcome: &DemoOutcome) -> String {
+fn latency(outcome: &DemoOutcome) -> Markup {
     let seconds = &outcome.udp.received.seconds;
     let median: Vec<_> =
         seconds.iter().map(|second| (second.second as f64 + 1.0, second.latency_ms.p50)).collect();
@@ -295,7 +284,7 @@ fn latency(outcome: &DemoOutcome) -> String {
         .svg("One-way latency of the UDP stream, second by second")
 }
 
-fn losses(outcome: &DemoOutcome) -> String {
+fn losses(outcome: &DemoOutcome) -> Markup {
     let udp = &outcome.udp;
     let per_second = udp.sent.sent.max(1) as f64 / f64::from(outcome.seconds);
     let mut lost = vec![0u64; outcome.seconds as usize];
@@ -321,7 +310,7 @@ fn losses(outcome: &DemoOutcome) -> String {
     chart.svg("Datagrams lost, second by second")
 }
 
-fn table(outcome: &DemoOutcome) -> String {
+fn table(outcome: &DemoOutcome) -> Markup {
     let (udp, tcp, ping) = (&outcome.udp, &outcome.tcp, &outcome.ping);
     let latency = udp.received.latency_ms;
     let rows = [
@@ -350,11 +339,7 @@ fn table(outcome: &DemoOutcome) -> String {
             ),
         ),
     ];
-    let rows = rows.iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = writeln!(text, "<tr><th>{name}</th><td>{value}</td></tr>");
-        text
-    });
-    format!("<table>\n{rows}</table>\n")
+    html! { table { @for (name, value) in rows { tr { th { (name) } td { (value) } } } } }
 }
 
 /// `12,345`.

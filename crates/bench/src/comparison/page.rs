@@ -1,229 +1,161 @@
 //! The results as one HTML page that needs nothing else.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use crate::chart::{ceiling, escape};
+use crate::chart::bars::{Bar, svg};
+use crate::chart::{figure, legend};
 use crate::comparison::contender::{KNOWN, NONE};
-use crate::comparison::results::{GROUPS, Group, Metric, Results};
+use crate::comparison::results::{GROUPS, Group, ManyPeers, Metric, Results};
 use crate::comparison::statistics::Summary;
-use crate::comparison::tables::{self, Table, multiple, number};
-
-/// The style of all reports.
-pub(crate) const STYLE: &str = include_str!("../report.css");
-
-/// What pages of tables and plots have beyond that.
-pub(crate) const OWN_STYLE: &str = "
-.fill.faint { fill: var(--muted); }
-.whisker { stroke: var(--ink); stroke-width: 1; }
-.row { fill: var(--ink); font-size: 12px; }
-.said { fill: var(--ink-2); font-size: 11px; font-variant-numeric: tabular-nums; }
-.swatch { height: 10px; }
-.swatch.neutral { background: var(--neutral); }
-h2 { margin-top: 34px; }
-h3 { font-size: 15px; margin: 14px 0 2px; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(460px, 1fr)); gap: 14px; }
-.wide { overflow-x: auto; margin-bottom: 10px; }
-td { font-variant-numeric: tabular-nums; white-space: nowrap; }
-td.text { white-space: normal; }
-";
+use crate::comparison::tables::{self, multiple, number};
+use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose, who};
 
 /// The page.
 pub(crate) fn page(results: &Results) -> String {
-    let sections: String = GROUPS.iter().map(|group| section(results, group)).collect();
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Sidestep: the benchmark</title>\n<style>\n{STYLE}{OWN_STYLE}</style>\n</head>\n<body>\n\
-         {}{}{}{sections}{}{}{}</body>\n</html>\n",
-        introduction(results),
-        headline(results),
-        contenders(results),
-        steady(results),
-        peers(results),
-        footer(results),
-    )
+    let entries = results.contenders.iter().map(|entry| (entry.name.as_str(), entry.about.as_str()));
+    let left_out = results.left_out.iter().map(|absence| (absence.what.as_str(), absence.why.as_str()));
+    let failures: Vec<String> =
+        results.failures.iter().map(|one| format!("{}: {}", one.what, one.why)).collect();
+    let body = html! {
+        (introduction(results))
+        (headline(results))
+        (who("Contenders", entries, left_out))
+        @for group in &GROUPS { (section(results, group)) }
+        (steady(results))
+        (peers(results))
+        (failed(&failures))
+        footer {
+            "Sidestep " (results.version) ", " (format!("{:.0}", results.minutes)) " minutes. All values are in data.json \
+             beside this page."
+        }
+    };
+    document("Sidestep: the benchmark", &[STYLE, TABLES_STYLE], &body)
 }
 
-fn introduction(results: &Results) -> String {
+fn introduction(results: &Results) -> Markup {
     let interrupted = results.interrupted.as_ref();
     let interrupted = interrupted.map_or(String::new(), |how_far| format!(" Interrupted: {how_far}."));
-    format!(
-        "<header>\n<h1>Sidestep beside other tunnels</h1>\n<p class=\"lead\">Each contender has a lab of its own: two \
-         hosts, two gateways and a router, all of them network namespaces of one machine. The measurements go from one \
-         contender to the next, several times over, so that whatever slows the machine down for a while meets all of \
-         them. Bars are medians, the thin lines reach from the lowest to the highest repetition; in brackets \
-         are multiples of no tunnel, or of wireguard-go where no tunnel has no value. Only ratios can be compared with \
-         another machine's.</p>\n<p class=\"lead\">{}. {}.{interrupted}</p>\n<div class=\"legend\">\
-         <span><i class=\"swatch faint\"></i>no tunnel</span><span><i class=\"swatch a\"></i>Sidestep</span>\
-         <span><i class=\"swatch neutral\"></i>Sidestep with other settings</span>\
-         <span><i class=\"swatch b\"></i>other tunnels</span></div>\n<p></p>\n</header>\n",
-        escape(&results.machine),
-        escape(&results.settings)
-    )
+    html! {
+        header {
+            h1 { "Sidestep beside other tunnels" }
+            p.lead {
+                "Each contender has a lab of its own: two hosts, two gateways and a router, all of them network namespaces \
+                 of one machine. The measurements go from one contender to the next, several times over, so that whatever \
+                 slows the machine down for a while meets all of them. Bars are medians, the thin lines reach from the \
+                 lowest to the highest repetition; in brackets are multiples of no tunnel, or of wireguard-go where no \
+                 tunnel has no value. Only ratios can be compared with another machine's."
+            }
+            p.lead { (results.machine) ". " (results.settings) "." (interrupted) }
+            (legend([
+                ("faint", "no tunnel"),
+                ("a", "Sidestep"),
+                ("neutral", "Sidestep with other settings"),
+                ("b", "other tunnels"),
+            ]))
+            p {}
+        }
+    }
 }
 
 /// The ratios that most readers look for.
-fn headline(results: &Results) -> String {
-    let cards = [
+fn headline(results: &Results) -> Markup {
+    let wanted = [
         ("tcp_1_ab", "TCP, one flow"),
         ("udp_1200_batched", "UDP in batches, 1200 bytes"),
         ("paced_p50", "latency, median"),
         ("loaded_p99", "latency under load, p99"),
         ("cpu_gb_a", "processor time per GB"),
     ];
-    let mut text = String::new();
-    for (metric, name) in cards {
-        for base in [KNOWN, NONE] {
-            let Some(ratio) = results.ratio("sidestep", base, metric) else { continue };
-            let of = if base == NONE { "of no tunnel".into() } else { format!("of {base}") };
-            let _ = writeln!(
-                text,
-                "<div class=\"card\"><div class=\"value\">{}×</div><div class=\"name\">{name}</div>\
-                 <div class=\"detail\">Sidestep's, as a multiple {of}</div></div>",
-                multiple(ratio)
-            );
-            break;
+    page::cards(wanted.into_iter().filter_map(|(metric, name)| {
+        let ratio = |base| Some((base, results.ratio("sidestep", base, metric)?));
+        let (base, ratio) = [KNOWN, NONE].into_iter().find_map(ratio)?;
+        let of = if base == NONE { "no tunnel" } else { base };
+        Some(Card {
+            value: format!("{}×", multiple(ratio)),
+            name: name.to_owned(),
+            detail: format!("Sidestep's, as a multiple of {of}"),
+        })
+    }))
+}
+
+fn section(results: &Results, group: &Group) -> Markup {
+    let table = tables::values(results, group);
+    let ratios = tables::ratios(results, group);
+    html! {
+        @if !table.rows.is_empty() {
+            section {
+                h2 { (group.title) }
+                p { (group.how) " " (if group.higher_is_better { "More" } else { "Less" }) " is better." }
+                div.plots { @for metric in group.metrics { (plot(results, group, metric)) } }
+                h3 { "Median (lowest–highest), " (group.unit) }
+                (page::table(&table))
+                @if !ratios.rows.is_empty() {
+                    h3 { (ratios.title) }
+                    p { (prose(&ratios.how)) }
+                    (page::table(&ratios))
+                }
+            }
         }
     }
-    format!("<section class=\"cards\">\n{text}</section>\n")
 }
 
-fn contenders(results: &Results) -> String {
-    let mut rows = String::new();
-    for entry in &results.contenders {
-        let _ = writeln!(
-            rows,
-            "<tr><th>{}</th><td class=\"text\">{}</td></tr>",
-            entry.name,
-            escape(&entry.about)
-        );
-    }
-    for absence in &results.left_out {
-        let (what, why) = (escape(&absence.what), escape(&absence.why));
-        let _ = writeln!(rows, "<tr><th>{what}</th><td class=\"text\">left out: {why}</td></tr>");
-    }
-    format!("<section>\n<h2>Contenders</h2>\n<table>\n{rows}</table>\n</section>\n")
-}
-
-fn section(results: &Results, group: &Group) -> String {
-    let table = tables::values(results, group);
-    if table.rows.is_empty() {
-        return String::new();
-    }
-    let plots: String = group.metrics.iter().map(|metric| plot(results, group, metric)).collect();
-    let ratios = tables::ratios(results, group);
-    let ratios = if ratios.rows.is_empty() {
-        String::new()
-    } else {
-        format!("<h3>{}</h3>\n<p>{}</p>\n{}", escape(&ratios.title), ratios.how, html(&ratios))
-    };
-    format!(
-        "<section>\n<h2>{}</h2>\n<p>{} {} is better.</p>\n<div class=\"plots\">\n{plots}</div>\n\
-         <h3>Median (lowest–highest), {}</h3>\n{}{ratios}</section>\n",
-        group.title,
-        escape(group.how),
-        if group.higher_is_better { "More" } else { "Less" },
-        group.unit,
-        html(&table),
-    )
-}
-
-fn plot(results: &Results, group: &Group, metric: &Metric) -> String {
+fn plot(results: &Results, group: &Group, metric: &Metric) -> Markup {
     let bars = results.contenders.iter().filter_map(|entry| {
-        let summary = results.summary(&entry.name, metric.key)?;
+        let Summary { median, min, max } = results.summary(&entry.name, metric.key)?;
         let more = if results.limited(&entry.name, metric.key) { "≥ " } else { "" };
         let ratio = [NONE, KNOWN].into_iter().find_map(|base| results.ratio(&entry.name, base, metric.key));
-        let said = format!("{more}{}", number(summary.median));
+        let said = format!("{more}{}", number(median));
         let said = ratio.map_or(said.clone(), |ratio| format!("{said} ({}×)", multiple(ratio)));
-        Some(Bar { name: entry.name.clone(), class: class(&entry.name), summary, said })
+        let hint = format!("{} to {}", number(min), number(max));
+        let (name, class) = (entry.name.clone(), class(&entry.name));
+        Some(Bar { name, class, value: median, range: (min, max), hint, said })
     });
     let bars: Vec<Bar> = bars.collect();
     if bars.is_empty() {
-        return String::new();
+        return html! {};
     }
     let title = format!("{}, {}: {}", group.title, group.unit, metric.title);
-    format!(
-        "<figure>\n<figcaption>{}, {}</figcaption>\n{}\n</figure>\n",
-        metric.title,
-        group.unit,
-        svg(&bars, &title)
-    )
+    figure(&format!("{}, {}", metric.title, group.unit), &html! {}, &svg(&bars, &title))
 }
 
-fn steady(results: &Results) -> String {
+fn steady(results: &Results) -> Markup {
     let table = tables::steady(results);
-    if table.rows.is_empty() {
-        return String::new();
+    html! {
+        @if !table.rows.is_empty() {
+            section { h2 { (table.title) } p { (table.how) } (page::table(&table)) }
+        }
     }
-    format!(
-        "<section>\n<h2>{}</h2>\n<p>{}</p>\n{}</section>\n",
-        escape(&table.title),
-        escape(&table.how),
-        html(&table)
-    )
 }
 
-fn peers(results: &Results) -> String {
+fn peers(results: &Results) -> Markup {
     let table = tables::peers(results);
-    if table.rows.is_empty() {
-        return String::new();
-    }
-    let plot = |what: &str, value: fn(&crate::comparison::results::ManyPeers) -> f64| {
+    let plot = |what: &str, value: fn(&ManyPeers) -> f64| {
         let bars = results.peers.iter().map(|one| {
             let value = value(one);
             Bar {
                 name: format!("{}, {}", one.contender, one.peers),
                 class: class(&one.contender),
-                summary: Summary { median: value, min: value, max: value },
+                value,
+                range: (value, value),
+                hint: format!("{0} to {0}", number(value)),
                 said: number(value),
             }
         });
-        let bars: Vec<Bar> = bars.collect();
-        format!("<figure>\n<figcaption>{what}</figcaption>\n{}\n</figure>\n", svg(&bars, what))
+        figure(what, &html! {}, &svg(&bars.collect::<Vec<_>>(), what))
     };
-    format!(
-        "<section>\n<h2>{}</h2>\n<p>{}</p>\n<div class=\"plots\">\n{}{}</div>\n{}</section>\n",
-        table.title,
-        escape(&table.how),
-        plot("Resident memory, MB", |one| one.resident_mb),
-        plot("Processor while idle, %", |one| one.idle_share * 100.0),
-        html(&table)
-    )
-}
-
-fn footer(results: &Results) -> String {
-    let failures: String = results
-        .failures
-        .iter()
-        .map(|one| format!("<li>{}: {}</li>\n", escape(&one.what), escape(&one.why)))
-        .collect();
-    let failures = if failures.is_empty() {
-        String::new()
-    } else {
-        format!("<section>\n<h2>What failed</h2>\n<ul>\n{failures}</ul>\n</section>\n")
-    };
-    format!(
-        "{failures}<footer>Sidestep {}, {:.0} minutes. All values are in data.json beside this page.</footer>\n",
-        escape(&results.version),
-        results.minutes
-    )
-}
-
-/// A table as HTML; a wide one scrolls by itself.
-pub(crate) fn html(table: &Table) -> String {
-    let row = |cells: &[String], cell: &str| {
-        let cells: String = cells
-            .iter()
-            .enumerate()
-            .map(|(column, text)| {
-                let cell = if column == 0 { "th" } else { cell };
-                format!("<{cell}>{}</{cell}>", escape(text))
-            })
-            .collect();
-        format!("<tr>{cells}</tr>\n")
-    };
-    let rows: String = table.rows.iter().map(|cells| row(cells, "td")).collect();
-    format!("<div class=\"wide\"><table>\n{}{rows}</table></div>\n", row(&table.header, "th"))
+    html! {
+        @if !table.rows.is_empty() {
+            section {
+                h2 { (table.title) }
+                p { (table.how) }
+                div.plots {
+                    (plot("Resident memory, MB", |one| one.resident_mb))
+                    (plot("Processor while idle, %", |one| one.idle_share * 100.0))
+                }
+                (page::table(&table))
+            }
+        }
+    }
 }
 
 fn class(contender: &str) -> &'static str {
@@ -233,49 +165,6 @@ fn class(contender: &str) -> &'static str {
         other if other.starts_with("sidestep-") => "neutral",
         _ => "b",
     }
-}
-
-/// One row of a plot.
-struct Bar {
-    name: String,
-    class: &'static str,
-    summary: Summary,
-    said: String,
-}
-
-/// Horizontal bars from zero, with what is to be said at their right.
-fn svg(bars: &[Bar], description: &str) -> String {
-    const WIDTH: f64 = 560.0;
-    const LEFT: f64 = 142.0;
-    const RIGHT: f64 = 106.0;
-    const ROW: f64 = 21.0;
-    let most = ceiling(bars.iter().map(|bar| bar.summary.max).fold(0.0, f64::max));
-    let across = |value: f64| LEFT + value.max(0.0) / most * (WIDTH - LEFT - RIGHT);
-    let height = ROW * bars.len() as f64 + 4.0;
-    let mut body = String::new();
-    for (row, Bar { name, class, summary, said }) in bars.iter().enumerate() {
-        let middle = ROW * (row as f64 + 0.5) + 2.0;
-        let (low, high) = (across(summary.min), across(summary.max));
-        let width = (across(summary.median) - LEFT).max(1.5);
-        let _ = write!(
-            body,
-            r#"<text class="row" x="{:.1}" y="{:.1}" text-anchor="end">{}</text><rect class="fill {class}" x="{LEFT}" y="{:.1}" width="{width:.1}" height="13" rx="1"><title>{}: {} to {}</title></rect><line class="whisker" x1="{low:.1}" x2="{high:.1}" y1="{middle:.1}" y2="{middle:.1}"/><text class="said" x="{:.1}" y="{:.1}">{}</text>"#,
-            LEFT - 7.0,
-            middle + 4.0,
-            escape(name),
-            middle - 6.5,
-            escape(name),
-            number(summary.min),
-            number(summary.max),
-            high.max(LEFT + width) + 6.0,
-            middle + 4.0,
-            escape(said),
-        );
-    }
-    format!(
-        r#"<svg viewBox="0 0 {WIDTH} {height:.0}" role="img" aria-label="{}">{body}</svg>"#,
-        escape(description)
-    )
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@
 //! | `loss` | floods between gateways of each kind |
 //! | `gateway` | another plan: the gateway as router, firewall and tunnel |
 //! | `papers` | the published values, each with its table or figure |
-//! | `tables`, `topics`, `plot`, `markdown`, `page` | how all that is shown |
+//! | `tables`, `topics`, `markdown`, `page` | how all that is shown |
 //!
 //! A contender is started anew for each run, as in the thesis, and alone: nothing else rotates meanwhile. Only the long run
 //! has all of them side by side.
@@ -31,7 +31,6 @@ mod page;
 mod papers;
 mod ping;
 mod plan;
-mod plot;
 mod run;
 mod scene;
 mod soak;

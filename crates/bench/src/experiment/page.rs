@@ -1,70 +1,71 @@
 //! The report: one HTML page that needs nothing else.
 
-use std::fmt::Write as _;
+use maud::{Markup, html};
 
-use crate::chart::{escape, prose};
-use crate::comparison::page::{OWN_STYLE, STYLE, html};
+use crate::chart::dots;
+use crate::comparison::tables::number;
 use crate::experiment::plan::{Experiment, USUAL};
-use crate::experiment::plot;
 use crate::experiment::store::{Place, Store};
 use crate::experiment::tables;
 use crate::experiment::topics::{Topic, topics};
+use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose, who};
 
 /// The page.
 pub(crate) fn page(store: &Store) -> String {
     let topics = topics(store);
-    let contents: String = topics
-        .iter()
-        .enumerate()
-        .map(|(number, topic)| format!("<a href=\"#t{number}\">{}</a>", escape(&topic.title)))
-        .collect::<Vec<_>>()
-        .join(" · ");
-    let sections: String = topics.iter().enumerate().map(|(number, topic)| section(number, topic)).collect();
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Sidestep: MT6D's test plan, repeated</title>\n<style>\n{STYLE}{OWN_STYLE}{}</style>\n</head>\n<body>\n\
-         {}{}<p>{contents}</p>\n{}{sections}{}</body>\n</html>\n",
-        plot::STYLE,
-        introduction(store),
-        cards(store),
-        contenders(store),
-        footer(store),
-    )
-}
-
-fn introduction(store: &Store) -> String {
-    let experiment = match store.settings.experiment {
-        Experiment::All => String::new(),
-        one => format!(" This run is the part <code>{}</code> of it.", escape(&one.name())),
+    let body = html! {
+        (introduction(store))
+        (cards(store))
+        p {
+            @for (number, topic) in topics.iter().enumerate() {
+                @if number > 0 { " · " }
+                a href={ "#t" (number) } { (topic.title) }
+            }
+        }
+        (contenders(store))
+        @for (number, topic) in topics.iter().enumerate() { (section(number, topic)) }
+        (footer(store))
     };
-    format!(
-        "<header>\n<h1>MT6D's test plan, repeated</h1>\n<p class=\"lead\">The Moving Target IPv6 Defense was measured \
-         twice: as a prototype in Python on a live network (<i>paper</i>, 2012), and when it was rewritten in C \
-         (<i>thesis</i>, 2015). Here is their plan in a lab of network namespaces on one machine, for Sidestep, for the \
-         classic profile, which is MT6D as it was published, for its reference in Python, and for what people use \
-         otherwise.{experiment} Their machines were more than ten years older, and their networks real: \
-         compare what rotation does to each, not milliseconds with milliseconds.</p>\n<p class=\"lead\">{}</p>\n<div class=\"legend\">\
-         {}{}{}{}</div>\n<p>Dots are means of the runs, black lines their 95 % confidence intervals (Student's t); grey lines \
-         reach from the least to the greatest single value.</p>\n</header>\n",
-        escape(&tables::setting(store)),
-        legend("a", "Sidestep"),
-        legend("neutral", "other tunnels"),
-        legend("faint", "no tunnel"),
-        "<span><svg width=\"14\" height=\"14\" style=\"display:inline;width:14px\"><path class=\"dot b\" d=\"M7 1L13 \
-         7L7 13L1 7Z\"/></svg> published</span>",
-    )
+    document("Sidestep: MT6D's test plan, repeated", &[STYLE, TABLES_STYLE, dots::STYLE], &body)
 }
 
-fn legend(class: &str, text: &str) -> String {
-    format!(
-        "<span><svg width=\"14\" height=\"14\" style=\"display:inline;width:14px\"><circle class=\"dot {class}\" \
-         cx=\"7\" cy=\"7\" r=\"5\"/></svg> {text}</span>"
-    )
+fn introduction(store: &Store) -> Markup {
+    let experiment = match store.settings.experiment {
+        Experiment::All => html! {},
+        one => html! { " This run is the part " code { (one.name()) } " of it." },
+    };
+    let sample = |shape: Markup, text: &str| {
+        html! { span { svg width="14" height="14" style="display:inline;width:14px" { (shape) } " " (text) } }
+    };
+    let ours = |class: &str| html! { circle class={ "dot " (class) } cx="7" cy="7" r="5" {} };
+    html! {
+        header {
+            h1 { "MT6D's test plan, repeated" }
+            p.lead {
+                "The Moving Target IPv6 Defense was measured twice: as a prototype in Python on a live network ("
+                i { "paper" } ", 2012), and when it was rewritten in C (" i { "thesis" } ", 2015). Here is their plan in a \
+                 lab of network namespaces on one machine, for Sidestep, for the classic profile, which is MT6D as it was \
+                 published, for its reference in Python, and for what people use otherwise." (experiment)
+                " Their machines were more than ten years older, and their networks real: compare what rotation does to \
+                 each, not milliseconds with milliseconds."
+            }
+            p.lead { (tables::setting(store)) }
+            div.legend {
+                (sample(ours("a"), "Sidestep"))
+                (sample(ours("neutral"), "other tunnels"))
+                (sample(ours("faint"), "no tunnel"))
+                (sample(html! { path class="dot b" d="M7 1L13 7L7 13L1 7Z" {} }, "published"))
+            }
+            p {
+                "Dots are means of the runs, black lines their 95 % confidence intervals (Student's t); grey lines reach \
+                 from the least to the greatest single value."
+            }
+        }
+    }
 }
 
 /// What most readers look for: Sidestep, and what the documents had.
-fn cards(store: &Store) -> String {
+fn cards(store: &Store) -> Markup {
     let topology = store.settings.topology.unwrap_or_default();
     let wanted = [
         (
@@ -86,64 +87,54 @@ fn cards(store: &Store) -> String {
         ("voip", "g711_mos", "MOS", "a call, estimated", "the most that the E-model gives is 4.4"),
         ("video", "stalls", "stalls", "of a film in 720p", "published: four in ten minutes"),
     ];
-    let mut text = String::new();
-    for (test, value, unit, name, detail) in wanted {
+    page::cards(wanted.into_iter().filter_map(|(test, value, unit, name, detail)| {
         let place = Place { topology, rotation: USUAL, contender: "sidestep".into(), test: test.into() };
-        let Some(mean) = store.mean(&place, value) else { continue };
-        let shown =
-            if mean.value == 0.0 { "0".into() } else { crate::comparison::tables::number(mean.value) };
-        let _ = writeln!(
-            text,
-            "<div class=\"card\"><div class=\"value\">{shown} {unit}</div><div class=\"name\">{name}</div>\
-             <div class=\"detail\">Sidestep; {detail}</div></div>"
-        );
-    }
-    format!("<section class=\"cards\">\n{text}</section>\n")
+        let mean = store.mean(&place, value)?;
+        let shown = if mean.value == 0.0 { "0".into() } else { number(mean.value) };
+        let (value, detail) = (format!("{shown} {unit}"), format!("Sidestep; {detail}"));
+        Some(Card { value, name: name.to_owned(), detail })
+    }))
 }
 
-pub(crate) fn contenders(store: &Store) -> String {
-    let mut rows = String::new();
-    for entry in &store.settings.contenders {
-        let (name, about) = (escape(&entry.name), prose(&entry.about));
-        let _ = writeln!(rows, "<tr><th>{name}</th><td class=\"text\">{about}</td></tr>");
-    }
-    for absence in &store.settings.left_out {
-        let (what, why) = (escape(&absence.what), prose(&absence.why));
-        let _ = writeln!(rows, "<tr><th>{what}</th><td class=\"text\">left out: {why}</td></tr>");
-    }
-    format!("<section>\n<h2>Who takes part</h2>\n<table>\n{rows}</table>\n</section>\n")
+/// Who takes part, and who does not.
+pub(crate) fn contenders(store: &Store) -> Markup {
+    let settings = &store.settings;
+    let entries = settings.contenders.iter().map(|entry| (entry.name.as_str(), entry.about.as_str()));
+    let left_out = settings.left_out.iter().map(|absence| (absence.what.as_str(), absence.why.as_str()));
+    who("Who takes part", entries, left_out)
 }
 
-pub(crate) fn section(number: usize, topic: &Topic) -> String {
-    let tables: String = topic
-        .tables
-        .iter()
-        .map(|table| format!("<h3>{}</h3>\n{}", escape(&table.title), html(table)))
-        .collect();
-    format!(
-        "<section id=\"t{number}\">\n<h2>{}</h2>\n<p class=\"lead\">{}</p>\n<div class=\"plots\">\n{}</div>\n{tables}</section>\n",
-        escape(&topic.title),
-        prose(&topic.about),
-        topic.plots.concat(),
-    )
+fn section(number: usize, topic: &Topic) -> Markup {
+    html! {
+        section id={ "t" (number) } {
+            h2 { (topic.title) }
+            p.lead { (prose(&topic.about)) }
+            div.plots { @for plot in &topic.plots { (plot) } }
+            @for table in &topic.tables {
+                h3 { (table.title) }
+                (page::table(table))
+            }
+        }
+    }
 }
 
-fn footer(store: &Store) -> String {
-    let failures: String =
-        tables::failures(store).iter().map(|one| format!("<li>{}</li>\n", escape(one))).collect();
-    let failures = if failures.is_empty() {
-        String::new()
-    } else {
-        format!("<section>\n<h2>What failed</h2>\n<ul>\n{failures}</ul>\n</section>\n")
-    };
-    format!(
-        "{failures}<section>\n<h2>What was published</h2>\n<p>Every number that the documents' text still has, in the \
-         units of the tables above.</p>\n<details><summary>Show</summary>\n{}</details>\n</section>\n<section>\n\
-         <h2>What the documents' text has lost</h2>\n<p>No value of these is guessed here.</p>\n{}</section>\n<footer>Sidestep {}. Every measurement is in a file of its own in raw/ beside this page.</footer>\n",
-        html(&tables::published()),
-        html(&tables::lost()),
-        escape(&store.settings.version),
-    )
+fn footer(store: &Store) -> Markup {
+    html! {
+        (failed(&tables::failures(store)))
+        section {
+            h2 { "What was published" }
+            p { "Every number that the documents' text still has, in the units of the tables above." }
+            details { summary { "Show" } (page::table(&tables::published())) }
+        }
+        section {
+            h2 { "What the documents' text has lost" }
+            p { "No value of these is guessed here." }
+            (page::table(&tables::lost()))
+        }
+        footer {
+            "Sidestep " (store.settings.version) ". Every measurement is in a file of its own in raw/ beside this page."
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! What was measured, beside what was published: cells, rows, tables and plots, and all of them as text.
 
+use maud::Markup;
+
+use crate::chart::Scale;
+use crate::chart::dots::{Row, figure};
 use crate::comparison::statistics::Mean;
 use crate::comparison::tables::{Table, number, time};
 use crate::experiment::papers::{self, ALL_FILES, LOST, Published, Who};
 use crate::experiment::plan::{HASTE, USUAL, name_of};
-use crate::experiment::plot::{Row, Scale, figure};
 use crate::experiment::store::{Place, Store};
 use lab::topology::Topology;
 
@@ -176,10 +179,10 @@ impl<'a> Setting<'a> {
         column: &Column,
         scale: Scale,
         range: Option<[&'static str; 2]>,
-    ) -> String {
+    ) -> Option<Markup> {
         let rows = self.everybody().into_iter().filter_map(|whose| self.row(whose, column, range));
         let rows: Vec<Row> = rows.collect();
-        if rows.iter().all(|row| row.theirs) { String::new() } else { figure(caption, &rows, scale) }
+        if rows.iter().all(|row| row.theirs) { None } else { figure(caption, &rows, scale) }
     }
 
     /// A line of a plot; nothing, if there is no value.

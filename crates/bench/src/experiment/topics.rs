@@ -1,9 +1,12 @@
 //! What was measured, beside what was published: one topic for each part of the plan, with tables and plots.
 
+use maud::Markup;
+
+use crate::chart::Scale;
+use crate::chart::dots::{Row, figure};
 use crate::comparison::tables::{Table, thousands, time};
 use crate::experiment::papers::{ALL_FILES, ENCRYPTION, Who};
 use crate::experiment::plan::{FILES, TRANSFERS, name_of, rotation as rotation_of, size};
-use crate::experiment::plot::{Row, Scale, figure};
 use crate::experiment::store::{Place, Store};
 use crate::experiment::tables::{Column, Setting, Whose, column, line, plain, said, table};
 use crate::experiment::{loss, soak};
@@ -16,7 +19,7 @@ pub(crate) struct Topic {
     /// What was done, how to read it.
     pub(crate) about: String,
     /// As HTML.
-    pub(crate) plots: Vec<String>,
+    pub(crate) plots: Vec<Markup>,
     pub(crate) tables: Vec<Table>,
 }
 
@@ -84,8 +87,8 @@ fn pings(store: &Store, topology: Topology) -> Topic {
             column("lost, %", test, "loss_percent"),
         ];
         let range = Some(["min_ms", "max_ms"]);
-        plots.push(setting.plot(&format!("{title}: round trip, ms"), &columns[0], Scale::Decades, range));
-        plots.push(setting.plot(&format!("{title}: lost, %"), &columns[4], Scale::Linear, None));
+        plots.extend(setting.plot(&format!("{title}: round trip, ms"), &columns[0], Scale::Decades, range));
+        plots.extend(setting.plot(&format!("{title}: lost, %"), &columns[4], Scale::Linear, None));
         tables.extend(setting.table(&format!("{title} ({test}): round trips in ms"), "", &columns));
     }
     Topic {
@@ -111,7 +114,7 @@ fn downloads(store: &Store, topology: Topology) -> Topic {
     wide.push(column("10 MB, wget", "wget_10M", "mb_per_s"));
     let plots = speeds
         .iter()
-        .map(|column| setting.plot(&format!("{}: MB/s", column.title), column, Scale::Decades, None));
+        .filter_map(|column| setting.plot(&format!("{}: MB/s", column.title), column, Scale::Decades, None));
     let mut speed = setting.table("Throughput, MB/s", "", &wide);
     // The papers' means of all files have no column of their own.
     if let Some(table) = &mut speed {
@@ -149,9 +152,9 @@ fn udp(store: &Store, topology: Topology) -> Topic {
             .collect::<Vec<_>>()
     };
     let (jitter, lost) = (of("jitter_ms"), of("loss_percent"));
-    let plots = jitter
-        .iter()
-        .map(|column| setting.plot(&format!("{}: jitter, ms", column.title), column, Scale::Decades, None));
+    let plots = jitter.iter().filter_map(|column| {
+        setting.plot(&format!("{}: jitter, ms", column.title), column, Scale::Decades, None)
+    });
     let tables = [setting.table("Jitter, ms", "", &jitter), setting.table("Lost, %", "", &lost)];
     Topic {
         title: format!("UDP, {}", lab(topology)),
@@ -216,7 +219,7 @@ fn rotation(store: &Store) -> Topic {
             }
         }
         let scale = if value.ends_with("percent") { Scale::Linear } else { Scale::Decades };
-        plots.push(figure(what, &drawn, scale));
+        plots.extend(figure(what, &drawn, scale));
         let header: Vec<String> = intervals.map(title).to_vec();
         let header: Vec<&str> = std::iter::once("").chain(header.iter().map(String::as_str)).collect();
         tables.push(table(what, "", &header, rows));
@@ -293,7 +296,7 @@ fn host(store: &Store) -> Topic {
             (2, "private memory of gateway A, MB", Scale::Decades),
             (4, "gateway A's time in the kernel, %", Scale::Linear),
         ] {
-            plots.push(setting.plot(&format!("{title}: {what}"), &columns[index], scale, None));
+            plots.extend(setting.plot(&format!("{title}: {what}"), &columns[index], scale, None));
         }
     }
     Topic {
@@ -358,8 +361,8 @@ fn voip(store: &Store) -> Topic {
         }
         rows.extend(theirs.iter().filter_map(|whose| setting.row(*whose, &delay, None)));
         let caption = format!("{title}: one-way delay, ms (grey: up to the greatest)");
-        plots.push(figure(&caption, &rows, Scale::Decades));
-        plots.push(setting.plot(
+        plots.extend(figure(&caption, &rows, Scale::Decades));
+        plots.extend(setting.plot(
             &format!("{title}: estimated opinion, 1 to 4.5"),
             &columns[7],
             Scale::Linear,
@@ -408,7 +411,7 @@ fn video(store: &Store) -> Topic {
                 section 4.3: a film of 597 s in 720p with VLC, on one subnet; its freezes were usually shorter than a \
                 second)."
             .into(),
-        plots: vec![plot],
+        plots: plot.into_iter().collect(),
         tables: table.into_iter().collect(),
     }
 }

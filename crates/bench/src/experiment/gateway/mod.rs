@@ -8,7 +8,7 @@
 //! | `rules` | the paper's artificial rule set, as two lists and as ours |
 //! | `contenders` | who can take part here |
 //! | `test`, `measure`, `latency` | the single tests, and what they do |
-//! | `results`, `sections`, `paper`, `lines`, `page` | what they say, beside what was published |
+//! | `results`, `sections`, `paper`, `page` | what they say, beside what was published |
 //!
 //! All that a part compares is there at the same time, in namespaces of its own, and only one of it works: each test is
 //! made of one after the other before the next test, in both IP versions, and all of that is repeated. Ratios are taken
@@ -16,7 +16,6 @@
 
 mod contenders;
 mod latency;
-mod lines;
 mod measure;
 mod page;
 mod paper;

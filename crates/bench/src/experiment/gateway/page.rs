@@ -2,37 +2,43 @@
 
 use std::fmt::Write as _;
 
-use super::lines;
+use maud::{Markup, html};
+
 use super::results::Results;
 use super::sections::{Aim, Section, all_aims, sections};
-use crate::chart::{escape, prose};
+use crate::chart::steps;
 use crate::comparison::docs::one_line;
-use crate::comparison::page::{OWN_STYLE, STYLE, html};
 use crate::comparison::tables::{multiple, time};
 use crate::experiment::page::contenders;
 use crate::experiment::store::Store;
 use crate::experiment::tables::failures;
+use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose};
 
 /// The page.
 pub(super) fn page(store: &Store) -> String {
-    let sections: String = sections(store).iter().map(section).collect();
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Sidestep: an IPv6 gateway's measurements, repeated</title>\n<style>\n{STYLE}{OWN_STYLE}{}</style>\n\
-         </head>\n<body>\n<header>\n<h1>An IPv6 gateway's measurements, repeated</h1>\n<p class=\"lead\">In 2006 an IPv6 \
-         gateway for small offices was built of SnapGear Linux on a network processor, and measured as a router (T1), \
-         as a firewall (T2), and as the end of an IPv6-in-IPv4 tunnel (T3). Here is that plan for Sidestep on one \
-         machine, with what its paper says beside it. Its machine was twenty years older: compare what rules and \
-         tunnels cost, and IPv6 with IPv4, not Mbit/s with Mbit/s.</p>\n<p class=\"lead\">{}</p>\n</header>\n{}{}{sections}{}\
-         <footer>Sidestep {}. Every measurement is in a file of its own in raw/ beside this page.</footer>\n</body>\n\
-         </html>\n",
-        lines::STYLE,
-        escape(&setting(store)),
-        cards(store),
-        contenders(store),
-        failed(store),
-        escape(&store.settings.version),
+    let body = html! {
+        header {
+            h1 { "An IPv6 gateway's measurements, repeated" }
+            p.lead {
+                "In 2006 an IPv6 gateway for small offices was built of SnapGear Linux on a network processor, and measured \
+                 as a router (T1), as a firewall (T2), and as the end of an IPv6-in-IPv4 tunnel (T3). Here is that plan for \
+                 Sidestep on one machine, with what its paper says beside it. Its machine was twenty years older: compare \
+                 what rules and tunnels cost, and IPv6 with IPv4, not Mbit/s with Mbit/s."
+            }
+            p.lead { (setting(store)) }
+        }
+        (cards(store))
+        (contenders(store))
+        @for one in sections(store) { (section(&one)) }
+        (failed(&failures(store)))
+        footer {
+            "Sidestep " (store.settings.version) ". Every measurement is in a file of its own in raw/ beside this page."
+        }
+    };
+    document(
+        "Sidestep: an IPv6 gateway's measurements, repeated",
+        &[STYLE, TABLES_STYLE, steps::STYLE],
+        &body,
     )
 }
 
@@ -54,69 +60,44 @@ fn setting(store: &Store) -> String {
 }
 
 /// The aims that tell most.
-fn cards(store: &Store) -> String {
-    let mut text = String::new();
-    for Aim { what, ratio, .. } in all_aims(Results(store))
-        .iter()
-        .filter(|aim| !aim.what.ends_with("IPv4") && aim.ratio.median.is_finite())
-    {
+fn cards(store: &Store) -> Markup {
+    let aims = all_aims(Results(store));
+    let shown = aims.iter().filter(|aim| !aim.what.ends_with("IPv4") && aim.ratio.median.is_finite());
+    page::cards(shown.map(|Aim { what, ratio, .. }| {
         let (part, what) = what.split_once(": ").unwrap_or(("", what));
         let (aim, what) = what.split_once(": ").or_else(|| what.split_once(", ")).unwrap_or((what, ""));
-        let _ = writeln!(
-            text,
-            "<div class=\"card\"><div class=\"value\">{}×</div><div class=\"name\">{} {}</div>\
-             <div class=\"detail\">{}</div></div>",
-            multiple(ratio.median),
-            escape(part),
-            escape(what),
-            escape(aim)
-        );
-    }
-    format!("<section class=\"cards\">\n{text}</section>\n")
+        Card {
+            value: format!("{}×", multiple(ratio.median)),
+            name: format!("{part} {what}"),
+            detail: aim.to_owned(),
+        }
+    }))
 }
 
-fn section(section: &Section) -> String {
-    let statements: String = section
-        .statements
-        .iter()
-        .map(|[theirs, ours]| {
-            format!(
-                "<tr><td class=\"text\">{}</td><td class=\"text\">{}</td></tr>\n",
-                prose(theirs),
-                prose(ours)
-            )
-        })
-        .collect();
-    let statements = if statements.is_empty() {
-        String::new()
-    } else {
-        format!("<table>\n<tr><th>The paper</th><th>Here</th></tr>\n{statements}</table>\n<p></p>\n")
-    };
-    let tables: String = section
-        .tables
-        .iter()
-        .map(|table| {
-            format!("<h3>{}</h3>\n<p>{}</p>\n{}", escape(&table.title), prose(&table.how), html(table))
-        })
-        .collect();
-    let about = if section.plots.is_empty() {
-        String::new()
-    } else {
-        format!("<p class=\"lead\">{}</p>\n", prose(section.about))
-    };
-    format!(
-        "<section>\n<h2>{}</h2>\n{about}{statements}<div class=\"plots\">\n{}</div>\n{tables}</section>\n",
-        escape(section.title),
-        section.plots.concat(),
-    )
-}
-
-fn failed(store: &Store) -> String {
-    let failures: String = failures(store).iter().map(|one| format!("<li>{}</li>\n", escape(one))).collect();
-    if failures.is_empty() {
-        return String::new();
+fn section(section: &Section) -> Markup {
+    html! {
+        section {
+            h2 { (section.title) }
+            @if !section.plots.is_empty() {
+                p.lead { (prose(section.about)) }
+            }
+            @if !section.statements.is_empty() {
+                table {
+                    tr { th { "The paper" } th { "Here" } }
+                    @for [theirs, ours] in &section.statements {
+                        tr { td.text { (prose(theirs)) } td.text { (prose(ours)) } }
+                    }
+                }
+                p {}
+            }
+            div.plots { @for plot in &section.plots { (plot) } }
+            @for table in &section.tables {
+                h3 { (table.title) }
+                p { (prose(&table.how)) }
+                (page::table(table))
+            }
+        }
     }
-    format!("<section>\n<h2>What failed</h2>\n<ul>\n{failures}</ul>\n</section>\n")
 }
 
 /// All of it for a Markdown page.

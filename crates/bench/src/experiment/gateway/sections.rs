@@ -1,11 +1,14 @@
 //! What was measured, as tables and plots: a section for the aims, and one for each part of the plan.
 
-use super::lines::{Height, Line, figure};
+use maud::Markup;
+
 use super::paper;
 use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
 use super::rules::COUNTS;
 use super::subject::{List, Part, Router, Subject, Tunnel};
 use super::test::{FRAMES, Family, Test, WINDOWS};
+use crate::chart::Scale;
+use crate::chart::steps::{Line, figure};
 use crate::comparison::statistics::Summary;
 use crate::comparison::tables::{Table, multiple};
 use crate::experiment::store::Store;
@@ -19,7 +22,7 @@ pub(super) struct Section {
     /// What the paper says, and what is here.
     pub(super) statements: Vec<[String; 2]>,
     /// As HTML.
-    pub(super) plots: Vec<String>,
+    pub(super) plots: Vec<Markup>,
     pub(super) tables: Vec<Table>,
 }
 
@@ -176,12 +179,12 @@ fn router(results: Results) -> Section {
             class,
             points: cells.iter().map(|cell| results.median(cell)).collect(),
         };
-        plots.push(figure(
+        plots.extend(figure(
             title,
             axis,
             &names,
             &[line("IPv6", "a", &v6), line("IPv4", "b dashed", &v4)],
-            Height::Linear,
+            Scale::Linear,
         ));
         let ratios: Vec<Option<f64>> =
             v6.iter().zip(&v4).map(|(v6, v4)| results.ratio(v6, v4).map(|ratio| ratio.median)).collect();
@@ -213,8 +216,7 @@ fn router(results: Results) -> Section {
     }
     let names: Vec<String> = FRAMES.map(|frame| frame.to_string()).to_vec();
     let caption = "IPv6 as a multiple of IPv4, frames of the same size";
-    plots.insert(0, figure(caption, "frame, bytes", &names, &parity, Height::Ratio));
-    plots.retain(|plot| !plot.is_empty());
+    plots.splice(0..0, figure(caption, "frame, bytes", &names, &parity, Scale::Ratio));
     Section {
         title: "T1: native router",
         about: "host – router – host; the router is `sidestep up` with an uplink and a network, IPv4 routed beside \
@@ -254,7 +256,7 @@ fn firewall(results: Results) -> Section {
                     .collect(),
             };
             if family == Family::Ipv6 {
-                plots.push(figure(&title, "rules", &names, &List::ALL.map(line), Height::Decades));
+                plots.extend(figure(&title, "rules", &names, &List::ALL.map(line), Scale::Decades));
             }
             let rows = names.iter().zip(COUNTS).map(|(name, count)| {
                 let cell = |list| {
@@ -285,8 +287,7 @@ fn firewall(results: Results) -> Section {
     let lines: Vec<Line> =
         RULES_TESTS.into_iter().zip(classes).map(|(one, class)| ratio(one, class)).collect();
     let caption = "Sidestep's: IPv6 as a multiple of IPv4";
-    plots.push(figure(caption, "rules", &names, &lines, Height::Ratio));
-    plots.retain(|plot| !plot.is_empty());
+    plots.extend(figure(caption, "rules", &names, &lines, Scale::Ratio));
     Section {
         title: "T2: native firewall",
         about: "The paper's artificial rule set in FORWARD: so many rules that drop TCP from a network to a port and \
@@ -350,7 +351,7 @@ fn tunnel(results: Results) -> Section {
         };
         if steps.len() > 1 {
             let lines: Vec<Line> = tunnels.iter().map(line).collect();
-            plots.push(figure(title, "inner frame, bytes", &names, &lines, Height::Linear));
+            plots.extend(figure(title, "inner frame, bytes", &names, &lines, Scale::Linear));
         }
         let rows = steps.iter().map(|(name, test)| {
             let mut cells: Vec<Option<String>> =
@@ -365,7 +366,6 @@ fn tunnel(results: Results) -> Section {
             .collect();
         tables.extend(table(title, how, &header, rows));
     }
-    plots.retain(|plot| !plot.is_empty());
     Section {
         title: "T3: IPv6-in-IPv4 tunnel",
         about: "host – gateway – gateway – host: both gateways are `sidestep up`, and differ in the uplink only. The \
@@ -432,7 +432,7 @@ pub(super) mod tests {
         assert!(text.contains("0.99×") && text.contains("IPv6 / IPv4"), "{text}");
         let aims = all_aims(Results(&store));
         assert!(aims.len() == 1 && aims[0].is_met() && aims[0].ratio.max < 1.0);
-        assert!(sections[1].plots[0].contains("IPv6 as a multiple of IPv4"));
+        assert!(sections[1].plots[0].0.contains("IPv6 as a multiple of IPv4"));
     }
 
     #[test]
