@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `assembler` | [`Assembler`]: a program, from its first instruction to its last |
 //! | `helper` | [`Helper`]: functions of the kernel |
+//! | `map` | [`MapShape`]: what user space and programs share |
 //! | `listing` | [`listing`]: instructions as text |
 //! | [`context`], [`verdict`] | what a program at an interface is given, and what it may say |
 //! | [`netfilter`] | the same for programs at netfilter's hooks |
@@ -34,6 +35,7 @@ mod assembler;
 pub mod context;
 mod helper;
 mod listing;
+mod map;
 pub mod netfilter;
 
 pub use assembler::{
@@ -41,6 +43,7 @@ pub use assembler::{
 };
 pub use helper::{Helper, NEXT_HOP, next_hop};
 pub use listing::listing;
+pub use map::{MapKind, MapShape};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -12,7 +12,7 @@
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
-//! | [`listener`] | ICMP messages as they come in by an interface, before any firewall |
+//! | [`icmp_tap`] | ICMP messages as they come in by an interface, before any firewall |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
 //! | [`queue`] | packets of netfilter, given to this process and handed back with a verdict |
 //! | [`quiet`] | an interface at which the kernel says nothing of its own |
@@ -39,7 +39,7 @@ pub mod conntrack;
 pub mod echo;
 mod error;
 pub mod event;
-pub mod listener;
+pub mod icmp_tap;
 pub mod neighbor;
 pub mod netlink;
 pub mod netns;

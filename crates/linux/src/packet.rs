@@ -95,7 +95,7 @@ pub struct Options<'a> {
     /// Which frames to receive; all without one.
     pub filter: Option<&'a Filter>,
     /// Receive nothing. A socket that receives is asked about every frame of the interface, whatever its filter says:
-    /// a router pays for that with each packet that it forwards. See [`crate::listener`].
+    /// a router pays for that with each packet that it forwards. See [`crate::icmp_tap`].
     pub only_sends: bool,
     /// Let all multicast through the interface's own filter. Nothing announces it: no group is joined.
     pub all_multicast: bool,

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use linux::event::{Interest, Poller};
-use linux::listener::{Listener, Messages};
+use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netlink::{Link, Netlink};
 use router::advertise::{Advertiser, Offer};
 use router::rogue::Watch;
@@ -37,7 +37,7 @@ pub(super) struct Interface {
 struct Open {
     index: u32,
     mac: MacAddress,
-    listener: Listener,
+    listener: IcmpTap,
     advertiser: Advertiser,
     not_before: Instant,
 }
@@ -76,7 +76,7 @@ impl Interface {
         let Some(link) = link.filter(|link| link.running) else { return };
         if let (Some(advertise), Some(mac)) = (&self.network.advertise, link.mac) {
             let header = ethernet::HEADER_LEN as u8;
-            let listener = Listener::open(link.index, header, Messages::RouterDiscovery)
+            let listener = IcmpTap::open(link.index, header, Messages::RouterDiscovery)
                 .and_then(|socket| poller.add(&socket, self.token, Interest::Readable).map(|()| socket));
             match listener {
                 Ok(listener) => {

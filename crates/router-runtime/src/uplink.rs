@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use linux::echo::EchoSocket;
 use linux::event::{Interest, Poller};
-use linux::listener::{Listener, Messages};
+use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netlink::{Link, Netlink};
 use router::delegation::{self, Client, Lease, LeasedPrefix, Received};
 use router::lifetime::Lifetime;
@@ -52,7 +52,7 @@ pub(super) struct Interface {
 struct Open {
     index: u32,
     mac: Option<MacAddress>,
-    routers: Option<Listener>,
+    routers: Option<IcmpTap>,
     solicitations: u32,
     next_solicitation: Instant,
     client: Option<Client>,
@@ -155,7 +155,7 @@ impl Interface {
         }
         let routers = if listens {
             let header = ethernet::HEADER_LEN as u8;
-            Listener::open(link.index, header, Messages::RouterAdvertisements).inspect_err(complain).ok()
+            IcmpTap::open(link.index, header, Messages::RouterAdvertisements).inspect_err(complain).ok()
         } else {
             None
         };

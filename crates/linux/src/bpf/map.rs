@@ -2,6 +2,8 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use ::bpf::{MapKind, MapShape};
+
 use super::syscall::{bpf, call};
 use crate::error::{Context as _, Error, Result};
 
@@ -16,30 +18,6 @@ const ANY: u64 = 0;
 const NO_EXIST: u64 = 1;
 /// Of MAP_CREATE: entries take memory when they are made.
 const NO_PREALLOCATION: u32 = 1;
-
-/// What a map holds. The numbers of an array's entries are keys of four bytes in the order of this machine; all of them
-/// are there from the start, zeros at first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MapKind {
-    /// Any keys and values; an entry takes memory when it is made, its bucket (16 bytes) always.
-    Hash,
-    /// Values by number.
-    Array,
-    /// Values by number, each processor its own: for counters.
-    PerCpuArray,
-    /// Programs by number, for a tail call; values are descriptors of four bytes.
-    Programs,
-    /// Any keys and values, of which the least used go first when it is full.
-    LruHash,
-    /// Values by the longest prefix that matches. A key is the prefix's length in bits (four bytes in the order of this
-    /// machine), and the prefix.
-    LongestPrefix,
-    /// Sockets by number; values are descriptors of eight bytes.
-    Sockets,
-    /// What programs tell, in the order in which they do. No keys and values; `entries` is its size in bytes, a power of
-    /// two of whole pages.
-    RingBuffer,
-}
 
 /// A map, shared with programs. Closed when the last of its users is gone.
 #[derive(Debug)]
@@ -57,6 +35,11 @@ impl AsRawFd for Map {
 }
 
 impl Map {
+    /// A map of this shape.
+    pub fn of(MapShape { kind, key, value, entries }: MapShape) -> Result<Self> {
+        Self::create(kind, key, value, entries)
+    }
+
     /// A map of so many entries at most. Sizes are in bytes.
     pub fn create(kind: MapKind, key_size: usize, value_size: usize, entries: u32) -> Result<Self> {
         #[repr(C)]

@@ -20,10 +20,10 @@ mod syscall;
 pub mod xdp;
 
 pub use bpf::{
-    Assembler, Condition, Helper, Label, NEXT_HOP, Operand, Operation, PacketField, Register, Size, context,
-    next_hop, verdict,
+    Assembler, Condition, Helper, Label, MapKind, MapShape, NEXT_HOP, Operand, Operation, PacketField,
+    Register, Size, context, next_hop, verdict,
 };
 pub(crate) use link::Link;
-pub use map::{Map, MapKind};
+pub use map::Map;
 pub use program::{Program, ProgramKind};
 pub use ring::Ring;

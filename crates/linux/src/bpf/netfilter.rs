@@ -11,7 +11,9 @@ use bpf::{Assembler, Helper, Register};
 
 use super::btf::Types;
 use super::link::{AttachType, Link};
-use super::map::{Map, MapKind};
+use ::bpf::MapKind;
+
+use super::map::Map;
 use super::program::{Program, ProgramKind};
 use crate::error::{Context as _, Error, Result};
 

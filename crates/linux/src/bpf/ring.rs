@@ -5,7 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::map::{Map, MapKind};
+use ::bpf::MapKind;
+
+use super::map::Map;
 use crate::error::{Context as _, Result};
 
 /// Bytes of a record's header: its length with two flags, and what the kernel keeps for itself.

@@ -11,28 +11,17 @@
 //! - No frame of a protected host leaves by the outer interface unless [`Settings::pass_others`].
 //! - No frame from or to a hopping address leaves by the inner interface.
 
-mod programs;
 mod tables;
 
+pub use programs::transparent::Settings;
 pub use tables::{End, Remote, Tables};
 
-use wire::ethernet::MacAddress;
+use programs::transparent::{inside, outside, tunnel};
 
 use crate::bpf::attach::{Attachment, Direction};
 use crate::bpf::{Program, ProgramKind};
 use crate::error::Result;
 use crate::undo::Journal;
-
-/// What the programs are made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The interface that the hosts are behind, and its address.
-    pub inside: (u32, MacAddress),
-    /// The interface that the router is behind, and its address.
-    pub outside: (u32, MacAddress),
-    /// What protected hosts and others say to each other passes, which shows the hosts; otherwise it is dropped.
-    pub pass_others: bool,
-}
 
 /// The programs at the two interfaces, as long as this lives.
 #[derive(Debug)]
@@ -44,8 +33,7 @@ impl Crossing {
     /// Lets frames cross over. The tables should be filled before.
     pub fn open(settings: &Settings, tables: &Tables, journal: &mut Journal) -> Result<Self> {
         let load = |code| Program::load(ProgramKind::SchedCls, &code);
-        let (inside, outside) =
-            (load(programs::inside(settings, tables))?, load(programs::outside(settings, tables))?);
+        let (inside, outside) = (load(inside(settings, &tables.0))?, load(outside(settings, &tables.0))?);
         // The way out last: with one alone nothing comes back.
         let inwards = journal.attach(&outside, settings.outside.0, Direction::Ingress)?;
         let outwards = journal.attach(&inside, settings.inside.0, Direction::Ingress)?;
@@ -61,7 +49,7 @@ pub struct TunnelProgram(Program);
 impl TunnelProgram {
     /// Loads it, which takes CAP_BPF.
     pub fn load(settings: &Settings, tables: &Tables) -> Result<Self> {
-        Program::load(ProgramKind::SchedCls, &programs::tunnel(settings, tables)).map(Self)
+        Program::load(ProgramKind::SchedCls, &tunnel(settings, &tables.0)).map(Self)
     }
 
     /// Attaches it to a device, which goes with the process, and the program with it. Takes no CAP_BPF.

@@ -18,7 +18,9 @@ use wire::checksum::Sum;
 use super::message::{Message, leading_int, send_packet};
 use super::{EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Options, Received, SendOutcome};
 use crate::bpf::attach::attach_sk_lookup;
-use crate::bpf::{Assembler, Condition, Helper, Link, Map, MapKind, Program, ProgramKind, Register, Size};
+use programs::sk_lookup;
+
+use crate::bpf::{Link, Map, MapKind, Program, ProgramKind};
 use crate::error::{Context as _, Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
@@ -33,9 +35,6 @@ const HOP_LIMIT: u8 = 64;
 
 // Not in libc for this target. Option and control message have the same number.
 const IPV6_ORIGDSTADDR: i32 = 74;
-
-/// Bytes of a key of the table: an address, and a port as an integer of four bytes.
-const KEY: usize = 20;
 
 /// The table of what a [`SharedSocket`] hears. For any thread.
 #[derive(Clone, Debug)]
@@ -80,11 +79,12 @@ impl SharedSocket {
         sockopt::set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, &0i32, "setsockopt IPV6_RECVERR")?;
         let raw = open_raw()?;
         super::keep_to(raw.as_fd(), options.interface)?;
-        let table = Map::create(MapKind::Hash, KEY, 1, capacity)?;
+        let table = Map::create(MapKind::Hash, sk_lookup::KEY, 1, capacity)?;
         let sockets = Map::create(MapKind::Sockets, 4, 8, 1)?;
         let descriptor = std::os::fd::AsRawFd::as_raw_fd(&fd) as u64;
         sockets.set(&0u32.to_ne_bytes(), &descriptor.to_ne_bytes())?;
-        let link = attach_sk_lookup(&Program::load(ProgramKind::SkLookup, &program(&table, &sockets))?)?;
+        let link =
+            attach_sk_lookup(&Program::load(ProgramKind::SkLookup, &sk_lookup::program(&table, &sockets))?)?;
         let heard = Heard { table: Arc::new(table) };
         Ok(Self { _link: link, socket, raw, heard, labels: FlowLabels::of_this_namespace() })
     }
@@ -180,60 +180,11 @@ fn open_raw() -> Result<OwnedFd> {
     Ok(raw)
 }
 
-fn key(local: SocketAddrV6) -> [u8; KEY] {
-    let mut key = [0; KEY];
+fn key(local: SocketAddrV6) -> [u8; sk_lookup::KEY] {
+    let mut key = [0; sk_lookup::KEY];
     key[..16].copy_from_slice(&local.ip().octets());
     key[16..].copy_from_slice(&u32::from(local.port()).to_ne_bytes());
     key
-}
-
-/// The program: `struct bpf_sk_lookup` of linux/bpf.h in, a socket or none out.
-fn program(table: &Map, sockets: &Map) -> Assembler {
-    use Condition::{Equal, NotEqual};
-    use Register::{R0, R1, R2, R3, R6, R7, R10};
-    use Size::Word;
-    // Offsets in the structure. The address is in network byte order, the port in that of the host.
-    const FAMILY: i16 = 8;
-    const PROTOCOL: i16 = 12;
-    const LOCAL_IP6: i16 = 44;
-    const LOCAL_PORT: i16 = 60;
-    // The result: as the kernel would have it, or as was assigned.
-    const SK_PASS: i32 = 1;
-    let on_stack = -(KEY as i16);
-    let mut code = Assembler::default();
-    let end = code.label();
-    code.copy(R6, R1);
-    code.load(Word, R2, R6, FAMILY);
-    code.jump_if(R2, NotEqual, libc::AF_INET6, end);
-    code.load(Word, R2, R6, PROTOCOL);
-    code.jump_if(R2, NotEqual, libc::IPPROTO_UDP, end);
-    for word in 0..4 {
-        code.load(Word, R2, R6, LOCAL_IP6 + 4 * word);
-        code.store(Word, R10, on_stack + 4 * word, R2);
-    }
-    code.load(Word, R2, R6, LOCAL_PORT);
-    code.store(Word, R10, on_stack + 16, R2);
-    code.load_map(R1, table);
-    code.copy(R2, R10);
-    code.add(R2, i32::from(on_stack));
-    code.call(Helper::MapLookup);
-    code.jump_if(R0, Equal, 0, end);
-    code.store_value(Word, R10, -4, 0);
-    code.load_map(R1, sockets);
-    code.copy(R2, R10);
-    code.add(R2, -4);
-    code.call(Helper::MapLookup);
-    code.jump_if(R0, Equal, 0, end);
-    code.copy(R7, R0);
-    code.copy(R1, R6);
-    code.copy(R2, R7);
-    code.set(R3, 0);
-    code.call(Helper::SkAssign);
-    code.copy(R1, R7);
-    code.call(Helper::SkRelease);
-    code.bind(end);
-    code.exit_with(SK_PASS);
-    code
 }
 
 /// Flow labels as the kernel gives them to datagrams of UDP sockets: another with each flow, always the same with one.

@@ -1,6 +1,6 @@
 use linux::bpf::attach::{Attachment, Direction};
 use linux::bpf::verdict;
-use linux::listener::{Listener, Messages};
+use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netns;
 use linux::packet::{Options, PacketSocket};
 
@@ -55,7 +55,7 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 /// What it hears of these, up to a frame that it hears in any case.
-fn heard(listener: &mut Listener, sender: &PacketSocket, last: &[u8]) -> Vec<Vec<u8>> {
+fn heard(listener: &mut IcmpTap, sender: &PacketSocket, last: &[u8]) -> Vec<Vec<u8>> {
     for frame in frames().iter().map(Vec::as_slice).chain([last]) {
         assert!(sender.send(frame).unwrap());
     }
@@ -88,13 +88,13 @@ fn it_hears_the_same_by_a_program_as_by_a_socket() {
         // The first fragment has the message's header.
         (Messages::Icmpv4Errors, ipv4(0x45, 0x4000, 1, 11), 34, &[3, 11, 3, 3]),
     ] {
-        let mut socket = pair.a.run(|| Listener::with_socket(here, messages).unwrap());
+        let mut socket = pair.a.run(|| IcmpTap::with_socket(here, messages).unwrap());
         let by_socket = heard(&mut socket, &sender, &last);
         assert_eq!(kinds(&by_socket, at), expected, "{messages:?}");
         // As it is on this kernel: by one of the two.
-        let mut either = pair.a.run(|| Listener::open(here, 14, messages).unwrap());
+        let mut either = pair.a.run(|| IcmpTap::open(here, 14, messages).unwrap());
         assert!(heard(&mut either, &sender, &last) == by_socket, "{messages:?}");
-        let program = pair.a.run(|| Listener::with_program(here, 14, messages));
+        let program = pair.a.run(|| IcmpTap::with_program(here, 14, messages));
         let mut program = match program {
             Err(error) if error.raw_os_error() == Some(22) => {
                 eprintln!("this kernel has no tcx: {error}");
@@ -122,7 +122,7 @@ fn it_hears_before_others_decide_and_more_at_once_than_it_reads_is_lost() {
         eprintln!("this kernel has no tcx");
         return;
     }
-    let mut listener = pair.a.run(|| Listener::with_program(here, 14, Messages::RouterDiscovery).unwrap());
+    let mut listener = pair.a.run(|| IcmpTap::with_program(here, 14, Messages::RouterDiscovery).unwrap());
     for _ in 0..1000 {
         assert!(sender.send(&ipv6(58, 134, 70)).unwrap());
     }

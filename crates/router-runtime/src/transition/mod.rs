@@ -1,4 +1,4 @@
-//! A transition tunnel of an uplink: its device, the programs that carry packets in the kernel ([`program`]), and the
+//! A transition tunnel of an uplink: its device, the programs that carry packets in the kernel ([`programs::transition`]), and the
 //! socket for those that they leave.
 //!
 //! Invariants:
@@ -6,7 +6,7 @@
 //! - A packet that the programs leave is judged by the same rules (`router::transition`).
 //! - The outer address is that of the interface below, from one change of it to the next.
 
-mod program;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +18,7 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::{Attachment, Direction, attach_to_own};
 use linux::bpf::{Program, ProgramKind};
 use linux::event::{Interest, Poller};
-use linux::listener::{Listener, Messages};
+use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netlink::{Address, Link, Netlink};
 use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
@@ -29,7 +29,8 @@ use tracing::{info, warn};
 
 use super::link::BATCH;
 use super::random::random;
-use program::{Counts, Settings, Tables};
+use programs::transition::{Counts, Settings, incoming, outgoing};
+use tables::{Tables, kernel_decapsulates};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
@@ -75,7 +76,7 @@ struct Over {
     incoming: Attachment,
     _outgoing: Attachment,
     socket: RawSocket,
-    errors: Listener,
+    errors: IcmpTap,
 }
 
 impl Over {
@@ -235,11 +236,11 @@ impl Interface {
             hop_limit: self.tunnel.hop_limit,
             over: (link.index, if link.mac.is_some() { ETHERNET } else { 0 }),
             device: (self.index, 0),
-            decapsulates: program::kernel_decapsulates()?,
+            decapsulates: kernel_decapsulates()?,
         };
         let load = |code| Program::load(ProgramKind::SchedCls, &code);
-        let incoming = load(program::incoming(&settings, &self.tables))?;
-        let outgoing = load(program::outgoing(&settings, &self.tables))?;
+        let incoming = load(incoming(&settings, &self.tables.0))?;
+        let outgoing = load(outgoing(&settings, &self.tables.0))?;
         let socket = if self.tunnel.kind.is_over_ipv6() {
             RawSocket::ipv6(PROTOCOL_IPV4, &link.name)?
         } else {
@@ -248,7 +249,7 @@ impl Interface {
         poller.add(&socket, self.token + 1, Interest::Readable)?;
         let messages =
             if self.tunnel.kind.is_over_ipv6() { Messages::Icmpv6Errors } else { Messages::Icmpv4Errors };
-        let errors = Listener::open(link.index, settings.over.1, messages)?;
+        let errors = IcmpTap::open(link.index, settings.over.1, messages)?;
         poller.add(&errors, self.token + 2, Interest::Readable)?;
         Ok(Over {
             link: link.clone(),

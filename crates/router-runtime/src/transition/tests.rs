@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use router::transition::{Domain, Kind};
 use wire::{ipv4, ipv6, protocol};
 
-use super::program::{Counts, incoming, outgoing};
 use super::*;
+use programs::transition::{Counts, incoming, outgoing};
 
 const LINK: usize = 14;
 
@@ -35,7 +35,8 @@ impl Scene {
             decapsulates,
         };
         let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
-        let (incoming, outgoing) = (load(incoming(&settings, &tables)), load(outgoing(&settings, &tables)));
+        let (incoming, outgoing) =
+            (load(incoming(&settings, &tables.0)), load(outgoing(&settings, &tables.0)));
         Scene { end, tables, incoming, outgoing }
     }
 

@@ -1,8 +1,6 @@
 //! Packets of version 2 that travel as they are but for their addresses (docs/protocol.md section 9.5): the kernel replaces
 //! these, and what the programs for that need to know is kept as the protocol has it.
 
-mod program;
-mod replace;
 #[cfg(test)]
 mod tests;
 
@@ -10,15 +8,16 @@ use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
 use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
-use linux::bpf::{Program, ProgramKind};
+use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
 use mt6d::{Action, Rewrite, Traffic};
 use tracing::{debug, warn};
 
-use super::classic::kernel::program::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
 use super::classic::kernel::{difference, key, put, write_next_hop};
 use super::next_hop::NextHop;
+use programs::pair::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
+use programs::rewrite as program;
 
 /// Pairs of hosts that a peer may have, and all peers together.
 const PAIRS: (usize, usize) = (2_048, 1 << 14);
@@ -34,7 +33,7 @@ type Inner = (Ipv6Addr, Ipv6Addr);
 
 /// The programs, attached, and what they know.
 pub(super) struct Rewriter {
-    tables: Tables,
+    tables: Tables<Map>,
     _attachments: [Attachment; 2],
     /// The device that routes into the tunnel lead to.
     tun: u32,
@@ -80,7 +79,7 @@ impl Rewriter {
         journal: &mut Journal,
     ) -> linux::Result<Self> {
         let pairs = (peers * PAIRS.0).min(PAIRS.1) as u32;
-        let tables = Tables::new(pairs, pairs * EPOCHS)?;
+        let tables = Tables::create(pairs, pairs * EPOCHS, Map::of)?;
         let link = if external.mac.is_some() { ETHERNET } else { 0 };
         let load = |code| Program::load(ProgramKind::SchedCls, &code);
         let (outgoing, incoming) =
@@ -241,7 +240,7 @@ impl Rewriter {
 }
 
 /// Packets and bytes out, packets and bytes in.
-fn counters(tables: &Tables, number: u32) -> [u64; 4] {
+fn counters(tables: &Tables<Map>, number: u32) -> [u64; 4] {
     let sums = tables.counters.sum(&number.to_ne_bytes()).ok();
     sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
 }

@@ -13,7 +13,7 @@ const TUN: u32 = 1;
 
 /// Both programs as they would be at one end, with Ethernet, and a pair of hosts that they know.
 struct Scene {
-    tables: Tables,
+    tables: Tables<Map>,
     outgoing: Program,
     incoming: Program,
     rewrite: Rewrite,
@@ -26,7 +26,7 @@ impl Scene {
             inner: (address("2001:db8:a::1"), address("2001:db8:b::2")),
             outer: (address("2001:db8:a1::1234:5678"), address("2001:db8:b1:0:9abc::def0")),
         };
-        let tables = Tables::new(2, 4).unwrap();
+        let tables = Tables::create(2, 4, Map::of).unwrap();
         let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
         let (outgoing, incoming) =
             (load(program::outgoing(&tables, LINK as u8)), load(program::incoming(&tables, LINK as u8, TUN)));

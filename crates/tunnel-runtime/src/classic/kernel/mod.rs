@@ -1,8 +1,6 @@
 //! Packets of unencrypted streams, carried in the kernel (docs/classic.md section 17): what a program at the device needs
 //! to know is kept as the node has it.
 
-pub(crate) mod program;
-mod rewrite;
 #[cfg(test)]
 mod tests;
 
@@ -21,14 +19,15 @@ use wire::{ethernet, ipv6, protocol};
 use super::super::next_hop::NextHop;
 use super::in_place::Traffic;
 use config::{ClassicPeer, Config, KernelUse, Mode};
-use program::{INCOMING, KEY, OUTGOING, Tables, at};
+use programs::classic::{incoming, program};
+use programs::pair::{INCOMING, KEY, OUTGOING, Tables, at};
 
 /// Routes of a stream beyond those that a lifetime holds: one ahead, and those of a session key that ends.
 const MORE_ROUTES: u32 = 8;
 
 /// The programs, loaded, for whoever may attach them later with less privilege.
 pub(in super::super) struct Loaded {
-    tables: Tables,
+    tables: Tables<Map>,
     program: Program,
     /// That for the external interface, and the interface.
     entrance: Option<(Program, u32)>,
@@ -52,8 +51,8 @@ impl Loaded {
             .iter()
             .map(|stream| 2 * (stream.lifetime / stream.rotation.shortest().max(1) + MORE_ROUTES));
         let required = peers.iter().any(|peer| peer.kernel == KernelUse::Required);
-        let loaded = Tables::new(peers.len() as u32, routes.sum()).and_then(|tables| {
-            let program = Program::load(ProgramKind::SchedCls, &program::program(&tables, 0))?;
+        let loaded = Tables::create(peers.len() as u32, routes.sum(), Map::of).and_then(|tables| {
+            let program = Program::load(ProgramKind::SchedCls, &program(&tables, 0))?;
             // A transparent gateway has programs there already.
             let external = match config.node.mode {
                 Mode::Routed if tcx => Netlink::open()?.link_by_name(&config.node.external)?,
@@ -61,7 +60,7 @@ impl Loaded {
             };
             let entrance = external.map(|link| {
                 let header = if link.mac.is_some() { ethernet::HEADER_LEN } else { 0 };
-                let code = program::incoming(&tables, header as u8);
+                let code = incoming(&tables, header as u8);
                 Program::load(ProgramKind::SchedCls, &code).map(|program| (program, link.index))
             });
             Ok(Loaded { entrance: entrance.transpose()?, tables, program, tcx, required })
@@ -124,7 +123,7 @@ fn or_without<T>(result: linux::Result<T>, required: bool) -> linux::Result<Opti
 
 /// The programs, attached, and what they know.
 pub(super) struct KernelPath {
-    tables: Tables,
+    tables: Tables<Map>,
     /// At the device, and at the external interface.
     _attachments: (Attachment, Option<Attachment>),
     /// The device.

@@ -20,7 +20,7 @@ const NOW: UnixTime = UnixTime::from_secs(1_000_003);
 struct Scene {
     ends: [RefCell<Node>; 2],
     hosts: [Ipv6Addr; 2],
-    tables: Tables,
+    tables: Tables<Map>,
     program: Program,
     entrance: Program,
 }
@@ -46,10 +46,10 @@ impl Scene {
             RefCell::new(node)
         };
         let ends = [node(0), node(1)];
-        let tables = Tables::new(1, 8).unwrap();
+        let tables = Tables::create(1, 8, Map::of).unwrap();
         let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
-        let program = load(program::program(&tables, LINK as u8));
-        let entrance = load(program::incoming(&tables, LINK as u8));
+        let program = load(program(&tables, LINK as u8));
+        let entrance = load(incoming(&tables, LINK as u8));
         let carried = ends[0].borrow().carried(0).unwrap();
         let (path, flag) = carried.outgoing.unwrap();
         let stream = Stream { number: 0, hosts: (hosts[0], hosts[1]), carry };

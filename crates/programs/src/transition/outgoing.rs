@@ -27,7 +27,7 @@ impl Code<'_> {
         code.shift_right(R1, 4);
         code.store_value(Byte, R10, OUTER, 0x45);
         code.store(Byte, R10, OUTER + 1, R1);
-        // A super-packet may be longer than the field can say: what it is cut into gets lengths of its own.
+        // A GSO packet may be longer than the field can say: what it is cut into gets lengths of its own.
         let [short, single, may_be_cut] = std::array::from_fn(|_| code.label());
         code.load(Word, R8, R6, context::LEN);
         code.add(R8, -i32::from(self.settings.device.1));
@@ -39,7 +39,7 @@ impl Code<'_> {
         code.network_order(R1, 16);
         code.store(Half, R10, OUTER + 2, R1);
         code.store_value(Half, R10, OUTER + 6, 0);
-        // Of a super-packet that counts which it is cut into, with headers of IPv6 and TCP.
+        // Of a GSO packet that counts which it is cut into, with headers of IPv6 and TCP.
         code.load(Word, R1, R6, context::GSO_SIZE);
         code.jump_if(R1, Equal, 0, single);
         code.copy(R8, R1);
@@ -106,17 +106,17 @@ impl Code<'_> {
         self.read(self.settings.device.1.into(), INNER, header, malformed);
     }
 
-    /// Refuses a packet that is not of R1 bytes, unless it is a super-packet.
+    /// Refuses a packet that is not of R1 bytes, unless it is a GSO packet.
     pub(super) fn as_long(&mut self) {
         let malformed = self.refused(Refusal::Malformed);
         let code = &mut self.code;
-        let super_packet = code.label();
+        let gso_packet = code.label();
         code.load(Word, R2, R6, context::GSO_SIZE);
-        code.jump_if(R2, NotEqual, 0, super_packet);
+        code.jump_if(R2, NotEqual, 0, gso_packet);
         code.add(R1, i32::from(self.settings.device.1));
         code.load(Word, R2, R6, context::LEN);
         code.jump_if(R1, NotEqual, R2, malformed);
-        code.bind(super_packet);
+        code.bind(gso_packet);
     }
 
     /// R9 = whose address is in the destination, or the relay's, in network byte order.
@@ -168,7 +168,7 @@ impl Code<'_> {
             self.code.set(R2, LINK_HEADER);
             self.code.set(R3, 0);
             self.code.call(Helper::SkbChangeHead);
-            self.or_drop();
+            self.code.or_drop();
         }
         let code = &mut self.code;
         let [looked_up, redirect] = std::array::from_fn(|_| code.label());
@@ -183,8 +183,6 @@ impl Code<'_> {
         code.set(R3, 0);
         code.bind(redirect);
         code.set(R1, self.settings.over.0.cast_signed());
-        code.set(R4, 0);
-        code.call(Helper::RedirectNeighbor);
-        code.exit();
+        code.redirect_to_neighbor();
     }
 }

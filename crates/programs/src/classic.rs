@@ -1,5 +1,5 @@
 //! The programs that carry packets of unencrypted streams in the kernel (docs/classic.md section 17); those whose addresses
-//! are replaced, see `rewrite` and [`super::super::super::rewrite`].
+//! are replaced, too (section 18).
 //!
 //! One runs where the device hands packets to us, in both directions: the stack has routed them there, has counted down
 //! the hop limit and refused what is too big. What it takes it sends on at once, by the interface that we have written
@@ -9,101 +9,28 @@
 //! The other runs at the external interface, where there are links of the kind tcx: what comes from outside and is to be
 //! forwarded it sends on before the stack has had to do with it. What it does not take comes to the device.
 
-use linux::bpf::{
-    Assembler, Condition, Helper, Label, Map, MapKind, NEXT_HOP, Operation, Register, Size, context, verdict,
-};
+use std::os::fd::AsRawFd;
+
+use bpf::{Assembler, Condition, Helper, Label, Operation, context, verdict};
 use wire::protocol;
 
-/// Key of both tables: source and destination.
-pub(crate) const KEY: usize = 32;
-/// Value of the table of outgoing packets.
-pub(crate) const OUTGOING: usize = 96;
-/// Value of the table of incoming ones.
-pub(crate) const INCOMING: usize = 80;
-/// Counters of a stream, 8 bytes each: packets and bytes out, packets and bytes in.
-pub(super) const COUNTERS: usize = 32;
-/// When the last super-packet of a stream was seen, in nanoseconds.
-const SUPER_PACKETS: usize = 8;
+use crate::pair::{
+    BYTE, Byte, Code, Descriptors, Double, Equal, HOP_LIMIT, Half, IPV6, Less, NEW, NEXT_HEADER, NUMBER,
+    NotEqual, PACKET, PAYLOAD_LENGTH, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, SOURCE, TCP_FLAGS, TCP_SYN,
+    Tables, UDP_CHECKSUM, UDP_LENGTH, Word, at,
+};
+use crate::snippet::{LINK_HEADER, Snippets as _};
 
-/// Where things are in the values. Both begin with the next hop.
-pub(crate) mod at {
-    /// The interface, 4 bytes; 0: to this host itself.
-    pub(crate) const INTERFACE: i16 = 0;
-    /// Which stream, 4 bytes.
-    pub(crate) const STREAM: i16 = 4;
-    /// The largest packet that leaves by the interface, 4 bytes.
-    pub(crate) const MTU: i16 = 8;
-    /// Not zero: addresses are replaced, packets are not encapsulated. 4 bytes.
-    pub(crate) const REWRITE: i16 = 12;
-    /// The next hop, where it is a neighbor that can be sent to at once: [`next_hop`](linux::bpf::next_hop). Otherwise
-    /// zeros.
-    pub(crate) const NEIGHBOR: i16 = 16;
-    /// Outgoing: IPv6 and UDP header of the outer packet, 48 bytes, lengths and checksum zero.
-    pub(crate) const HEADERS: i16 = 40;
-    /// Outgoing: what does not change of the checksum, 4 bytes; where addresses are replaced, how the sum of what it
-    /// covers changes.
-    pub(crate) const SUM: i16 = 88;
-    /// Incoming: source and destination of the inner packet, 32 bytes.
-    pub(crate) const ADDRESSES: i16 = 40;
-    /// Incoming: source and destination port, 4 bytes.
-    pub(crate) const PORTS: i16 = 72;
-    /// Incoming, where addresses are replaced: how the sum of what the checksum covers changes, 4 bytes.
-    pub(crate) const DIFFERENCE: i16 = 76;
-}
-
-/// A stream whose hosts send super-packets, which only we can take apart, is ours altogether until so long after the last
+/// A stream whose hosts send GSO packets, which only we can take apart, is ours altogether until so long after the last
 /// one, in nanoseconds: packets would overtake each other, and acknowledgements that come back too soon have a sender
 /// send more at once than our queue holds.
-const AFTER_SUPER_PACKET: i32 = 100_000_000;
-/// Bytes that a link header has, where there is none and the next device wants one.
-const LINK_HEADER: i32 = 14;
+const AFTER_GSO_PACKET: i32 = 100_000_000;
 /// UDP header and what is left of the inner IPv6 header: what the tunnel adds to the inner payload.
 const ADDED: i32 = 16;
 
-/// What program and daemon share.
-#[derive(Debug)]
-pub(crate) struct Tables {
-    pub(crate) outgoing: Map,
-    pub(crate) incoming: Map,
-    pub(crate) counters: Map,
-    super_packets: Map,
-}
-
-impl Tables {
-    /// Tables for so many streams, with so many routes that receive.
-    pub(crate) fn new(streams: u32, routes: u32) -> linux::Result<Self> {
-        Ok(Tables {
-            outgoing: Map::create(MapKind::Hash, KEY, OUTGOING, streams)?,
-            incoming: Map::create(MapKind::Hash, KEY, INCOMING, routes)?,
-            counters: Map::create(MapKind::PerCpuArray, 4, COUNTERS, streams)?,
-            super_packets: Map::create(MapKind::Array, 4, SUPER_PACKETS, streams)?,
-        })
-    }
-}
-
-// Places on the stack: the packet's beginning, what takes its place, the number of the stream.
-pub(crate) const PACKET: i16 = -64;
-pub(crate) const NEW: i16 = -120;
-pub(crate) const NUMBER: i16 = -124;
-const BYTE: i16 = -128;
-
-// Offsets in IPv6, UDP and TCP headers.
-const PAYLOAD_LENGTH: i16 = 4;
-pub(crate) const NEXT_HEADER: i16 = 6;
-pub(crate) const HOP_LIMIT: i16 = 7;
-pub(crate) const SOURCE: i16 = 8;
-pub(crate) const IPV6: i16 = 40;
-const UDP_LENGTH: i16 = 4;
-pub(crate) const UDP_CHECKSUM: i16 = 6;
-const TCP_FLAGS: i16 = 13;
-const TCP_SYN: i32 = 2;
-
-pub(crate) use Condition::{Equal, Greater, Less, NotEqual};
-pub(crate) use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-pub(crate) use Size::{Byte, Double, Half, Word};
-
 /// The program, for devices with a link header of so many bytes.
-pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
+pub fn program(tables: &Tables<impl AsRawFd>, link: u8) -> Assembler {
+    let tables = &tables.descriptors();
     let mut code = Code { code: Assembler::default(), link: link.into() };
     let [leave, outgoing, rewrite_incoming, rewrite_outgoing] = std::array::from_fn(|_| code.code.label());
     code.begin(leave);
@@ -127,7 +54,8 @@ pub(super) fn program(tables: &Tables, link: u8) -> Assembler {
 
 /// The part of it for the external interface, which has a link header of so many bytes: what comes from outside and goes on
 /// by another interface does so before the stack. What it leaves comes to the device.
-pub(super) fn incoming(tables: &Tables, link: u8) -> Assembler {
+pub fn incoming(tables: &Tables<impl AsRawFd>, link: u8) -> Assembler {
+    let tables = &tables.descriptors();
     const PACKET_HOST: i32 = 0;
     let mut code = Code { code: Assembler::default(), link: link.into() };
     let [leave, rewrite] = std::array::from_fn(|_| code.code.label());
@@ -147,28 +75,7 @@ pub(super) fn incoming(tables: &Tables, link: u8) -> Assembler {
     code.code
 }
 
-/// In all of it R6 is the context, R7 the payload length of the packet as it came, R8 the table's value.
-pub(crate) struct Code {
-    pub(crate) code: Assembler,
-    pub(crate) link: i32,
-}
-
 impl Code {
-    /// Reads the first 48 bytes of a whole IPv6 packet.
-    pub(crate) fn begin(&mut self, leave: Label) {
-        let code = &mut self.code;
-        code.copy(R6, R1);
-        code.load(Word, R1, R6, context::PROTOCOL);
-        code.jump_if(R1, NotEqual, i32::from(wire::ethernet::ETHERTYPE_IPV6.to_be()), leave);
-        self.read(0, PACKET, 48, leave);
-        let code = &mut self.code;
-        code.load(Half, R7, R10, PACKET + PAYLOAD_LENGTH);
-        code.network_order(R7, 16);
-        code.load(Word, R1, R6, context::LEN);
-        code.calculate(Operation::Subtract, R1, self.link + i32::from(IPV6));
-        code.jump_if(R1, NotEqual, R7, leave);
-    }
-
     /// R8 = the value that was found; goes on at the label where addresses are replaced.
     fn take_value(&mut self, rewrite: Label) {
         self.code.copy(R8, R0);
@@ -177,8 +84,8 @@ impl Code {
     }
 
     /// A packet of a local host: addresses away, headers before it.
-    fn encapsulate(&mut self, tables: &Tables, leave: Label) {
-        self.not_beside_super_packets(tables, leave);
+    fn encapsulate(&mut self, tables: &Descriptors, leave: Label) {
+        self.not_beside_gso_packets(tables, leave);
         self.code.copy(R1, R7);
         self.code.add(R1, i32::from(IPV6) + ADDED);
         self.fits(leave);
@@ -194,9 +101,10 @@ impl Code {
 
         self.outer_headers();
         // Room for all that is new at once, the next device's link header too.
-        self.change_head(ADDED + LINK_HEADER - self.link);
+        self.code.change_head(ADDED + LINK_HEADER - self.link);
         self.code.jump_if(R0, NotEqual, 0, leave);
-        self.write_at(LINK_HEADER, NEW, i32::from(IPV6) + 8 + 8);
+        self.code.store_bytes(LINK_HEADER, NEW, i32::from(IPV6) + 8 + 8);
+        self.code.or_drop();
         self.count(tables, 0);
         self.send_by_interface();
     }
@@ -248,10 +156,10 @@ impl Code {
     }
 
     /// A packet from outside: headers away, true addresses in their place.
-    fn decapsulate(&mut self, tables: &Tables, leave: Label) {
+    fn decapsulate(&mut self, tables: &Descriptors, leave: Label) {
         const UDP: i16 = PACKET + IPV6;
         const INNER: i16 = PACKET + IPV6 + 8;
-        self.not_beside_super_packets(tables, leave);
+        self.not_beside_gso_packets(tables, leave);
         // With a flag in the source port, with other headers, or without a payload: not the ports that are expected, or
         // too short.
         let code = &mut self.code;
@@ -299,32 +207,6 @@ impl Code {
         self.send();
     }
 
-    /// The value of a key on the stack: R0.
-    pub(crate) fn look_up(&mut self, map: &Map, key: i16) {
-        self.code.load_map(R1, map);
-        self.code.copy(R2, R10);
-        self.code.add(R2, i32::from(key));
-        self.code.call(Helper::MapLookup);
-    }
-
-    /// Reads a part of the packet, from its IPv6 header, to the stack.
-    pub(crate) fn read(&mut self, offset: i16, to: i16, length: i32, leave: Label) {
-        let code = &mut self.code;
-        code.copy(R1, R6);
-        code.set(R2, self.link + i32::from(offset));
-        code.copy(R3, R10);
-        code.add(R3, i32::from(to));
-        code.set(R4, length);
-        code.call(Helper::SkbLoadBytes);
-        code.jump_if(R0, NotEqual, 0, leave);
-    }
-
-    /// Leaves a packet of R1 bytes if it is larger than what the interface takes.
-    pub(crate) fn fits(&mut self, leave: Label) {
-        self.code.load(Word, R2, R8, at::MTU);
-        self.code.jump_if(R1, Greater, R2, leave);
-    }
-
     /// Leaves a packet whose checksum cannot be computed from what is in its headers.
     fn has_checksum(&mut self, header: i16, leave: Label) {
         self.has_checksum_at(header + NEXT_HEADER, header + PAYLOAD_LENGTH, header + IPV6, leave);
@@ -348,11 +230,11 @@ impl Code {
         code.bind(checksummed);
     }
 
-    /// Leaves super-packets, and for a while all others of the stream.
-    fn not_beside_super_packets(&mut self, tables: &Tables, leave: Label) {
+    /// Leaves GSO packets, and for a while all others of the stream.
+    fn not_beside_gso_packets(&mut self, tables: &Descriptors, leave: Label) {
         self.code.load(Word, R1, R8, at::STREAM);
         self.code.store(Word, R10, NUMBER, R1);
-        self.look_up(&tables.super_packets, NUMBER);
+        self.look_up(&tables.gso_packets, NUMBER);
         let code = &mut self.code;
         code.jump_if(R0, Equal, 0, leave);
         code.copy(R9, R0);
@@ -369,9 +251,30 @@ impl Code {
         code.call(Helper::KtimeGetCoarseNs);
         code.load(Double, R1, R9, 0);
         code.calculate(Operation::Subtract, R0, R1);
-        code.jump_if(R0, Less, AFTER_SUPER_PACKET, leave);
+        code.jump_if(R0, Less, AFTER_GSO_PACKET, leave);
         code.store_value(Double, R9, 0, 0);
         code.bind(alone);
+    }
+
+    /// Replaces the addresses of a packet from outside.
+    fn rewrite_incoming(&mut self, tables: &Descriptors, leave: Label) {
+        let code = &mut self.code;
+        // One without payload may belong to the key exchange.
+        let [data, here] = std::array::from_fn(|_| code.label());
+        code.load(Byte, R1, R10, PACKET + NEXT_HEADER);
+        code.jump_if(R1, NotEqual, i32::from(protocol::UDP), data);
+        code.jump_if(R7, Equal, 8, leave);
+        code.bind(data);
+        self.checksum_place(leave);
+        let code = &mut self.code;
+        code.load(Byte, R1, R10, PACKET + HOP_LIMIT);
+        code.load(Word, R2, R8, at::INTERFACE);
+        code.jump_if(R2, Equal, 0, here);
+        code.jump_if(R1, Less, 2, leave);
+        code.add(R1, -1);
+        code.bind(here);
+        self.replace(tables, at::ADDRESSES, at::DIFFERENCE, 16, leave);
+        self.send();
     }
 
     /// Room behind the IPv6 header, or less of it.
@@ -384,101 +287,5 @@ impl Code {
         code.set(R4, 0);
         code.call(Helper::SkbAdjustRoom);
         code.jump_if(R0, NotEqual, 0, leave);
-    }
-
-    /// Writes what is on the stack over the packet, at an offset from its IPv6 header.
-    pub(crate) fn write(&mut self, offset: i16, from: i16, length: i32) {
-        self.write_at(self.link + i32::from(offset), from, length);
-    }
-
-    /// The same, at an offset from the packet's very beginning.
-    fn write_at(&mut self, offset: i32, from: i16, length: i32) {
-        let code = &mut self.code;
-        code.copy(R1, R6);
-        code.set(R2, offset);
-        code.copy(R3, R10);
-        code.add(R3, i32::from(from));
-        code.set(R4, length);
-        code.set(R5, 0);
-        code.call(Helper::SkbStoreBytes);
-        self.or_drop();
-    }
-
-    /// Counts an inner packet of R7 bytes of payload, or the segments of a super-packet.
-    pub(crate) fn count(&mut self, tables: &Tables, direction: i16) {
-        self.look_up(&tables.counters, NUMBER);
-        let code = &mut self.code;
-        let [uncounted, some] = std::array::from_fn(|_| code.label());
-        code.jump_if(R0, Equal, 0, uncounted);
-        code.load(Word, R2, R6, context::GSO_SEGMENTS);
-        code.jump_if(R2, NotEqual, 0, some);
-        code.set(R2, 1);
-        code.bind(some);
-        code.load(Double, R1, R0, direction);
-        code.add(R1, R2);
-        code.store(Double, R0, direction, R1);
-        code.load(Double, R1, R0, direction + 8);
-        code.add(R1, R7);
-        code.add(R1, i32::from(IPV6));
-        code.store(Double, R0, direction + 8, R1);
-        code.bind(uncounted);
-    }
-
-    /// Sends the packet on, by its interface or into this host by the way that it would have come from us.
-    pub(crate) fn send(&mut self) {
-        const INGRESS: i32 = 1;
-        let here = self.code.label();
-        self.code.load(Word, R1, R8, at::INTERFACE);
-        self.code.jump_if(R1, Equal, 0, here);
-        if self.link == 0 {
-            self.change_head(LINK_HEADER);
-            self.or_drop();
-        }
-        self.send_by_interface();
-        let code = &mut self.code;
-        code.bind(here);
-        code.load(Word, R1, R6, context::INTERFACE);
-        code.set(R2, INGRESS);
-        code.call(Helper::Redirect);
-        code.exit();
-    }
-
-    /// Room in front of all.
-    fn change_head(&mut self, length: i32) {
-        let code = &mut self.code;
-        code.copy(R1, R6);
-        code.set(R2, length);
-        code.set(R3, 0);
-        code.call(Helper::SkbChangeHead);
-    }
-
-    /// Sends the packet, with a link header in front, to the next hop that the interface's routes have for it.
-    fn send_by_interface(&mut self) {
-        let code = &mut self.code;
-        let [lookup, redirect] = std::array::from_fn(|_| code.label());
-        code.load(Word, R1, R8, at::NEIGHBOR);
-        code.jump_if(R1, Equal, 0, lookup);
-        code.copy(R2, R8);
-        code.add(R2, i32::from(at::NEIGHBOR));
-        code.set(R3, NEXT_HOP as i32);
-        code.jump(redirect);
-        // By a lookup of the route. A neighbor that is still to be resolved takes that: the packet waits with its route,
-        // and that which led to the device would lose it.
-        code.bind(lookup);
-        code.set(R2, 0);
-        code.set(R3, 0);
-        code.bind(redirect);
-        code.load(Word, R1, R8, at::INTERFACE);
-        code.set(R4, 0);
-        code.call(Helper::RedirectNeighbor);
-        code.exit();
-    }
-
-    /// Goes on if the last call went well. The packet has been changed already: else it is lost.
-    pub(crate) fn or_drop(&mut self) {
-        let well = self.code.label();
-        self.code.jump_if(R0, Equal, 0, well);
-        self.code.exit_with(verdict::DROP);
-        self.code.bind(well);
     }
 }

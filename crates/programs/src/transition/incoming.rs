@@ -123,7 +123,7 @@ impl Code<'_> {
         code.set(R2, link + 10);
         code.set(R5, 2);
         code.call(Helper::L3ChecksumReplace);
-        self.or_drop();
+        self.code.or_drop();
         self.write(link + 1, INNER + 1, 1);
         self.code.bind(unchanged);
         self.hand_in();
@@ -150,10 +150,7 @@ impl Code<'_> {
         let leave = self.leave;
         let code = &mut self.code;
         code.store_value(Word, R10, NUMBER, 0);
-        code.load_map(R1, &self.tables.end);
-        code.copy(R2, R10);
-        code.add(R2, i32::from(NUMBER));
-        code.call(Helper::MapLookup);
+        code.look_up(&self.tables.end, NUMBER);
         code.jump_if(R0, Equal, 0, leave);
         code.copy(R7, R0);
         code.load(Word, R1, R7, at::VALID);
@@ -164,9 +161,9 @@ impl Code<'_> {
     pub(super) fn length_of_outer(&mut self, field: i16, from: i32) {
         let leave = self.leave;
         let code = &mut self.code;
-        let super_packet = code.label();
+        let gso_packet = code.label();
         code.load(Word, R1, R6, context::GSO_SIZE);
-        code.jump_if(R1, NotEqual, 0, super_packet);
+        code.jump_if(R1, NotEqual, 0, gso_packet);
         code.load(Half, R1, R10, field);
         code.network_order(R1, 16);
         if from == 0 {
@@ -175,24 +172,24 @@ impl Code<'_> {
         code.add(R1, from + i32::from(self.settings.over.1));
         code.load(Word, R2, R6, context::LEN);
         code.jump_if(R2, Less, R1, leave);
-        code.bind(super_packet);
+        code.bind(gso_packet);
     }
 
-    /// Refuses an inner packet that is not as long as the outer one, of so many bytes of header, leaves. A super-packet
+    /// Refuses an inner packet that is not as long as the outer one, of so many bytes of header, leaves. A GSO packet
     /// is as long as the kernel says.
     pub(super) fn length_of_inner(&mut self, header: i32) {
         let malformed = self.refused(Refusal::Malformed);
         let code = &mut self.code;
-        let super_packet = code.label();
+        let gso_packet = code.label();
         code.load(Word, R1, R6, context::GSO_SIZE);
-        code.jump_if(R1, NotEqual, 0, super_packet);
+        code.jump_if(R1, NotEqual, 0, gso_packet);
         code.load(Half, R1, R10, INNER + 4);
         code.network_order(R1, 16);
         code.add(R1, header + i32::from(IPV6));
         code.load(Half, R2, R10, OUTER + 2);
         code.network_order(R2, 16);
         code.jump_if(R1, NotEqual, R2, malformed);
-        code.bind(super_packet);
+        code.bind(gso_packet);
     }
 
     /// R1 = the sum of the IPv4 header in its place on the stack, folded.
@@ -399,7 +396,7 @@ impl Code<'_> {
         self.packets();
         if self.settings.decapsulates {
             self.adjust_room(-header, flag | FIXED_GSO);
-            self.or_drop();
+            self.code.or_drop();
         } else {
             // It has no more than a way to change the version, for translation: that makes the header 20 bytes longer, or
             // shorter, and all of it goes.
@@ -408,20 +405,17 @@ impl Code<'_> {
             code.set(R2, ethertype.to_be().into());
             code.set(R3, 0);
             code.call(Helper::SkbChangeProto);
-            self.or_drop();
+            self.code.or_drop();
             let changed = if ethertype == ETHERTYPE_IPV6 { header + 20 } else { header - 20 };
             self.adjust_room(-changed, FIXED_GSO);
-            self.or_drop();
+            self.code.or_drop();
         }
     }
 
     /// Gives the inner packet to the tunnel's device, as if it had come in there.
     pub(super) fn hand_in(&mut self) {
-        const INGRESS: i32 = 1;
         self.count(0, i32::from(self.settings.over.1));
         self.code.set(R1, self.settings.device.0.cast_signed());
-        self.code.set(R2, INGRESS);
-        self.code.call(Helper::Redirect);
-        self.code.exit();
+        self.code.redirect_into_host();
     }
 }

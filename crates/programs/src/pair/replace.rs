@@ -1,24 +1,24 @@
-//! Instructions that replace the addresses of a packet and change its checksum as they do; super-packets stay whole. The
+//! Instructions that replace the addresses of a packet and change its checksum as they do; GSO packets stay whole. The
 //! classic profile (docs/classic.md section 18) and version 2 (docs/protocol.md section 9.5) both have them.
 
-use linux::bpf::{Helper, Label, Operation, context};
+use bpf::{Helper, Label, Operation, context};
 use wire::protocol;
 
-use crate::classic::kernel::program::{
-    Byte, Code, Double, Equal, HOP_LIMIT, Half, IPV6, Less, NEW, NEXT_HEADER, NUMBER, NotEqual, PACKET, R0,
-    R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, SOURCE, Tables, UDP_CHECKSUM, Word, at,
+use super::{
+    Byte, Code, Descriptors, Double, Equal, HOP_LIMIT, Half, IPV6, Less, NEW, NEXT_HEADER, NUMBER, NotEqual,
+    PACKET, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10, SOURCE, UDP_CHECKSUM, Word, at,
 };
 
 /// Of l4_csum_replace: the pseudo-header has changed.
-pub(super) const PSEUDO_HEADER: i32 = 0x10;
+pub(crate) const PSEUDO_HEADER: i32 = 0x10;
 /// And a checksum of zero is none.
 const NOT_ZERO: i32 = 0x20;
 /// The first ICMPv6 type that is no error: those quote packets, and are the daemon's.
-pub(super) const INFORMATIONAL: i32 = 128;
+pub(crate) const INFORMATIONAL: i32 = 128;
 
 impl Code {
     /// Replaces the addresses of a packet of a local host.
-    pub(crate) fn rewrite_outgoing(&mut self, tables: &Tables, leave: Label) {
+    pub(crate) fn rewrite_outgoing(&mut self, tables: &Descriptors, leave: Label) {
         self.checksum_place(leave);
         self.code.load(Byte, R1, R10, PACKET + HOP_LIMIT);
         self.replace(tables, at::HEADERS + SOURCE, at::SUM, 0, leave);
@@ -52,7 +52,7 @@ impl Code {
     /// Writes hop limit (R1) and addresses, changes the checksum (R9), and counts.
     pub(crate) fn replace(
         &mut self,
-        tables: &Tables,
+        tables: &Descriptors,
         addresses: i16,
         difference: i16,
         direction: i16,
@@ -64,7 +64,7 @@ impl Code {
             code.load(Double, R1, R8, addresses + 8 * part);
             code.store(Double, R10, NEW + SOURCE + 8 * part, R1);
         }
-        // Segments of a super-packet fit: the stack has seen to that.
+        // Segments of a GSO packet fit: the stack has seen to that.
         let whole = code.label();
         code.load(Word, R1, R6, context::GSO_SIZE);
         code.jump_if(R1, NotEqual, 0, whole);

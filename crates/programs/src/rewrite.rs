@@ -4,17 +4,20 @@
 //! refused it if it is too big. The other runs at the external interface, before the stack. What they do not take goes on
 //! as if they were not there: to us and into the tunnel, or to the stack, where hopping addresses are dark.
 
-use linux::bpf::{Assembler, Helper, verdict};
+use std::os::fd::AsRawFd;
+
+use bpf::{Assembler, Helper, Label, verdict};
 use wire::protocol;
 
-use super::replace::{INFORMATIONAL, PSEUDO_HEADER};
-use crate::classic::kernel::program::{
-    Byte, Code, Double, Equal, Greater, HOP_LIMIT, IPV6, Less, NEW, NEXT_HEADER, NotEqual, PACKET, R0, R1,
-    R2, R3, R4, R5, R6, R8, R10, SOURCE, Tables, Word, at,
+use crate::pair::{
+    Byte, Code, Descriptors, Double, Equal, Greater, HOP_LIMIT, INFORMATIONAL, IPV6, Less, NEW, NEXT_HEADER,
+    NotEqual, PACKET, PSEUDO_HEADER, R0, R1, R2, R3, R4, R5, R6, R8, R10, SOURCE, Tables, Word, at,
 };
 
+use crate::snippet::Snippets as _;
+
 /// Where the table of incoming packets has how the sum of what the checksum of an error covers changes, 4 bytes.
-pub(super) const ERROR_DIFFERENCE: i16 = at::PORTS;
+pub const ERROR_DIFFERENCE: i16 = at::PORTS;
 /// Source and destination of a packet that an error quotes, the other way round: places on the stack.
 const REVERSED: i16 = -160;
 /// The header of that packet.
@@ -25,7 +28,8 @@ const CHECKSUM: i16 = IPV6 + 2;
 const DESTINATION: i16 = SOURCE + 16;
 
 /// The program at the TUN device, which has a link header of so many bytes.
-pub(super) fn outgoing(tables: &Tables, link: u8) -> Assembler {
+pub fn outgoing(tables: &Tables<impl AsRawFd>, link: u8) -> Assembler {
+    let tables = &tables.descriptors();
     let mut code = Code { code: Assembler::default(), link: link.into() };
     let leave = code.code.label();
     code.begin(leave);
@@ -40,7 +44,8 @@ pub(super) fn outgoing(tables: &Tables, link: u8) -> Assembler {
 
 /// The program at the external interface, which has a link header of so many bytes. What cannot be sent on at once goes
 /// to the stack by the device `tun`, as if it came out of the tunnel.
-pub(super) fn incoming(tables: &Tables, link: u8, tun: u32) -> Assembler {
+pub fn incoming(tables: &Tables<impl AsRawFd>, link: u8, tun: u32) -> Assembler {
+    let tables = &tables.descriptors();
     let mut code = Code { code: Assembler::default(), link: link.into() };
     let [leave, error, stack] = std::array::from_fn(|_| code.code.label());
     code.begin(leave);
@@ -74,7 +79,7 @@ pub(super) fn incoming(tables: &Tables, link: u8, tun: u32) -> Assembler {
 impl Code {
     /// An ICMPv6 error about a packet of ours gets the true addresses, and so does what it quotes. Its source, a router on
     /// the path, stays.
-    fn error(&mut self, tables: &Tables, leave: linux::bpf::Label) {
+    fn error(&mut self, tables: &Descriptors, leave: Label) {
         let code = &mut self.code;
         code.load(Byte, R1, R10, PACKET + NEXT_HEADER);
         code.jump_if(R1, NotEqual, i32::from(protocol::ICMPV6), leave);
@@ -123,11 +128,7 @@ impl Code {
 
     /// Hands the packet to the stack.
     fn hand_to_stack(&mut self, tun: u32) {
-        const INGRESS: i32 = 1;
-        let code = &mut self.code;
-        code.set(R1, tun as i32);
-        code.set(R2, INGRESS);
-        code.call(Helper::Redirect);
-        code.exit();
+        self.code.set(R1, tun as i32);
+        self.code.redirect_into_host();
     }
 }

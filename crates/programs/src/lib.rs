@@ -1,0 +1,30 @@
+//! The eBPF programs that are built in, written by hand: what becomes of a packet in the kernel. Nothing here asks the
+//! kernel for anything; `linux` loads and attaches what comes out.
+//!
+//! | module | the program runs | what it does |
+//! |---|---|---|
+//! | [`steering`] | at a TUN device | chooses the queue that a packet waits in, by its flow |
+//! | [`sk_lookup`] | in the lookup of sockets | gives what is for a rendezvous endpoint to the socket of all of them |
+//! | [`icmp_tap`] | where packets come in by an interface | copies router discovery and ICMP errors to a ring |
+//! | [`transparent`] | at both interfaces of a transparent gateway, and its TUN devices | lets frames cross, or not |
+//! | [`classic`] | at the TUN device and the external interface | carries packets of the classic profile's streams |
+//! | [`rewrite`] | likewise | replaces addresses of version 2's packets (`carry = "rewrite"`) |
+//! | [`transition`] | at a transition tunnel's device and the interface below | does what `router::transition` says |
+//!
+//! [`pair`] is what `classic` and `rewrite` have in common. `snippet` is the layer that all are written on.
+//!
+//! Invariants:
+//! - The shape of a map, and where things are in its values, is declared beside the program that reads it.
+//! - A program drops nothing silently that user space could count: it leaves packets alone, counts a refusal, or has
+//!   changed the packet already.
+#![forbid(unsafe_code)]
+
+pub mod classic;
+pub mod icmp_tap;
+pub mod pair;
+pub mod rewrite;
+pub mod sk_lookup;
+mod snippet;
+pub mod steering;
+pub mod transition;
+pub mod transparent;
