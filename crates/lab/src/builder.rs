@@ -1,17 +1,14 @@
 //! What a lab is to be like.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
-use crate::prefix;
+use crate::prefix::{self, directory};
 use crate::topology::{Node, Topology};
-
-/// Where labs keep their configurations and logs.
-pub(crate) const RUN: &str = "/run/sidestep-lab";
 
 /// What the gateways are to hosts and routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -264,9 +261,4 @@ impl Builder {
     pub(crate) fn directory(&self) -> PathBuf {
         directory(&self.prefix)
     }
-}
-
-/// Of the lab with this prefix.
-pub(crate) fn directory(prefix: &str) -> PathBuf {
-    Path::new(RUN).join(prefix)
 }

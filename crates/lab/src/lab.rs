@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::Error;
-use crate::builder::{Builder, Gateways, directory};
+use crate::builder::{Builder, Gateways};
 use crate::command::{run, text};
 use crate::gateway::{Gateway, Keys};
 use crate::helper;
@@ -17,6 +17,7 @@ use crate::impair_script;
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
 use crate::network::{self, SIXIN4, Shape};
+use crate::prefix::directory;
 use crate::process::{Process, tail};
 use crate::topology::{Node, Site, Topology};
 use crate::traffic::Hosts;

@@ -2,12 +2,14 @@
 //!
 //! Such a prefix is `t`, the process in hexadecimal, `_`, and a number: short enough for an interface's name to begin with.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::builder::{RUN, directory};
 use crate::namespaces::Namespace;
+
+/// Where labs keep their configurations and logs.
+const RUN: &str = "/run/sidestep-lab";
 
 /// A prefix that no other lab has. What labs of processes that have ended left behind is removed before the first one.
 pub fn unique() -> String {
@@ -42,6 +44,11 @@ fn is_abandoned(name: &str) -> bool {
 fn owner(name: &str) -> Option<u32> {
     let (id, rest) = name.strip_prefix('t')?.split_once('_')?;
     rest.starts_with(|digit: char| digit.is_ascii_digit()).then(|| u32::from_str_radix(id, 16).ok())?
+}
+
+/// The directory of the lab with this prefix.
+pub(crate) fn directory(prefix: &str) -> PathBuf {
+    Path::new(RUN).join(prefix)
 }
 
 #[cfg(test)]
