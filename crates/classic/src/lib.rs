@@ -36,7 +36,7 @@
 //! | `exchange` | who offers a new session key, and when both agree |
 //! | `stream` | one pair of hosts: routes of one or two keys, and what decides between them |
 //! | `icmp` | errors about outer packets |
-//! | `node` | the host's side |
+//! | `node`, `host` | the host's side |
 
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,7 @@ pub mod cipher;
 mod drops;
 mod exchange;
 pub mod hashed;
+mod host;
 mod icmp;
 pub mod keys;
 mod node;
@@ -58,6 +59,7 @@ mod time;
 mod vectors;
 
 pub use drops::{DropReason, Drops};
-pub use node::{Action, Node, Received, Unsent};
-pub use stream::{Carried, Endpoint, KeyState, StreamStatus};
+pub use host::{Action, Endpoint};
+pub use node::{Node, Received, Unsent};
+pub use stream::{Carried, KeyState, StreamStatus};
 pub use time::UnixTime;

@@ -9,31 +9,11 @@ use rustc_hash::FxHashMap;
 use wire::ipv6;
 
 use crate::drops::{DropReason, Drops};
+use crate::host::{Action, Endpoint, Host};
 use crate::icmp;
-use crate::keys::SessionKey;
 use crate::profile::{ConfigError, StreamConfig};
-use crate::routes::Change;
-use crate::stream::{Carried, Context, Endpoint, Stream, StreamStatus};
+use crate::stream::{Carried, Context, Stream, StreamStatus};
 use crate::time::UnixTime;
-
-/// What the host is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
-    /// Packets for this local address are the node's from now on: answer neighbor solicitations for it, or have it
-    /// routed here, and hand what comes to [`Node::receive`].
-    Open(Endpoint),
-    /// They are no longer.
-    Close(Endpoint),
-    /// Send this outer packet.
-    Transmit(Vec<u8>),
-    /// The stream has a new session key, to begin with after a restart.
-    StoreKey {
-        /// Which stream, by its place in the configuration.
-        stream: usize,
-        /// The key.
-        key: SessionKey,
-    },
-}
 
 /// Why a packet of a protected host was not tunnelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,30 +43,6 @@ pub enum Received {
     NotOurs,
     /// It was the node's, and was dropped.
     Dropped(DropReason),
-}
-
-/// What streams share: what the host is to do, whose routes are whose, and the random generator.
-pub(crate) struct Host {
-    pub(crate) actions: VecDeque<Action>,
-    pub(crate) rng: ChaCha20Rng,
-    /// Streams by the local and the remote hashed address.
-    by_route: FxHashMap<(Ipv6Addr, Ipv6Addr), usize>,
-}
-
-impl Host {
-    /// A stream's route was made or collected.
-    pub(crate) fn change(&mut self, stream: usize, change: Change) {
-        self.actions.push_back(match change {
-            Change::Made(path) => {
-                self.by_route.insert((path.destination.address, path.source.address), stream);
-                Action::Open(Endpoint::of(stream, &path))
-            }
-            Change::Collected(path) => {
-                self.by_route.remove(&(path.destination.address, path.source.address));
-                Action::Close(Endpoint::of(stream, &path))
-            }
-        });
-    }
 }
 
 /// All streams of a gateway or host.

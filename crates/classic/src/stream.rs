@@ -10,8 +10,8 @@ use wire::ipv6;
 use crate::drops::DropReason;
 use crate::exchange::{Exchange, Say, State};
 use crate::hashed::{HashedHost, Salt};
+use crate::host::{Action, Endpoint, Host};
 use crate::icmp;
-use crate::node::{Action, Host};
 use crate::packet::{self, Content, Opened};
 use crate::profile::{Carry, StreamConfig};
 use crate::rewrite;
@@ -23,17 +23,6 @@ const ANSWER_PAUSE: u64 = 1000;
 
 /// How long a path is taken to carry less than its link, after it has last said so (RFC 8201 section 4).
 const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
-
-/// The way into a route: packets from `remote` to `local` belong to the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Endpoint {
-    /// Which stream, by its place in the configuration.
-    pub stream: usize,
-    /// The hashed host on this side: the address to answer for, the destination port.
-    pub local: HashedHost,
-    /// The hashed host on the other side.
-    pub remote: HashedHost,
-}
 
 /// How far a key exchange has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -490,10 +479,4 @@ impl Stream {
 
 fn hosts(config: &StreamConfig) -> Hosts {
     Hosts { local: config.local, remote: config.remote, lifetime: config.lifetime }
-}
-
-impl Endpoint {
-    pub(crate) fn of(stream: usize, incoming: &Path) -> Self {
-        Endpoint { stream, local: incoming.destination, remote: incoming.source }
-    }
 }

@@ -7,6 +7,7 @@
 //!
 //! All workers may send for all sessions, each flow in one of them. The datagrams of an endpoint are received by one.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,8 +19,8 @@ use crate::drops::{AtomicDrops, DropReason};
 use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
 use crate::received::Received;
-use crate::routes::Routes;
-use crate::session::{self, Pair, Refusal, may_be_destination};
+use crate::routes::{Routes, may_be_destination};
+use crate::session::{self, Pair, Refusal};
 use crate::time::Now;
 
 /// Notices that may wait until somebody asks for them: what one turn of a thread can bring.
@@ -33,6 +34,27 @@ pub struct Update(pub(crate) Change);
 pub(crate) enum Change {
     Routes(Arc<Routes>),
     Sender(PeerId, Option<Arc<session::Sender>>),
+}
+
+/// What the packet workers of a node have, and the updates on their way to them.
+#[derive(Default)]
+pub(crate) struct Updates {
+    pub(crate) senders: Vec<Option<Arc<session::Sender>>>,
+    /// Peers of which something may have changed.
+    pub(crate) touched: Vec<PeerId>,
+    pub(crate) updates: VecDeque<Update>,
+}
+
+impl Updates {
+    pub(crate) fn touch(&mut self, peer: PeerId) {
+        if self.touched.last() != Some(&peer) {
+            self.touched.push(peer);
+        }
+    }
+
+    pub(crate) fn routes_changed(&mut self, routes: &Arc<Routes>) {
+        self.updates.push_back(Update(Change::Routes(routes.clone())));
+    }
 }
 
 /// The receiving half of a session's endpoint, for the worker that receives its datagrams.

@@ -52,6 +52,25 @@ impl Routes {
     }
 }
 
+/// Whether an address may be an inner packet's destination at all.
+pub(crate) fn may_be_destination(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V6(address) => {
+            !(address.is_multicast()
+                || address.is_unspecified()
+                || address.is_loopback()
+                || address.is_unicast_link_local())
+        }
+        IpAddr::V4(address) => {
+            !(address.is_multicast()
+                || address.is_unspecified()
+                || address.is_loopback()
+                || address.is_link_local()
+                || address.is_broadcast())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

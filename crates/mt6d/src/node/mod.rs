@@ -21,12 +21,12 @@ use crate::host::{Action, Host, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
+use crate::packet_worker::Updates;
 use crate::peer::{Peer, PeerMemory, PeerStatus};
 use crate::received::Received;
-use crate::routes::Routes;
-use crate::session::{InnerMtu, Traffic, may_be_destination};
+use crate::routes::{Routes, may_be_destination};
+use crate::session::{InnerMtu, Traffic};
 use crate::time::{Now, Time};
-use packet_workers::PacketWorkers;
 use table::Table;
 
 /// A node tries to reach its peers for this long after its start: a peer that has a session with who was there
@@ -56,8 +56,8 @@ pub struct Node {
     unsaved: BTreeSet<PeerId>,
     host: Host,
     drops: Arc<AtomicDrops>,
-    /// Those that carry packets beside the node, if there are any.
-    workers: Option<PacketWorkers>,
+    /// For those that carry packets beside the node, if there are any.
+    workers: Option<Updates>,
     /// Wall clock minus boot clock when last looked at, in milliseconds.
     wall: i64,
     next_clock_check: Time,

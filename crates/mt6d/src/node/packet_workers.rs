@@ -1,6 +1,5 @@
 //! The node's side of its packet workers: the updates they get, and the notices they hand back.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Node;
@@ -8,40 +7,17 @@ use crate::deliver::{Deliver, Own};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::host::Purpose;
-use crate::id::{EndpointId, PeerId};
+use crate::id::EndpointId;
 use crate::outbox::Outbox;
-use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update};
+use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update, Updates};
 use crate::peer::Peer;
-use crate::session::Sender;
 use crate::time::Now;
-
-/// What the packet workers have, and the updates on their way to them.
-#[derive(Default)]
-pub(super) struct PacketWorkers {
-    senders: Vec<Option<Arc<Sender>>>,
-    /// Peers of which something may have changed.
-    touched: Vec<PeerId>,
-    updates: VecDeque<Update>,
-}
-
-impl PacketWorkers {
-    pub(super) fn touch(&mut self, peer: PeerId) {
-        if self.touched.last() != Some(&peer) {
-            self.touched.push(peer);
-        }
-    }
-
-    pub(super) fn routes_changed(&mut self, routes: &Arc<crate::routes::Routes>) {
-        self.updates.push_back(Update(Change::Routes(routes.clone())));
-    }
-}
 
 impl Node {
     /// Packet workers of this node, on other threads: all there ever are. Each is to be given every
     /// [`Node::next_update`] from now on.
     pub fn packet_workers(&mut self, count: usize) -> Vec<PacketWorker> {
-        self.workers =
-            Some(PacketWorkers { touched: self.peers.ids().collect(), ..PacketWorkers::default() });
+        self.workers = Some(Updates { touched: self.peers.ids().collect(), ..Updates::default() });
         while self.next_update().is_some() {}
         let senders = &self.workers.as_ref().expect("just made").senders;
         let worker = |_| PacketWorker::new(self.routes.clone(), senders.clone(), self.drops.clone());
@@ -50,7 +26,7 @@ impl Node {
 
     /// The next update for every packet worker; to be asked until there is none, after anything was done with the node.
     pub fn next_update(&mut self) -> Option<Update> {
-        let PacketWorkers { senders, touched, updates } = self.workers.as_mut()?;
+        let Updates { senders, touched, updates } = self.workers.as_mut()?;
         while let Some(peer) = touched.pop() {
             let new = self.peers.get(peer).and_then(Peer::sender);
             if senders.len() <= peer.0 {

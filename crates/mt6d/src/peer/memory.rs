@@ -2,10 +2,8 @@
 
 use ipnet::Ipv6Net;
 
-use super::Peer;
 use crate::id::Epoch;
 use crate::tier::Tier;
-use crate::time::Now;
 
 /// What a node remembers of a peer over restarts, so that neither replays nor clocks that are off can hurt it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -20,39 +18,16 @@ pub struct PeerMemory {
     pub hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
 }
 
-impl Peer {
-    /// What is known of the peer that outlives its sessions.
-    pub(crate) fn memory(&self, now: Now) -> PeerMemory {
-        PeerMemory {
-            accepted: self.accepted,
-            used: self.used,
-            clock_offset_ms: self.clock_offset(now),
-            hop_prefix: (self.remote_prefix != self.config.hop_prefix)
-                .then_some((self.config.hop_prefix, self.remote_prefix)),
-        }
-    }
+/// Changes of the clock's offset by less are not worth remembering, in milliseconds.
+const OFFSET_MS: i64 = 1_000;
 
-    /// What the node should remember over a restart, if that has changed since it was last asked.
-    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
-        if !self.memory_changed(now) {
-            return None;
-        }
-        self.remembered = self.memory(now);
-        Some(self.remembered.clone())
-    }
-
-    /// Whether it has.
-    pub(crate) fn memory_changed(&self, now: Now) -> bool {
-        let memory = self.memory(now);
-        let close = |a: Option<i64>, b: Option<i64>| match (a, b) {
-            (Some(a), Some(b)) => (a - b).abs() < 1_000,
-            (a, b) => a == b,
+impl PeerMemory {
+    /// Whether it is worth remembering in the place of `old`.
+    pub(super) fn differs(&self, old: &PeerMemory) -> bool {
+        let close = match (self.clock_offset_ms, old.clock_offset_ms) {
+            (Some(new), Some(old)) => (new - old).abs() < OFFSET_MS,
+            (new, old) => new == old,
         };
-        let known = PeerMemory { clock_offset_ms: memory.clock_offset_ms, ..self.remembered.clone() };
-        known != memory || !close(memory.clock_offset_ms, self.remembered.clock_offset_ms)
-    }
-
-    pub(super) fn clock_offset(&self, now: Now) -> Option<i64> {
-        self.clock.map(|clock| clock + (now.boot.micros() / 1000) as i64 - now.unix_ms as i64)
+        !close || *self != PeerMemory { clock_offset_ms: self.clock_offset_ms, ..old.clone() }
     }
 }

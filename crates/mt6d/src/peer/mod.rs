@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
 use wire::ecn::Ecn;
+use wire::virtio_net;
 
 use crate::config::PeerConfig;
 use crate::contact::{Attempts, Listeners};
@@ -26,12 +27,12 @@ use crate::host::{Host, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
 use crate::keys::{PairKeys, Role};
 use crate::offer::Offer;
+use crate::routes::may_be_destination;
 use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
 use crate::tier::Tier;
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
-use packets::{ERRORS, Queued};
 pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
 
 /// Traffic keeps tries going for this long.
@@ -40,6 +41,8 @@ const WANTED_FOR: Duration = Duration::from_secs(60);
 const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 /// A node that moved tries for this long to tell the peer, who cannot find it otherwise.
 const MOVED_FOR: Duration = Duration::from_secs(600);
+/// ICMP errors to inner senders: this many at once, and again after the pause.
+const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
 
@@ -49,6 +52,13 @@ struct Answer {
     from: EndpointId,
     to: SocketAddrV6,
     datagram: Vec<u8>,
+}
+
+/// An inner packet that waits for a session.
+struct Queued {
+    header: virtio_net::Header,
+    packet: Vec<u8>,
+    since: Time,
 }
 
 pub(crate) struct Peer {
@@ -311,8 +321,8 @@ impl Peer {
         session.dismantle(host);
         let (rotations, skips) = session.rotations();
         self.past_rotations = (self.past_rotations.0 + rotations, self.past_rotations.1 + skips);
-        status::add(&mut self.past, session.activity.traffic());
-        status::add(&mut self.past_rewritten, session.activity.rewritten());
+        self.past.add(session.activity.traffic());
+        self.past_rewritten.add(session.activity.rewritten());
         self.drops.add(&session.activity.drops.get());
         self.answers.retain(|a| a.session != id);
     }
@@ -386,9 +396,7 @@ impl Peer {
         let (index, prefix) = (self.index, self.remote_prefix);
         let allowed = |ours: Ipv6Addr, theirs: Ipv6Addr| {
             let ours_hops = routes.hops_at(ours.into()) || prefix.contains(&ours);
-            routes.peer(theirs.into()) == Some(index)
-                && session::may_be_destination(ours.into())
-                && !ours_hops
+            routes.peer(theirs.into()) == Some(index) && may_be_destination(ours.into()) && !ours_hops
         };
         let mut next = now + Duration::from_secs(3600);
         // What one of them sends no more another may send.

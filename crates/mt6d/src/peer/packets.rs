@@ -8,7 +8,7 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 use wire::{icmp_error, virtio_net};
 
-use super::{Peer, WANTED_FOR};
+use super::{ERRORS, Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::host::Purpose;
@@ -23,15 +23,6 @@ const QUEUE: (usize, usize) = (64, 256 * 1024);
 pub(super) const QUEUED_FOR: Duration = Duration::from_secs(10);
 /// Pairs of addresses that are new are looked at within this time, all at once: the peer waits for a second.
 const PAIRS_WITHIN: Duration = Duration::from_millis(50);
-/// ICMP errors to inner senders: this many at once, and again after the pause.
-pub(super) const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
-
-/// An inner packet that waits for a session.
-pub(super) struct Queued {
-    header: virtio_net::Header,
-    packet: Vec<u8>,
-    since: Time,
-}
 
 impl Peer {
     /// Takes an inner packet for the peer.

@@ -1,9 +1,10 @@
-//! What there is to know about a peer, for the user.
+//! What there is to know about a peer: for the user, and to remember.
 
 use std::net::SocketAddrV6;
 use std::time::Duration;
 
 use super::Peer;
+use super::memory::PeerMemory;
 use crate::drops::Drops;
 use crate::id::{Epoch, LaneId};
 use crate::session::{Phase, Traffic};
@@ -89,13 +90,6 @@ pub struct PeerStatus {
     pub hop_prefix: ipnet::Ipv6Net,
 }
 
-pub(super) fn add(sum: &mut Traffic, more: Traffic) {
-    sum.tx_packets += more.tx_packets;
-    sum.tx_bytes += more.tx_bytes;
-    sum.rx_packets += more.rx_packets;
-    sum.rx_bytes += more.rx_bytes;
-}
-
 impl Peer {
     /// The peer as it is.
     pub(crate) fn status(&self, now: Now) -> PeerStatus {
@@ -104,8 +98,8 @@ impl Peer {
         let (mut rotations, mut skips) = self.past_rotations;
         let mut rewritten = self.past_rewritten;
         for session in &self.sessions {
-            add(&mut traffic, session.activity.traffic());
-            add(&mut rewritten, session.activity.rewritten());
+            traffic.add(session.activity.traffic());
+            rewritten.add(session.activity.rewritten());
             drops.add(&session.activity.drops.get());
             let (more, skipped) = session.rotations();
             (rotations, skips) = (rotations + more, skips + skipped);
@@ -145,5 +139,35 @@ impl Peer {
             handshakes: self.handshakes,
             hop_prefix: self.remote_prefix,
         }
+    }
+
+    /// What is known of the peer that outlives its sessions.
+    pub(crate) fn memory(&self, now: Now) -> PeerMemory {
+        PeerMemory {
+            accepted: self.accepted,
+            used: self.used,
+            clock_offset_ms: self.clock_offset(now),
+            hop_prefix: (self.remote_prefix != self.config.hop_prefix)
+                .then_some((self.config.hop_prefix, self.remote_prefix)),
+        }
+    }
+
+    /// What the node should remember over a restart, if that has changed since it was last asked.
+    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
+        let memory = self.memory(now);
+        if !memory.differs(&self.remembered) {
+            return None;
+        }
+        self.remembered = memory.clone();
+        Some(memory)
+    }
+
+    /// Whether it has.
+    pub(crate) fn memory_changed(&self, now: Now) -> bool {
+        self.memory(now).differs(&self.remembered)
+    }
+
+    fn clock_offset(&self, now: Now) -> Option<i64> {
+        self.clock.map(|clock| clock + (now.boot.micros() / 1000) as i64 - now.unix_ms as i64)
     }
 }

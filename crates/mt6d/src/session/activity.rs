@@ -20,6 +20,15 @@ pub struct Traffic {
     pub rx_bytes: u64,
 }
 
+impl Traffic {
+    pub(crate) fn add(&mut self, more: Traffic) {
+        self.tx_packets += more.tx_packets;
+        self.tx_bytes += more.tx_bytes;
+        self.rx_packets += more.rx_packets;
+        self.rx_bytes += more.rx_bytes;
+    }
+}
+
 /// Of one session.
 #[derive(Debug)]
 pub(crate) struct Activity {

@@ -1,6 +1,5 @@
 //! The way in, as far as it is the session's alone: control messages take effect.
 
-use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -159,27 +158,4 @@ impl Session {
             self.clock.adjust(theirs, took, now, first);
         }
     }
-}
-
-/// Whether an address may be an inner packet's destination at all.
-pub(crate) fn may_be_destination(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V6(address) => {
-            !(address.is_multicast()
-                || address.is_unspecified()
-                || address.is_loopback()
-                || is_link_local(address))
-        }
-        IpAddr::V4(address) => {
-            !(address.is_multicast()
-                || address.is_unspecified()
-                || address.is_loopback()
-                || address.is_link_local()
-                || address.is_broadcast())
-        }
-    }
-}
-
-fn is_link_local(address: Ipv6Addr) -> bool {
-    address.is_unicast_link_local()
 }

@@ -12,13 +12,12 @@ use wire::flow;
 
 use super::activity::Activity;
 use super::contexts::{Pair, ReceiveContexts};
-use super::may_be_destination;
 use super::seal::{COUNTER, OpeningKey};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::id::{PeerId, SessionId};
 use crate::received::Received;
-use crate::routes::Routes;
+use crate::routes::{Routes, may_be_destination};
 use crate::time::Time;
 
 const IPV6_HEADER: usize = 40;

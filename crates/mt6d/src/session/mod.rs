@@ -31,7 +31,7 @@ use ipnet::Ipv6Net;
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
-use crate::handshake::SessionSecret;
+use crate::handshake::{Pending, SessionSecret};
 use crate::host::Host;
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
@@ -45,7 +45,7 @@ pub use activity::Traffic;
 use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
-pub(crate) use control_in::{Incoming, may_be_destination};
+pub(crate) use control_in::Incoming;
 pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
 use fast_out::LaneSender;
@@ -176,6 +176,30 @@ enum ReliableMessage {
     Skip { lane: LaneId, epoch: Epoch },
 }
 
+/// Where a rekey stands.
+#[expect(clippy::large_enum_variant, reason = "one for each session, and a handshake in most of its rekeys")]
+enum Rekey {
+    Idle,
+    /// Our first message waits for its answer.
+    Asked {
+        id: u32,
+        pending: Option<Pending>,
+        switch: Epoch,
+        until: Time,
+    },
+    /// Our answer waits for its confirmation.
+    Answered {
+        id: u32,
+        answer: Vec<u8>,
+        generation: Option<GenerationKeys>,
+        until: Time,
+    },
+    /// The peer has confirmed; it may not know yet that we know.
+    Agreed {
+        id: u32,
+    },
+}
+
 /// A session with a peer.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
@@ -201,7 +225,7 @@ pub(crate) struct Session {
     /// Pairs whose packets travel with other addresses, if that was agreed on.
     rewriting: Option<Rewriting>,
     reassembly: Reassembly,
-    rekey: rekey::Rekey,
+    rekey: Rekey,
     keyed: Time,
     reliable: Vec<Reliable>,
     next_id: u32,
@@ -276,7 +300,7 @@ impl Session {
             send_contexts,
             rewriting: terms.rewrite.then(|| Rewriting::new(role, terms.local_prefix, terms.remote_prefix)),
             reassembly: Reassembly::default(),
-            rekey: rekey::Rekey::Idle,
+            rekey: Rekey::Idle,
             keyed: now,
             reliable: Vec::new(),
             next_id: 1,

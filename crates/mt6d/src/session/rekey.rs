@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use super::{GenerationKeys, Reliable, ReliableMessage, Session, Terms, seal};
+use super::{GenerationKeys, Rekey, Reliable, ReliableMessage, Session, Terms, seal};
 use crate::control::Control;
 use crate::env::Env;
-use crate::handshake::{self, Parties, Pending, SessionSecret};
+use crate::handshake::{self, Parties, SessionSecret};
 use crate::host::Host;
 use crate::id::{Epoch, Generation};
 use crate::keys::Role;
@@ -32,30 +32,6 @@ fn due_after(terms: &Terms) -> Duration {
 /// When a session without new keys ends: two chances after the first are enough.
 pub(super) fn hard_limit(terms: &Terms) -> Duration {
     due_after(terms) * 3
-}
-
-/// Where a rekey stands.
-#[expect(clippy::large_enum_variant, reason = "one for each session, and a handshake in most of its rekeys")]
-pub(super) enum Rekey {
-    Idle,
-    /// Our first message waits for its answer.
-    Asked {
-        id: u32,
-        pending: Option<Pending>,
-        switch: Epoch,
-        until: Time,
-    },
-    /// Our answer waits for its confirmation.
-    Answered {
-        id: u32,
-        answer: Vec<u8>,
-        generation: Option<GenerationKeys>,
-        until: Time,
-    },
-    /// The peer has confirmed; it may not know yet that we know.
-    Agreed {
-        id: u32,
-    },
 }
 
 /// A handshake message of a rekey.
