@@ -1,31 +1,6 @@
 //! Why a packet went no further. One list for counters, status and the documentation.
 
-macro_rules! reasons {
-    ($($(#[$meaning:meta])* $variant:ident = $name:literal,)*) => {
-        /// A reason to drop. The name is the label in the status.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum DropReason {
-            $($(#[$meaning])* $variant,)*
-        }
-
-        impl DropReason {
-            /// All reasons, in the order of the counters.
-            pub const ALL: &[DropReason] = &[$(DropReason::$variant,)*];
-
-            /// The label in status and metrics.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(DropReason::$variant => $name,)*
-                }
-            }
-        }
-
-        const COUNT: usize = [$($name,)*].len();
-    };
-}
-
-reasons! {
+wire::drop_reasons! {
     /// An inner packet is between hosts that have no stream.
     NoStream = "no_stream",
     /// An inner packet does not fit.
@@ -62,27 +37,6 @@ reasons! {
     OfferCollision = "offer_collision",
     /// An ICMPv6 error about an outer packet cannot be translated.
     MalformedError = "malformed_error",
-}
-
-/// A counter for each reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drops([u64; COUNT]);
-
-impl Drops {
-    /// Counts one.
-    pub fn count(&mut self, reason: DropReason) {
-        self.0[reason as usize] += 1;
-    }
-
-    /// How often for this reason.
-    pub fn of(&self, reason: DropReason) -> u64 {
-        self.0[reason as usize]
-    }
-
-    /// The reasons that occurred, with their counts.
-    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::ALL.iter().map(|r| (*r, self.of(*r))).filter(|(_, n)| *n > 0)
-    }
 }
 
 #[cfg(test)]

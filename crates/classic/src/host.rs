@@ -10,7 +10,7 @@ use crate::hashed::HashedHost;
 use crate::keys::SessionKey;
 use crate::routes::{Change, Path};
 
-/// What the host is to do.
+/// What the host is to do. No action may be passed over, so the list is complete.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Packets for this local address are the node's from now on: answer neighbor solicitations for it, or have it

@@ -200,9 +200,7 @@ fn finding<'d>(
         ConfigError::Key { name, source } => {
             let help = match source {
                 KeyError::Own => "give the peer's public key here, and this node's own to the peer",
-                KeyError::SmallOrder | KeyError::Malformed => {
-                    "ask the peer for what `sidestep pubkey` prints there"
-                }
+                _ => "ask the peer for what `sidestep pubkey` prints there",
             };
             Finding::error(key(name), title, "", help)
         }
@@ -253,6 +251,8 @@ fn finding<'d>(
         ConfigError::SameName(name) => {
             Finding::error(span(table(name).and_then(|peer| peer.name.as_ref())), title, "", "")
         }
+        // Of a later version: its words have to do.
+        _ => Finding::error(0..0, title, "", ""),
     }
 }
 

@@ -35,13 +35,11 @@ use zeroize::Zeroizing;
 pub use classic::{ClassicPeer, KernelUse};
 pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use gateway::Gateway;
+pub use mt6d::overhead::CONTEXT as INNER_OVERHEAD;
 pub use report::Report;
 pub use script::Configured;
 pub use transparent::{ProtectedHost, Transparent};
 pub use value::parse_duration;
-
-/// Bytes that the tunnel adds to an inner IPv6 packet whose address pair has a context.
-pub const INNER_OVERHEAD: u16 = 39;
 
 /// All that a configuration file describes: a tunnel, a router between networks, or one machine that is both.
 #[derive(Debug, Clone)]

@@ -85,6 +85,7 @@ pub struct PeerConfig {
 
 /// Why a configuration cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// A hopping prefix is too short or too long.
     #[error("hop_prefix {0}: its length must be /32 to /112")]

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::tier::TierEpoch;
 
-/// What the host is to do.
+/// What the host is to do. No action may be passed over, so the list is complete: one more is a breaking change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Open a UDP socket on `local`; connected to `remote`, or unconnected for a rendezvous endpoint. To be answered

@@ -24,6 +24,7 @@ pub struct PresharedKey([u8; 32]);
 
 /// Why a text is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// Not base64, or not of 32 bytes.
     #[error("not a key: 32 bytes in base64 (44 characters) are expected, as `sidestep genkey` writes them")]

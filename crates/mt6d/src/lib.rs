@@ -56,6 +56,7 @@ pub mod keys;
 mod node;
 mod offer;
 mod outbox;
+pub mod overhead;
 mod packet_worker;
 mod peer;
 mod received;

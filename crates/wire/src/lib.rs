@@ -70,6 +70,7 @@
 //! | [`dhcpv6`] | messages and options of prefix delegation |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
+//! | [`drop_reasons`] | why packets go no further, as each crate declares it |
 //! | [`flow`] | addresses and flow hash of a packet |
 //! | [`virtio_net`] | the header before each packet of a TUN device with offloads |
 //! | [`pcap`] | capture files |
@@ -82,6 +83,7 @@ mod bytes;
 pub mod checksum;
 pub mod coalesce;
 pub mod dhcpv6;
+mod drops;
 pub mod ecn;
 pub mod ethernet;
 pub mod flow;

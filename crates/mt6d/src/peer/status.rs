@@ -10,7 +10,7 @@ use crate::id::{Epoch, LaneId};
 use crate::session::{Phase, Traffic};
 use crate::time::Now;
 
-/// Whether there is a session.
+/// Whether there is a session. These are all: one more is a breaking change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerState {
     /// No session, and no reason to have one.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use crate::control::Control;
+use crate::overhead;
 use crate::time::{AtomicTime, Time};
 
 /// Contexts that a node keeps for its peer.
@@ -57,8 +58,8 @@ impl Form {
     pub(crate) fn extra(self) -> usize {
         match self {
             Form::Elided => 0,
-            Form::Context(_) => 3,
-            Form::Full => 3 + 32,
+            Form::Context(_) => usize::from(overhead::CONTEXT - overhead::ELIDED),
+            Form::Full => usize::from(overhead::FULL - overhead::ELIDED),
         }
     }
 }

@@ -137,8 +137,7 @@ impl Session {
             Control::RoundTripAnswer { echo, clock } => self.measured(echo, clock, now, false),
             Control::Close => return Ok(Incoming::Closed),
             Control::Half { part, bytes } => {
-                let whole = self.reassembly.add(id, part, bytes, now);
-                if let Some(mut whole) = whole.map_err(|()| DropReason::Reassembly)? {
+                if let Some(mut whole) = self.reassembly.add(id, part, bytes, now)? {
                     if whole.first().is_none_or(|b| b >> 4 == 0) {
                         return Err(DropReason::Malformed);
                     }

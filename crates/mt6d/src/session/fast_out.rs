@@ -20,10 +20,13 @@ use crate::control::{self, Control};
 use crate::drops::DropReason;
 use crate::id::{EndpointId, LaneId};
 use crate::outbox::Outbox;
+use crate::overhead;
 use crate::time::Time;
 
-/// Outer headers: IPv6 and UDP.
-pub(super) const OUTER: usize = 48;
+/// Outer headers.
+pub(super) const OUTER: usize = overhead::OUTER as usize;
+/// What an IPv6 packet saves whose addresses are left out.
+const ADDRESSES: usize = overhead::ADDRESSES as usize;
 /// Sizes of outer packets that `padding = "buckets"` uses; above them, the path MTU.
 pub(super) const BUCKETS: [usize; 6] = [128, 256, 512, 768, 1024, 1280];
 
@@ -88,9 +91,9 @@ pub(super) fn room(path_mtu: u16) -> usize {
 fn whole_in(room: usize, form: Option<Form>) -> u16 {
     let packet = match form {
         None => room,
-        Some(Form::Elided) => room + 32,
+        Some(Form::Elided) => room + ADDRESSES,
         // Before a pair has its context its packets may be split: what counts is what it will have.
-        Some(_) => room + 32 - Form::Context(0).extra(),
+        Some(_) => room + ADDRESSES - Form::Context(0).extra(),
     };
     packet as u16
 }

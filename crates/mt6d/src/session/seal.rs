@@ -20,6 +20,7 @@ pub(crate) const COUNTER: usize = 4;
 pub(crate) const TAG: usize = 16;
 /// What a datagram's payload has beside the inner packet.
 pub(crate) const OVERHEAD: usize = COUNTER + TAG;
+const _: () = assert!(OVERHEAD == crate::overhead::SEALED as usize);
 /// Bytes that the ciphers work on at a time, or a divisor of that.
 pub(super) const BLOCK: usize = 16;
 const SAMPLE: usize = 16;

@@ -8,17 +8,18 @@ use classic::cipher::Cipher;
 use classic::hashed::Rotation;
 use classic::profile::{Carry, KeyExchange};
 use mt6d::config::{Padding, PeerConfig};
+use mt6d::overhead;
 
 use config::attachment::Failure;
 use config::{ClassicPeer, Config, Configured, Mode};
 use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
-const OVERHEADS: [(u32, &str); 4] = [
-    (36, "between the two hosts of a pair that protects one each"),
-    (39, "between addresses that were announced"),
-    (68, "IPv4"),
-    (71, "in full, the first packets between two addresses"),
+const OVERHEADS: [(u16, &str); 4] = [
+    (overhead::ELIDED, "between the two hosts of a pair that protects one each"),
+    (overhead::CONTEXT, "between addresses that were announced"),
+    (overhead::IPV4, "IPv4"),
+    (overhead::FULL, "in full, the first packets between two addresses"),
 ];
 
 /// What is known of the machine that a configuration is for.
@@ -217,7 +218,7 @@ fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt
     let path = system.external_mtu.unwrap_or(1500);
     writeln!(text, "\nMTU       largest inner packet at a path MTU of {path}, as the external link has it:")?;
     for (overhead, form) in OVERHEADS {
-        writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead))?;
+        writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead.into()))?;
     }
     let ((_, open), (_, without)) = (open_files(config, u64::MAX), open_files(config, 0));
     write!(
