@@ -11,7 +11,8 @@ use std::os::fd::AsRawFd as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::link::{AttachType, Link};
+use super::attach_type::AttachType;
+use super::link::Link;
 use super::program::Program;
 use crate::error::{Context as _, Result};
 use crate::netlink::Netlink;

@@ -4,21 +4,12 @@
 use std::io::Result;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 
+use super::attach_type::AttachType;
 use super::program::Program;
 use super::syscall::{bpf, call};
 
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
-
-/// Where programs can be attached, by the numbers of `enum bpf_attach_type`.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum AttachType {
-    SkLookup = 36,
-    Xdp = 37,
-    Netfilter = 45,
-    TcxIngress = 46,
-    TcxEgress = 47,
-}
 
 /// What a program is attached by.
 #[derive(Debug)]

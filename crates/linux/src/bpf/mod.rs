@@ -10,6 +10,7 @@
 //! CAP_SYS_ADMIN); changing a map does not, from Linux 5.19 on.
 
 pub mod attach;
+mod attach_type;
 mod btf;
 mod link;
 mod map;

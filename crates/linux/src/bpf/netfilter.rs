@@ -10,7 +10,8 @@ pub use bpf::netfilter::{Layout, verdict};
 use bpf::{Assembler, Helper, Register};
 
 use super::btf::Types;
-use super::link::{AttachType, Link};
+use super::attach_type::AttachType;
+use super::link::Link;
 use ::bpf::MapKind;
 
 use super::map::Map;

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use super::Assembler;
-use super::link::AttachType;
+use super::attach_type::AttachType;
 use super::syscall::{bpf, exchange};
 use crate::error::{Context as _, Error, Result};
 

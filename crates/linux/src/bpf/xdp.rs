@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::link::{self, AttachType};
+use super::attach_type::AttachType;
+use super::link;
 use super::program::Program;
 use crate::error::{Context as _, Result};
 

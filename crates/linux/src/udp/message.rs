@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{ErrorOrigin, QueuedError};
+use super::error_queue::{ErrorOrigin, QueuedError};
 use crate::sockopt::{sockaddr_in6, socket_address};
 
 // Not in libc for this target.

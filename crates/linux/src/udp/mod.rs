@@ -6,10 +6,11 @@
 //! Nothing that an ICMPv6 message says is fatal here: the kernel reports such messages on whatever call comes next,
 //! which is tried again, and keeps the message itself for [`EndpointSocket::recv_error`].
 
+mod error_queue;
 mod message;
 mod shared;
 
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::SocketAddrV6;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,6 +19,7 @@ use crate::clock;
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
+pub use error_queue::{ErrorOrigin, QueuedError};
 pub use shared::{Heard, SharedSocket};
 
 use message::{Message, leading_int, parse_extended_error, send_message};
@@ -126,34 +128,6 @@ pub struct Received {
     pub source: SocketAddrV6,
     /// The two ECN bits of the traffic class (RFC 3168), the same for all datagrams of the batch.
     pub ecn: u8,
-}
-
-/// Where an error of the error queue comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorOrigin {
-    /// This host: a datagram that was longer than the interface's MTU.
-    Local,
-    /// An ICMPv6 message from somewhere. Nothing authenticates it.
-    Icmpv6,
-}
-
-/// An error that concerns a datagram that was sent, with the beginning of what the datagram held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuedError {
-    /// Who made the error.
-    pub origin: ErrorOrigin,
-    /// ICMPv6 type (RFC 4443); 0 for a local error.
-    pub icmp_type: u8,
-    /// ICMPv6 code; 0 for a local error.
-    pub icmp_code: u8,
-    /// For Packet Too Big and for local errors the MTU, for Parameter Problem the pointer.
-    pub info: u32,
-    /// Bytes of the datagram's UDP payload in the buffer, as far as the message quoted it.
-    pub len: usize,
-    /// Where the datagram was going.
-    pub destination: SocketAddrV6,
-    /// Who sent the ICMPv6 message.
-    pub offender: Option<Ipv6Addr>,
 }
 
 /// A UDP socket on one address and port. Non-blocking; add it to a [`crate::event::Poller`].
