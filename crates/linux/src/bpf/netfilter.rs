@@ -9,8 +9,8 @@ use std::os::fd::AsRawFd as _;
 pub use bpf::netfilter::{Layout, verdict};
 use bpf::{Assembler, Helper, Register};
 
-use super::btf::Types;
 use super::attach_type::AttachType;
+use super::btf::Types;
 use super::link::Link;
 use ::bpf::MapKind;
 
