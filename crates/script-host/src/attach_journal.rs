@@ -15,7 +15,7 @@ use linux::netlink::Netlink;
 use linux::undo::Journal;
 use tracing::{info, warn};
 
-use super::Error;
+use super::error::Error;
 use crate::attach_point::Spot;
 use config::run::Feature;
 

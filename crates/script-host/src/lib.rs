@@ -11,6 +11,7 @@
 
 mod attach_journal;
 pub mod attach_point;
+mod error;
 mod group;
 mod in_kernel;
 mod interface;
@@ -19,6 +20,7 @@ mod log;
 pub mod protocol;
 mod redirect;
 mod rules;
+mod runs;
 mod slots;
 mod statistics;
 pub mod supervisor;
@@ -45,15 +47,16 @@ use tracing::{info, warn};
 
 use self::attach_journal::Places;
 use self::attach_point::MARK;
+pub use self::error::Error;
 use self::group::{Group, Key};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
 use self::log::Log;
 pub use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Status};
+use self::runs::Runs;
 use self::slots::Slots;
 use self::statistics::Statistics;
-use self::tier::Runs;
 use self::world::Common;
 use config::attachment::Attachment;
 use config::attachment::Tier;
@@ -81,25 +84,6 @@ pub struct Life {
     pub background: bool,
     /// When standard input ends.
     pub with_parent: bool,
-}
-
-/// Why the host does not run, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Only who may change the network can.
-    #[error("packet scripts need root (or CAP_NET_ADMIN and CAP_NET_RAW): try again with sudo")]
-    Privilege,
-    /// There is one already.
-    #[error(
-        "another script host runs in this network namespace: use its socket, or end it (`sidestep script list` and `unload`)"
-    )]
-    Another,
-    /// The kernel refused something.
-    #[error("{0}")]
-    Kernel(#[from] linux::Error),
-    /// The socket.
-    #[error("{0}")]
-    Socket(#[from] io::Error),
 }
 
 /// A script that is loaded.

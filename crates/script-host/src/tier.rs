@@ -9,55 +9,14 @@ use script::vm;
 use tracing::info;
 
 use super::group::{Group, Key};
-use super::in_kernel::{InKernel, Ready};
+use super::in_kernel::Ready;
+use super::runs::{InThreads, Runs};
 use super::statistics::Statistics;
 use super::{Host, RING, SETTLE, Script, rules};
 use crate::attach_point::{HAND_OVER, MOST_HAND_OVERS};
 use crate::kernel::Maps;
 use config::attachment::{Attachment, Tier};
 use config::folder::Folder;
-
-/// In which tier a script runs.
-pub(super) enum Runs {
-    User(InThreads),
-    Kernel(InKernel),
-    /// The kernel decides what it can, and hands over the rest.
-    Both(InKernel, InThreads),
-}
-
-/// A script in the threads of its group, with the queues of a slot.
-pub(super) struct InThreads {
-    pub(super) statistics: Arc<Statistics>,
-    pub(super) slot: usize,
-}
-
-impl Runs {
-    pub(super) const fn kernel(&self) -> Option<&InKernel> {
-        match self {
-            Self::Kernel(in_kernel) | Self::Both(in_kernel, _) => Some(in_kernel),
-            Self::User(_) => None,
-        }
-    }
-
-    pub(super) const fn kernel_mut(&mut self) -> Option<&mut InKernel> {
-        match self {
-            Self::Kernel(in_kernel) | Self::Both(in_kernel, _) => Some(in_kernel),
-            Self::User(_) => None,
-        }
-    }
-
-    pub(super) const fn user(&self) -> Option<&InThreads> {
-        match self {
-            Self::User(threads) | Self::Both(_, threads) => Some(threads),
-            Self::Kernel(_) => None,
-        }
-    }
-
-    /// Of packets that the kernel hands over to its threads.
-    pub(super) fn mark(&self) -> Option<u32> {
-        self.kernel().and_then(InKernel::mark)
-    }
-}
 
 impl Host {
     /// Has a script run where it was asked for, with `auto` in the best of the tiers that can have it.

@@ -383,6 +383,8 @@ fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
     use super::*;
 
     fn pair(options: &Options) -> (EndpointSocket, EndpointSocket) {
