@@ -4,19 +4,16 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use classic::cipher::Cipher;
 use classic::hashed::{Host, Rotation};
-use classic::profile::{ConfigError, KeyExchange, LEAST_LIFETIME, StreamConfig};
+use classic::profile::{Carry, ConfigError, KeyExchange, LEAST_LIFETIME, StreamConfig};
 use toml::Spanned;
 
-use super::convert::{Converter, SecretKind};
-use super::document::{Document, Peer, Text};
-use super::report::{Finding, Report};
-use super::value;
+use crate::converter::{Converter, SecretKind};
+use crate::peer::{Encapsulation, PeerTable, carry};
+use crate::report::{Finding, Report};
+use crate::value::{self, Problem, parse_duration, problem};
 
-/// Interval when none is given, in seconds.
-const ROTATION: u32 = 10;
-/// Interval and window of key exchanges when none are given, in seconds: those of the thesis's tests.
-const KEY_EXCHANGE: KeyExchange = KeyExchange { interval: 86_400, window: 30 };
 /// The outer MTU as long as that of the path is not known, in bytes.
 const OUTER_MTU: u16 = 1500;
 
@@ -52,82 +49,71 @@ pub struct ClassicPeer {
 }
 
 impl Converter<'_> {
-    pub(super) fn classic_peer(&mut self, table: &Spanned<Peer>) -> Option<ClassicPeer> {
-        let (peer, header) = (table.get_ref(), table.span());
-        let owner =
-            peer.name.as_ref().map_or("[[peer]]".to_owned(), |name| format!("peer {:?}", name.get_ref()));
-        let name =
-            self.required(&peer.name, &header, &owner, "name", "any name that tells you which peer it is");
-        let name = self.value("name", name, |text| value::peer_name(text));
-        let mut address = |name: &'static str, given: &Text, help: &str| {
-            let given = self.required(given, &header, &owner, name, help);
-            self.value(name, given, |text| value::host_address(text))
-        };
-        let local = address("local_address", &peer.local_address, "the protected host on this side");
-        let remote = address("remote_address", &peer.remote_address, "the protected host on the other side");
-        let local_mac = self.optional("local_mac", peer.local_mac.as_ref(), |text| value::mac(text));
-        let remote_mac = self.optional("remote_mac", peer.remote_mac.as_ref(), |text| value::mac(text));
-        let (inline, file) = (peer.session_key.as_ref(), peer.session_key_file.as_ref());
-        if inline.is_none() && file.is_none() {
-            self.missing(&header, &owner, "session_key_file", "a file with the key that both ends have");
+    /// A peer of the classic profile.
+    pub(crate) fn classic_peer(&mut self, peer: &PeerTable) -> Option<ClassicPeer> {
+        let name = self.value(&peer.name, value::peer_name);
+        let local = self.value(&peer.local_address, value::host_address);
+        let remote = self.value(&peer.remote_address, value::host_address);
+        let local_mac = self.optional(&peer.local_mac, value::mac);
+        let remote_mac = self.optional(&peer.remote_mac, value::mac);
+        if peer.session_key.is_absent() {
+            self.require(&peer.session_key_file, "a file with the key that both ends have");
         }
-        let key = self.secret(&SESSION_KEY, inline, file);
-        let cipher = self.optional("cipher", peer.cipher.as_ref(), |text| value::cipher(text));
-        let rotation = self.optional("rotation", peer.rotation.as_ref(), |text| value::seconds(text));
-        let spread =
-            self.optional("rotation_spread", peer.rotation_spread.as_ref(), |text| value::seconds(text));
-        let lifetime = self.optional("lifetime", peer.lifetime.as_ref(), |text| value::seconds(text));
-        let interval =
-            self.optional("key_exchange", peer.key_exchange.as_ref(), |text| value::key_exchange(text));
-        let window = self
-            .optional("key_exchange_window", peer.key_exchange_window.as_ref(), |text| value::seconds(text));
+        let key = self.secret(&SESSION_KEY, &peer.session_key, &peer.session_key_file);
+        let cipher = self.value(&peer.cipher, cipher);
+        let rotation = self.value(&peer.rotation, seconds);
+        let spread = self.optional(&peer.rotation_spread, seconds);
+        let lifetime = self.optional(&peer.lifetime, seconds);
+        let interval = self.value(&peer.key_exchange, key_exchange);
+        let window = self.value(&peer.key_exchange_window, seconds);
+        let carry = self.value(&peer.carry, carry);
+        let kernel = self.value(&peer.kernel, kernel);
 
-        let carry = self.optional("carry", peer.carry.as_ref(), |text| value::carry(text));
-        let kernel = self.optional("kernel", peer.kernel.as_ref(), |text| value::kernel(text));
-
-        let least = rotation?.unwrap_or(ROTATION);
+        let least = rotation?;
         let rotation =
             spread?.map_or(Rotation::Fixed(least), |spread| Rotation::Randomised { spread, least });
         let shortest_lifetime = rotation.longest().saturating_mul(LEAST_LIFETIME);
-        let window = window?.unwrap_or(KEY_EXCHANGE.window);
-        let interval = interval?.unwrap_or(Some(KEY_EXCHANGE.interval));
+        let window = window?;
         Some(ClassicPeer {
             name: name?,
             stream: StreamConfig {
                 local: Host { address: local?, mac: local_mac? },
                 remote: Host { address: remote?, mac: remote_mac? },
                 key: key?,
-                cipher: cipher?.unwrap_or(Some(classic::cipher::Cipher::Aes256Cbc)),
-                carry: carry?.unwrap_or_default(),
+                cipher: cipher?,
+                carry: match carry? {
+                    Encapsulation::Encapsulate => Carry::Encapsulate,
+                    Encapsulation::Rewrite => Carry::Rewrite,
+                },
                 rotation,
                 lifetime: lifetime?.unwrap_or(shortest_lifetime),
-                key_exchange: interval.map(|interval| KeyExchange { interval, window }),
+                key_exchange: interval?.map(|interval| KeyExchange { interval, window }),
                 outer_mtu: OUTER_MTU,
             },
-            session_key_file: file.map(|file| self.folder().join(file.get_ref())),
-            kernel: kernel?.unwrap_or_default(),
+            session_key_file: peer.session_key_file.text().map(|file| self.folder().join(file)),
+            kernel: kernel?,
         })
     }
 }
 
 /// Has the protocol check each stream, and all of them for hosts that meet twice.
-pub(super) fn check(document: &Document, peers: &[(usize, ClassicPeer)], report: &mut Report) {
+pub(crate) fn check(tables: &[Spanned<PeerTable>], peers: &[(usize, ClassicPeer)], report: &mut Report) {
     let mut earlier: HashMap<_, Range<usize>> = HashMap::new();
     for (index, peer) in peers {
-        let Some(table) = document.peer.get(*index).map(Spanned::get_ref) else { continue };
+        let Some(table) = tables.get(*index).map(Spanned::get_ref) else { continue };
         let stream = &peer.stream;
         if let Err(error) = stream.check() {
             report.add(finding(error, table));
         }
         if peer.kernel == KernelUse::Required && stream.cipher.is_some() {
             report.add(Finding::error(
-                span(table.kernel.as_ref()),
+                table.kernel.span(),
                 "an encrypted stream cannot be carried in the kernel",
                 "required here",
                 "write cipher = \"none\", or leave `kernel` out",
             ));
         }
-        let span = span(table.remote_address.as_ref());
+        let span = table.remote_address.span();
         let hosts = (stream.local.address, stream.remote.address);
         if let Some(first) = earlier.insert(hosts, span.clone()) {
             let help = "each pair of hosts has one stream; remove one of the peers";
@@ -139,23 +125,61 @@ pub(super) fn check(document: &Document, peers: &[(usize, ClassicPeer)], report:
     }
 }
 
-fn finding(error: ConfigError, peer: &Peer) -> Finding {
-    let (key, help) = match error {
-        ConfigError::Address => (&peer.local_address, "give the addresses that the two hosts have"),
-        ConfigError::SameHost => (&peer.remote_address, "give the address of the host on the other side"),
-        ConfigError::OneMac => (&peer.local_mac, "give local_mac and remote_mac, or neither"),
-        ConfigError::Carry => {
-            (&peer.carry, "write cipher = \"none\": what is to be secret must be encrypted by the hosts")
+fn finding(error: ConfigError, peer: &PeerTable) -> Finding {
+    let (place, help) = match error {
+        ConfigError::Address => (peer.local_address.place(), "give the addresses that the two hosts have"),
+        ConfigError::SameHost => {
+            (peer.remote_address.place(), "give the address of the host on the other side")
         }
-        ConfigError::Rotation => (&peer.rotation, "with rotation_spread, their sum counts"),
-        ConfigError::Lifetime => (&peer.lifetime, "leave the line out, or write more"),
-        ConfigError::KeyExchange => (&peer.key_exchange, "write \"24h\", or \"off\" for never"),
-        ConfigError::Mtu | ConfigError::SameStream => (&peer.name, ""),
+        ConfigError::OneMac => {
+            (peer.local_mac.place().or(peer.remote_mac.place()), "give local_mac and remote_mac, or neither")
+        }
+        ConfigError::Carry => (
+            peer.carry.place(),
+            "write cipher = \"none\": what is to be secret must be encrypted by the hosts",
+        ),
+        ConfigError::Rotation => (peer.rotation.place(), "with rotation_spread, their sum counts"),
+        ConfigError::Lifetime => (peer.lifetime.place(), "leave the line out, or write more"),
+        ConfigError::KeyExchange => (peer.key_exchange.place(), "write \"24h\", or \"off\" for never"),
+        ConfigError::Mtu | ConfigError::SameStream => (None, ""),
     };
-    let key = key.as_ref().or(peer.remote_mac.as_ref().filter(|_| error == ConfigError::OneMac));
-    Finding::error(span(key.or(peer.name.as_ref())), error.to_string(), "", help)
+    let span = place.map_or_else(|| peer.name.span(), |(_, span)| span);
+    Finding::error(span, error.to_string(), "", help)
 }
 
-fn span<T>(value: Option<&Spanned<T>>) -> Range<usize> {
-    value.map_or(0..0, Spanned::span)
+/// A number of whole seconds, as the classic profile counts.
+fn seconds(text: &str) -> Result<u32, Problem> {
+    const HELP: &str = "write whole seconds, like 10s, 1m or 24h";
+    match parse_duration(text) {
+        Ok(duration) if duration.subsec_nanos() == 0 => {
+            u32::try_from(duration.as_secs()).map_or_else(|_| problem("out of range", HELP), Ok)
+        }
+        Ok(_) => problem("not whole seconds", HELP),
+        Err(error) => problem("not a duration", error.to_string()),
+    }
+}
+
+/// When keys of the classic profile are exchanged, in seconds; None is never.
+fn key_exchange(text: &str) -> Result<Option<u32>, Problem> {
+    if text == "off" { Ok(None) } else { seconds(text).map(Some) }
+}
+
+/// The encryption of the classic profile.
+fn cipher(text: &str) -> Result<Option<Cipher>, Problem> {
+    match text {
+        "aes-256-cbc" => Ok(Some(Cipher::Aes256Cbc)),
+        "aes-128-cbc" => Ok(Some(Cipher::Aes128Cbc)),
+        "none" => Ok(None),
+        _ => problem("not a cipher", r#"write "aes-256-cbc", "aes-128-cbc" or "none""#),
+    }
+}
+
+/// Where packets of a peer of the classic profile are carried.
+fn kernel(text: &str) -> Result<KernelUse, Problem> {
+    match text {
+        "auto" => Ok(KernelUse::Auto),
+        "off" => Ok(KernelUse::Off),
+        "required" => Ok(KernelUse::Required),
+        _ => problem("not a choice", r#"write "auto", "off" or "required""#),
+    }
 }

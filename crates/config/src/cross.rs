@@ -1,4 +1,4 @@
-//! What concerns several values of a configuration.
+//! What concerns several values of a tunnel.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -11,36 +11,36 @@ use mt6d::config::{ConfigError, NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::{KeyError, PrivateKey};
 use toml::Spanned;
 
-use super::convert::Converted;
-use super::document::{Document, Peer};
-use super::report::{Finding, Report};
-use super::{Config, Gateway, Mode, Node, Tunnel, Whole};
+use crate::classic::{self, ClassicPeer};
+use crate::document::{self, Document};
+use crate::node::{Mode, Node, STAND_IN};
+use crate::peer::PeerTable;
+use crate::report::{Finding, Report};
+use crate::section::Given;
+use crate::tunnel::Tunnel;
 
-/// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
-pub(super) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
-
-/// Checks everything that could be converted, also if other things could not. Gives the configuration if all of it
-/// could be.
-pub(super) fn check(document: &Document, converted: Converted, report: &mut Report) -> Option<Whole> {
-    let Converted { node, tunnel, peers, classic, scripts, gateway } = converted;
-    if document.is_without_tunnel() {
-        let scripts = scripts?;
-        let gateway = gateway.map(|gateway| Gateway { scripts, ..gateway });
-        return Some(Whole { tunnel: None, gateway, warnings: Report::default() });
-    }
-    if let Some(node) = &node {
-        check_node(document, node, tunnel.as_ref(), report);
+/// Checks everything that means something, also if other things do not. Peers have their index in the document.
+pub(crate) fn check_tunnel(
+    document: &Document,
+    node: Option<&Node>,
+    tunnel: Option<&Tunnel>,
+    peers: &[(usize, PeerConfig)],
+    classic: &[(usize, ClassicPeer)],
+    report: &mut Report,
+) {
+    if let Some(node) = node {
+        check_node(document, node, tunnel, report);
     }
     check_names(document, report);
-    check_pairs(document, node.as_ref(), &peers, report);
-    if node.as_ref().is_some_and(|node| node.mode == Mode::Routed) {
-        check_ways(document, &peers, report);
+    check_pairs(document, node, peers, report);
+    if node.is_some_and(|node| node.mode == Mode::Routed) {
+        check_routes(document, peers, report);
     }
-    super::classic::check(document, &classic, report);
-    if let Some(node) = &node {
-        super::transparent::check(document, node, &peers, &classic, report);
+    classic::check(document.peer.list(), classic, report);
+    if let Some(node) = node {
+        check_transparent(document, node, peers, classic, report);
     }
-    if document.peer.is_empty() {
+    if document.peer.is_absent() {
         report.add(Finding::warning(
             0..0,
             "there is no peer",
@@ -48,17 +48,13 @@ pub(super) fn check(document: &Document, converted: Converted, report: &mut Repo
             "add a [[peer]] table with name, public_key, hop_prefix and allowed_ips",
         ));
     }
-    let peers = peers.into_iter().map(|(_, peer)| peer).collect();
-    let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
-    Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
 }
 
 fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report: &mut Report) {
-    let Some(table) = document.node.as_ref().map(Spanned::get_ref) else { return };
-    let prefix_span = span(table.hop_prefix.as_ref());
+    let Some(table) = document.node.get() else { return };
+    let prefix_span = table.hop_prefix.span();
     if node.mode == Mode::Host
-        && let Some(peer) = document.peer.iter().find(|peer| peer.get_ref().is_classic())
+        && let Some(peer) = document.peer.list().iter().find(|peer| peer.get_ref().is_classic())
     {
         report.add(
             Finding::error(
@@ -67,7 +63,7 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
                 "its addresses lie in the network of the true one, and cannot follow the link",
                 "choose mode = \"routed\" for it, or version 2",
             )
-            .related(span(table.mode.as_ref()), "the mode"),
+            .related(table.mode.span(), "the mode"),
         );
     }
     if node.on_link && node.transparent.is_none() && node.hop_prefix.prefix_len() > 64 {
@@ -82,15 +78,16 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
     if tunnel.name == node.external {
         report.add(
             Finding::error(
-                span(document.tunnel.name.as_ref()),
+                document.tunnel.get().map_or(0..0, |table| table.name.span()),
                 "the tunnel has the name of the external interface",
                 "",
                 "give the tunnel a name of its own, like \"mt6d0\"",
             )
-            .related(span(table.external.as_ref()), "the external interface"),
+            .related(table.external.span(), "the external interface"),
         );
     }
-    for (address, text) in tunnel.addresses.iter().zip(&document.tunnel.addresses) {
+    let texts = document.tunnel.get().map_or(&[][..], |table| table.addresses.list());
+    for (address, text) in tunnel.addresses.iter().zip(texts) {
         if matches!(address.addr(), IpAddr::V6(a) if node.hop_prefix.contains(&a)) {
             report.add(
                 Finding::error(
@@ -108,7 +105,7 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
 /// Names must differ before they can tell peers apart in what follows.
 fn check_names(document: &Document, report: &mut Report) {
     let mut earlier: HashMap<&str, Range<usize>> = HashMap::new();
-    for name in document.peer.iter().filter_map(|peer| peer.get_ref().name.as_ref()) {
+    for name in document.peer.list().iter().filter_map(|peer| peer.get_ref().name.given()) {
         let Some(first) = earlier.get(name.get_ref().as_str()) else {
             earlier.insert(name.get_ref(), name.span());
             continue;
@@ -145,7 +142,7 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
         rekey_after: REKEY_AFTER,
         peers: checked,
     };
-    let table = |name: &str| document.peer.get(*distinct.get(name)?).map(Spanned::get_ref);
+    let table = |name: &str| document.peer.list().get(*distinct.get(name)?).map(Spanned::get_ref);
     // The lengths of hopping prefixes were checked with their texts.
     for error in config.errors().filter(|error| !matches!(error, ConfigError::HopPrefixLength(_))) {
         report.add(finding(&error, document, &table));
@@ -154,10 +151,10 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
 
 /// Warns if the tunnel's own packets would go into the tunnel, whose routes are those of `allowed_ips`. In other modes
 /// the way to the peers' hopping prefixes is set up with the rest.
-fn check_ways(document: &Document, peers: &[(usize, PeerConfig)], report: &mut Report) {
+fn check_routes(document: &Document, peers: &[(usize, PeerConfig)], report: &mut Report) {
     let hop_prefixes: BTreeMap<Ipv6Addr, (Ipv6Net, usize)> =
         peers.iter().map(|(index, peer)| (peer.hop_prefix.network(), (peer.hop_prefix, *index))).collect();
-    let table = |index: usize| document.peer.get(index).map(Spanned::get_ref);
+    let table = |index: usize| document.peer.list().get(index).map(Spanned::get_ref);
     for (index, prefix) in peers.iter().flat_map(|(index, peer)| peer.allowed_ips.iter().map(|p| (*index, p)))
     {
         let IpNet::V6(allowed) = prefix else { continue };
@@ -172,27 +169,31 @@ fn check_ways(document: &Document, peers: &[(usize, PeerConfig)], report: &mut R
                 "without a longer route outside, the tunnel's own packets go into it",
                 format!("have a route of your own to {hop_prefix}, as in \"A default route through the tunnel\" in the manual, or leave the prefix out"),
             )
-            .related(span(table(*owner).and_then(|peer| peer.hop_prefix.as_ref())), "the hopping prefix"),
+            .related(of(table(*owner), |peer| peer.hop_prefix.span()), "the hopping prefix"),
         );
     }
 }
 
 /// Where this prefix is in the peer's `allowed_ips`.
-fn inner(peer: Option<&Peer>, prefix: &IpNet) -> Range<usize> {
-    let prefixes = peer.and_then(|peer| peer.allowed_ips.as_ref());
-    let mut prefixes = prefixes.into_iter().flat_map(Spanned::get_ref);
-    span(prefixes.find(|text| text.get_ref().parse() == Ok(*prefix)))
+fn inner(peer: Option<&PeerTable>, prefix: &IpNet) -> Range<usize> {
+    let mut prefixes = peer.into_iter().flat_map(|peer| peer.allowed_ips.list());
+    prefixes.find(|text| text.get_ref().parse() == Ok(*prefix)).map_or(0..0, Spanned::span)
+}
+
+/// A place in this table, if there is one.
+fn of(peer: Option<&PeerTable>, place: impl Fn(&PeerTable) -> Range<usize>) -> Range<usize> {
+    peer.map_or(0..0, place)
 }
 
 /// What the protocol found, at its place in the file. `table` gives the table of a peer.
 fn finding<'d>(
     error: &ConfigError,
     document: &'d Document,
-    table: &dyn Fn(&str) -> Option<&'d Peer>,
+    table: &dyn Fn(&str) -> Option<&'d PeerTable>,
 ) -> Finding {
-    let key = |name: &str| span(table(name).and_then(|peer| peer.public_key.as_ref()));
-    let hop_prefix = |name: &str| span(table(name).and_then(|peer| peer.hop_prefix.as_ref()));
-    let own_prefix = || span(document.node.as_ref().and_then(|node| node.get_ref().hop_prefix.as_ref()));
+    let key = |name: &str| of(table(name), |peer| peer.public_key.span());
+    let hop_prefix = |name: &str| of(table(name), |peer| peer.hop_prefix.span());
+    let own_prefix = || document.node.get().map_or(0..0, |node| node.hop_prefix.span());
     let inner = |name: &str, prefix: &IpNet| inner(table(name), prefix);
     let title = error.to_string();
     match error {
@@ -219,8 +220,8 @@ fn finding<'d>(
         )
         .related(inner(first, prefix), "the first"),
         ConfigError::Loop { name, prefix, hop_prefix: hopping } => {
-            let own = document.node.as_ref().and_then(|node| node.get_ref().hop_prefix.as_ref());
-            let is_own = own.is_some_and(|text| text.get_ref().parse() == Ok(*hopping));
+            let own = document.node.get().and_then(|node| node.hop_prefix.text());
+            let is_own = own.is_some_and(|text| text.parse() == Ok(*hopping));
             Finding::error(
                 inner(name, prefix),
                 title,
@@ -230,9 +231,9 @@ fn finding<'d>(
             .related(if is_own { own_prefix() } else { hop_prefix(name) }, "the hopping prefix")
         }
         ConfigError::Crowded { name, hop_prefix: crowded } => {
-            let peers = table(name).and_then(|peer| peer.hop_prefix.as_ref());
-            let is_peers = peers.is_some_and(|text| text.get_ref().parse() == Ok(*crowded));
-            let carry = span(table(name).and_then(|peer| peer.carry.as_ref()));
+            let peers = table(name).and_then(|peer| peer.hop_prefix.text());
+            let is_peers = peers.is_some_and(|text| text.parse() == Ok(*crowded));
+            let carry = of(table(name), |peer| peer.carry.span());
             Finding::error(
                 if is_peers { hop_prefix(name) } else { own_prefix() },
                 title,
@@ -246,28 +247,87 @@ fn finding<'d>(
                 .related(own_prefix(), "this gateway's")
         }
         ConfigError::Range { name, .. } => {
-            Finding::error(span(table(name).and_then(|peer| peer.name.as_ref())), title, "this peer", "")
+            Finding::error(of(table(name), |peer| peer.name.span()), title, "this peer", "")
         }
         ConfigError::SameName(name) => {
-            Finding::error(span(table(name).and_then(|peer| peer.name.as_ref())), title, "", "")
+            Finding::error(of(table(name), |peer| peer.name.span()), title, "", "")
         }
         // Of a later version: its words have to do.
         _ => Finding::error(0..0, title, "", ""),
     }
 }
 
-fn span<T>(value: Option<&Spanned<T>>) -> Range<usize> {
-    value.map_or(0..0, Spanned::span)
+/// What the transparent mode cannot be with.
+fn check_transparent(
+    document: &Document,
+    node: &Node,
+    peers: &[(usize, PeerConfig)],
+    classic: &[(usize, ClassicPeer)],
+    report: &mut Report,
+) {
+    let (Some(transparent), Some(table)) = (&node.transparent, document.node.get()) else { return };
+    if transparent.internal == node.external {
+        let help = "give the one that the hosts are behind, and the one that their router is behind";
+        let finding =
+            Finding::error(table.internal.span(), "`internal` and `external` are the same", "", help);
+        report.add(finding.related(table.external.span(), "the external interface"));
+    }
+    if !peers.is_empty() && node.hop_prefix.prefix_len() <= 64 {
+        report.add(Finding::error(
+            table.hop_prefix.span(),
+            "the hopping prefix is all of the link's network",
+            "its hosts could not be told from hopping addresses",
+            "give a part of the link's /64 that no host has an address in, like 2001:db8:a:0:f000::/68, and another \
+             part to a peer on the same link",
+        ));
+    }
+    for host in &transparent.protect {
+        if !peers.is_empty() && node.hop_prefix.contains(&host.address) {
+            let finding = Finding::error(
+                table.protect.span(),
+                format!("{} lies in the hopping prefix", host.address),
+                "nobody could reach it there",
+                "hop in a part of the link's network that no host has an address in",
+            );
+            report.add(finding.related(table.hop_prefix.span(), "the hopping prefix"));
+        }
+    }
+    if transparent.protect.is_empty() && classic.is_empty() {
+        report.add(Finding::warning(
+            table.mode.span(),
+            "no host is protected",
+            "",
+            "list them: protect = [{ address = \"2001:db8:a::10\", mac = \"02:00:00:00:00:10\" }]",
+        ));
+    }
+    for (index, _) in peers.iter().filter(|(_, peer)| peer.rewrite) {
+        report.add(Finding::error(
+            document.peer.list().get(*index).map_or(0..0, |peer| peer.get_ref().carry.span()),
+            "a transparent gateway replaces no addresses",
+            "not in this mode",
+            "leave the line out, or choose mode = \"routed\"",
+        ));
+    }
+    for (index, peer) in peers {
+        let ipv4 = |net: &IpNet| matches!(net.addr(), IpAddr::V4(_));
+        if peer.allowed_ips.iter().any(ipv4) {
+            report.add(Finding::error(
+                document.peer.list().get(*index).map_or(0..0, |peer| peer.get_ref().allowed_ips.span()),
+                "IPv4 does not go through the tunnel of a transparent gateway",
+                "",
+                "list IPv6 addresses alone",
+            ));
+        }
+    }
 }
 
 /// Warns if a file that others can read holds secrets.
-pub(super) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
-    let Ok(document) = toml::from_str::<Document>(text) else { return };
-    let private = document.node.as_ref().and_then(|node| node.get_ref().private_key.as_ref());
-    let peers = document.peer.iter().map(Spanned::get_ref);
-    let mut of_peers =
-        peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]).filter_map(Option::as_ref);
-    if let Some(secret) = private.or_else(|| of_peers.next()) {
+pub(crate) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
+    let Some(document) = document::read(text, &mut Report::default()) else { return };
+    let own = document.node.get().into_iter().map(|node| &node.private_key);
+    let peers = document.peer.list().iter().map(Spanned::get_ref);
+    let mut secrets = own.chain(peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]));
+    if let Some(secret) = secrets.find_map(Given::given) {
         warnings.add(Finding::warning(
             secret.span(),
             "others can read this file, and it holds a secret",

@@ -18,7 +18,7 @@ pub struct Report {
 
 /// One error or warning.
 #[derive(Debug, Clone)]
-pub(super) struct Finding {
+pub(crate) struct Finding {
     severity: Severity,
     title: String,
     /// Byte range of the offending text.
@@ -36,7 +36,7 @@ enum Severity {
 
 impl Finding {
     /// An error: `title` says what is wrong, `label` is written at the offending text, `help` says what to do.
-    pub(super) fn error(
+    pub(crate) fn error(
         span: Range<usize>,
         title: impl Into<String>,
         label: impl Into<String>,
@@ -47,7 +47,7 @@ impl Finding {
     }
 
     /// A warning, otherwise the same.
-    pub(super) fn warning(
+    pub(crate) fn warning(
         span: Range<usize>,
         title: impl Into<String>,
         label: impl Into<String>,
@@ -57,22 +57,22 @@ impl Finding {
     }
 
     /// With a note at another place of the file.
-    pub(super) fn related(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
+    pub(crate) fn related(mut self, span: Range<usize>, label: impl Into<String>) -> Self {
         self.related.push((span, label.into()));
         self
     }
 }
 
 impl Report {
-    pub(super) fn new(path: &Path, text: &str) -> Self {
+    pub(crate) fn new(path: &Path, text: &str) -> Self {
         Report { path: path.to_owned(), text: without_secrets(text), findings: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, finding: Finding) {
+    pub(crate) fn add(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
 
-    pub(super) fn has_errors(&self) -> bool {
+    pub(crate) fn has_errors(&self) -> bool {
         self.errors() > 0
     }
 
@@ -139,7 +139,7 @@ const KEY_LIKE: usize = 40;
 
 /// `text` with everything blanked that may be a secret: what follows `private_key`, `preshared_key` and `session_key`, and whatever
 /// looks like a key on a line that does not speak of a public one (a misspelt name must not give a key away).
-pub(super) fn without_secrets(text: &str) -> String {
+pub(crate) fn without_secrets(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut inside: Option<&str> = None;
     for line in text.split_inclusive('\n') {
@@ -179,7 +179,7 @@ fn blank(text: &str) -> String {
 }
 
 /// Whatever looks like a key blanked out of `text`.
-pub(super) fn blank_keys(text: &str) -> String {
+pub(crate) fn blank_keys(text: &str) -> String {
     let is_key = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=' | '-' | '_');
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;

@@ -6,34 +6,47 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use script::testing::{self, Files};
-use serde::Deserialize;
 use toml::Spanned;
 
-use super::convert::Converter;
-use super::document::Text;
-use super::report::{Finding, Report};
-use super::value::Problem;
 use crate::attachment::{Attachment, Failure, Hook, Tier};
+use crate::converter::Converter;
 use crate::folder::Folder;
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::report::{Finding, Report};
+use crate::section::section;
+use crate::value::{self, Problem, problem};
 
-const FUNCTION: &str = "process_packet";
-
-/// The table, as it stands in the file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Table {
-    file: Text,
-    hook: Text,
-    dev: Text,
-    #[serde(rename = "match")]
-    rule: Text,
-    function: Text,
-    state: Option<Spanned<i64>>,
-    tier: Text,
-    xdp: Option<Spanned<bool>>,
-    priority: Option<Spanned<i64>>,
-    failure: Text,
-    fail_open: Option<bool>,
+section! {
+    /// `[[script]]`, as it stands in the file.
+    ScriptTable = "[[script]]" {
+        /// The script, relative to the configuration's folder. `sidestep check` loads it.
+        file: String = Required(r#"the script, like "nat.lua""#);
+        /// Where it gets packets: `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`,
+        /// `tunnel-in`, `tunnel-out`; [what each is](scripting.md#hooks).
+        hook: String = Required(
+            "one of \"prerouting\", \"input\", \"forward\", \"output\", \"postrouting\", \"ingress\", \"egress\", \
+             \"tunnel-in\", \"tunnel-out\""
+        );
+        /// Only packets of this interface.
+        dev: String = Otherwise("any; the tunnel's at `tunnel-in`, `tunnel-out`");
+        /// [Which packets](scripting.md#rules). What matches no script costs nothing.
+        rule as "match": String = Otherwise("every packet");
+        /// The function that gets them.
+        function: String = Default(r#""process_packet""#);
+        /// Scripts of the same number share globals and tables, and threads.
+        state: i64 = Otherwise("one for each file");
+        /// Place among the chains at the hook.
+        priority: i64 = Otherwise("`-150`");
+        /// What becomes of a packet at which the script fails: `"drop"` or `"accept"`.
+        failure: String = Default(r#""drop""#);
+        /// `true`: packets pass while the script host is not there, or cannot keep up.
+        fail_open: bool = Default("false");
+        /// `"kernel"`, `"both"`, `"user"`: [where it runs](scripting.md#two-tiers).
+        tier: String = Default(r#""auto""#);
+        /// `true`: at XDP of `dev`, [before all else](scripting.md#at-xdp). For scripts that look and judge; others are
+        /// refused.
+        xdp: bool = Default("false");
+    }
 }
 
 /// A script of the configuration.
@@ -47,65 +60,52 @@ pub struct Configured {
 
 impl Converter<'_> {
     /// `tunnel` is the name of the tunnel's device.
-    pub(super) fn script(&mut self, table: &Spanned<Table>, tunnel: Option<&str>) -> Option<Configured> {
-        let (script, header) = (table.get_ref(), table.span());
-        let owner = "[[script]]";
-        let file = self.required(&script.file, &header, owner, "file", "the script, like \"nat.lua\"");
-        let place = file.map(Spanned::span);
-        let file = file.map(|file| self.folder().join(file.get_ref()));
-        let hooks = format!("one of {}", names::<Hook>());
-        let hook = self.required(&script.hook, &header, owner, "hook", &hooks);
-        let hook = self.value("hook", hook, |text| one_of::<Hook>(text));
-        let dev = self.optional("dev", script.dev.as_ref(), |text| super::value::interface(text));
-        let state =
-            self.optional("state", script.state.as_ref(), |number| whole(*number, "a number from 0 on"));
-        let tier = self.optional("tier", script.tier.as_ref(), |text| one_of::<Tier>(text));
-        let priority =
-            self.optional("priority", script.priority.as_ref(), |number| whole(*number, "a smaller number"));
-        let failure = self.optional("failure", script.failure.as_ref(), |text| one_of::<Failure>(text));
+    pub(crate) fn script(&mut self, script: &ScriptTable, tunnel: Option<&str>) -> Option<Configured> {
+        let folder = self.folder();
+        let file = self.value(&script.file, |file| Ok(folder.join(file)));
+        let hook = self.value(&script.hook, one_of::<Hook>);
+        let dev = self.optional(&script.dev, value::interface);
+        let state = self.optional(&script.state, |number| whole(number, "a number from 0 on"));
+        let tier = self.value(&script.tier, one_of::<Tier>);
+        let priority = self.optional(&script.priority, |number| whole(number, "a smaller number"));
+        let failure = self.value(&script.failure, one_of::<Failure>);
         let hook = hook?;
         let dev = dev?.or_else(|| match hook {
             Hook::TunnelIn | Hook::TunnelOut => tunnel.map(str::to_owned),
             _ => None,
         });
-        let text = |text: &Text| text.as_ref().map(|text| text.get_ref().clone());
         let attachment = Attachment {
             file: file?,
             hook,
             dev,
-            rule: text(&script.rule),
-            function: text(&script.function).unwrap_or_else(|| FUNCTION.to_owned()),
+            rule: script.rule.text().map(str::to_owned),
+            function: script.function.get()?.clone(),
             state: state?,
-            tier: tier?.unwrap_or(Tier::Auto),
-            xdp: script.xdp.as_ref().is_some_and(|xdp| *xdp.get_ref()),
+            tier: tier?,
+            xdp: script.xdp.is_true(),
             priority: priority?,
-            failure: failure?.unwrap_or(Failure::Drop),
-            fail_open: script.fail_open.unwrap_or(false),
+            failure: failure?,
+            fail_open: script.fail_open.is_true(),
         };
         if let Err(wrong) = attachment.check() {
-            let given = match wrong.key {
-                "match" => script.rule.as_ref().map(Spanned::span),
-                "tier" => script.tier.as_ref().map(Spanned::span),
-                "xdp" => script.xdp.as_ref().map(Spanned::span),
-                _ => None,
+            let span = match wrong.key {
+                "match" => script.rule.span_or_table(),
+                "tier" => script.tier.span_or_table(),
+                "xdp" => script.xdp.span_or_table(),
+                _ => script.dev.span_or_table(),
             };
-            let title = format!("`{}` cannot be used", wrong.key);
-            self.report(Finding::error(
-                given.unwrap_or(header),
-                title,
-                wrong.message,
-                "see docs/scripting.md, \"Hooks\"",
-            ));
+            let help = "see docs/scripting.md, \"Hooks\"".to_owned();
+            self.refuse(span, wrong.key, Problem { label: wrong.message, help });
             return None;
         }
-        let place = place?;
-        let function = script.function.as_ref().map_or_else(|| place.clone(), Spanned::span);
+        let place = script.file.span();
+        let function = script.function.given().map_or_else(|| place.clone(), Spanned::span);
         Some(Configured { attachment, places: [place, function] })
     }
 }
 
 /// Loads every script, as a test of it would be: what cannot be loaded, or lacks its function, is reported.
-pub(super) fn check_files(scripts: &mut [Configured], report: &mut Report) {
+pub(crate) fn check_files(scripts: &mut [Configured], report: &mut Report) {
     for script in scripts {
         let [file, function] = script.places.clone();
         let attachment = &mut script.attachment;
@@ -141,20 +141,13 @@ fn contents(file: &Path) -> Result<(PathBuf, Vec<String>), String> {
 }
 
 fn one_of<T: ValueEnum>(text: &str) -> Result<T, Problem> {
-    T::from_str(text, false).map_err(|_| Problem {
-        label: "not known".to_owned(),
-        help: format!("write one of {}", names::<T>()),
+    T::from_str(text, false).or_else(|_| {
+        let names = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let names: Vec<_> = names.map(|value| format!("\"{}\"", value.get_name())).collect();
+        problem("not known", format!("write one of {}", names.join(", ")))
     })
 }
 
-fn names<T: ValueEnum>() -> String {
-    let names = T::value_variants()
-        .iter()
-        .filter_map(|value| Some(format!("\"{}\"", value.to_possible_value()?.get_name())));
-    names.collect::<Vec<_>>().join(", ")
-}
-
 fn whole<T: TryFrom<i64>>(number: i64, help: &str) -> Result<T, Problem> {
-    T::try_from(number)
-        .map_err(|_| Problem { label: "out of range".to_owned(), help: format!("write {help}") })
+    T::try_from(number).or_else(|_| problem("out of range", format!("write {help}")))
 }

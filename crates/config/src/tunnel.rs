@@ -1,183 +1,135 @@
-//! Table `[uplink.tunnel]`: an uplink that is a transition tunnel.
+//! `[tunnel]`: the TUN device.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::ops::Range;
+use std::time::Duration;
 
-use router::transition::{Domain, Kind, Tunnel};
-use serde::Deserialize;
+use ipnet::IpNet;
 use toml::Spanned;
 
-use super::convert::Converter;
-use super::document::Text;
-use super::gateway::{problem, routed_prefix};
-use super::report::Finding;
-use super::value::{self, Problem};
+use crate::converter::Converter;
+use crate::key::Absent::{Default, Otherwise};
+use crate::section::{Period, section};
+use crate::value::{self, Problem, parse_duration, problem};
 
-const OWNER: &str = "[uplink.tunnel]";
-
-/// `[uplink.tunnel]`, as it stands in the file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TunnelTable {
-    kind: Text,
-    pub(super) over: Text,
-    remote: Text,
-    local: Text,
-    mtu: Option<Spanned<i64>>,
-    hop_limit: Option<Spanned<i64>>,
-    pub(super) prefix: Text,
-    ipv4_mask: Option<Spanned<i64>>,
-    relay: Text,
-}
-
-impl TunnelTable {
-    /// Whether it carries IPv4 inside of IPv6, and not the other way round.
-    pub(super) fn is_over_ipv6(&self) -> bool {
-        self.kind.as_ref().is_some_and(|kind| kind.get_ref() == "4in6")
+section! {
+    /// `[tunnel]`, as it stands in the file.
+    TunnelTable = "[tunnel]" {
+        /// The device, the control socket `/run/sidestep/NAME.sock`, the nftables table `sidestep-NAME`.
+        name: String = Default(r#""mt6d0""#);
+        /// Largest inner packet, 1280 to 65535 bytes. Give it only to stay below what the path carries.
+        mtu: i64 = Otherwise("follows the path");
+        /// Addresses of the device, with prefix length. Give the gateway's own inside address, as `/128`: packets that
+        /// the gateway itself sends, ICMP errors for example, then come from an address that the peer takes.
+        addresses: Vec<Spanned<String>> = Otherwise("none");
+        /// While there is a bulk flow, packets go before ordinary programs (`SCHED_RR`, lowest priority). On a machine
+        /// whose processors are all busy that keeps latency to a sixth; `false` where something else matters more.
+        realtime: bool = Default("true");
+        /// How long the gateway looks for the next packet before it sleeps, where packets go back and forth in quick
+        /// succession (questions and answers, none further apart than this); up to `"1ms"`. A round trip takes half as
+        /// long. Meanwhile the gateway keeps a processor busy that nobody else wants; `"0us"` for never. Streams and bulk
+        /// flows are not waited for in this way.
+        spin: Period = Default(r#""50us""#);
+        /// Threads that carry packets, 1 to 16. Each flow stays on one. What a peer sends is received by as many of them
+        /// as it has `lanes`: give a site with many flows as many lanes as there are threads. With 1 the same thread runs
+        /// the protocol, which on machines with two or three processors is the fastest; with more the protocol has a
+        /// thread of its own.
+        threads: i64 = Otherwise("half of the processors, 8 at most");
+        /// Processors that these threads keep to, one each in turn, as `[2, 3]`. The scheduler does well; for machines on
+        /// which processors are set apart for packets.
+        cpus: Vec<Spanned<i64>> = Otherwise("any");
     }
 }
 
-/// What `kind` says, before the rest is known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Given {
-    SixInFour,
-    SixToFour,
-    SixRd,
-    FourInSix,
+/// The TUN device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tunnel {
+    /// Name of the device, `mt6d0` unless given.
+    pub name: String,
+    /// MTU in bytes, 1280 to 65535; it follows the path where none is given.
+    pub mtu: Option<u16>,
+    /// Addresses of the device, with the prefix length of their network.
+    pub addresses: Vec<IpNet>,
+    /// Packets go before ordinary programs where processors are short: latency stays low, and a flood is felt by them.
+    pub realtime: bool,
+    /// How long to look for packets before sleeping, where they go back and forth in quick succession; at most 1 ms.
+    pub spin: Duration,
+    /// Threads that carry packets, 1 to 16; chosen by the machine where not given.
+    pub threads: Option<usize>,
+    /// Processors that these keep to, one each in turn; any, where there are none.
+    pub cpus: Vec<usize>,
+}
+
+impl Tunnel {
+    /// How many threads carry packets: unless given, half of the processors, since the kernel's share of the work for a
+    /// packet is as large as ours. Where it is one, that one runs the protocol, too.
+    pub fn packet_threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| (linux::process::processors().len() / 2).clamp(1, 8))
+    }
 }
 
 impl Converter<'_> {
-    pub(super) fn uplink_tunnel(&mut self, table: &Spanned<TunnelTable>) -> Option<Tunnel> {
-        let (given, header) = (table.get_ref(), table.span());
-        let over = self.required(
-            &given.over,
-            &header,
-            OWNER,
-            "over",
-            "the interface that carries it, like \"eth0\"",
-        );
-        let over = self.value("over", over, |text| value::interface(text));
-        let kind = self.required(&given.kind, &header, OWNER, "kind", r#""6in4", "6to4", "6rd" or "4in6""#);
-        let kind = self.value("kind", kind, |text| match text.as_str() {
-            "6in4" => Ok(Given::SixInFour),
-            "6to4" => Ok(Given::SixToFour),
-            "6rd" => Ok(Given::SixRd),
-            "4in6" => Ok(Given::FourInSix),
-            _ => problem("not a kind of tunnel", r#"write "6in4", "6to4", "6rd" or "4in6""#),
-        });
-        let mtu = self.optional("mtu", given.mtu.as_ref(), |number| value::mtu(*number));
-        let hop_limit =
-            self.optional("hop_limit", given.hop_limit.as_ref(), |number| match u8::try_from(*number) {
-                Ok(limit @ 1..) => Ok(limit),
-                _ => problem("out of range", "write a number of routers from 1 to 255"),
-            });
-        let kind = kind?;
-        let local = self.optional("local", given.local.as_ref(), |text| match text.as_str() {
-            "auto" => Ok(None),
-            text => address(text, kind == Given::FourInSix).map(Some),
-        });
-        let kind = self.tunnel_kind(kind, given, &header);
+    pub(crate) fn tunnel(&mut self, table: &TunnelTable) -> Option<Tunnel> {
+        let name = self.value(&table.name, value::interface);
+        let mtu = self.optional(&table.mtu, value::mtu);
+        let addresses = self.each(&table.addresses, value::interface_address);
+        let spin = self.value(&table.spin, spin);
+        let threads = self.optional(&table.threads, threads);
+        let cpus = self.each(&table.cpus, processor);
         Some(Tunnel {
-            kind: kind?,
-            over: over?,
-            local: local?.flatten(),
-            mtu: mtu?.map(u32::from),
-            hop_limit: hop_limit?.unwrap_or(64),
+            name: name?,
+            mtu: mtu?,
+            addresses: addresses?,
+            realtime: table.realtime.is_true(),
+            spin: spin?,
+            threads: threads?,
+            cpus: cpus?,
         })
     }
+}
 
-    fn tunnel_kind(&mut self, kind: Given, given: &TunnelTable, header: &Range<usize>) -> Option<Kind> {
-        let to_one = matches!(kind, Given::SixInFour | Given::FourInSix);
-        let mut fits = true;
-        if !to_one {
-            fits &= self.not_for(
-                &given.remote,
-                "remote",
-                "the inner address says who gets a packet; the way out of the \
-                                 domain is its `relay`",
-            );
-        }
-        if to_one {
-            fits &= self.not_for(&given.relay, "relay", "the other end is `remote`");
-        }
-        if kind != Given::SixRd {
-            fits &= self.not_for(&given.prefix, "prefix", "it is for \"6rd\"");
-            fits &= self.not_for(&given.ipv4_mask, "ipv4_mask", "it is for \"6rd\"");
-        }
-        let other_end = |converter: &mut Self, over_ipv6: bool| {
-            let help = "the address of the other end";
-            let remote = converter.required(&given.remote, header, OWNER, "remote", help);
-            converter.value("remote", remote, |text| address(text, over_ipv6))
-        };
-        let found = match kind {
-            Given::SixInFour => match other_end(self, false)? {
-                IpAddr::V4(remote) => Kind::SixInFour { remote },
-                IpAddr::V6(_) => return None,
-            },
-            Given::FourInSix => match other_end(self, true)? {
-                IpAddr::V6(remote) => Kind::FourInSix { remote },
-                IpAddr::V4(_) => return None,
-            },
-            Given::SixToFour => {
-                let relay = self.optional("relay", given.relay.as_ref(), |text| ipv4(text));
-                Kind::Automatic(Domain::six_to_four(relay?))
-            }
-            Given::SixRd => Kind::Automatic(self.six_rd(given, header)?),
-        };
-        fits.then_some(found)
-    }
-
-    fn six_rd(&mut self, given: &TunnelTable, header: &Range<usize>) -> Option<Domain> {
-        let relay = self.required(&given.relay, header, OWNER, "relay", "the address of the border relay");
-        let relay = self.value("relay", relay, |text| ipv4(text));
-        let text = self.required(
-            &given.prefix,
-            header,
-            OWNER,
-            "prefix",
-            "the domain's prefix, like \"2001:db8::/32\"",
-        );
-        let prefix = self.value("prefix", text, |text| routed_prefix(text));
-        let mask =
-            self.optional("ipv4_mask", given.ipv4_mask.as_ref(), |number| match u8::try_from(*number) {
-                Ok(mask @ 0..32) => Ok(mask),
-                _ => problem(
-                    "out of range",
-                    "write how many leading bits of the addresses are left out, from 0 to 31",
-                ),
-            });
-        let (relay, prefix, mask) = (relay?, prefix?, mask?.unwrap_or(0));
-        let domain = Domain::six_rd(prefix, mask, relay);
-        if domain.is_none() {
-            let length = u32::from(prefix.prefix_len()) + 32 - u32::from(mask);
-            let span = text.map_or_else(|| header.clone(), Spanned::span);
-            let label = format!("customers would have a /{length}, and a network needs a /64");
-            let help = "ask the provider for the length of the prefix, and for `ipv4_mask`";
-            self.report(Finding::error(span, "`prefix` cannot be used", label, help));
-        }
-        domain
-    }
-
-    /// Whether a key is absent that the kind of tunnel does not have.
-    fn not_for<T>(&mut self, given: &Option<Spanned<T>>, key: &str, help: &str) -> bool {
-        let Some(given) = given else { return true };
-        let title = format!("`{key}` is not for this kind of tunnel");
-        self.report(Finding::error(given.span(), title, "remove it", help));
-        false
+/// How long to look for packets before sleeping.
+fn spin(text: &str) -> Result<Duration, Problem> {
+    const HELP: &str = "write 0us to 1ms; 0us to sleep at once";
+    match parse_duration(text) {
+        Ok(duration) if duration <= Duration::from_millis(1) => Ok(duration),
+        Ok(_) => problem("out of range", HELP),
+        Err(_) => problem("not a duration", HELP),
     }
 }
 
-fn address(text: &str, ipv6: bool) -> Result<IpAddr, Problem> {
-    match text.parse::<IpAddr>() {
-        Ok(found) if found.is_ipv6() == ipv6 && !found.is_unspecified() && !found.is_multicast() => Ok(found),
-        _ if ipv6 => problem("not an IPv6 address of a host", "write one like \"2001:db8::1\""),
-        _ => problem("not an IPv4 address of a host", "write one like \"192.0.2.1\""),
+/// How many threads carry packets.
+fn threads(number: i64) -> Result<usize, Problem> {
+    match usize::try_from(number) {
+        Ok(threads @ 1..=16) => Ok(threads),
+        _ => problem(
+            "out of range",
+            "1 to 16 threads carry packets; half as many as there are processors do well",
+        ),
     }
 }
 
-fn ipv4(text: &str) -> Result<Ipv4Addr, Problem> {
-    match address(text, false)? {
-        IpAddr::V4(found) => Ok(found),
-        IpAddr::V6(_) => problem("not an IPv4 address of a host", "write one like \"192.0.2.1\""),
+/// A processor that there is.
+fn processor(number: i64) -> Result<usize, Problem> {
+    match usize::try_from(number) {
+        Ok(processor) if linux::process::processors().contains(&processor) => Ok(processor),
+        _ => problem(
+            "there is no such processor for this program",
+            "`nproc` and `taskset -p $$` tell which there are",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_those_of_this_machine() {
+        let here = linux::process::processors();
+        assert!(here.iter().all(|number| processor(*number as i64) == Ok(*number)));
+        for number in [-1, 100_000, i64::MAX] {
+            assert!(processor(number).is_err() && threads(number).is_err(), "{number}");
+        }
+        assert_eq!(threads(16), Ok(16));
+        assert!(threads(0).is_err());
     }
 }

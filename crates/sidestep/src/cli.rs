@@ -234,7 +234,7 @@ fn signed_duration(text: &str) -> Result<ClockOffset, String> {
         Some(amount) => (-1, amount),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
-    let amount: Duration = config::parse_duration(amount)?;
+    let amount: Duration = config::parse_duration(amount).map_err(|error| error.to_string())?;
     let milliseconds = i64::try_from(amount.as_millis()).map_err(|_| "too long".to_owned())?;
     Ok(ClockOffset(sign * milliseconds))
 }

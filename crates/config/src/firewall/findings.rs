@@ -1,14 +1,18 @@
 //! What concerns several zones or rules, at its places in the file.
 
+use std::ops::Range;
+
 use router::firewall::policy::PolicyError;
 use router::firewall::{self, Policy};
+use toml::Spanned;
 
-use super::{Converter, Document, span};
+use crate::converter::Converter;
+use crate::document::Document;
 use crate::report::Finding;
 
 /// Why zones do not fit together.
 pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
-    let at = |zone: usize| span(&document.zone, zone);
+    let at = |zone: usize| span(document.zone.list(), zone);
     let title = error.to_string();
     match error {
         PolicyError::ZoneName(zone) | PolicyError::NoZone(zone) => Finding::error(at(*zone), title, "", ""),
@@ -36,7 +40,7 @@ pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
 impl Converter<'_> {
     /// Reports rules without effect.
     pub(super) fn findings(&mut self, document: &Document, policy: &Policy) {
-        let rules = document.firewall.as_ref().map_or(&[][..], |firewall| &firewall.get_ref().rule);
+        let rules = document.firewall.get().map_or(&[][..], |firewall| firewall.rule.list());
         let at = |rule: usize| span(rules, rule);
         for finding in firewall::analyze(policy) {
             let (title, rule, earlier, help) = match finding {
@@ -66,7 +70,7 @@ impl Converter<'_> {
                 ),
                 firewall::Finding::NoInterface(zone) => {
                     self.report(Finding::warning(
-                        span(&document.zone, zone),
+                        span(document.zone.list(), zone),
                         "a zone has no interface",
                         "no packet is of it",
                         "add `interfaces = [\"eth1\"]`",
@@ -81,4 +85,9 @@ impl Converter<'_> {
             });
         }
     }
+}
+
+/// Where a table is.
+fn span<T>(tables: &[Spanned<T>], index: usize) -> Range<usize> {
+    tables.get(index).map_or(0..0, Spanned::span)
 }

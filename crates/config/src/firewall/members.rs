@@ -5,8 +5,10 @@ use mt6d::config::PeerConfig;
 use router::firewall::{PolicyError, Trust, Zone};
 use toml::Spanned;
 
-use super::{Converter, Document};
+use crate::converter::Converter;
+use crate::document::Document;
 use crate::report::Finding;
+use crate::section::Given;
 use crate::value::interface;
 
 /// The tunnels of the same file.
@@ -38,17 +40,17 @@ impl Converter<'_> {
         zones: &mut Vec<Zone>,
     ) -> Option<()> {
         let mut good = true;
-        let standard = document.zone.is_empty();
+        let standard = document.zone.list().is_empty();
         if let ([_, lan], Some(device), true) = (&mut zones[..], tunnels.device, standard)
-            && !document.peer.is_empty()
+            && !document.peer.list().is_empty()
         {
             lan.interfaces.push(device.to_owned());
         }
         for (place, (zone, interface)) in links(document).enumerate() {
-            let Some(interface) = interface else { continue };
-            let Some(zone) = zone else {
+            let Some(interface) = interface.given() else { continue };
+            let Some(zone) = zone.given() else {
                 if standard {
-                    let zone = &mut zones[usize::from(place >= document.uplink.len())];
+                    let zone = &mut zones[usize::from(place >= document.uplink.list().len())];
                     zone.interfaces.push(interface.get_ref().clone());
                     continue;
                 }
@@ -70,14 +72,13 @@ impl Converter<'_> {
             }
         }
         // What carries a tunnel is as far outside as the tunnel is.
-        for uplink in document.uplink.iter().map(Spanned::get_ref) {
-            let over = uplink.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().over.as_ref());
-            if let (Some(over), Some(interface)) = (over, &uplink.interface)
-                && zones.iter().all(|zone| !zone.interfaces.contains(over.get_ref()))
-                && let Some(zone) =
-                    zones.iter_mut().find(|zone| zone.interfaces.contains(interface.get_ref()))
+        for uplink in document.uplink.list().iter().map(Spanned::get_ref) {
+            let over = uplink.tunnel.get().and_then(|tunnel| tunnel.over.text());
+            if let (Some(over), Some(interface)) = (over, uplink.interface.text())
+                && zones.iter().all(|zone| !has(zone, over))
+                && let Some(zone) = zones.iter_mut().find(|zone| has(zone, interface))
             {
-                zone.interfaces.push(over.get_ref().clone());
+                zone.interfaces.push(over.to_owned());
             }
         }
         good &= self.peers(document, tunnels, zones);
@@ -89,8 +90,8 @@ impl Converter<'_> {
 
     /// Without a zone none can be named.
     pub(super) fn no_members(&mut self, document: &Document) {
-        let peers = document.peer.iter().filter_map(|peer| peer.get_ref().zone.as_ref());
-        for zone in links(document).filter_map(|(zone, _)| zone).chain(peers) {
+        let peers = document.peer.list().iter().filter_map(|peer| peer.get_ref().zone.given());
+        for zone in links(document).filter_map(|(zone, _)| zone.given()).chain(peers) {
             self.named(zone, &[]);
         }
     }
@@ -101,7 +102,8 @@ impl Converter<'_> {
         let before: Vec<bool> =
             zones.iter().map(|zone| zone.interfaces.is_empty() && zone.networks.is_empty()).collect();
         for (index, peer) in tunnels.peers {
-            let Some(given) = document.peer.get(*index).and_then(|peer| peer.get_ref().zone.as_ref()) else {
+            let Some(given) = document.peer.list().get(*index).and_then(|peer| peer.get_ref().zone.given())
+            else {
                 continue;
             };
             let (Some(place), Some(device)) = (self.named(given, zones), tunnels.device) else {
@@ -143,12 +145,15 @@ impl Converter<'_> {
     }
 }
 
+/// Whether the zone has the interface.
+fn has(zone: &Zone, interface: &str) -> bool {
+    zone.interfaces.iter().any(|name| name == interface)
+}
+
 /// Whether the interface that zones do not agree about is told of where uplinks and networks are looked at: several have
 /// it, or it can be that of none.
 pub(super) fn is_told_of_links(error: &PolicyError, document: &Document) -> bool {
-    let links = |name: &str| {
-        links(document).filter(|(_, link)| link.is_some_and(|link| link.get_ref() == name)).count()
-    };
+    let links = |name: &str| links(document).filter(|(_, link)| link.text() == Some(name)).count();
     match error {
         PolicyError::SameInterface(_, _, name) => links(name) > 1,
         PolicyError::InterfaceName(_, name) => links(name) > 0 && interface(name).is_err(),
@@ -157,8 +162,9 @@ pub(super) fn is_told_of_links(error: &PolicyError, document: &Document) -> bool
 }
 
 /// The key `zone` of each uplink and network, and its interface.
-fn links(document: &Document) -> impl Iterator<Item = (Option<&Spanned<String>>, Option<&Spanned<String>>)> {
-    let uplinks = document.uplink.iter().map(Spanned::get_ref).map(|link| (&link.zone, &link.interface));
-    let networks = document.network.iter().map(Spanned::get_ref).map(|link| (&link.zone, &link.interface));
-    uplinks.chain(networks).map(|(zone, interface)| (zone.as_ref(), interface.as_ref()))
+fn links(document: &Document) -> impl Iterator<Item = (&Given<String>, &Given<String>)> {
+    let uplinks = document.uplink.list().iter().map(Spanned::get_ref);
+    let networks = document.network.list().iter().map(Spanned::get_ref);
+    let uplinks = uplinks.map(|uplink| (&uplink.zone, &uplink.interface));
+    uplinks.chain(networks.map(|network| (&network.zone, &network.interface)))
 }

@@ -2,25 +2,25 @@
 
 mod findings;
 mod members;
-mod table;
+pub(crate) mod table;
 mod value;
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 use router::firewall::address::Address;
 use router::firewall::service::Service;
 use router::firewall::{Packet, Place, Places, Policy, Rule, Schedule, Settings, Verdict, Zone};
 use toml::Spanned;
 
-use super::convert::Converter;
-use super::document::{Document, Text};
-use super::report::Finding;
-use super::value::Problem;
-pub(super) use members::Tunnels;
-pub(super) use table::{Firewall as FirewallTable, Zone as ZoneTable};
-use table::{Rule as RuleTable, Schedule as ScheduleTable, Test as TestTable, Words};
+use crate::converter::Converter;
+use crate::document::Document;
+use crate::report::Finding;
+use crate::section::Given;
+use crate::transition::TransitionTable;
+use crate::value::{Problem, inner_prefix, interface, problem};
+pub(crate) use members::Tunnels;
+use table::{FirewallTable, RuleTable, ScheduleTable, TestTable, Words, ZoneTable};
 use value::Names;
 
 /// The firewall that a file describes.
@@ -71,19 +71,18 @@ impl Lines {
 
 impl Converter<'_> {
     /// The firewall, with all that is strange about it reported; None where there is no zone, or something is wrong.
-    pub(super) fn firewall(
+    pub(crate) fn firewall(
         &mut self,
         document: &Document,
         text: &str,
         tunnels: Tunnels<'_>,
     ) -> Option<Firewall> {
-        let empty = FirewallTable::default();
-        let table = document.firewall.as_ref().map_or(&empty, Spanned::get_ref);
-        if table.enabled == Some(false) {
+        let table = document.firewall.get()?;
+        if !table.enabled.is_true() || document.zone.is_wrong() {
             return None;
         }
-        if document.zone.is_empty() && document.uplink.is_empty() {
-            if let Some(firewall) = &document.firewall {
+        if document.zone.list().is_empty() && document.uplink.list().is_empty() {
+            if let Some(firewall) = document.firewall.given() {
                 self.report(Finding::error(
                     firewall.span(),
                     "there is a firewall, and no zone",
@@ -94,10 +93,10 @@ impl Converter<'_> {
             self.no_members(document);
             return None;
         }
-        let zones: Vec<_> = if document.zone.is_empty() {
+        let zones: Vec<_> = if document.zone.list().is_empty() {
             members::standard_zones().map(Some).into()
         } else {
-            document.zone.iter().map(|zone| self.zone(zone)).collect()
+            document.zone.list().iter().map(|zone| self.zone(zone.get_ref())).collect()
         };
         let settings = self.settings(document, table, tunnels.endpoints.clone());
         let mut zones: Vec<Zone> = zones.into_iter().collect::<Option<_>>()?;
@@ -105,67 +104,47 @@ impl Converter<'_> {
         // Without rules first: a zone that cannot be is told before rules that name it.
         let named = self.policy(document, zones, Vec::new(), Settings::default())?;
         let schedules = self.schedules(table);
-        for (name, kind, set) in [("addresses", false, &table.addresses), ("services", true, &table.services)]
-        {
-            self.check_names(name, kind, set);
+        for (kind, sets) in [(Kind::Addresses, &table.addresses), (Kind::Services, &table.services)] {
+            self.check_names(kind, sets);
         }
-        let addresses = Names { named: &table.addresses, literal: value::addresses, help: ADDRESS_HELP };
-        let services = Names { named: &table.services, literal: value::services, help: SERVICE_HELP };
-        for set in table.addresses.values() {
-            self.value("addresses", Some(set), |words| addresses.resolve(words));
+        let (addresses, services) = (table.addresses.get()?, table.services.get()?);
+        let addresses = Names { named: addresses, literal: value::addresses, help: ADDRESS_HELP };
+        let services = Names { named: services, literal: value::services, help: SERVICE_HELP };
+        for set in addresses.named.values() {
+            if let Err(problem) = addresses.resolve(set.get_ref()) {
+                self.refuse(set.span(), "addresses", problem);
+            }
         }
-        for set in table.services.values() {
-            self.value("services", Some(set), |words| services.resolve(words));
+        for set in services.named.values() {
+            if let Err(problem) = services.resolve(set.get_ref()) {
+                self.refuse(set.span(), "services", problem);
+            }
         }
         let means = Means { policy: &named, addresses, services, schedules: schedules? };
-        let rules: Vec<_> = table.rule.iter().map(|rule| self.rule(rule, &means)).collect();
+        let rules: Vec<_> = table.rule.list().iter().map(|rule| self.rule(rule.get_ref(), &means)).collect();
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
         let lines = Lines::of(text);
-        let lines = table.rule.iter().map(|rule| lines.number(rule.span().start)).collect();
+        let lines = table.rule.list().iter().map(|rule| lines.number(rule.span().start)).collect();
         let policy = self.policy(document, named.zones().to_vec(), rules, settings?)?;
         let tests = self.tests(table, text, &policy)?;
         self.findings(document, &policy);
         Some(Firewall { policy, lines, tests })
     }
 
-    fn zone(&mut self, table: &Spanned<ZoneTable>) -> Option<Zone> {
-        let (zone, header) = (table.get_ref(), table.span());
-        let owner = "[[zone]]";
-        let name = self.required(&zone.name, &header, owner, "name", "what rules call it, like \"lan\"");
-        let name = self.value("name", name, |name| {
+    fn zone(&mut self, zone: &ZoneTable) -> Option<Zone> {
+        let name = self.value(&zone.name, |name| {
             if router::firewall::policy::is_zone_name(name) {
-                return Ok(name.clone());
+                return Ok(name.to_owned());
             }
-            Err(Problem {
-                label: "not a name for a zone".to_owned(),
-                help:
-                    "1 to 32 letters, digits, - and _, beginning with a letter; \"gateway\" is this machine"
-                        .to_owned(),
-            })
+            problem(
+                "not a name for a zone",
+                "1 to 32 letters, digits, - and _, beginning with a letter; \"gateway\" is this machine",
+            )
         });
-        let trust = r#""inside", "guest" or "outside""#;
-        let trust = self.required(&zone.trust, &header, owner, "trust", trust);
-        let trust = self.value("trust", trust, |text| value::trust(text));
-        let interfaces: Vec<_> = zone
-            .interfaces
-            .iter()
-            .map(|name| self.value("interfaces", Some(name), |name| super::value::interface(name)))
-            .collect();
-        let networks = self.networks("networks", &zone.networks);
-        Some(Zone {
-            name: name?,
-            trust: trust?,
-            interfaces: interfaces.into_iter().collect::<Option<_>>()?,
-            networks: networks?,
-        })
-    }
-
-    fn networks(&mut self, key: &str, texts: &[Spanned<String>]) -> Option<Vec<IpNet>> {
-        let nets: Vec<_> = texts
-            .iter()
-            .map(|net| self.value(key, Some(net), |net| super::value::inner_prefix(net)))
-            .collect();
-        nets.into_iter().collect()
+        let trust = self.value(&zone.trust, value::trust);
+        let interfaces = self.each(&zone.interfaces, interface);
+        let networks = self.each(&zone.networks, inner_prefix);
+        Some(Zone { name: name?, trust: trust?, interfaces: interfaces?, networks: networks? })
     }
 
     fn settings(
@@ -174,14 +153,14 @@ impl Converter<'_> {
         table: &FirewallTable,
         endpoints: Vec<Ipv6Net>,
     ) -> Option<Settings> {
-        let mut tunnels = document.uplink.iter().filter_map(|uplink| uplink.get_ref().tunnel.as_ref());
-        let over_ipv6 = tunnels.clone().any(|tunnel| tunnel.get_ref().is_over_ipv6());
-        let over_ipv4 = tunnels.any(|tunnel| !tunnel.get_ref().is_over_ipv6());
-        let refuse = self.optional("refuse", table.refuse.as_ref(), |text| value::refuse(text));
-        let special = self.networks("accept_special", &table.accept_special);
+        let mut tunnels = document.uplink.list().iter().filter_map(|uplink| uplink.get_ref().tunnel.get());
+        let over_ipv6 = tunnels.clone().any(TransitionTable::is_over_ipv6);
+        let over_ipv4 = tunnels.any(|tunnel| !tunnel.is_over_ipv6());
+        let refuse = self.value(&table.refuse, value::refuse);
+        let special = self.each(&table.accept_special, inner_prefix);
         Some(Settings {
-            refuse: refuse?.unwrap_or(Settings::default().refuse),
-            log_refused: table.log,
+            refuse: refuse?,
+            log_refused: table.log.is_true(),
             accept_special: special?,
             tunnel_endpoints: endpoints,
             ipv6_in_ipv4: over_ipv4,
@@ -211,7 +190,7 @@ impl Converter<'_> {
     fn schedules(&mut self, table: &FirewallTable) -> Option<BTreeMap<String, Schedule>> {
         let mut schedules = BTreeMap::new();
         let mut good = true;
-        for (name, schedule) in &table.schedules {
+        for (name, schedule) in table.schedules.get()? {
             match self.schedule(name, schedule) {
                 Some(schedule) => drop(schedules.insert(name.clone(), schedule)),
                 None => good = false,
@@ -222,10 +201,10 @@ impl Converter<'_> {
 
     fn schedule(&mut self, name: &str, table: &Spanned<ScheduleTable>) -> Option<Schedule> {
         let schedule = table.get_ref();
-        let days = self.optional("days", schedule.days.as_ref(), value::days);
-        let from = self.optional("from", schedule.from.as_ref(), |text| value::time(text));
-        let to = self.optional("to", schedule.to.as_ref(), |text| value::time(text));
-        let (from, to) = (from?.unwrap_or(0), to?.unwrap_or(1440));
+        let days = self.optional(&schedule.days, value::days);
+        let from = self.value(&schedule.from, value::time);
+        let to = self.value(&schedule.to, value::time);
+        let (from, to) = (from?, to?);
         if from == to || from == 1440 {
             self.report(Finding::error(
                 table.span(),
@@ -239,42 +218,31 @@ impl Converter<'_> {
     }
 
     /// A name must not hide what the same word means without it.
-    fn check_names(&mut self, table: &str, services: bool, sets: &BTreeMap<String, Spanned<Words>>) {
-        for (name, words) in sets {
-            let hides = if services {
-                value::is_built_in(name)
-            } else {
-                !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.contains(':')
+    fn check_names(&mut self, kind: Kind, sets: &Given<BTreeMap<String, Spanned<Words>>>) {
+        for (name, words) in sets.get().into_iter().flatten() {
+            let (hides, help) = match kind {
+                Kind::Services => (value::is_built_in(name), "the word has a meaning already; take another"),
+                Kind::Addresses => (
+                    !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.contains(':'),
+                    "a name begins with a letter and has no colon, so that it differs from an address",
+                ),
             };
             if hides {
-                self.report(Finding::error(
-                    words.span(),
-                    format!("[firewall.{table}] cannot have the name {name:?}"),
-                    "",
-                    if services {
-                        "the word has a meaning already; take another"
-                    } else {
-                        "a name begins with a letter and has no colon, so that it differs from an address"
-                    },
-                ));
+                let title = format!("[firewall.{}] cannot have the name {name:?}", sets.key.name);
+                self.report(Finding::error(words.span(), title, "", help));
             }
         }
     }
 
-    fn rule(&mut self, table: &Spanned<RuleTable>, means: &Means<'_>) -> Option<Rule> {
-        let (rule, header) = (table.get_ref(), table.span());
-        let places = |words: &Words| means.places(words);
-        let from = self.optional("from", rule.from.as_ref(), places);
-        let to = self.optional("to", rule.to.as_ref(), places);
-        let source = self.optional("source", rule.source.as_ref(), |words| means.addresses.resolve(words));
-        let destination =
-            self.optional("destination", rule.destination.as_ref(), |words| means.addresses.resolve(words));
-        let service = self.optional("service", rule.service.as_ref(), |words| means.services.resolve(words));
-        let rate = self.optional("rate", rule.rate.as_ref(), |text| value::rate(text));
-        let schedule = self.optional("schedule", rule.schedule.as_ref(), |name| means.schedule(name));
-        let action = r#""accept", "drop" or "reject""#;
-        let action = self.required(&rule.action, &header, "[[firewall.rule]]", "action", action);
-        let action = self.value("action", action, |text| value::action(text));
+    fn rule(&mut self, rule: &RuleTable, means: &Means<'_>) -> Option<Rule> {
+        let from = self.optional(&rule.from, |words| means.places(words));
+        let to = self.optional(&rule.to, |words| means.places(words));
+        let source = self.optional(&rule.source, |words| means.addresses.resolve(words));
+        let destination = self.optional(&rule.destination, |words| means.addresses.resolve(words));
+        let service = self.optional(&rule.service, |words| means.services.resolve(words));
+        let rate = self.optional(&rule.rate, value::rate);
+        let schedule = self.optional(&rule.schedule, |name| means.schedule(name));
+        let action = self.value(&rule.action, value::action);
         Some(Rule {
             from: from?.unwrap_or(Places::Any),
             to: to?.unwrap_or(Places::Any),
@@ -283,58 +251,52 @@ impl Converter<'_> {
             service: service?,
             rate: rate?,
             schedule: schedule?,
-            log: rule.log,
-            comment: text_of(&rule.comment),
+            log: rule.log.is_true(),
+            comment: rule.comment.text().unwrap_or_default().to_owned(),
             action: action?,
         })
     }
 
     /// The table's tests.
-    pub(super) fn tests(
+    pub(crate) fn tests(
         &mut self,
         table: &FirewallTable,
         text: &str,
         policy: &Policy,
     ) -> Option<Vec<Expectation>> {
         let lines = Lines::of(text);
-        let tests: Vec<_> = table.test.iter().map(|test| self.test(test, &lines, policy)).collect();
+        let tests: Vec<_> = table.test.list().iter().map(|test| self.test(test, &lines, policy)).collect();
         tests.into_iter().collect()
     }
 
     fn test(&mut self, table: &Spanned<TestTable>, lines: &Lines, policy: &Policy) -> Option<Expectation> {
-        let (test, header) = (table.get_ref(), table.span());
-        let owner = "[[firewall.test]]";
-        let example = "\"tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan\"";
-        let words = self.required(&test.packet, &header, owner, "packet", example);
-        let packet = self.value("packet", words, |words| {
-            Packet::parse(words, policy).map_err(|error| Problem {
-                label: error.to_string(),
-                help: "docs/firewall.md, \"Packets in words\"".to_owned(),
-            })
+        let test = table.get_ref();
+        let packet = self.value(&test.packet, |words| {
+            Packet::parse(words, policy)
+                .or_else(|error| problem(error.to_string(), "docs/firewall.md, \"Packets in words\""))
         });
-        let expect = self.required(&test.expect, &header, owner, "expect", r#""accept", "drop" or "reject""#);
-        let expect = self.value("expect", expect, |text| value::action(text));
-        let rule = self.optional("rule", test.rule.as_ref(), |comment| {
+        let expect = self.value(&test.expect, value::action);
+        let rule = self.optional(&test.rule, |comment| {
             if comment == DEFAULT || policy.rules().iter().any(|rule| rule.comment == *comment) {
-                return Ok(comment.clone());
+                return Ok(comment.to_owned());
             }
-            Err(Problem {
-                label: "no rule has this comment".to_owned(),
-                help: "write the comment of a rule, or \"default\"".to_owned(),
-            })
+            problem("no rule has this comment", "write the comment of a rule, or \"default\"")
         });
         Some(Expectation {
-            words: text_of(&test.packet),
+            words: test.packet.text()?.to_owned(),
             packet: packet?,
             expect: expect?,
             rule: rule?,
-            line: lines.number(header.start),
+            line: lines.number(table.span().start),
         })
     }
 }
 
-fn text_of(text: &Text) -> String {
-    text.as_ref().map(|text| text.get_ref().clone()).unwrap_or_default()
+/// Which names a list of [firewall] gives.
+#[derive(Clone, Copy)]
+enum Kind {
+    Addresses,
+    Services,
 }
 
 /// What names in rules mean.
@@ -351,18 +313,12 @@ impl Means<'_> {
         for word in words.iter() {
             let Some(place) = self.policy.place(word) else {
                 let names: Vec<&str> = self.policy.places().map(|place| self.policy.name(place)).collect();
-                return Err(Problem {
-                    label: format!("{word:?} is no zone"),
-                    help: format!("there are {}", names.join(", ")),
-                });
+                return problem(format!("{word:?} is no zone"), format!("there are {}", names.join(", ")));
             };
             places.push(place);
         }
         if places.is_empty() {
-            return Err(Problem {
-                label: "an empty list".to_owned(),
-                help: "leave it out where any zone and the gateway will do".to_owned(),
-            });
+            return problem("an empty list", "leave it out where any zone and the gateway will do");
         }
         Ok(Places::Of(places))
     }
@@ -375,9 +331,4 @@ impl Means<'_> {
             ),
         })
     }
-}
-
-/// Places of tables, for reports.
-fn span<T>(tables: &[Spanned<T>], index: usize) -> Range<usize> {
-    tables.get(index).map_or(0..0, Spanned::span)
 }

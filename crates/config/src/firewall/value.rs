@@ -10,11 +10,7 @@ use router::firewall::{Rate, Trust, Verdict};
 use toml::Spanned;
 
 use super::table::Words;
-use crate::value::Problem;
-
-fn problem<T>(label: impl Into<String>, help: impl Into<String>) -> Result<T, Problem> {
-    Err(Problem { label: label.into(), help: help.into() })
-}
+use crate::value::{Problem, problem};
 
 pub(super) fn trust(text: &str) -> Result<Trust, Problem> {
     match text {
@@ -69,10 +65,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Problem> {
 }
 
 pub(super) fn time(text: &str) -> Result<u16, Problem> {
-    minute_of_day(text).ok_or(Problem {
-        label: "not a time".to_owned(),
-        help: "write hours and minutes, 00:00 to 24:00".to_owned(),
-    })
+    minute_of_day(text).map_or_else(|| problem("not a time", "write hours and minutes, 00:00 to 24:00"), Ok)
 }
 
 /// `mon`, `mon-fri`.

@@ -172,7 +172,7 @@ impl FirewallCommand {
 
 /// A time in which somebody can confirm.
 fn time_to_confirm(text: &str) -> Result<Duration, String> {
-    match config::parse_duration(text)? {
+    match config::parse_duration(text).map_err(|error| error.to_string())? {
         Duration::ZERO => Err("nobody can confirm that fast: write a time like 60s".to_owned()),
         time => Ok(time),
     }

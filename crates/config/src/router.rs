@@ -1,4 +1,4 @@
-//! What concerns several keys or tables of a gateway.
+//! The router that a file describes, and what concerns several of its tables.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -7,31 +7,67 @@ use ipnet::{IpNet, Ipv6Net};
 use router::firewall::defaults::never_outside;
 use router::firewall::{Policy, Trust};
 use router::plan::subnet;
-use router::site::{RouterFrom, Site, Uplink};
+use router::site::{Probing, RouterFrom, Site, Uplink};
 use toml::Spanned;
 
-use super::super::convert::Converter;
-use super::super::document::{Document, Text};
-use super::super::report::Finding;
-use super::UplinkTable;
+use crate::converter::Converter;
+use crate::document::Document;
+use crate::firewall::Firewall;
+use crate::report::Finding;
+use crate::script::Configured;
+use crate::section::Given;
+use crate::uplink::UplinkTable;
+
+/// A gateway as its configuration file describes it: a router, a firewall, or both.
+#[derive(Clone, Debug)]
+pub struct Gateway {
+    /// What it stands between.
+    pub site: Site,
+    /// How each uplink is probed.
+    pub probing: Vec<Probing>,
+    /// Its firewall: tables `[[zone]]`, `[firewall]`.
+    pub firewall: Option<Firewall>,
+    /// Tables `[[script]]` of a file without a tunnel.
+    pub scripts: Vec<Configured>,
+}
 
 impl Converter<'_> {
+    /// The gateway that a file describes, with this firewall; None where it describes none, or something is wrong with it.
+    pub(crate) fn router(&mut self, document: &Document, firewall: Option<Firewall>) -> Option<Gateway> {
+        if !document.has_router() {
+            return None;
+        }
+        let uplinks: Vec<_> =
+            document.uplink.list().iter().map(|table| self.uplink(table.get_ref())).collect();
+        let networks = document.network.list().iter().enumerate();
+        let networks: Vec<_> = networks.map(|(place, table)| self.network(place, table.get_ref())).collect();
+        let routes: Vec<_> = document.route.list().iter().map(|table| self.route(table.get_ref())).collect();
+        let uplinks = uplinks.into_iter().collect::<Option<Vec<_>>>()?;
+        let (uplinks, probing): (Vec<Uplink>, Vec<Probing>) = uplinks.into_iter().unzip();
+        let networks = networks.into_iter().collect::<Option<Vec<_>>>()?;
+        let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
+        let site = Site { uplinks, networks, routes };
+        self.site_fits(document, &site);
+        self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
+        Some(Gateway { site, probing, firewall, scripts: Vec::new() })
+    }
+
     /// What concerns several tables: names, interfaces, subnets and prefixes are each taken once.
-    pub(super) fn site_fits(&mut self, document: &Document, site: &Site) {
-        let uplinks = document.uplink.iter().zip(&site.uplinks);
+    fn site_fits(&mut self, document: &Document, site: &Site) {
+        let uplinks = document.uplink.list().iter().zip(&site.uplinks);
         let uplinks = uplinks.map(|(table, uplink)| {
             let given = table.get_ref();
             (
-                ("name", &uplink.name, span(&given.name, table)),
-                ("interface", &uplink.interface, span(&given.interface, table)),
+                ("name", &uplink.name, given.name.span_or_table()),
+                ("interface", &uplink.interface, given.interface.span_or_table()),
             )
         });
-        let networks = document.network.iter().zip(&site.networks);
+        let networks = document.network.list().iter().zip(&site.networks);
         let networks = networks.map(|(table, network)| {
             let given = table.get_ref();
             (
-                ("name", &network.name, span(&given.name, table)),
-                ("interface", &network.interface, span(&given.interface, table)),
+                ("name", &network.name, given.name.span_or_table()),
+                ("interface", &network.interface, given.interface.span_or_table()),
             )
         });
         let mut seen: Vec<(&str, &String, Range<usize>)> = Vec::new();
@@ -51,7 +87,7 @@ impl Converter<'_> {
                 break;
             }
         }
-        for (place, (table, network)) in document.network.iter().zip(&site.networks).enumerate() {
+        for (place, (table, network)) in document.network.list().iter().zip(&site.networks).enumerate() {
             let earlier = site.networks[..place]
                 .iter()
                 .position(|other| other.subnet.is_some() && other.subnet == network.subnet);
@@ -59,7 +95,7 @@ impl Converter<'_> {
                 let number = network.subnet.unwrap_or(0);
                 let title = format!("two networks have subnet {number}");
                 let help = "each network has a /64 of its own in every prefix: number them with `subnet`";
-                let first = document.network[first].span();
+                let first = document.network.list()[first].span();
                 self.report(
                     Finding::error(table.span(), title, "the second", help).related(first, "the first"),
                 );
@@ -70,7 +106,7 @@ impl Converter<'_> {
 
     /// Each prefix is at one place.
     fn prefixes_fit(&mut self, document: &Document, site: &Site) {
-        let uplinks = document.uplink.iter().zip(&site.uplinks);
+        let uplinks = document.uplink.list().iter().zip(&site.uplinks);
         let routed: Vec<(Ipv6Net, Range<usize>)> =
             uplinks.flat_map(|(table, uplink)| places(&table.get_ref().prefixes, &uplink.prefixes)).collect();
         for (place, (prefix, second)) in routed.iter().enumerate() {
@@ -84,7 +120,7 @@ impl Converter<'_> {
                 );
             }
         }
-        let networks = document.network.iter().zip(&site.networks).enumerate();
+        let networks = document.network.list().iter().zip(&site.networks).enumerate();
         let own: Vec<(usize, Ipv6Net, Range<usize>)> = networks
             .flat_map(|(index, (table, network))| {
                 let places = places(&table.get_ref().prefixes, &network.prefixes);
@@ -119,11 +155,11 @@ impl Converter<'_> {
     }
 
     /// Routers are on the uplink's link, and its addresses may be seen there.
-    pub(super) fn uplinks_fit(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
-        for (table, uplink) in document.uplink.iter().zip(&site.uplinks) {
+    fn uplinks_fit(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
+        for (table, uplink) in document.uplink.list().iter().zip(&site.uplinks) {
             let given = table.get_ref();
             let on_link = |router: IpAddr| uplink.addresses.iter().any(|net| net.contains(&router));
-            if let (RouterFrom::Address(router), Some(text)) = (uplink.router, &given.router)
+            if let (RouterFrom::Address(router), Some(text)) = (uplink.router, given.router.given())
                 && !router.is_unicast_link_local()
                 && !on_link(router.into())
             {
@@ -136,7 +172,7 @@ impl Converter<'_> {
                     help,
                 ));
             }
-            if let (Some(router), Some(text)) = (uplink.ipv4_router, &given.ipv4_router)
+            if let (Some(router), Some(text)) = (uplink.ipv4_router, given.ipv4_router.given())
                 && uplink.addresses.iter().any(|net| net.addr().is_ipv4())
                 && !on_link(router.into())
             {
@@ -154,7 +190,7 @@ impl Converter<'_> {
     /// Warns of the first address or prefix of an uplink that the firewall drops there.
     fn may_be_outside(&mut self, given: &UplinkTable, uplink: &Uplink, policy: &Policy) {
         let routed = places(&given.prefixes, &uplink.prefixes);
-        let domain = given.tunnel.as_ref().and_then(|tunnel| tunnel.get_ref().prefix.as_ref());
+        let domain = given.tunnel.get().and_then(|tunnel| tunnel.prefix.given());
         let domain = domain.and_then(|text| Some((text.get_ref().parse().ok()?, text.span())));
         let addresses = places(&given.addresses, &uplink.addresses);
         let mut all = addresses.chain(routed.chain(domain).map(|(net, span)| (IpNet::V6(net), span)));
@@ -176,10 +212,9 @@ impl Converter<'_> {
 }
 
 /// Values, each with its place.
-fn places<T: Copy>(texts: &[Spanned<String>], values: &[T]) -> impl Iterator<Item = (T, Range<usize>)> {
-    values.iter().copied().zip(texts.iter().map(Spanned::span))
-}
-
-fn span<T>(key: &Text, table: &Spanned<T>) -> Range<usize> {
-    key.as_ref().map_or_else(|| table.span(), Spanned::span)
+fn places<T: Copy>(
+    texts: &Given<Vec<Spanned<String>>>,
+    values: &[T],
+) -> impl Iterator<Item = (T, Range<usize>)> {
+    values.iter().copied().zip(texts.list().iter().map(Spanned::span))
 }

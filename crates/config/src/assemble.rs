@@ -1,0 +1,70 @@
+//! From the document to what it describes: all of it is looked at, also what depends on something that is wrong
+//! elsewhere, so that one report has all that is to be mended.
+
+use std::path::Path;
+
+use toml::Spanned;
+
+use crate::converter::{Converter, ReadKey};
+use crate::cross::check_tunnel;
+use crate::document::Document;
+use crate::firewall::Tunnels;
+use crate::node::STAND_IN;
+use crate::report::{Finding, Report};
+use crate::router::Gateway;
+use crate::whole::{Config, Whole};
+
+/// What the document, which is that of `text`, describes; None if something of it cannot be. `read_key` reads key files,
+/// whose names are relative to the folder of `path`.
+pub(crate) fn assemble(
+    document: &Document,
+    text: &str,
+    path: &Path,
+    read_key: &ReadKey,
+    report: &mut Report,
+) -> Option<Whole> {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let mut converter = Converter::new(folder, read_key, report);
+    let tables = document.peer.list();
+    let all_classic = !tables.is_empty() && tables.iter().all(|peer| peer.get_ref().is_classic());
+    let node = document.node.get().and_then(|node| converter.node(node, all_classic));
+    if document.node.is_absent() && !document.is_without_tunnel() {
+        let help = if tables.is_empty() {
+            "[node] and [[peer]] describe a tunnel, [[uplink]] and [[network]] a gateway, [[zone]] a firewall"
+        } else {
+            "begin with [node]: private_key_file, external and hop_prefix describe this gateway"
+        };
+        converter.report(Finding::error(0..0, "the table [node] is missing", "", help));
+    }
+    let tunnel = document.tunnel.get().and_then(|tunnel| converter.tunnel(tunnel));
+    // Each with its index in the document.
+    let (mut peers, mut classic) = (Vec::new(), Vec::new());
+    for (index, peer) in tables.iter().map(Spanned::get_ref).enumerate() {
+        if !converter.keys_fit_the_profile(peer) {
+            continue;
+        }
+        if peer.is_classic() {
+            classic.extend(converter.classic_peer(peer).map(|peer| (index, peer)));
+        } else {
+            peers.extend(converter.peer(peer).map(|peer| (index, peer)));
+        }
+    }
+    let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
+    let scripts = document.script.list().iter();
+    let scripts: Vec<_> = scripts.map(|script| converter.script(script.get_ref(), name)).collect();
+    let scripts = scripts.into_iter().collect::<Option<Vec<_>>>();
+    // Where all peers are of the classic profile, the prefix may be a stand-in.
+    let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != STAND_IN).collect();
+    let tunnels = Tunnels { device: name, peers: &peers, endpoints };
+    let firewall = converter.firewall(document, text, tunnels);
+    let gateway = converter.router(document, firewall);
+    if document.is_without_tunnel() {
+        let gateway = Gateway { scripts: scripts?, ..gateway? };
+        return Some(Whole { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
+    }
+    check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
+    let peers = peers.into_iter().map(|(_, peer)| peer).collect();
+    let classic = classic.into_iter().map(|(_, peer)| peer).collect();
+    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
+    Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
+}

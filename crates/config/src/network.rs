@@ -1,0 +1,217 @@
+//! `[[network]]`: a link with hosts.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use ipnet::{Ipv4Net, Ipv6Net};
+use router::advertise::Settings as Advertising;
+use router::site::{Advertise, DnsServers, Network};
+use toml::Spanned;
+use toml::de::DeValue;
+use wire::ndp::Preference;
+
+use crate::converter::Converter;
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::report::Report;
+use crate::section::{Period, Value, mismatch, section};
+use crate::value::{self, Problem, duration, ipv6_address, ipv6_prefix, problem, routed_prefix};
+
+section! {
+    /// `[[network]]`, as it stands in the file.
+    NetworkTable = "[[network]]" {
+        /// The interface.
+        interface: String = Required(r#"the interface, like "eth1""#);
+        /// What `status` and the log call it.
+        name: String = Otherwise("that of the interface");
+        /// The [zone](firewall.md#zones) of the firewall that it is in.
+        zone: String = Otherwise("`\"lan\"` if the file has no `[[zone]]`");
+        /// Which /64 of each prefix of an uplink is that of this network. Write it down if the order may change: hosts
+        /// are renumbered with it.
+        subnet: i64 = Otherwise("its place in the file, from 0");
+        /// `false`: none of the uplinks' prefixes.
+        delegated: bool = Default("true");
+        /// The low half of the gateway's own addresses.
+        host: String = Default(r#""::1""#);
+        /// /64s of its own, always; unique local ones (`fd…`) keep hosts in touch with each other without any uplink.
+        prefixes: Vec<Spanned<String>> = Otherwise("none");
+        /// The gateway's IPv4 address, with the network's length. [Hosts get theirs](gateway.md#ipv4-beside-it) from a
+        /// DHCP server of yours.
+        ipv4: String = Otherwise("none");
+        /// `false`: hosts are told nothing.
+        advertise: bool = Default("true");
+        /// The longest time between two advertisements, 4 s to 1800 s. Solicitations are answered within half a second,
+        /// three seconds apart at least.
+        advertise_interval: Period = Default(r#""600s""#);
+        /// `"low"`, `"high"`: which router hosts take, of several on the link.
+        preference: String = Default(r#""medium""#);
+        /// Hosts get addresses from a DHCPv6 server of yours.
+        managed: bool = Default("false");
+        /// Hosts get other settings from a DHCPv6 server of yours.
+        other_configuration: bool = Default("false");
+        /// DNS servers for hosts (RFC 8106): those of the uplinks that work (but for link-local ones), `"gateway"` (its
+        /// own address; a resolver there is yours to run), or a list.
+        dns: Dns = Default(r#""uplinks""#);
+        /// Domains in which names are looked up.
+        search: Vec<Spanned<String>> = Otherwise("none");
+        /// The prefix behind which IPv4 is reached (RFC 8781).
+        nat64: String = Otherwise("none");
+        /// The link's MTU, for hosts that have to be told.
+        mtu: i64 = Otherwise("none");
+        /// Networks that the gateway leads to even without an uplink (RFC 4191).
+        routes: Vec<Spanned<String>> = Otherwise("none");
+        /// Link-local addresses of routers that may be there. Others that advertise themselves are reported: in the log,
+        /// and by `status` as rogue routers.
+        other_routers: Vec<Spanned<String>> = Otherwise("none");
+    }
+}
+
+/// `"uplinks"`, `"gateway"`, or addresses.
+#[derive(Debug)]
+pub(crate) enum Dns {
+    Word(String),
+    Addresses(Vec<String>),
+}
+
+impl Value for Dns {
+    type Seen<'v> = &'v Self;
+    const EXPECTED: &'static str = "\"uplinks\", \"gateway\", or a list of addresses";
+
+    fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
+        let text = |value: &DeValue<'_>| value.as_str().map(str::to_owned);
+        let read = match value.get_ref() {
+            DeValue::Array(list) => {
+                list.iter().map(|address| text(address.get_ref())).collect::<Option<_>>().map(Dns::Addresses)
+            }
+            word => text(word).map(Dns::Word),
+        };
+        read.or_else(|| mismatch(value, report))
+    }
+
+    fn seen(&self) -> &Self {
+        self
+    }
+}
+
+impl Converter<'_> {
+    /// `place` is its place among the networks, from 0 on.
+    pub(crate) fn network(&mut self, place: usize, given: &NetworkTable) -> Option<Network> {
+        let interface = self.value(&given.interface, value::interface);
+        let name = self.optional(&given.name, value::peer_name);
+        let subnet = self.optional(&given.subnet, |number| {
+            u64::try_from(number).or_else(|_| problem("out of range", "subnets count from 0"))
+        });
+        let host = self.value(&given.host, host);
+        let prefixes = self.each(&given.prefixes, link_prefix);
+        let ipv4 = self.optional(&given.ipv4, ipv4_with_length);
+        let advertise = self.advertise(given);
+        let interface = interface?;
+        Some(Network {
+            name: name?.unwrap_or_else(|| interface.clone()),
+            interface,
+            subnet: given.delegated.is_true().then_some(subnet?.unwrap_or(place as u64)),
+            host: host?,
+            prefixes: prefixes?,
+            ipv4: ipv4?,
+            advertise: Some(advertise?).filter(|_| given.advertise.is_true()),
+        })
+    }
+
+    fn advertise(&mut self, given: &NetworkTable) -> Option<Advertise> {
+        let interval = self.value(&given.advertise_interval, |text| {
+            let range = Duration::from_secs(4)..=Duration::from_secs(1_800);
+            duration(text, range, "write 4s to 1800s (RFC 4861)")
+        });
+        let preference = self.value(&given.preference, preference);
+        let dns_servers = self.value(&given.dns, dns);
+        let search_domains = self.each(&given.search, domain);
+        let nat64 = self.optional(&given.nat64, nat64);
+        let mtu = self.optional(&given.mtu, value::mtu);
+        let routes = self.each(&given.routes, routed_prefix);
+        let other_routers = self.each(&given.other_routers, ipv6_address);
+        Some(Advertise {
+            settings: Advertising {
+                interval: interval?,
+                preference: preference?,
+                managed: given.managed.is_true(),
+                other_configuration: given.other_configuration.is_true(),
+                ..Advertising::default()
+            },
+            dns_servers: dns_servers?,
+            search_domains: search_domains?,
+            nat64: nat64?,
+            mtu: mtu?.map(u32::from),
+            routes: routes?,
+            other_routers: other_routers?,
+        })
+    }
+}
+
+fn preference(text: &str) -> Result<Preference, Problem> {
+    match text {
+        "low" => Ok(Preference::Low),
+        "medium" => Ok(Preference::Medium),
+        "high" => Ok(Preference::High),
+        _ => problem("not a preference", r#"write "low", "medium" or "high""#),
+    }
+}
+
+fn link_prefix(text: &str) -> Result<Ipv6Net, Problem> {
+    const HELP: &str = "a network has /64s, like \"fd12:3456:789a:1::/64\": hosts make addresses in no other";
+    match ipv6_prefix(text, HELP)? {
+        found if found.prefix_len() == 64 => Ok(found),
+        _ => problem("not a /64", HELP),
+    }
+}
+
+fn host(text: &str) -> Result<u64, Problem> {
+    match ipv6_address(text)?.to_bits() {
+        bits @ 1..=0xffff_ffff_ffff_ffff => Ok(bits as u64),
+        _ => problem("not the low half of an address", "write the last 64 bits, like \"::1\""),
+    }
+}
+
+fn ipv4_with_length(text: &str) -> Result<Ipv4Net, Problem> {
+    match text.parse::<Ipv4Net>() {
+        Ok(net)
+            if net.addr() == Ipv4Addr::UNSPECIFIED
+                || net.addr() == net.network() && net.prefix_len() < 31 =>
+        {
+            problem("an address of the whole network", "write the gateway's own, like \"192.168.1.1/24\"")
+        }
+        Ok(net) => Ok(net),
+        Err(_) => problem("not an IPv4 address with a length", "write one like \"192.168.1.1/24\""),
+    }
+}
+
+fn dns(given: &Dns) -> Result<DnsServers, Problem> {
+    match given {
+        Dns::Word(word) if word == "uplinks" => Ok(DnsServers::FromUplinks),
+        Dns::Word(word) if word == "gateway" => Ok(DnsServers::Gateway),
+        Dns::Word(_) => problem("not known", r#"write "uplinks", "gateway", or a list of addresses"#),
+        Dns::Addresses(servers) => {
+            servers.iter().map(|server| ipv6_address(server)).collect::<Result<_, _>>().map(DnsServers::These)
+        }
+    }
+}
+
+/// A domain as RFC 1035 section 3.1 can carry it.
+fn domain(text: &str) -> Result<String, Problem> {
+    let name = text.strip_suffix('.').unwrap_or(text);
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
+    };
+    if name.len() <= 253 && name.split('.').all(label) {
+        Ok(name.to_owned())
+    } else {
+        problem("not a domain", "write one like \"office.example\"")
+    }
+}
+
+fn nat64(text: &str) -> Result<Ipv6Net, Problem> {
+    const HELP: &str = "write a prefix of 96, 64, 56, 48, 40 or 32 bits, like \"64:ff9b::/96\" (RFC 8781)";
+    match ipv6_prefix(text, HELP)? {
+        found if matches!(found.prefix_len(), 96 | 64 | 56 | 48 | 40 | 32) => Ok(found),
+        _ => problem("not a length for NAT64", HELP),
+    }
+}

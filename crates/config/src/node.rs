@@ -1,0 +1,163 @@
+//! `[node]`: this gateway.
+
+use std::net::Ipv6Addr;
+
+use ipnet::Ipv6Net;
+use mt6d::keys::PrivateKey;
+use toml::Spanned;
+use zeroize::Zeroizing;
+
+use crate::converter::{Converter, SecretKind};
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::key::Only;
+use crate::report::Finding;
+use crate::section::{Section, section};
+use crate::transparent::{HostTable, Transparent};
+use crate::value::{self, Problem, problem};
+
+section! {
+    /// `[node]`, as it stands in the file.
+    NodeTable = "[node]" {
+        /// File with this gateway's private key (`sidestep genkey`), relative to the configuration's folder. Refused if
+        /// others can read it.
+        private_key_file: String = Otherwise("one of the two is required");
+        /// The key itself. Then protect the configuration: it warns if others can read it.
+        private_key: Zeroizing<String> = Otherwise("");
+        /// The interface that faces the public network. Its MTU bounds the path MTU.
+        external: String = Required(r#"the public interface, like "eth0""#);
+        /// `"routed"`: a gateway for the networks behind it. `"host"`: one machine that protects itself, see
+        /// [host mode](operations.md#host-mode). `"transparent"`: a bump in the wire between hosts and their router that
+        /// neither of them sees, see [transparent gateways](operations.md#transparent-gateways).
+        mode: String = Default(r#""routed""#);
+        /// Prefix that outer addresses are taken from, /32 to /112; used for nothing else. A /64 is usual; a shorter one
+        /// moves through subnets, too; a longer one makes addresses easier to guess.
+        hop_prefix: String = Otherwise("required, not in host mode");
+        /// `true`: the prefix is that of the link of `external`, /64 at most, instead of routed here. See
+        /// [on-link prefixes](operations.md#on-link-prefixes).
+        on_link: bool = Default("false");
+        /// The interface that the hosts are behind.
+        internal: String = Otherwise("required"), only Transparent;
+        /// The protected hosts of this side, `{ address = "…", mac = "…" }`. With its MAC given, a host is known from the
+        /// first frame that it sends. Without, it is learned from the host's first solicitation, and remembered; until
+        /// then its link-local address may be seen outside, and with it the MAC. The local hosts of
+        /// [classic](classic.md) peers need not be listed; list them to give their MAC.
+        protect: Vec<Spanned<HostTable>> = Otherwise("none"), only Transparent;
+        /// What protected hosts say to anyone but their peers, and others to them, stays on its side: it would show
+        /// their addresses. `"pass"` lets it through unchanged, addresses and MAC and all; the tunnel is used all the
+        /// same.
+        others: String = Default(r#""block""#), only Transparent;
+    }
+}
+
+/// What kind of node this is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A router of the networks behind it.
+    #[default]
+    Routed,
+    /// A gateway between hosts and their router that neither of them sees.
+    Transparent,
+    /// One machine that protects itself: the hopping prefix is that of the link which it is on, wherever it moves.
+    Host,
+}
+
+/// This gateway itself.
+#[derive(Debug, Clone)]
+pub struct Node {
+    /// Its identity; a stand-in where all peers are of the classic profile, which has none.
+    pub private_key: PrivateKey,
+    /// Name of the interface that faces the public network. Whether it exists is not known here.
+    pub external: String,
+    /// What kind of node it is.
+    pub mode: Mode,
+    /// The prefix that it hops in; a stand-in where none is given, because all peers are of the classic profile or it
+    /// is that of the link.
+    pub hop_prefix: Ipv6Net,
+    /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
+    /// answered for open endpoints.
+    pub on_link: bool,
+    /// It stands between its hosts and their router, and neither sees it; it is itself a router otherwise.
+    pub transparent: Option<Transparent>,
+}
+
+/// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
+pub(crate) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
+
+const PRIVATE_KEY: SecretKind = SecretKind {
+    name: "private_key",
+    command: "sidestep genkey",
+    form: "a key is 44 characters of base64, as `sidestep genkey` and `sidestep pubkey` print them",
+};
+
+impl Converter<'_> {
+    /// The classic profile needs neither private key nor hopping prefix: where all peers are of it, the node has
+    /// stand-ins.
+    pub(crate) fn node(&mut self, node: &NodeTable, all_classic: bool) -> Option<Node> {
+        let mut key = self.secret(&PRIVATE_KEY, &node.private_key, &node.private_key_file);
+        if node.private_key.is_absent() && node.private_key_file.is_absent() {
+            if all_classic {
+                key = Some(PrivateKey::from_bytes([0; 32]));
+            } else {
+                self.require(&node.private_key_file, "the file that `sidestep genkey` wrote");
+            }
+        }
+        let external = self.value(&node.external, value::interface);
+        let mode = self.value(&node.mode, mode);
+        let host = mode == Some(Mode::Host);
+        let hop_prefix = match node.hop_prefix.given() {
+            None if node.hop_prefix.is_absent() && (all_classic || host) => Some(STAND_IN),
+            Some(given) if host => {
+                self.report(Finding::error(
+                    given.span(),
+                    "hop_prefix is given in mode \"host\"",
+                    "there it is the prefix of the link, and follows it",
+                    "leave it out, or choose mode = \"routed\" with on_link = true for a fixed one",
+                ));
+                None
+            }
+            _ => {
+                self.require(&node.hop_prefix, value::HOP_PREFIX);
+                self.value(&node.hop_prefix, value::hop_prefix)
+            }
+        };
+        let transparent = match mode? {
+            Mode::Transparent => Some(self.transparent(&node.internal, &node.protect, &node.others)?),
+            _ => {
+                self.without_transparent_keys(node)?;
+                None
+            }
+        };
+        Some(Node {
+            private_key: key?,
+            external: external?,
+            mode: mode?,
+            hop_prefix: hop_prefix?,
+            on_link: node.on_link.is_true() || host || transparent.is_some(),
+            transparent,
+        })
+    }
+
+    /// None if there are keys of the transparent mode.
+    fn without_transparent_keys(&mut self, node: &NodeTable) -> Option<()> {
+        let mut fits = Some(());
+        for (key, span) in node.given().into_iter().filter(|(key, _)| key.only == Some(Only::Transparent)) {
+            fits = None;
+            let help = "add mode = \"transparent\", or remove it";
+            self.report(Finding::error(span, format!("`{}` does not fit the mode", key.name), "", help));
+        }
+        fits
+    }
+}
+
+/// What kind of node.
+fn mode(text: &str) -> Result<Mode, Problem> {
+    match text {
+        "routed" => Ok(Mode::Routed),
+        "transparent" => Ok(Mode::Transparent),
+        "host" => Ok(Mode::Host),
+        _ => problem(
+            "not a mode",
+            r#"write "routed" for a router, "transparent" for a gateway that hosts and router do not see, or "host" for one machine that protects itself"#,
+        ),
+    }
+}

@@ -1,0 +1,260 @@
+//! `[[peer]]`: one for each other gateway, of version 2 or of the classic profile; what one of version 2 says.
+
+use std::time::Duration;
+
+use mt6d::config::{LANES, Padding, PeerConfig, ROTATION};
+use mt6d::keys::PublicKey;
+use toml::Spanned;
+use toml::de::DeValue;
+use zeroize::Zeroizing;
+
+use crate::converter::{Converter, SecretKind};
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::key::Only;
+use crate::report::{Finding, Report};
+use crate::section::{Period, Section, Value, integer, mismatch, section};
+use crate::value::{self, Problem, duration, problem};
+
+section! {
+    /// `[[peer]]`, as it stands in the file.
+    PeerTable = "[[peer]]", named "peer" {
+        /// Any name; `show` uses it.
+        name: String = Required("any name that tells you which peer it is");
+        /// `"classic"`: a peer of [MT6D as it was published](classic.md), unauthenticated, with
+        /// [keys of its own](classic.md#11-configuration).
+        profile: String = Default(r#""version-2""#);
+        /// Time between moves on average, `1s` to `1h`. Of the two ends' wishes the longer holds.
+        rotation: Period = Default(r#""10s""#);
+        /// `encapsulate`: packets travel inside others, encrypted. `rewrite`:
+        /// [they travel as they are](operations.md#when-the-traffic-is-encrypted-already), with hopping addresses in
+        /// place of their own; both ends must say so.
+        carry: String = Default(r#""encapsulate""#);
+        /// What `sidestep pubkey` prints for the peer's private key.
+        public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only Version2;
+        /// A common secret (`sidestep genpsk`) in the file itself, the same at both ends. Protects recorded traffic should
+        /// key exchanges of this kind be broken, and hides handshakes from who steals a private key. One more secret to
+        /// keep; if the two ends' differ, they never find each other.
+        preshared_key: Zeroizing<String> = Otherwise("none"), only Version2;
+        /// The same in a file of its own.
+        preshared_key_file: String = Otherwise("none"), only Version2;
+        /// The `hop_prefix` of the peer's `[node]`.
+        hop_prefix: String = Required(value::HOP_PREFIX), only Version2;
+        /// Networks behind the peer, IPv6 and IPv4. Packets to them go into the tunnel, and only packets from them come
+        /// out. Of overlapping ones the longest prefix decides.
+        allowed_ips: Vec<Spanned<String>> = Required(r#"the networks behind it, like ["2001:db8:b::/64"]"#),
+            only Version2;
+        /// Endpoint pairs in use at once, 1 to 16. Of the two ends' wishes the fewer hold.
+        lanes: i64 = Default("1"), only Version2;
+        /// `none`, `buckets` or `full`. Of the two ends' wishes the stronger holds.
+        padding: String = Default(r#""none""#), only Version2;
+        /// Datagrams of cover traffic per second, sent by this end whether there is traffic or not.
+        cover: Cover = Default(r#""0""#), only Version2;
+        /// `1s` to `1h`: keep the session up, and firewalls on the way open, without traffic. Without it a session is made
+        /// when there is something to send and ends after 180 s of silence. `25s` suits most firewalls.
+        keepalive: Period = Otherwise("none"), only Version2;
+        /// Also try and accept contact with a clock that was never set. Both ends must say so. The endpoints for it live
+        /// for a month.
+        clockless: bool = Default("false"), only Version2;
+        /// The [zone](firewall.md#zones) of the firewall that the networks behind the peer are.
+        zone: String = Otherwise("none"), only Version2;
+        /// The true address of the protected host on this side (thesis Table 3.1: `users`, `profiles`).
+        local_address: String = Required("the protected host on this side"), only Classic;
+        /// That of the host on the other side.
+        remote_address: String = Required("the protected host on the other side"), only Classic;
+        /// MAC address of the host on this side, like `"00:ab:cd:11:22:01"`; both ends' or none (`ethers`).
+        local_mac: String = Otherwise("none"), only Classic;
+        /// That of the host on the other side.
+        remote_mac: String = Otherwise("none"), only Classic;
+        /// The session key, 64 bytes as 128 hexadecimal digits (`profiles`).
+        session_key: Zeroizing<String> = Otherwise("one of the two is required"), only Classic;
+        /// The same in a file of its own.
+        session_key_file: String = Otherwise(""), only Classic;
+        /// `"aes-256-cbc"`, `"aes-128-cbc"`, `"none"` (`encrypt`, `crypt_type`).
+        cipher: String = Default(r#""aes-256-cbc""#), only Classic;
+        /// Whole seconds: c1; the interval is randomised, and `rotation` is c2.
+        rotation_spread: Period = Otherwise("none: fixed"), only Classic;
+        /// Whole seconds, at least three of the longest interval.
+        lifetime: Period = Otherwise("three of the longest interval"), only Classic;
+        /// `"24h"`: interval; `"off"` (`regen_interval`).
+        key_exchange: Period = Default(r#""24h""#), only Classic;
+        /// The window of key exchanges (`regen_window`).
+        key_exchange_window: Period = Default(r#""30s""#), only Classic;
+        /// `"auto"`, `"off"`, `"required"`: whether packets of an unencrypted stream are carried
+        /// [in the kernel](classic.md#17-in-the-kernel).
+        kernel: String = Default(r#""auto""#), only Classic;
+    }
+}
+
+impl PeerTable {
+    /// Whether it says that it is of the classic profile.
+    pub(crate) fn is_classic(&self) -> bool {
+        self.profile.text() == Some("classic")
+    }
+}
+
+/// Datagrams per second, as `"50"` or `50`.
+#[derive(Debug)]
+pub(crate) enum Cover {
+    Text(String),
+    Number(i64),
+}
+
+impl Value for Cover {
+    type Seen<'v> = &'v Self;
+    const EXPECTED: &'static str = "a number of datagrams per second, like \"50\"";
+
+    fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
+        let text = value.get_ref().as_str().map(|text| Cover::Text(text.to_owned()));
+        text.or_else(|| integer(value.get_ref()).map(Cover::Number)).or_else(|| mismatch(value, report))
+    }
+
+    fn seen(&self) -> &Self {
+        self
+    }
+}
+
+/// How packets of a peer travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encapsulation {
+    /// Inside of others.
+    Encapsulate,
+    /// As they are, with other addresses.
+    Rewrite,
+}
+
+const PUBLIC_KEY: SecretKind = SecretKind {
+    name: "public_key",
+    command: "sidestep pubkey",
+    form: "a key is 44 characters of base64, as `sidestep genkey` and `sidestep pubkey` print them",
+};
+
+const PRESHARED_KEY: SecretKind = SecretKind {
+    name: "preshared_key",
+    command: "sidestep genpsk",
+    form: "a key is 44 characters of base64, as `sidestep genpsk` and `sidestep pubkey` print them",
+};
+
+impl Converter<'_> {
+    /// A peer of version 2.
+    pub(crate) fn peer(&mut self, peer: &PeerTable) -> Option<PeerConfig> {
+        let owner = &peer.name.table.owner;
+        let name = self.value(&peer.name, value::peer_name);
+        let public_key = self.value(&peer.public_key, |text| PUBLIC_KEY.parse::<PublicKey>(text));
+        let preshared_key = self.secret(&PRESHARED_KEY, &peer.preshared_key, &peer.preshared_key_file);
+        let wants_preshared = !(peer.preshared_key.is_absent() && peer.preshared_key_file.is_absent());
+        let hop_prefix = self.value(&peer.hop_prefix, value::hop_prefix);
+        let allowed_ips = self.each(&peer.allowed_ips, value::inner_prefix);
+        if let Some(prefixes) = peer.allowed_ips.given().filter(|prefixes| prefixes.get_ref().is_empty()) {
+            self.report(Finding::warning(
+                prefixes.span(),
+                format!("{owner} has no allowed_ips"),
+                "nothing will go through the tunnel",
+                "list the networks behind the peer",
+            ));
+        }
+        let rotation = self.value(&peer.rotation, rotation);
+        let lanes = self.value(&peer.lanes, lanes);
+        let padding = self.value(&peer.padding, padding);
+        let cover = self.value(&peer.cover, cover);
+        let carry = self.value(&peer.carry, carry);
+        if carry == Some(Encapsulation::Rewrite) {
+            self.report(Finding::warning(
+                peer.carry.span(),
+                format!("{owner}: the gateways neither encrypt nor authenticate its packets"),
+                "addresses are replaced, and nothing else",
+                "ports, sequence numbers and payloads are visible, and whoever sees them can send others: use it for \
+                 traffic that is encrypted already",
+            ));
+        }
+        let keepalive = self.optional(&peer.keepalive, keepalive);
+        if wants_preshared && preshared_key.is_none() {
+            return None;
+        }
+        Some(PeerConfig {
+            name: name?,
+            public_key: public_key?,
+            preshared_key,
+            hop_prefix: hop_prefix?,
+            allowed_ips: allowed_ips?,
+            rotation: rotation?,
+            lanes: lanes?,
+            padding: padding?,
+            cover: cover?,
+            keepalive: keepalive?,
+            clockless: peer.clockless.is_true(),
+            rewrite: carry? == Encapsulation::Rewrite,
+        })
+    }
+
+    /// Whether the table has keys of its profile alone.
+    pub(crate) fn keys_fit_the_profile(&mut self, peer: &PeerTable) -> bool {
+        let profile = self.value(&peer.profile, |text| match text {
+            "classic" => Ok(Only::Classic),
+            "version-2" => Ok(Only::Version2),
+            _ => problem("not a profile", r#"write "classic", or leave the line out for version 2"#),
+        });
+        let Some(profile) = profile else { return false };
+        let help = match profile {
+            Only::Classic => "a peer with profile = \"classic\" has no such key: see docs/classic.md",
+            _ => "it belongs to peers with profile = \"classic\"",
+        };
+        let mut fits = true;
+        for (key, span) in
+            peer.given().into_iter().filter(|(key, _)| key.only.is_some_and(|only| only != profile))
+        {
+            fits = false;
+            let title = format!("`{}` does not fit the profile", key.name);
+            self.report(Finding::error(span, title, "", help));
+        }
+        fits
+    }
+}
+
+/// The rotation interval.
+fn rotation(text: &str) -> Result<Duration, Problem> {
+    duration(text, ROTATION, "a rotation takes 1s to 1h")
+}
+
+/// How often something is sent at least.
+fn keepalive(text: &str) -> Result<Duration, Problem> {
+    duration(text, ROTATION, "a keepalive is 1s to 1h; 25s suits most firewalls")
+}
+
+/// How packets of a peer travel.
+pub(crate) fn carry(text: &str) -> Result<Encapsulation, Problem> {
+    match text {
+        "encapsulate" => Ok(Encapsulation::Encapsulate),
+        "rewrite" => Ok(Encapsulation::Rewrite),
+        _ => problem("not a way to travel", r#"write "encapsulate" or "rewrite""#),
+    }
+}
+
+/// How many endpoints are in use at once.
+fn lanes(number: i64) -> Result<u8, Problem> {
+    match u8::try_from(number) {
+        Ok(lanes) if LANES.contains(&lanes) => Ok(lanes),
+        _ => problem("out of range", "a peer has 1 to 16 lanes"),
+    }
+}
+
+/// The padding policy.
+fn padding(text: &str) -> Result<Padding, Problem> {
+    match text {
+        "none" => Ok(Padding::None),
+        "buckets" => Ok(Padding::Buckets),
+        "full" => Ok(Padding::Full),
+        _ => problem("not a padding policy", r#"write "none", "buckets" or "full""#),
+    }
+}
+
+/// Datagrams of cover traffic per second.
+fn cover(value: &Cover) -> Result<u32, Problem> {
+    let number = match value {
+        Cover::Text(text) => text.parse().ok(),
+        Cover::Number(number) => u32::try_from(*number).ok(),
+    };
+    number.map_or_else(
+        || problem("not a number of datagrams per second", r#"write a whole number, like "50"; "0" is none"#),
+        Ok,
+    )
+}

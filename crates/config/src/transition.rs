@@ -1,0 +1,172 @@
+//! `[uplink.tunnel]`: an uplink that is a transition tunnel.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use router::transition::{Domain, Kind, Tunnel};
+
+use crate::converter::Converter;
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::report::Finding;
+use crate::section::{Given, Value, section};
+use crate::value::{self, Problem, problem, routed_prefix};
+
+section! {
+    /// `[uplink.tunnel]`, as it stands in the file.
+    TransitionTable = "[uplink.tunnel]" {
+        /// `"6in4"`: IPv6 in IPv4 to one other end (RFC 4213). `"6rd"`: IPv6 in the IPv4 of a provider who has it
+        /// (RFC 5969). `"6to4"`: IPv6 in IPv4 between public addresses (RFC 3056). `"4in6"`: IPv4 in IPv6 to one other
+        /// end (RFC 2473), as DS-Lite has it.
+        kind: String = Required(r#""6in4", "6to4", "6rd" or "4in6""#);
+        /// The interface that carries it. It may come and go, as that of a dialled connection does.
+        over: String = Required(r#"the interface that carries it, like "eth0""#);
+        /// The other end.
+        remote: String = Otherwise("required for 6in4, 4in6");
+        /// Who leads to the Internet. 6to4 has none unless you name one: the public ones of RFC 3068 are deprecated
+        /// (RFC 7526), and whoever answers there is anybody. Without it 6to4 leads to other ends of 6to4 only, which
+        /// hosts are told as a route (RFC 4191).
+        relay: String = Otherwise("required for 6rd; none for 6to4");
+        /// 6rd: the domain's prefix, which the provider says (DHCP option 212, `6rdPrefix`).
+        prefix: String = Otherwise("required for 6rd");
+        /// 6rd: how many leading bits of the IPv4 addresses are left out (`IPv4MaskLen`).
+        ipv4_mask: i64 = Default("0");
+        /// This end's outer address. `"auto"`: the first of `over` that the kind can use, and the next one when that is
+        /// gone; the broker has to be told by you.
+        local: String = Default(r#""auto""#);
+        /// The largest inner packet: 20 bytes less than `over` carries, 40 less for 4in6.
+        mtu: i64 = Otherwise("what `over` leaves");
+        /// Of outer packets.
+        hop_limit: i64 = Default("64");
+    }
+}
+
+impl TransitionTable {
+    /// Whether it carries IPv4 inside of IPv6, and not the other way round.
+    pub(crate) fn is_over_ipv6(&self) -> bool {
+        self.kind.text() == Some("4in6")
+    }
+}
+
+/// What `kind` says, before the rest is known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Named {
+    SixInFour,
+    SixToFour,
+    SixRd,
+    FourInSix,
+}
+
+impl Converter<'_> {
+    pub(crate) fn transition(&mut self, given: &TransitionTable) -> Option<Tunnel> {
+        let over = self.value(&given.over, value::interface);
+        let named = self.value(&given.kind, named);
+        let mtu = self.optional(&given.mtu, value::mtu);
+        let hop_limit = self.value(&given.hop_limit, hop_limit);
+        let named = named?;
+        let local = self.value(&given.local, |text| match text {
+            "auto" => Ok(None),
+            text if named == Named::FourInSix => ipv6(text).map(|address| Some(IpAddr::V6(address))),
+            text => ipv4(text).map(|address| Some(IpAddr::V4(address))),
+        });
+        let kind = self.transition_kind(named, given);
+        Some(Tunnel {
+            kind: kind?,
+            over: over?,
+            local: local?,
+            mtu: mtu?.map(u32::from),
+            hop_limit: hop_limit?,
+        })
+    }
+
+    fn transition_kind(&mut self, named: Named, given: &TransitionTable) -> Option<Kind> {
+        let to_one = matches!(named, Named::SixInFour | Named::FourInSix);
+        let mut fits = true;
+        if to_one {
+            fits &= self.not_for(&given.relay, "the other end is `remote`");
+        } else {
+            let help = "the inner address says who gets a packet; the way out of the domain is its `relay`";
+            fits &= self.not_for(&given.remote, help);
+        }
+        if named != Named::SixRd {
+            fits &= self.not_for(&given.prefix, "it is for \"6rd\"");
+            fits &= self.not_for(&given.ipv4_mask, "it is for \"6rd\"");
+        }
+        if to_one {
+            self.require(&given.remote, "the address of the other end");
+        }
+        let kind = match named {
+            Named::SixInFour => Kind::SixInFour { remote: self.value(&given.remote, ipv4)? },
+            Named::FourInSix => Kind::FourInSix { remote: self.value(&given.remote, ipv6)? },
+            Named::SixToFour => {
+                let relay = self.optional(&given.relay, ipv4);
+                Kind::Automatic(Domain::six_to_four(relay?))
+            }
+            Named::SixRd => Kind::Automatic(self.six_rd(given)?),
+        };
+        fits.then_some(kind)
+    }
+
+    fn six_rd(&mut self, given: &TransitionTable) -> Option<Domain> {
+        self.require(&given.relay, "the address of the border relay");
+        let relay = self.value(&given.relay, ipv4);
+        self.require(&given.prefix, "the domain's prefix, like \"2001:db8::/32\"");
+        let prefix = self.value(&given.prefix, routed_prefix);
+        let mask = self.value(&given.ipv4_mask, ipv4_mask);
+        let (relay, prefix, mask) = (relay?, prefix?, mask?);
+        let domain = Domain::six_rd(prefix, mask, relay);
+        if domain.is_none() {
+            let length = u32::from(prefix.prefix_len()) + 32 - u32::from(mask);
+            let label = format!("customers would have a /{length}, and a network needs a /64");
+            let help = "ask the provider for the length of the prefix, and for `ipv4_mask`".to_owned();
+            self.refuse(given.prefix.span(), "prefix", Problem { label, help });
+        }
+        domain
+    }
+
+    /// Whether a key is absent that the kind of tunnel does not have.
+    fn not_for<V: Value>(&mut self, given: &Given<V>, help: &str) -> bool {
+        let Some((key, span)) = given.place() else { return true };
+        let title = format!("`{}` is not for this kind of tunnel", key.name);
+        self.report(Finding::error(span, title, "remove it", help));
+        false
+    }
+}
+
+fn named(text: &str) -> Result<Named, Problem> {
+    match text {
+        "6in4" => Ok(Named::SixInFour),
+        "6to4" => Ok(Named::SixToFour),
+        "6rd" => Ok(Named::SixRd),
+        "4in6" => Ok(Named::FourInSix),
+        _ => problem("not a kind of tunnel", r#"write "6in4", "6to4", "6rd" or "4in6""#),
+    }
+}
+
+fn hop_limit(number: i64) -> Result<u8, Problem> {
+    match u8::try_from(number) {
+        Ok(limit @ 1..) => Ok(limit),
+        _ => problem("out of range", "write a number of routers from 1 to 255"),
+    }
+}
+
+fn ipv4_mask(number: i64) -> Result<u8, Problem> {
+    match u8::try_from(number) {
+        Ok(mask @ 0..32) => Ok(mask),
+        _ => {
+            problem("out of range", "write how many leading bits of the addresses are left out, from 0 to 31")
+        }
+    }
+}
+
+fn ipv4(text: &str) -> Result<Ipv4Addr, Problem> {
+    match text.parse::<Ipv4Addr>() {
+        Ok(found) if !found.is_unspecified() && !found.is_multicast() => Ok(found),
+        _ => problem("not an IPv4 address of a host", "write one like \"192.0.2.1\""),
+    }
+}
+
+fn ipv6(text: &str) -> Result<Ipv6Addr, Problem> {
+    match text.parse::<Ipv6Addr>() {
+        Ok(found) if !found.is_unspecified() && !found.is_multicast() => Ok(found),
+        _ => problem("not an IPv6 address of a host", "write one like \"2001:db8::1\""),
+    }
+}

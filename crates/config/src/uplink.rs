@@ -1,0 +1,175 @@
+//! `[[uplink]]`: a way to the Internet.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::time::Duration;
+
+use router::site::{Delegation, Probing, RouterFrom, Uplink};
+use router::transition::{Kind, Tunnel};
+use toml::Spanned;
+use toml::de::DeValue;
+
+use crate::converter::Converter;
+use crate::key::Absent::{Default, Otherwise, Required};
+use crate::report::Report;
+use crate::section::{Period, Value, integer, mismatch, section};
+use crate::transition::TransitionTable;
+use crate::value::{self, Problem, duration, ipv6_address, problem, routed_prefix};
+
+/// Prefixes of an uplink that is a tunnel: all packets are compared with them.
+const MOST_PREFIXES: usize = 7;
+
+section! {
+    /// `[[uplink]]`, as it stands in the file.
+    UplinkTable = "[[uplink]]" {
+        /// The interface.
+        interface: String = Required(r#"the interface, like "eth0""#);
+        /// What `status` and the log call it.
+        name: String = Otherwise("that of the interface");
+        /// The [zone](firewall.md#zones) of the firewall that it is in.
+        zone: String = Otherwise("`\"wan\"` if the file has no `[[zone]]`");
+        /// `"advertised"`: the router that advertises itself; of several the most preferred one (RFC 4191). `"fe80::1"`:
+        /// that one, always; another than a link-local address has to be in the network of one of `addresses`.
+        /// `"point-to-point"`: the other end of the link, whoever it is.
+        router: String = Otherwise("`\"advertised\"`");
+        /// Addresses of the gateway on this link, beside those that advertisements give it.
+        addresses: Vec<Spanned<String>> = Otherwise("none");
+        /// Prefixes that the provider routes here for good. No two uplinks' may overlap.
+        prefixes: Vec<Spanned<String>> = Otherwise("none");
+        /// `true`: ask for a prefix by DHCPv6 (RFC 8415). A number: wish for a prefix of that length; the provider may
+        /// give another.
+        delegation: Wish = Default("false");
+        /// Addresses that answer echo requests as long as the uplink works, far enough away to tell. One that answers is
+        /// enough. Without any, a router is.
+        probes: Vec<Spanned<String>> = Otherwise("none");
+        /// Time between two requests. After three rounds without an answer the uplink counts as failed, after three with
+        /// one as mended.
+        probe_interval: Period = Default(r#""5s""#);
+        /// The router for IPv4. The interface's own address is [a DHCP client's affair](gateway.md#ipv4-beside-it), which
+        /// brings the router with it, or one of `addresses`, whose network then has the router.
+        ipv4_router: String = Otherwise("none");
+        /// IPv4 of the networks leaves with the interface's address.
+        masquerade: bool = Default("false");
+        /// The uplink is a tunnel: [below](gateway.md#uplinktunnel-an-uplink-through-a-network-that-lacks-the-other-ip).
+        tunnel: TransitionTable = Otherwise("none");
+    }
+}
+
+/// Whether prefixes are asked for, or the length that is wished for.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Any(bool),
+    Length(i64),
+}
+
+impl Value for Wish {
+    type Seen<'v> = &'v Self;
+    const EXPECTED: &'static str = "true, false, or the length of a prefix, like 56";
+
+    fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
+        let any = value.get_ref().as_bool().map(Wish::Any);
+        any.or_else(|| integer(value.get_ref()).map(Wish::Length)).or_else(|| mismatch(value, report))
+    }
+
+    fn seen(&self) -> &Self {
+        self
+    }
+}
+
+impl Converter<'_> {
+    pub(crate) fn uplink(&mut self, given: &UplinkTable) -> Option<(Uplink, Probing)> {
+        let interface = self.value(&given.interface, value::interface);
+        let name = self.optional(&given.name, value::peer_name);
+        let router = self.optional(&given.router, router);
+        let addresses = self.each(&given.addresses, value::interface_address);
+        let prefixes = self.each(&given.prefixes, routed_prefix);
+        let delegation = self.value(&given.delegation, delegation);
+        let probes = self.each(&given.probes, ipv6_address);
+        let interval = self.value(&given.probe_interval, |text| {
+            duration(text, Duration::from_secs(1)..=Duration::from_secs(3_600), "write 1s to 1h")
+        });
+        let ipv4_router = self.optional(&given.ipv4_router, ipv4_router);
+        let tunnel = match given.tunnel.given() {
+            Some(table) => {
+                let tunnel = self.transition(table.get_ref());
+                self.tunnel_fits(given, tunnel.as_ref());
+                Some(tunnel?)
+            }
+            None => None,
+        };
+        let interface = interface?;
+        let standard = if tunnel.is_some() { RouterFrom::PointToPoint } else { RouterFrom::Advertisements };
+        let uplink = Uplink {
+            name: name?.unwrap_or_else(|| interface.clone()),
+            interface,
+            router: router?.unwrap_or(standard),
+            addresses: addresses?,
+            prefixes: prefixes?,
+            delegation: delegation?,
+            probes: probes?,
+            ipv4_router: ipv4_router?,
+            masquerade: given.masquerade.is_true(),
+            tunnel,
+        };
+        Some((uplink, Probing { interval: interval?, ..Probing::default() }))
+    }
+
+    /// What an uplink cannot have that is a tunnel.
+    fn tunnel_fits(&mut self, given: &UplinkTable, tunnel: Option<&Tunnel>) {
+        let mut refuse = |span: Range<usize>, key: &str, label: &str, help: &str| {
+            self.refuse(span, key, Problem { label: label.to_owned(), help: help.to_owned() });
+        };
+        if let Some(router) = given.router.given().filter(|router| router.get_ref() == "advertised") {
+            let help = r#"leave it out: the other end is the router ("point-to-point")"#;
+            refuse(router.span(), "router", "no router advertises itself in a tunnel", help);
+        }
+        if let Some(delegation) = given.delegation.given() {
+            let help = "write the broker's prefix as `prefixes`";
+            refuse(delegation.span(), "delegation", "not through a tunnel", help);
+        }
+        let Some(tunnel) = tunnel else { return };
+        if given.interface.text() == Some(&tunnel.over) {
+            let help =
+                "`interface` is the tunnel's own, which `sidestep up` makes; `over` the one that is there";
+            refuse(given.tunnel.span(), "over", "the tunnel's own interface", help);
+        }
+        if let Some(prefix) = given.prefixes.list().get(MOST_PREFIXES) {
+            refuse(prefix.span(), "prefixes", "too many for a tunnel", "write shorter prefixes, 7 at most");
+        }
+        if !matches!(tunnel.kind, Kind::FourInSix { .. }) {
+            return;
+        }
+        for list in [&given.prefixes, &given.probes] {
+            if let Some(first) = list.list().first() {
+                refuse(first.span(), list.key.name, "IPv6, and the tunnel carries IPv4", "remove it");
+            }
+        }
+    }
+}
+
+fn router(text: &str) -> Result<RouterFrom, Problem> {
+    match text {
+        "advertised" => Ok(RouterFrom::Advertisements),
+        "point-to-point" => Ok(RouterFrom::PointToPoint),
+        address => address.parse().map(RouterFrom::Address).or_else(|_| {
+            problem(
+                "not a router",
+                r#"write "advertised", "point-to-point", or the router's address, like "fe80::1""#,
+            )
+        }),
+    }
+}
+
+fn delegation(wish: &Wish) -> Result<Option<Delegation>, Problem> {
+    match wish {
+        Wish::Any(any) => Ok(any.then(Delegation::default)),
+        Wish::Length(length @ 32..=64) => Ok(Some(Delegation { length: Some(*length as u8) })),
+        Wish::Length(_) => {
+            problem("out of range", "write a length from 32 to 64, or true for whatever the provider gives")
+        }
+    }
+}
+
+fn ipv4_router(text: &str) -> Result<Ipv4Addr, Problem> {
+    text.parse().or_else(|_| problem("not an IPv4 address", "write the router's, like \"192.0.2.1\""))
+}
