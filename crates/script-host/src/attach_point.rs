@@ -3,7 +3,7 @@
 use bpf::{netfilter, verdict, xdp};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
-use script::compile::{CompileError, Compiled, HAND_OVER_MASK, Place, Results, Side, compile, matched};
+use script::compile::{AttachType, CompileError, Compiled, PUNT_MASK, Results, Side, compile, matched};
 use script::vm::Script;
 
 use super::kernel::TopLevel;
@@ -14,9 +14,9 @@ use config::folder::Folder;
 pub const MARK: u32 = 0x51de_57e9;
 /// The upper half of the marks of packets that scripts in the kernel hand over to Lua; the lower half has a bit for each
 /// such script. It lasts from the interface to netfilter's prerouting, where the bit is taken away.
-pub const HAND_OVER: u32 = 0x51df_0000;
+pub const PUNT_MARK: u32 = 0x51df_0000;
 /// So many scripts can hand over.
-pub const MOST_HAND_OVERS: u32 = HAND_OVER_MASK.trailing_zeros();
+pub const MOST_PUNTS: u32 = PUNT_MASK.trailing_zeros();
 /// As of the table mangle, which is before filters.
 pub const PRIORITY: i32 = -150;
 
@@ -85,7 +85,7 @@ impl Spot {
     ///
     /// # Errors
     /// Why not.
-    pub fn may_hand_over(&self) -> Result<(), &'static str> {
+    pub fn may_punt(&self) -> Result<(), &'static str> {
         match self {
             Spot::Interface { direction: Direction::Ingress, .. } => Ok(()),
             Spot::Interface { .. } => {
@@ -102,13 +102,14 @@ impl Spot {
     ///
     /// # Errors
     /// If this kernel has no such place.
-    pub fn place(&self, has_link: bool) -> linux::Result<Place> {
+    pub fn attach_type(&self, has_link: bool) -> linux::Result<AttachType> {
         Ok(match self {
-            Spot::Interface { .. } => Place::Interface { has_link },
-            Spot::Xdp(_) => Place::Xdp,
-            Spot::Netfilter { interfaces, .. } => {
-                Place::Netfilter { layout: linux::bpf::netfilter::layout()?, interfaces: interfaces.clone() }
-            }
+            Spot::Interface { .. } => AttachType::Interface { has_link },
+            Spot::Xdp(_) => AttachType::Xdp,
+            Spot::Netfilter { interfaces, .. } => AttachType::Netfilter {
+                layout: linux::bpf::netfilter::layout()?,
+                interfaces: interfaces.clone(),
+            },
         })
     }
 }
@@ -121,22 +122,22 @@ impl Spot {
 pub fn compile_for(
     attachment: &Attachment,
     script: &Script,
-    place: Place,
-    hand_over_mark: Option<u32>,
+    attach_type: AttachType,
+    punt_mark: Option<u32>,
 ) -> Result<Compiled, CompileError> {
-    let (pass, drop) = match place {
-        Place::Interface { .. } => (verdict::NEXT, verdict::DROP),
-        Place::Xdp => (xdp::PASS, xdp::DROP),
-        Place::Netfilter { .. } => (netfilter::verdict::ACCEPT, netfilter::verdict::DROP),
+    let (pass, drop) = match attach_type {
+        AttachType::Interface { .. } => (verdict::NEXT, verdict::DROP),
+        AttachType::Xdp => (xdp::PASS, xdp::DROP),
+        AttachType::Netfilter { .. } => (netfilter::verdict::ACCEPT, netfilter::verdict::DROP),
     };
     let error = match attachment.failure {
         Failure::Drop => drop,
         Failure::Accept => pass,
     };
-    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), hand_over_mark };
+    let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), punt_mark };
     let script = matched(script, &attachment.matching())
         .map_err(|reason| CompileError::Refused(vec![script::compile::Refusal { line: 1, reason }]))?;
-    compile(&script, TopLevel(Folder::of(&attachment.file)), results, place)
+    compile(&script, TopLevel(Folder::of(&attachment.file)), results, attach_type)
 }
 
 #[cfg(test)]

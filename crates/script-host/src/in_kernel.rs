@@ -9,7 +9,7 @@ use linux::bpf::{Map, MapKind};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
 use script::compile::logging::Line;
-use script::compile::{CompileError, Place};
+use script::compile::{AttachType, CompileError};
 use script::vm::{Script, Verdict};
 
 use super::attach_journal::{Attached, Places};
@@ -26,7 +26,7 @@ pub(super) struct InKernel {
     attached: Attached,
     counters: Map,
     fault: Map,
-    place: Place,
+    place: AttachType,
     /// Of packets that it hands over.
     mark: Option<u32>,
     /// The programs that may still log, by their numbers: this one and the one before it.
@@ -44,7 +44,7 @@ pub(super) struct Ready {
     index: u32,
     counters: Map,
     fault: Map,
-    place: Place,
+    place: AttachType,
     mark: Option<u32>,
 }
 
@@ -70,7 +70,7 @@ impl Ready {
     ) -> Result<Self, String> {
         let spot = Spot::of(attachment);
         if mark.is_some() {
-            spot.may_hand_over()?;
+            spot.may_punt()?;
         }
         let (index, has_link) = match &spot {
             Spot::Interface { device, .. } | Spot::Xdp(device) => {
@@ -88,7 +88,7 @@ impl Ready {
                 "packets of {device} have no link header, which scripts at XDP read: load it without --xdp"
             ));
         }
-        let place = spot.place(has_link).map_err(|error| error.to_string())?;
+        let place = spot.attach_type(has_link).map_err(|error| error.to_string())?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
         let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
@@ -179,7 +179,7 @@ impl InKernel {
             last_error,
             ns_per_packet: count(account::SAMPLES + 1).checked_div(count(account::SAMPLES)),
             sent: 0,
-            handed_over: count(account::HANDED_OVER),
+            handed_over: count(account::PUNTED),
         }
     }
 }
@@ -188,7 +188,7 @@ fn load(
     attachment: &Attachment,
     script: &Script,
     maps: &mut Maps,
-    place: Place,
+    place: AttachType,
     accounts: Accounts,
     mark: Option<u32>,
 ) -> Result<kernel::Loaded, String> {

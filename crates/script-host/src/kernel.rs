@@ -8,7 +8,7 @@ use linux::bpf::{Map, MapKind, Program, ProgramKind};
 use script::compile::account::Accounts;
 use script::compile::logging::Line;
 use script::compile::shared::{self, MapKind as Kind};
-use script::compile::{Assembled, Compiled, Place};
+use script::compile::{Assembled, AttachType, Compiled};
 use script::host::{Host, Module};
 use script::packet::Packet;
 use script::testing::Files as _;
@@ -73,10 +73,10 @@ pub fn load(
 ) -> Result<Loaded, String> {
     let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
     let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
-    let kind = match compiled.place() {
-        Place::Interface { .. } => ProgramKind::SchedCls,
-        Place::Netfilter { .. } => ProgramKind::Netfilter,
-        Place::Xdp => ProgramKind::Xdp,
+    let kind = match compiled.attach_type() {
+        AttachType::Interface { .. } => ProgramKind::SchedCls,
+        AttachType::Netfilter { .. } => ProgramKind::Netfilter,
+        AttachType::Xdp => ProgramKind::Xdp,
     };
     match Program::load_with_statistics(kind, &assembled.code) {
         Ok((program, statistics)) => {

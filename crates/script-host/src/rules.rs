@@ -5,10 +5,10 @@ use std::ops::RangeInclusive;
 
 use linux::nft;
 use linux::queue::rule;
-use script::compile::HAND_OVER_MASK;
+use script::compile::PUNT_MASK;
 use script::matching::Rule;
 
-use crate::attach_point::{HAND_OVER, MARK, PRIORITY};
+use crate::attach_point::{MARK, PRIORITY, PUNT_MARK};
 use config::attachment::Attachment;
 
 /// Whatever is in it is ours.
@@ -93,12 +93,12 @@ fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
         // The program has looked at the rest, and the interface may be another by now: that of a VLAN, or a bridge. Nobody
         // behind this sees that packets were marked.
         Some(mark) => {
-            let bit = mark & !HAND_OVER_MASK;
-            let (seen, others) = (HAND_OVER_MASK | bit, !bit);
+            let bit = mark & !PUNT_MASK;
+            let (seen, others) = (PUNT_MASK | bit, !bit);
             let first = format!(
                 "add rule {chain} meta mark & {seen:#x} != {mark:#x} accept\n\
                  add rule {chain} meta mark set meta mark & {others:#x}\n\
-                 add rule {chain} meta mark {HAND_OVER:#x} meta mark set 0\n"
+                 add rule {chain} meta mark {PUNT_MARK:#x} meta mark set 0\n"
             );
             (first, String::new())
         }

@@ -13,7 +13,7 @@ use super::in_kernel::Ready;
 use super::runs::{InThreads, Runs};
 use super::statistics::Statistics;
 use super::{Host, RING, SETTLE, Script, rules};
-use crate::attach_point::{HAND_OVER, MOST_HAND_OVERS};
+use crate::attach_point::{MOST_PUNTS, PUNT_MARK};
 use crate::kernel::Maps;
 use config::attachment::{Attachment, Tier};
 use config::folder::Folder;
@@ -48,7 +48,7 @@ impl Host {
     /// Why a script does not run in the kernel as a whole, and whether a part of it would.
     fn or_both(&mut self, attachment: &Attachment, script: &vm::Script, why: String) -> String {
         let Ok(log) = self.next_log() else { return why };
-        match Ready::load(attachment, script, &mut Maps::default(), log, Some(HAND_OVER | 1)) {
+        match Ready::load(attachment, script, &mut Maps::default(), log, Some(PUNT_MARK | 1)) {
             Ok(_) => {
                 format!("{why}\nwith --tier both (or auto) the kernel hands over to Lua what comes there")
             }
@@ -87,8 +87,8 @@ impl Host {
         key: &Key,
     ) -> Result<Runs, String> {
         let taken = |mark| self.scripts.iter().any(|script| script.runs.mark() == Some(mark));
-        let mark = (0..MOST_HAND_OVERS).map(|bit| HAND_OVER | 1 << bit).find(|mark| !taken(*mark));
-        let mark = mark.ok_or_else(|| format!("{MOST_HAND_OVERS} scripts hand over already"))?;
+        let mark = (0..MOST_PUNTS).map(|bit| PUNT_MARK | 1 << bit).find(|mark| !taken(*mark));
+        let mark = mark.ok_or_else(|| format!("{MOST_PUNTS} scripts hand over already"))?;
         let log = self.next_log()?;
         let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
         let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;

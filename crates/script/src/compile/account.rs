@@ -13,7 +13,7 @@ use crate::vm::Verdict;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounts {
     /// Values for each processor: 64-bit integers, packets by verdict in the order of [`Verdict::ALL`], then
-    /// [errors](ERRORS), packets that were [handed over](HANDED_OVER), packets that began, and [times](SAMPLES).
+    /// [errors](ERRORS), packets that were [punted](PUNTED), packets that began, and [times](SAMPLES).
     pub counters: RawFd,
     /// The last error: [`fault`] reads it.
     pub fault: RawFd,
@@ -33,7 +33,7 @@ pub struct Log {
 /// Place of the errors among the counters.
 pub const ERRORS: usize = Verdict::ALL.len();
 /// Place of the packets that the user tier has.
-pub const HANDED_OVER: usize = ERRORS + 1;
+pub const PUNTED: usize = ERRORS + 1;
 /// Place of the packets whose time was taken, and behind it of these times in nanoseconds.
 pub const SAMPLES: usize = ERRORS + 3;
 /// Bytes of the counters, and of the last error.

@@ -8,7 +8,7 @@ use super::ir::{Action, Operand, Program, Value};
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In a register.
     Register(Register),
     /// On the stack, so many bytes from its end (negative).
@@ -26,14 +26,14 @@ const STACK: i16 = 512;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyValues;
 
-/// The places of all values that are used, and which those are; a value has the same place all its life, which it shares
+/// The locations of all values that are used, and which those are; a value has the same place all its life, which it shares
 /// with others whose lives are over.
-pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, TooManyValues> {
+pub(super) fn locations(program: &Program, top: i16) -> Result<Vec<Option<Location>>, TooManyValues> {
     let lives = lives(program);
     let mut order: Vec<_> = (0..lives.len()).filter(|value| lives[*value].uses > 0).collect();
     order.sort_by_key(|value| lives[*value].from);
 
-    let mut places = vec![None; lives.len()];
+    let mut locations = vec![None; lives.len()];
     let mut registers: [Option<usize>; REGISTERS.len()] = [None; REGISTERS.len()];
     let mut scratch: [Option<usize>; SCRATCH.len()] = [None; SCRATCH.len()];
     let mut slots: Vec<Option<usize>> = vec![None; ((STACK + top) / 8) as usize];
@@ -44,12 +44,12 @@ pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, 
             && let Some(number) = scratch.iter().position(free)
         {
             scratch[number] = Some(value);
-            places[value] = Some(Place::Register(SCRATCH[number]));
+            locations[value] = Some(Location::Register(SCRATCH[number]));
             continue;
         }
         if let Some(number) = registers.iter().position(free) {
             registers[number] = Some(value);
-            places[value] = Some(Place::Register(REGISTERS[number]));
+            locations[value] = Some(Location::Register(REGISTERS[number]));
             continue;
         }
         let slot = slots.iter().position(free).ok_or(TooManyValues)?;
@@ -62,16 +62,16 @@ pub(super) fn places(program: &Program, top: i16) -> Result<Vec<Option<Place>>, 
             // The other has been in the register from its beginning: the slot has to be free for all of that.
             && slots[slot].is_none_or(|before| lives[before].to < lives[other].from)
         {
-            places[other] = Some(Place::Stack(top - 8 * slot as i16));
+            locations[other] = Some(Location::Stack(top - 8 * slot as i16));
             slots[slot] = Some(other);
             registers[number] = Some(value);
-            places[value] = Some(Place::Register(REGISTERS[number]));
+            locations[value] = Some(Location::Register(REGISTERS[number]));
             continue;
         }
         slots[slot] = Some(value);
-        places[value] = Some(Place::Stack(top - 8 * slot as i16));
+        locations[value] = Some(Location::Stack(top - 8 * slot as i16));
     }
-    Ok(places)
+    Ok(locations)
 }
 
 /// From the instruction that makes a value to the last that reads it, in the order of the blocks.

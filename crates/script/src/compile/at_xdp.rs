@@ -5,7 +5,7 @@ use wire::checksum::TransportChecksum;
 use super::differential::{InKernel, Logging, may_load};
 use super::generate::{self, Random};
 use super::tests::{RESULTS, compile_at};
-use super::{Place, Refusal, Results};
+use super::{AttachType, Refusal, Results};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, RuleId, Script, Verdict};
 
@@ -34,7 +34,7 @@ struct Both {
 impl Both {
     /// None: it cannot run at XDP, for these reasons.
     fn of(text: &str) -> Result<Self, Vec<Refusal>> {
-        let compiled = compile_at(text, Place::Xdp, AT_XDP)?;
+        let compiled = compile_at(text, AttachType::Xdp, AT_XDP)?;
         let loaded = InKernel::load(&compiled).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let log = Logging::default();
         let mut machine = Machine::new(log.clone(), Limits::default());
@@ -130,15 +130,15 @@ fn what_changes_or_redirects_a_packet_is_refused_with_its_line() {
         ("local half = #p / 2\nreturn NF_ACCEPT", 2, "'/'"),
     ] {
         let text = format!("function process_packet(p)\n{body}\nend");
-        let refusals = compile_at(&text, Place::Xdp, AT_XDP).unwrap_err();
+        let refusals = compile_at(&text, AttachType::Xdp, AT_XDP).unwrap_err();
         assert!(refusals[0].line == line && refusals[0].reason.contains(reason), "{refusals:#?}");
     }
 }
 
 #[test]
-fn nothing_is_handed_over() {
-    let handing_over = Results { hand_over_mark: Some(0x51df_0001), ..AT_XDP };
+fn nothing_is_punted() {
+    let punting = Results { punt_mark: Some(0x51df_0001), ..AT_XDP };
     let text = "function process_packet(p)\nif #p > 99 then nf.log(1) end\nreturn NF_ACCEPT\nend";
-    assert!(compile_at(text, Place::Xdp, handing_over).is_err());
-    assert!(compile_at(text, Place::Interface { has_link: true }, handing_over).is_ok());
+    assert!(compile_at(text, AttachType::Xdp, punting).is_err());
+    assert!(compile_at(text, AttachType::Interface { has_link: true }, punting).is_ok());
 }

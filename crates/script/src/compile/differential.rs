@@ -16,7 +16,7 @@ use super::interpret::{Maps, Outcome, run};
 use super::logging::{Line, record};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
-use super::{Compiled, Place, Refusal, Results};
+use super::{AttachType, Compiled, Refusal, Results};
 use crate::host::{Host, Module, NoHost};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
@@ -89,7 +89,7 @@ fn the_kernel_does_what_the_intermediate_form_says() {
             let result = match run(compiled.intermediate(), &mut Maps::default(), &mut expected, 0, || 0) {
                 Outcome::Verdict(0) => RESULTS.drop,
                 Outcome::Verdict(1) => RESULTS.pass,
-                Outcome::Verdict(_) | Outcome::Redirected(_) | Outcome::HandedOver | Outcome::Failed(..) => {
+                Outcome::Verdict(_) | Outcome::Redirected(_) | Outcome::Punted | Outcome::Failed(..) => {
                     RESULTS.error
                 }
             };
@@ -159,18 +159,18 @@ impl InKernel {
             log: Some(account::Log { ring: log.as_raw_fd(), program: 5 }),
         };
         let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
-        let kind = match compiled.place() {
-            Place::Interface { .. } => linux::bpf::ProgramKind::SchedCls,
-            Place::Xdp => linux::bpf::ProgramKind::Xdp,
-            Place::Netfilter { .. } => linux::bpf::ProgramKind::Netfilter,
+        let kind = match compiled.attach_type() {
+            AttachType::Interface { .. } => linux::bpf::ProgramKind::SchedCls,
+            AttachType::Xdp => linux::bpf::ProgramKind::Xdp,
+            AttachType::Netfilter { .. } => linux::bpf::ProgramKind::Netfilter,
         };
         let program = linux::bpf::Program::load(kind, &code)?;
         Ok(Self { program, log, counted })
     }
 
-    /// How many packets it has handed over.
-    pub(super) fn handed_over(&self) -> u64 {
-        self.counted[0].sum(&[0; 4]).expect("counters")[account::HANDED_OVER]
+    /// How many packets it has punted.
+    pub(super) fn punted(&self) -> u64 {
+        self.counted[0].sum(&[0; 4]).expect("counters")[account::PUNTED]
     }
 
     /// What it has logged since it was asked last.
@@ -201,7 +201,7 @@ fn netfilter_has_the_verdicts_of_the_vm() {
     let (mut scripts, mut cases) = (0, 0);
     for number in 0..programs {
         let text = generate::script(&mut random);
-        let place = Place::Netfilter { layout, interfaces: Vec::new() };
+        let place = AttachType::Netfilter { layout, interfaces: Vec::new() };
         let Ok(compiled) = super::compile(&Script::new("test.lua", &text), NoHost, results, place) else {
             continue;
         };
@@ -335,7 +335,7 @@ fn both_tiers_do_the_same() {
                     assert_eq!(packet.redirected(), u32::try_from(interface).ok(), "{}", told());
                     bpf::verdict::REDIRECT
                 }
-                Outcome::Verdict(_) | Outcome::HandedOver | Outcome::Failed(..) => RESULTS.error,
+                Outcome::Verdict(_) | Outcome::Punted | Outcome::Failed(..) => RESULTS.error,
             };
             assert_eq!(
                 (result, &changed[..]),

@@ -14,9 +14,9 @@ use wire::ethernet;
 
 use super::Assembled;
 use super::account::{Accounts, Tails};
-use super::allocate::{Place, TooManyValues, places, used};
+use super::allocate::{Location, TooManyValues, locations, used};
+use super::attach_type::AttachType;
 use super::ir::{Action, Condition, Failure, Instruction, Operand, Operation, Program, Value};
-use super::place::Place as Attached;
 
 /// What a program's results mean where it is attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,13 +32,13 @@ pub struct Results {
     /// Packets with this mark, and at an interface all that is not IP, pass unseen. None: all packets are the script's.
     pub unseen_mark: Option<u32>,
     /// Where the function cannot go on in the kernel, a packet passes with this mark, for a rule that gives it to the user
-    /// tier. Its lower half is one bit of the script's own, and the upper half that of all scripts ([`HAND_OVER_MASK`]); a
+    /// tier. Its lower half is one bit of the script's own, and the upper half that of all scripts ([`PUNT_MASK`]); a
     /// mark with another upper half is replaced. None: what cannot be compiled is refused.
-    pub hand_over_mark: Option<u32>,
+    pub punt_mark: Option<u32>,
 }
 
-/// The part of a mark by which it is known that its other bits say which scripts a packet is handed over by.
-pub const HAND_OVER_MASK: u32 = 0xffff_0000;
+/// The part of a mark by which it is known that its other bits say which scripts punt a packet.
+pub const PUNT_MASK: u32 = 0xffff_0000;
 
 /// The eight bytes on the stack through which packets are read and written, and differences of sums kept.
 pub(super) const BUFFER: i16 = -8;
@@ -49,7 +49,7 @@ const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// This processor's counters, and when a packet came whose time is taken: see [`super::account`].
 pub(super) const COUNTERS: i16 = -24;
 pub(super) const BEGUN: i16 = -32;
-/// What the packet is read through at hooks of netfilter, 16 bytes; elsewhere what `super::place` has there.
+/// What the packet is read through at hooks of netfilter, 16 bytes; elsewhere what `super::attach_type` has there.
 pub(super) const DYNPTR: i16 = -48;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -96;
@@ -89,18 +89,18 @@ impl From<TooManyValues> for EmitError {
     }
 }
 
-/// The eBPF program for a place.
+/// The eBPF program for where it is attached.
 pub(super) fn emit(
     program: &Program,
     results: Results,
-    place: &Attached,
+    attach_type: &AttachType,
     maps: &[RawFd],
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
     let written = written(program);
     let mut emitter = Emitter {
         program,
-        places: places(program, written - 8)?,
+        locations: locations(program, written - 8)?,
         written,
         used: used(program),
         reached: vec![false; program.blocks.len()],
@@ -109,17 +109,17 @@ pub(super) fn emit(
         blocks: Vec::new(),
         failures: HashMap::new(),
         results,
-        before: if place.has_link() { 0 } else { ethernet::HEADER_LEN as i32 },
-        place,
+        before: if attach_type.has_link() { 0 } else { ethernet::HEADER_LEN as i32 },
+        attach_type,
         maps,
         lines: Vec::new(),
         accounts,
         tails: None,
-        hand_over: None,
+        punted: None,
     };
     emitter.reached[0] = true;
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
-    emitter.begin(place);
+    emitter.begin(attach_type);
     emitter.start_counting();
     emitter.length(R0);
     emitter.code.set_wide(R2, SCATTER);
@@ -137,7 +137,7 @@ pub(super) fn emit(
         emitter.end(end, number);
     }
     emitter.failed();
-    emitter.handed_over();
+    emitter.punted();
     emitter.write_tails();
     if emitter.code.len() > LONGEST {
         return Err(EmitError::Oversized);
@@ -148,7 +148,7 @@ pub(super) fn emit(
 
 pub(super) struct Emitter<'a> {
     program: &'a Program,
-    places: Vec<Option<Place>>,
+    locations: Vec<Option<Location>>,
     used: Vec<bool>,
     /// Blocks that something leads to: ways may be shorter than the intermediate form has them.
     reached: Vec<bool>,
@@ -162,14 +162,14 @@ pub(super) struct Emitter<'a> {
     before: i32,
     /// Where what is to be written into a map begins. The values follow.
     pub(super) written: i16,
-    pub(super) place: &'a Attached,
+    pub(super) attach_type: &'a AttachType,
     /// Descriptors of the program's maps.
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
     pub(super) accounts: Option<Accounts>,
     pub(super) tails: Option<Tails>,
-    /// Where packets end that are handed over, once there is such a way.
-    hand_over: Option<Label>,
+    /// Where packets end that are punted, once there is such a way.
+    punted: Option<Label>,
 }
 
 impl Emitter<'_> {
@@ -289,8 +289,8 @@ impl Emitter<'_> {
         };
         let right = self.second(right, R1);
         // In place, unless the second operand is there.
-        let to = match self.places[result.0 as usize] {
-            Some(Place::Register(register)) if right != bpf::Operand::Register(register) => register,
+        let to = match self.locations[result.0 as usize] {
+            Some(Location::Register(register)) if right != bpf::Operand::Register(register) => register,
             _ => R0,
         };
         self.move_to(to, left);
@@ -395,16 +395,16 @@ impl Emitter<'_> {
 
     // Values
 
-    fn place(&self, operand: Operand) -> Option<Place> {
+    fn location(&self, operand: Operand) -> Option<Location> {
         match operand {
-            Operand::Value(value) => self.places[value.0 as usize],
+            Operand::Value(value) => self.locations[value.0 as usize],
             Operand::Constant(_) => None,
         }
     }
 
     /// The register in which an operand is, or that it was loaded to.
     pub(super) fn read(&mut self, operand: Operand, spare: Register) -> Register {
-        if let Some(Place::Register(register)) = self.place(operand) {
+        if let Some(Location::Register(register)) = self.location(operand) {
             return register;
         }
         self.move_to(spare, operand);
@@ -436,18 +436,18 @@ impl Emitter<'_> {
                 Err(_) => self.code.set_wide(to, number as u64),
             },
             Operand::Value(value) => {
-                let place = self.places[value.0 as usize].expect("what is read has a place");
-                self.load_place(to, place);
+                let place = self.locations[value.0 as usize].expect("what is read has a place");
+                self.load_location(to, place);
             }
         }
     }
 
-    fn move_place(&mut self, to: Place, operand: Operand) {
+    fn move_location(&mut self, to: Location, operand: Operand) {
         match to {
-            Place::Register(register) => self.move_to(register, operand),
-            Place::Stack(_) => {
+            Location::Register(register) => self.move_to(register, operand),
+            Location::Stack(_) => {
                 let from = self.read(operand, R0);
-                self.store_place(to, from);
+                self.store_location(to, from);
             }
         }
     }
@@ -463,11 +463,11 @@ impl Emitter<'_> {
         self.code.add(to, R0);
     }
 
-    fn load_place(&mut self, to: Register, place: Place) {
+    fn load_location(&mut self, to: Register, place: Location) {
         match place {
-            Place::Register(register) if register == to => {}
-            Place::Register(register) => self.code.copy(to, register),
-            Place::Stack(at) => match self.stored {
+            Location::Register(register) if register == to => {}
+            Location::Register(register) => self.code.copy(to, register),
+            Location::Stack(at) => match self.stored {
                 // What was stored a moment ago is still in its register.
                 Some((when, place, from))
                     if place == at && when == self.code.len() && self.code.goes_on() =>
@@ -481,11 +481,11 @@ impl Emitter<'_> {
         }
     }
 
-    fn store_place(&mut self, place: Place, from: Register) {
+    fn store_location(&mut self, place: Location, from: Register) {
         match place {
-            Place::Register(register) if register == from => {}
-            Place::Register(register) => self.code.copy(register, from),
-            Place::Stack(at) => {
+            Location::Register(register) if register == from => {}
+            Location::Register(register) => self.code.copy(register, from),
+            Location::Stack(at) => {
                 self.code.store(Size::Double, R10, at, from);
                 self.stored = Some((self.code.len(), at, from));
             }
@@ -493,8 +493,8 @@ impl Emitter<'_> {
     }
 
     pub(super) fn write(&mut self, value: Value, from: Register) {
-        if let Some(place) = self.places[value.0 as usize] {
-            self.store_place(place, from);
+        if let Some(place) = self.locations[value.0 as usize] {
+            self.store_location(place, from);
         }
     }
 }

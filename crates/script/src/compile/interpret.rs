@@ -15,7 +15,7 @@ pub(super) enum Outcome {
     /// It leaves through the interface of this number.
     Redirected(i64),
     /// The user tier has the packet.
-    HandedOver,
+    Punted,
     /// An error, and where.
     Failed(Failure, u32),
 }
@@ -161,7 +161,7 @@ pub(super) fn run(
             }
             End::Return(verdict) => return Outcome::Verdict(of(*verdict)),
             End::Redirect(interface) => return Outcome::Redirected(of(*interface)),
-            End::HandOver => return Outcome::HandedOver,
+            End::Punt => return Outcome::Punted,
             End::Fail(failure, line) => return Outcome::Failed(*failure, *line),
         };
         block = go(program, target, &mut values);

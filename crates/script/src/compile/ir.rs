@@ -294,7 +294,7 @@ pub enum End {
     /// The packet leaves through the interface of this number; its verdict is NF_STOLEN.
     Redirect(Operand),
     /// The user tier has the packet, as it came in.
-    HandOver,
+    Punt,
     /// An error, at this line.
     Fail(Failure, u32),
 }
@@ -418,7 +418,7 @@ impl End {
         let targets = match self {
             End::Jump(target) => [Some(target), None],
             End::Branch { then, otherwise, .. } => [Some(then), Some(otherwise)],
-            End::Return(_) | End::Redirect(_) | End::HandOver | End::Fail(..) => [None, None],
+            End::Return(_) | End::Redirect(_) | End::Punt | End::Fail(..) => [None, None],
         };
         targets.into_iter().flatten()
     }
@@ -428,7 +428,7 @@ impl End {
         let conditions = match *self {
             End::Branch { left, right, .. } => [Some(left), Some(right)],
             End::Return(operand) | End::Redirect(operand) => [Some(operand), None],
-            End::Jump(_) | End::HandOver | End::Fail(..) => [None, None],
+            End::Jump(_) | End::Punt | End::Fail(..) => [None, None],
         };
         conditions.into_iter().flatten()
     }
@@ -602,7 +602,7 @@ impl fmt::Display for Program {
                 }
                 End::Return(verdict) => writeln!(f, "         return {verdict}")?,
                 End::Redirect(interface) => writeln!(f, "         redirect to interface {interface}")?,
-                End::HandOver => writeln!(f, "         hand over")?,
+                End::Punt => writeln!(f, "         hand over")?,
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }

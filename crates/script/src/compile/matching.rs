@@ -76,21 +76,15 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Place, Results, compile};
+    use super::super::{AttachType, Results, compile};
     use super::*;
     use crate::host::NoHost;
 
     #[test]
     fn rules_are_compiled() {
         let script = Script::new("a.lua", "function process_packet(p) return NF_DROP end");
-        let results = Results {
-            pass: 0,
-            drop: 2,
-            error: 2,
-            queue_mark: None,
-            unseen_mark: Some(1),
-            hand_over_mark: None,
-        };
+        let results =
+            Results { pass: 0, drop: 2, error: 2, queue_mark: None, unseen_mark: Some(1), punt_mark: None };
         for rule in [
             "",
             "ip6 saddr 2001:db8::/32",
@@ -100,7 +94,7 @@ mod tests {
         ] {
             let rule = Rule::parse(rule).unwrap();
             let script = matched(&script, &rule).unwrap();
-            if let Err(error) = compile(&script, NoHost, results, Place::Interface { has_link: true }) {
+            if let Err(error) = compile(&script, NoHost, results, AttachType::Interface { has_link: true }) {
                 panic!("{rule:?}: {error}\n{}", script.source);
             }
         }

@@ -3,20 +3,19 @@
 //! The top level of a script runs in the VM. A packet function is then followed statement by statement, with what is
 //! known of each variable at hand (`lower`): that gives integers in SSA form ([`ir`]), of which instructions are made
 //! (`emit`). What cannot be compiled is told with its line, and either the whole script is the user tier's, or each packet
-//! that comes there (`lower::hand_over`).
+//! that comes there is punted: handed over to Lua, the slow path (`lower::punt`).
 
 pub mod account;
 mod allocate;
 #[cfg(test)]
 mod at_xdp;
+mod attach_type;
 #[cfg(test)]
 mod differential;
 mod emit;
 mod emit_map;
 #[cfg(test)]
 mod generate;
-#[cfg(test)]
-mod handed_over;
 #[cfg(test)]
 mod interpret;
 pub mod ir;
@@ -26,7 +25,8 @@ mod lower;
 mod matching;
 #[cfg(test)]
 mod mutated;
-mod place;
+#[cfg(test)]
+mod punt;
 pub mod shared;
 mod slot;
 #[cfg(test)]
@@ -39,9 +39,9 @@ use crate::syntax;
 use crate::vm::toplevel::Loaded;
 use crate::vm::{Script, ScriptError};
 use account::Accounts;
-pub use emit::{HAND_OVER_MASK, Results};
+pub use attach_type::{AttachType, Side};
+pub use emit::{PUNT_MASK, Results};
 pub use matching::matched;
-pub use place::{Place, Side};
 
 /// Something that cannot be compiled.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,33 +68,33 @@ pub enum CompileError {
 pub struct Compiled {
     program: ir::Program,
     results: Results,
-    place: Place,
+    attach_type: AttachType,
     line: u32,
-    hand_overs: Vec<Refusal>,
+    punts: Vec<Refusal>,
 }
 
 /// An eBPF program, and where in the script its instructions come from.
 #[derive(Debug)]
 pub struct Assembled {
-    /// Of the type that the place asks for.
+    /// Of the type that is attached there.
     pub code: bpf::Assembler,
     /// From which instruction on, which line.
     pub lines: Vec<(usize, u32)>,
 }
 
-/// Compiles the packet function of a script for a place: as a whole or, if the results have a
-/// [mark](Results::hand_over_mark) for that, as far as it goes.
+/// Compiles the packet function of a script, to be attached so: as a whole or, if the results have a
+/// [mark](Results::punt_mark) for that, as far as it goes.
 ///
-/// A function that is handed over runs again from its beginning, so the program keeps no table, logs nothing, and changes
-/// no packet that it may hand over later.
+/// In Lua the function runs again from its beginning for a packet that is punted, so the program keeps no table, logs
+/// nothing, and changes no packet that it may punt later.
 ///
 /// # Errors
-/// If it does not load, or cannot be compiled; if all packets would be handed over.
+/// If it does not load, or cannot be compiled; if all packets would be punted.
 pub fn compile(
     script: &Script,
     host: impl Host + 'static,
     results: Results,
-    place: Place,
+    attach_type: AttachType,
 ) -> Result<Compiled, CompileError> {
     let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
     let chunk = syntax::parse(&script.source);
@@ -108,20 +108,20 @@ pub fn compile(
         ));
     };
     let line = chunk.functions[function.0].lines.0;
-    let hands_over = results.hand_over_mark.is_some();
-    if hands_over && !matches!(place, Place::Interface { .. }) {
+    let may_punt = results.punt_mark.is_some();
+    if may_punt && !matches!(attach_type, AttachType::Interface { .. }) {
         return Err(refused(line, "packets are handed over at interfaces only, and not at XDP".to_owned()));
     }
-    let lowered = lower::lower(&chunk, function, &top, &place, hands_over);
-    let (program, hand_overs) = lowered.map_err(CompileError::Refused)?;
-    let refusals = place.refusals(&program);
+    let lowered = lower::lower(&chunk, function, &top, &attach_type, may_punt);
+    let (program, punts) = lowered.map_err(CompileError::Refused)?;
+    let refusals = attach_type.refusals(&program);
     if !refusals.is_empty() {
         return Err(CompileError::Refused(refusals));
     }
-    if !hand_overs.is_empty() && !program.decides() {
-        return Err(CompileError::Refused(hand_overs));
+    if !punts.is_empty() && !program.decides() {
+        return Err(CompileError::Refused(punts));
     }
-    let compiled = Compiled { program, results, place, line, hand_overs };
+    let compiled = Compiled { program, results, attach_type, line, punts };
     // Whether it fits is known without its maps.
     let nowhere = Accounts { counters: 0, fault: 0, log: Some(account::Log { ring: 0, program: 0 }) };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
@@ -149,21 +149,21 @@ impl Compiled {
     /// # Errors
     /// If it is larger than eBPF can say.
     pub fn assemble(&self, maps: &[RawFd], accounts: Option<Accounts>) -> Result<Assembled, CompileError> {
-        emit::emit(&self.program, self.results, &self.place, maps, accounts).map_err(|error| {
+        emit::emit(&self.program, self.results, &self.attach_type, maps, accounts).map_err(|error| {
             CompileError::Refused(vec![Refusal { line: self.line, reason: error.to_string() }])
         })
     }
 
-    /// Where packets are handed over to the user tier, and why.
+    /// Where packets are punted to the user tier, and why.
     #[must_use]
-    pub fn hand_overs(&self) -> &[Refusal] {
-        &self.hand_overs
+    pub fn punts(&self) -> &[Refusal] {
+        &self.punts
     }
 
     /// Where it can be attached.
     #[must_use]
-    pub const fn place(&self) -> &Place {
-        &self.place
+    pub const fn attach_type(&self) -> &AttachType {
+        &self.attach_type
     }
 
     /// The intermediate form.

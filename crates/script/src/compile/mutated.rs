@@ -4,9 +4,9 @@ use std::os::fd::AsRawFd;
 
 use super::differential::{Logging, create, may_load};
 use super::generate::{self, Random};
-use super::handed_over::HANDING_OVER;
+use super::punt::PUNTING;
 use super::tests::RESULTS;
-use super::{CompileError, Place, compile};
+use super::{AttachType, CompileError, compile};
 use crate::vm::Script;
 
 const EXAMPLES: [&str; 7] = [
@@ -42,8 +42,8 @@ fn damaged_scripts_are_refused_or_run() {
             "process_packet".clone_into(&mut script.function);
         }
         // As a whole, or as far as that goes.
-        let results = random.pick(&[RESULTS, HANDING_OVER]);
-        match compile(&script, Logging::default(), results, Place::Interface { has_link: true }) {
+        let results = random.pick(&[RESULTS, PUNTING]);
+        match compile(&script, Logging::default(), results, AttachType::Interface { has_link: true }) {
             Ok(compiled) if in_kernel => {
                 let maps: Vec<_> = compiled.maps().iter().map(create).collect();
                 let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();

@@ -2,12 +2,12 @@ use super::differential::Logging;
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
-use super::{CompileError, Compiled, Place, Refusal, Results};
+use super::{AttachType, CompileError, Compiled, Refusal, Results};
 use crate::host::NoHost;
 use crate::vm::Script;
 
 pub(super) const RESULTS: Results =
-    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, hand_over_mark: None };
+    Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, punt_mark: None };
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
@@ -16,11 +16,11 @@ pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
 
 /// The same, for packets with a link header or without.
 pub(super) fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Refusal>> {
-    compile_at(text, Place::Interface { has_link }, RESULTS)
+    compile_at(text, AttachType::Interface { has_link }, RESULTS)
 }
 
 /// The same, for a place with these results.
-pub(super) fn compile_at(text: &str, place: Place, results: Results) -> Result<Compiled, Vec<Refusal>> {
+pub(super) fn compile_at(text: &str, place: AttachType, results: Results) -> Result<Compiled, Vec<Refusal>> {
     super::compile(&Script::new("test.lua", text), Logging::default(), results, place).map_err(|error| {
         match error {
             CompileError::Refused(refusals) => refusals,
@@ -444,7 +444,7 @@ fn example(file: &str, function: &str) -> Vec<Refusal> {
     let path = format!("{}/../../examples/scripts/{file}", env!("CARGO_MANIFEST_DIR"));
     let mut script = Script::new(file, &std::fs::read_to_string(path).unwrap());
     script.function = function.to_owned();
-    match super::compile(&script, NoHost, RESULTS, Place::Interface { has_link: true }) {
+    match super::compile(&script, NoHost, RESULTS, AttachType::Interface { has_link: true }) {
         Ok(compiled) => {
             println!(
                 "{file} {function}: {} instructions",

@@ -8,7 +8,7 @@ use script::compile::{CompileError, Compiled, Refusal};
 use script::vm::Script;
 
 use config::attachment::{Attachment, Failure, Hook, Tier};
-use script_host::attach_point::{HAND_OVER, Spot, compile_for};
+use script_host::attach_point::{PUNT_MARK, Spot, compile_for};
 use script_host::kernel::{self, Maps};
 
 /// Where a function is explained: at a hook, or at any interface.
@@ -58,7 +58,7 @@ pub(super) fn explain(
         return Ok(false);
     }
     let spot = Spot::of(&attachment);
-    let place = match spot.place(!no_link) {
+    let place = match spot.attach_type(!no_link) {
         Ok(place) => place,
         Err(why) => {
             writeln!(out, "{path}: {function} runs in the user tier: {why}")?;
@@ -87,12 +87,12 @@ pub(super) fn explain(
         return Ok(false);
     }
     // Which one of the marks is nothing to the program.
-    let in_part = spot.may_hand_over().map_err(str::to_owned).and_then(|()| {
-        compile_for(&attachment, &script, place, Some(HAND_OVER | 1)).map_err(|error| error.to_string())
+    let in_part = spot.may_punt().map_err(str::to_owned).and_then(|()| {
+        compile_for(&attachment, &script, place, Some(PUNT_MARK | 1)).map_err(|error| error.to_string())
     });
     match in_part {
         Ok(compiled) => {
-            let at: BTreeSet<u32> = compiled.hand_overs().iter().map(|one| one.line).collect();
+            let at: BTreeSet<u32> = compiled.punts().iter().map(|one| one.line).collect();
             let at: Vec<String> = at.iter().map(u32::to_string).collect();
             let lines = if at.len() == 1 { "line" } else { "lines" };
             writeln!(
@@ -120,7 +120,7 @@ fn accepted(out: &mut dyn Write, path: &str, source: &str, compiled: &Compiled) 
         Err(_) => &compiled.assemble(&vec![0; compiled.maps().len()], None).map_err(io::Error::other)?,
     };
     let compiled_lines = assembled.lines.iter().map(|(_, line)| *line).collect();
-    lines(out, source, &compiled_lines, ("over", compiled.hand_overs()))?;
+    lines(out, source, &compiled_lines, ("over", compiled.punts()))?;
     for (number, map) in compiled.maps().iter().enumerate() {
         let (kind, key, value, entries) = map.measures();
         let name = &map.shared.name;

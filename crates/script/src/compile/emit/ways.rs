@@ -3,11 +3,11 @@
 use bpf::Register::{R0, R1, R2, R3, R4, R6, R8, R9};
 use bpf::{Helper, Label, Size, context};
 
-use super::super::account::HANDED_OVER;
-use super::super::allocate::Place;
+use super::super::account::PUNTED;
+use super::super::allocate::Location;
 use super::super::ir::{Condition, End, Failure, Operand, Target};
 use super::super::matching::UNMATCHED;
-use super::{Attached, Emitter, HAND_OVER_MASK};
+use super::{AttachType, Emitter, PUNT_MASK};
 use crate::vm::Verdict;
 
 impl Emitter<'_> {
@@ -38,9 +38,9 @@ impl Emitter<'_> {
             }
             End::Return(verdict) => self.verdict(*verdict),
             End::Redirect(interface) => self.redirect(*interface),
-            End::HandOver => {
+            End::Punt => {
                 let code = &mut self.code;
-                let label = *self.hand_over.get_or_insert_with(|| code.label());
+                let label = *self.punted.get_or_insert_with(|| code.label());
                 self.code.jump(label);
             }
             End::Fail(failure, line) => {
@@ -97,8 +97,8 @@ impl Emitter<'_> {
     fn is_bare(&self, target: &Target) -> bool {
         let parameters = &self.program.blocks[target.block.0].parameters;
         parameters.iter().zip(&target.arguments).all(|(parameter, argument)| {
-            let place = self.places[parameter.0 as usize];
-            place.is_none() || self.place(*argument) == place
+            let place = self.locations[parameter.0 as usize];
+            place.is_none() || self.location(*argument) == place
         })
     }
 
@@ -138,8 +138,8 @@ impl Emitter<'_> {
     /// Leaves with the verdict of this place among all.
     fn leave_with(&mut self, place: usize) {
         let verdict = Verdict::ALL[place];
-        if let (Verdict::Queue, Some(mark), Attached::Interface { .. }) =
-            (verdict, self.results.queue_mark, self.place)
+        if let (Verdict::Queue, Some(mark), AttachType::Interface { .. }) =
+            (verdict, self.results.queue_mark, self.attach_type)
         {
             self.code.set(R1, mark.cast_signed());
             self.code.store(Size::Word, R6, context::MARK, R1);
@@ -180,21 +180,21 @@ impl Emitter<'_> {
     }
 
     /// The end of packets that the user tier has: a bit of their mark says whose it is, beside those of other scripts.
-    pub(super) fn handed_over(&mut self) {
-        let (Some(label), Some(mark)) = (self.hand_over, self.results.hand_over_mark) else { return };
+    pub(super) fn punted(&mut self) {
+        let (Some(label), Some(mark)) = (self.punted, self.results.punt_mark) else { return };
         let others = self.code.label();
         self.code.bind(label);
         self.code.load(Size::Word, R0, R6, context::MARK);
         self.code.copy(R1, R0);
-        self.code.and(R1, HAND_OVER_MASK.cast_signed());
-        self.code.set_wide(R2, (mark & HAND_OVER_MASK).into());
+        self.code.and(R1, PUNT_MASK.cast_signed());
+        self.code.set_wide(R2, (mark & PUNT_MASK).into());
         self.code.jump_if(R1, bpf::Condition::Equal, R2, others);
         self.code.set(R0, 0);
         self.code.bind(others);
         self.code.set_wide(R2, mark.into());
         self.code.calculate(bpf::Operation::Or, R0, R2);
         self.code.store(Size::Word, R6, context::MARK, R0);
-        self.leave(HANDED_OVER, self.results.pass);
+        self.leave(PUNTED, self.results.pass);
     }
 
     pub(super) fn fail_if_error(&mut self, line: u32) {
@@ -221,28 +221,28 @@ impl Emitter<'_> {
     /// Gives the parameters of a block their values, all at once.
     fn arguments(&mut self, target: &Target) {
         let parameters = &self.program.blocks[target.block.0].parameters;
-        let mut moves: Vec<(Place, Operand)> = parameters
+        let mut moves: Vec<(Location, Operand)> = parameters
             .iter()
             .zip(&target.arguments)
-            .filter_map(|(parameter, argument)| Some((self.places[parameter.0 as usize]?, *argument)))
-            .filter(|(to, argument)| self.place(*argument) != Some(*to))
+            .filter_map(|(parameter, argument)| Some((self.locations[parameter.0 as usize]?, *argument)))
+            .filter(|(to, argument)| self.location(*argument) != Some(*to))
             .collect();
         while !moves.is_empty() {
             // One whose place no other still reads.
             let free = (0..moves.len()).find(|number| {
-                moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
+                moves.iter().all(|(_, argument)| self.location(*argument) != Some(moves[*number].0))
             });
             if let Some(number) = free {
                 let (to, argument) = moves.swap_remove(number);
-                self.move_place(to, argument);
+                self.move_location(to, argument);
                 continue;
             }
             // They go round in a circle: what is in one place goes by way of R3, which nothing here uses.
             let (to, _) = moves[0];
-            self.load_place(R3, to);
+            self.load_location(R3, to);
             let mut held = Vec::new();
             moves.retain(|(place, argument)| {
-                let holds = self.place(*argument) == Some(to);
+                let holds = self.location(*argument) == Some(to);
                 if holds {
                     held.push(*place);
                 }
@@ -251,14 +251,14 @@ impl Emitter<'_> {
             // Nobody reads it any more, so those that wait for it can go.
             while !moves.is_empty() {
                 let free = (0..moves.len()).find(|number| {
-                    moves.iter().all(|(_, argument)| self.place(*argument) != Some(moves[*number].0))
+                    moves.iter().all(|(_, argument)| self.location(*argument) != Some(moves[*number].0))
                 });
                 let Some(number) = free else { break };
                 let (to, argument) = moves.swap_remove(number);
-                self.move_place(to, argument);
+                self.move_location(to, argument);
             }
             for place in held {
-                self.store_place(place, R3);
+                self.store_location(place, R3);
             }
         }
     }

@@ -33,7 +33,7 @@ impl Lower<'_> {
                 None => Slot::unclear(),
             },
             Shape::Known(Known::Table(entries)) => {
-                self.hand_over_table();
+                self.punt_table();
                 // As the top level left it: from 1 on, without a gap.
                 let has = |number| entries.iter().any(|(key, _)| *key == Known::Integer(number));
                 Slot::integer((1..).find(|number| !has(*number)).unwrap_or(1) - 1)

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Lower, State};
+use crate::compile::attach_type::ADDRESSES;
 use crate::compile::ir::{Action, Condition, Operand, Operation, Value};
-use crate::compile::place::ADDRESSES;
 
 /// Length of the Ethernet header, a true one or one that is made up.
 pub(super) const LINK: i64 = wire::ethernet::HEADER_LEN as i64;

@@ -102,7 +102,7 @@ impl Lower<'_> {
     /// A function of the library.
     fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
         match (name, arguments) {
-            ("nf.get_random" | "nf.log", _) if self.hands_over() => {
+            ("nf.get_random" | "nf.log", _) if self.may_punt() => {
                 self.refuse(format!("'{name}' is Lua's in a script that hands over"))
             }
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),

@@ -156,7 +156,7 @@ impl Lower<'_> {
             Variable::Global(name) if self.is_assigned(variable) => self.refuse(format!(
                 "the global variable '{name}' lasts from packet to packet: make it local, or a table of the library"
             )),
-            Variable::Global(name) => self.hand_over_global(name, self.top.global(name)),
+            Variable::Global(name) => self.punt_global(name, self.top.global(name)),
             Variable::Local(local) => {
                 let declared = &self.chunk.locals[local.0];
                 let name = declared.name.clone();
@@ -185,7 +185,7 @@ impl Lower<'_> {
             }
             (Shape::Known(Known::Table(entries)), _) => {
                 let entries = entries.clone();
-                self.hand_over_table();
+                self.punt_table();
                 match key.shape {
                     Shape::PacketText(..) => self.text_lookup(&entries, &key),
                     _ => self.lookup(&entries, &key),

@@ -10,10 +10,10 @@ mod expression;
 mod field;
 mod flow;
 mod flow_table;
-mod hand_over;
 mod layout;
 mod linear;
 mod log;
+mod punt;
 mod redirect;
 mod repeat;
 mod resize;
@@ -28,12 +28,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use super::Refusal;
+use super::attach_type::AttachType;
 use super::ir::{
     Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
 };
 use super::known::TopLevel;
 use super::slot::{Header, Resized, Shape, Slot, Written};
-use super::{Place, Refusal};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
 use bounds::{Link, Range};
@@ -51,8 +52,8 @@ pub(super) fn lower(
     chunk: &Chunk,
     function: FunctionId,
     top: &dyn TopLevel,
-    place: &Place,
-    hands_over: bool,
+    attach_type: &AttachType,
+    may_punt: bool,
 ) -> Result<(Program, Vec<Refusal>), Vec<Refusal>> {
     let mut program = Program::default();
     let block = program.block();
@@ -75,25 +76,25 @@ pub(super) fn lower(
         temporaries: 0,
         writes: 0,
         entering: false,
-        link: if *place == Place::Xdp { Link::Tagged } else { Link::There },
+        link: if *attach_type == AttachType::Xdp { Link::Tagged } else { Link::There },
         ranges: HashMap::new(),
         sums: HashMap::new(),
         comparisons: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
-        hand_overs: hands_over.then(Vec::new),
+        punts: may_punt.then(Vec::new),
     };
-    if place.has_link() {
+    if attach_type.has_link() {
         lower.packet(function);
     } else {
         lower.packet_without_link(function);
     }
-    let mut hand_overs = lower.hand_overs.unwrap_or_default();
-    for list in [&mut lower.refusals, &mut hand_overs] {
+    let mut punts = lower.punts.unwrap_or_default();
+    for list in [&mut lower.refusals, &mut punts] {
         list.sort();
         list.dedup();
     }
-    if lower.refusals.is_empty() { Ok((lower.program, hand_overs)) } else { Err(lower.refusals) }
+    if lower.refusals.is_empty() { Ok((lower.program, punts)) } else { Err(lower.refusals) }
 }
 
 /// What has a value while a packet is handled.
@@ -171,8 +172,8 @@ struct Lower<'a> {
     /// Shapes that have a number of their own.
     tags: Vec<Shape>,
     refusals: Vec<Refusal>,
-    /// Where packets are handed over, and why; None: nowhere, what cannot be compiled is refused.
-    hand_overs: Option<Vec<Refusal>>,
+    /// Where packets are punted, and why; None: nowhere, what cannot be compiled is refused.
+    punts: Option<Vec<Refusal>>,
 }
 
 impl Lower<'_> {
@@ -220,10 +221,10 @@ impl Lower<'_> {
     fn refuse(&mut self, reason: impl Into<String>) -> Slot {
         let Some(state) = &self.state else { return Slot::unclear() };
         let mut refusal = Refusal { line: self.line, reason: reason.into() };
-        match (&mut self.hand_overs, state.changed) {
-            (Some(hand_overs), None) => {
-                hand_overs.push(refusal);
-                self.end(End::HandOver);
+        match (&mut self.punts, state.changed) {
+            (Some(punts), None) => {
+                punts.push(refusal);
+                self.end(End::Punt);
             }
             (Some(_), Some(line)) => {
                 // The function would find the packet changed when it runs again.
@@ -277,7 +278,7 @@ impl Lower<'_> {
         let Some(state) = &self.state else { return Operand::Constant(0) };
         let (block, line) = (state.block, self.line);
         if self.program.values() > LARGEST {
-            if self.program.values() == LARGEST + 1 || self.hands_over() {
+            if self.program.values() == LARGEST + 1 || self.may_punt() {
                 self.refuse(format!("the program is too long: more than {LARGEST} instructions"));
             }
             self.state = None;
@@ -397,7 +398,7 @@ impl Lower<'_> {
             return Operand::Constant(0);
         }
         // What made it unclear was mostly told already, unless the way ended there.
-        if self.refusals.is_empty() || self.hands_over() {
+        if self.refusals.is_empty() || self.may_punt() {
             self.refuse(format!("{what} is one thing on one way here, and another on another"));
         }
         Operand::Constant(0)

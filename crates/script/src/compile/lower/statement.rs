@@ -79,7 +79,7 @@ impl Lower<'_> {
             .iter()
             .map(|target| match target {
                 Target::Variable(variable) => {
-                    self.hand_over_assigned(variable);
+                    self.punt_assigned(variable);
                     Err(Key::from(variable))
                 }
                 Target::Index(object, key) => Ok((self.expression(object), self.expression(key))),

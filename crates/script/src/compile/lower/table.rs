@@ -241,7 +241,7 @@ impl Lower<'_> {
 
     /// The number of a map in the program.
     pub(super) fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
-        self.hand_over_shared(&shared.name);
+        self.punt_shared(&shared.name);
         if self.state.is_none() {
             return 0;
         }

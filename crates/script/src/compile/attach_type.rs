@@ -21,7 +21,7 @@ const ETHERTYPE: i16 = BUFFER;
 
 /// Where a program is attached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum AttachType {
     /// At an interface (`sched_cls`): it may change packets.
     Interface {
         /// Whether they have a link header there.
@@ -48,7 +48,7 @@ pub enum Side {
     Outgoing,
 }
 
-impl Place {
+impl AttachType {
     pub(super) const fn has_link(&self) -> bool {
         matches!(self, Self::Interface { has_link: true } | Self::Xdp)
     }
@@ -81,9 +81,9 @@ impl Place {
 
 impl<'a> Emitter<'a> {
     /// R6 = what packets are read from; packets that are none of the script's pass.
-    pub(super) fn begin(&mut self, place: &'a Place) {
-        match place {
-            Place::Interface { .. } => {
+    pub(super) fn begin(&mut self, attach_type: &'a AttachType) {
+        match attach_type {
+            AttachType::Interface { .. } => {
                 self.code.copy(R6, R1);
                 let Some(mark) = self.results.unseen_mark else { return };
                 let unseen = self.code.label();
@@ -96,8 +96,8 @@ impl<'a> Emitter<'a> {
                 self.pass(unseen);
                 self.code.bind(seen);
             }
-            Place::Xdp => self.begin_at_xdp(),
-            Place::Netfilter { layout, interfaces } => {
+            AttachType::Xdp => self.begin_at_xdp(),
+            AttachType::Netfilter { layout, interfaces } => {
                 self.code.load(Size::Double, R7, R1, netfilter::STATE);
                 self.code.load(Size::Double, R6, R1, netfilter::PACKET);
                 let [seen, unseen] = [self.code.label(), self.code.label()];
@@ -218,18 +218,18 @@ impl<'a> Emitter<'a> {
 
     /// `to` = the packet's length, without a link header that is made up.
     pub(super) fn length(&mut self, to: bpf::Register) {
-        let at = match self.place {
-            Place::Xdp => return self.code.load(Size::Double, to, R10, LENGTH),
-            Place::Interface { .. } => context::LEN,
-            Place::Netfilter { layout, .. } => layout.length,
+        let at = match self.attach_type {
+            AttachType::Xdp => return self.code.load(Size::Double, to, R10, LENGTH),
+            AttachType::Interface { .. } => context::LEN,
+            AttachType::Netfilter { layout, .. } => layout.length,
         };
         self.code.load(Size::Word, to, R6, at);
     }
 
     /// Copies so many bytes of the packet to a place on the stack; R0 is 0 unless they are not all there.
     pub(super) fn copy_from_packet(&mut self, offset: Operand, at: i16, bytes: u8) {
-        match self.place {
-            Place::Interface { .. } => {
+        match self.attach_type {
+            AttachType::Interface { .. } => {
                 self.offset(R2, offset);
                 self.code.copy(R1, R6);
                 self.code.copy(R3, R10);
@@ -237,11 +237,11 @@ impl<'a> Emitter<'a> {
                 self.code.set(R4, bytes.into());
                 self.code.call(Helper::SkbLoadBytes);
             }
-            Place::Xdp => {
+            AttachType::Xdp => {
                 self.place_at_xdp(offset);
                 self.load_at_xdp(at, bytes);
             }
-            Place::Netfilter { .. } => {
+            AttachType::Netfilter { .. } => {
                 self.offset(R4, offset);
                 self.code.copy(R1, R10);
                 self.code.add(R1, i32::from(at));

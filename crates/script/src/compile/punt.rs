@@ -1,4 +1,4 @@
-//! Scripts of which the kernel runs a part: what it decides is what Lua would have decided, and what it hands over is as it
+//! Scripts of which the kernel runs a part: what it decides is what Lua would have decided, and what it punts is as it
 //! came in and becomes what it would have become had Lua seen all packets.
 
 use wire::checksum::TransportChecksum;
@@ -7,12 +7,12 @@ use super::differential::{InKernel, can_be_tested, may_load};
 use super::generate::{self, Random};
 use super::interpret::{Maps, Outcome, run};
 use super::tests::RESULTS;
-use super::{CompileError, Compiled, Place, Refusal, Results, compile};
+use super::{AttachType, CompileError, Compiled, Refusal, Results, compile};
 use crate::host::NoHost;
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
-pub(super) const HANDING_OVER: Results = Results { hand_over_mark: Some(0x51df_0001), ..RESULTS };
+pub(super) const PUNTING: Results = Results { punt_mark: Some(0x51df_0001), ..RESULTS };
 
 fn compile_both(text: &str) -> Result<Compiled, Vec<Refusal>> {
     compile_for(text, true)
@@ -20,19 +20,19 @@ fn compile_both(text: &str) -> Result<Compiled, Vec<Refusal>> {
 
 /// The same, for packets with a link header or without.
 fn compile_for(text: &str, has_link: bool) -> Result<Compiled, Vec<Refusal>> {
-    let place = Place::Interface { has_link };
-    compile(&Script::new("test.lua", text), NoHost, HANDING_OVER, place).map_err(|error| match error {
+    let place = AttachType::Interface { has_link };
+    compile(&Script::new("test.lua", text), NoHost, PUNTING, place).map_err(|error| match error {
         CompileError::Refused(refusals) => refusals,
         CompileError::Script(error) => panic!("{error}"),
     })
 }
 
-/// Where a function is handed over, whose body this is.
-fn hand_overs(before: &str, body: &str) -> Vec<(u32, String)> {
+/// Where packets are punted by a function, whose body this is.
+fn punts(before: &str, body: &str) -> Vec<(u32, String)> {
     let text =
         format!("{before}\nfunction process_packet(p)\nif #p < 5 then return NF_DROP end\n{body}\nend");
     let compiled = compile_both(&text).unwrap_or_else(|refusals| panic!("{text}\n{refusals:#?}"));
-    compiled.hand_overs().iter().map(|one| (one.line, one.reason.clone())).collect()
+    compiled.punts().iter().map(|one| (one.line, one.reason.clone())).collect()
 }
 
 #[test]
@@ -46,9 +46,9 @@ fn what_is_not_compiled_is_handed_over_and_the_rest_runs() {
   return NF_ACCEPT
 end";
     let compiled = compile_both(text).unwrap();
-    assert_eq!(compiled.hand_overs().iter().map(|one| one.line).collect::<Vec<_>>(), [5]);
+    assert_eq!(compiled.punts().iter().map(|one| one.line).collect::<Vec<_>>(), [5]);
     for (packet, outcome) in
-        [([1, 9], Outcome::Verdict(0)), ([2, 9], Outcome::HandedOver), ([3, 9], Outcome::Verdict(1))]
+        [([1, 9], Outcome::Verdict(0)), ([2, 9], Outcome::Punted), ([3, 9], Outcome::Verdict(1))]
     {
         let mut packet = packet.to_vec();
         let got = run(compiled.intermediate(), &mut Maps::default(), &mut packet, 0, || 0);
@@ -90,7 +90,7 @@ fn what_lasts_or_has_an_effect_is_left_to_lua() {
             "the table may change",
         ),
     ] {
-        let told = hand_overs(before, body);
+        let told = punts(before, body);
         assert!(told.iter().any(|(_, told)| told.contains(reason)), "{before} {body}: {told:#?}");
     }
 }
@@ -109,12 +109,12 @@ fn what_is_fixed_stays_in_the_kernel() {
             "local x local function set() x = 1 end if #p > 9 then set() end for i = 1, 2 do x = i end return x or 0",
         ),
     ] {
-        assert_eq!(hand_overs(before, body), []);
+        assert_eq!(punts(before, body), []);
     }
 }
 
 #[test]
-fn a_packet_that_was_changed_is_not_handed_over() {
+fn a_packet_that_was_changed_is_not_punted() {
     let write = "function process_packet(p)\n  if #p < 5 then return NF_DROP end\n  p:raw(0, 1):set(3)\n  nf.log(1)\n  return NF_ACCEPT\nend";
     let refusals = compile_both(write).unwrap_err();
     assert_eq!((refusals.len(), refusals[0].line), (1, 4));
@@ -124,11 +124,11 @@ fn a_packet_that_was_changed_is_not_handed_over() {
         .replace("  nf.log", "  if #p > 0 then return NF_DROP end\n  nf.log")
         .replace("  p:raw", "  if #p > 20 then p:raw");
     let apart = apart.replace("set(3)", "set(3) return NF_ACCEPT end");
-    assert_eq!(compile_both(&apart).unwrap().hand_overs(), []);
+    assert_eq!(compile_both(&apart).unwrap().punts(), []);
 }
 
 #[test]
-fn what_is_always_handed_over_is_no_program() {
+fn what_is_always_punted_is_no_program() {
     let text = "function process_packet(p)\n  nf.log(#p)\n  return NF_ACCEPT\nend";
     assert_eq!(compile_both(text).unwrap_err()[0].line, 2);
 }
@@ -163,7 +163,7 @@ fn both_tiers_together_do_what_lua_does_alone() {
     let in_kernel = may_load();
     let programs = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(120);
     let mut random = Random::new(0x51df_0001);
-    let (mut scripts, mut decided, mut handed_over) = (0, 0, 0);
+    let (mut scripts, mut decided, mut punted) = (0, 0, 0);
     for number in 0..40 * programs {
         if scripts == programs {
             break;
@@ -172,12 +172,12 @@ fn both_tiers_together_do_what_lua_does_alone() {
         // Every third one is for devices without a link header.
         let has_link = number % 3 != 0;
         let Ok(compiled) = compile_for(&text, has_link) else { continue };
-        if compiled.hand_overs().is_empty() {
+        if compiled.punts().is_empty() {
             continue;
         }
         let loaded = in_kernel
             .then(|| InKernel::load(&compiled).unwrap_or_else(|error| panic!("{number}: {error}\n{text}")));
-        // One has all packets, the other those that are handed over: it must not miss the rest.
+        // One has all packets, the other those that are punted: it must not miss the rest.
         let [mut machine, mut rest] = [(); 2].map(|()| Machine::new(NoHost, Limits::default()));
         let [rule, rule_of_rest] =
             [&mut machine, &mut rest].map(|machine| machine.load(Script::new("test.lua", &text)).unwrap());
@@ -202,11 +202,11 @@ fn both_tiers_together_do_what_lua_does_alone() {
             let outcome = run(compiled.intermediate(), &mut Maps::default(), &mut changed, 0, || 0);
             let result = match outcome {
                 Outcome::Verdict(0 | 2) => RESULTS.drop,
-                Outcome::Verdict(1 | 3 | 4 | 0xffff_ffff) | Outcome::HandedOver => RESULTS.pass,
+                Outcome::Verdict(1 | 3 | 4 | 0xffff_ffff) | Outcome::Punted => RESULTS.pass,
                 Outcome::Redirected(_) => bpf::verdict::REDIRECT,
                 Outcome::Verdict(_) | Outcome::Failed(..) => RESULTS.error,
             };
-            let is_over = outcome == Outcome::HandedOver;
+            let is_over = outcome == Outcome::Punted;
             let told = || format!("{number}: {error:?}\n{}\n{text}", hex::encode(&frame));
             if is_over {
                 let mut handed = given();
@@ -219,16 +219,16 @@ fn both_tiers_together_do_what_lua_does_alone() {
                 if is_over { (RESULTS.pass, &frame[..]) } else { (expected, packet.bytes()) };
             assert_eq!((result, &changed[..]), (expected, bytes), "the intermediate form: {}", told());
             if let Some(loaded) = loaded.as_ref().filter(|_| can_be_tested(&real)) {
-                let before = loaded.handed_over();
+                let before = loaded.punted();
                 let got =
                     loaded.program.test_run(&real).unwrap_or_else(|error| panic!("{error}: {}", told()));
                 let bytes = &bytes[bytes.len() - real.len()..];
                 assert_eq!((got.0, &got.1[..]), (expected, bytes), "the kernel: {}", told());
-                assert_eq!(loaded.handed_over() - before, u64::from(is_over), "the kernel: {}", told());
+                assert_eq!(loaded.punted() - before, u64::from(is_over), "the kernel: {}", told());
             }
-            *(if is_over { &mut handed_over } else { &mut decided }) += 1;
+            *(if is_over { &mut punted } else { &mut decided }) += 1;
         }
     }
-    println!("{scripts} scripts, {decided} packets decided, {handed_over} handed over");
-    assert!(scripts == programs && decided > handed_over / 10 && handed_over > decided / 100);
+    println!("{scripts} scripts, {decided} packets decided, {punted} punted");
+    assert!(scripts == programs && decided > punted / 10 && punted > decided / 100);
 }
