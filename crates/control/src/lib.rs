@@ -14,4 +14,4 @@ pub mod tunnel_status;
 pub use client::{Error, LONG, ask, ask_within, find};
 pub use message::{ENDING, Reply, Request};
 pub use path::{FOLDER, socket_of, socket_of_gateway, socket_of_scripts};
-pub use server::{Call, Server, make_way};
+pub use server::{Call, Server, remove_stale_socket};

@@ -81,7 +81,7 @@ impl Server {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about_path)?;
         }
-        make_way(path)?;
+        remove_stale_socket(path)?;
         let listener = UnixListener::bind(path).map_err(about_path)?;
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
@@ -122,7 +122,7 @@ impl Drop for Server {
 /// # Errors
 /// Where one answers, or something else than a socket is. Who takes over what belongs to the socket, as the journal beside
 /// it, asks this first: [`Server::start`] comes later.
-pub fn make_way(path: &Path) -> io::Result<()> {
+pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     let shown = path.display();
     let taken = |what: String| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
@@ -306,7 +306,7 @@ mod tests {
         let said = |name: &str| {
             let path = folder.path().join(name);
             let _first = UnixListener::bind(&path).unwrap();
-            make_way(&path).unwrap_err().to_string()
+            remove_stale_socket(&path).unwrap_err().to_string()
         };
         let gateway = said("gateway-4026531840.sock");
         assert!(gateway.ends_with("end it: there is one gateway in each network namespace"), "{gateway}");

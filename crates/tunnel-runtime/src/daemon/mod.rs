@@ -196,7 +196,7 @@ impl Daemon {
             std::fs::create_dir_all(folder)?;
         }
         // The journal is that of a daemon that has died, not of one in another network namespace.
-        control::make_way(socket)?;
+        control::remove_stale_socket(socket)?;
         let mut kernel =
             Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
