@@ -89,8 +89,8 @@ experiments: lab ## the test plan that MT6D was measured with, half an hour; lea
 .PHONY: bench-code
 bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts; many peers
 	@scripts/setup build
-	cargo bench $(LOCKED) --package sidestep-wire --package mt6d --package script
-	cargo run --release $(LOCKED) --package mt6d --example peers
+	cargo bench $(LOCKED) --package sidestep-wire --package sidestep-mt6d --package script
+	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers
 
 .PHONY: lint
 lint: ## formatting, clippy, directions of imports, licences and sources of dependencies, shell scripts

@@ -1,4 +1,4 @@
-//! What the protocol costs a packet, system calls apart: `cargo bench -p mt6d`.
+//! What the protocol costs a packet, system calls apart: `cargo bench -p sidestep-mt6d`.
 //!
 //! Two nodes in one process, joined by copying. A datagram opens but once, so each is sealed anew, outside of what is
 //! timed.
@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
-use mt6d::keys::PrivateKey;
-use mt6d::schedule::Schedule;
-use mt6d::{
+use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
+use sidestep_mt6d::keys::PrivateKey;
+use sidestep_mt6d::schedule::Schedule;
+use sidestep_mt6d::{
     Action, Deliver, EndpointId, Epoch, LaneId, Node, Now, Outbox, PeerState, Received, Time, endpoint,
 };
 use wire::coalesce::{Coalescer, Offloads};

@@ -1,4 +1,4 @@
-//! What many peers cost a node, but for the kernel's part: `cargo run --release -p mt6d --example peers [PEERS]`.
+//! What many peers cost a node, but for the kernel's part: `cargo run --release -p sidestep-mt6d --example peers [PEERS]`.
 //!
 //! Virtual time, real work: a node with so many configured peers starts, none of which answers, and is watched for some
 //! minutes; then a node answers as many handshakes as it can. Printed are the time of each part, the longest single call
@@ -11,9 +11,9 @@ use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use mt6d::config::{NodeConfig, Padding, PeerConfig};
-use mt6d::keys::PrivateKey;
-use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
+use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig};
+use sidestep_mt6d::keys::PrivateKey;
+use sidestep_mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
 use wire::ecn::Ecn;
 
 struct Nothing;
@@ -58,7 +58,7 @@ fn config(number: usize, peers: Vec<PeerConfig>) -> NodeConfig {
         link_mtu: 1500,
         hardware_aes: true,
         addresses: Vec::new(),
-        rekey_after: mt6d::config::REKEY_AFTER,
+        rekey_after: sidestep_mt6d::config::REKEY_AFTER,
         peers,
     }
 }

@@ -1,13 +1,33 @@
-//! The moving-target protocol, version 2 (docs/protocol.md), sans-IO.
+//! The moving-target protocol MT6D, version 2 (docs/protocol.md), sans-IO.
 //!
 //! Two nodes exchange inner packets in UDP datagrams whose addresses and ports change at both ends at the same instant,
-//! every few seconds, with nothing announced and nothing lost. This crate opens no socket, reads no clock and draws no
-//! randomness: a host gives it time and bytes, and does what it asks for. The same code runs over a TUN device, over a
-//! simulated network in virtual time, and in a fuzzer.
+//! every few seconds, with nothing announced and no packet lost for it. This crate opens no socket and reads no clock; its
+//! randomness comes from a seed. A host gives it time and bytes, and does what it asks for. The same code runs over a TUN
+//! device, over a simulated network in virtual time, and in a fuzzer.
+//!
+//! Where two nodes are follows from their keys and from time, so they meet without a word said before:
+//!
+//! ```
+//! use sidestep_mt6d::keys::{PairKeys, PrivateKey};
+//! use sidestep_mt6d::rendezvous::{self, Rendezvous, Tier};
+//!
+//! let (a, b) = (PrivateKey::from_bytes([1; 32]), PrivateKey::from_bytes([2; 32]));
+//! let at_a = PairKeys::derive(&a, &b.public(), None)?;
+//! let at_b = PairKeys::derive(&b, &a.public(), None)?;
+//!
+//! // Where `a` looks for `b`, there `b` listens.
+//! let epoch = Rendezvous::new(&at_a).current(Tier::Seconds, 1_800_000_000_000);
+//! let prefix_of_b = "2001:db8:b::/64".parse()?;
+//! assert_eq!(
+//!     rendezvous::endpoint(&at_a, at_a.role.other(), prefix_of_b, Tier::Seconds, epoch),
+//!     rendezvous::endpoint(&at_b, at_b.role, prefix_of_b, Tier::Seconds, epoch),
+//! );
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # How a host drives a [`Node`]
 //!
-//! 1. [`Node::send`] for each packet from the TUN device, [`Node::receive`] for each datagram of an endpoint,
+//! 1. [`Node::send`] for each packet from the TUN device, [`Node::receive`] for datagrams of an endpoint,
 //!    [`Node::handle_timeout`] when its time has come. Inner packets come out through [`Deliver`], datagrams gather in
 //!    the [`Outbox`].
 //! 2. Send what is in the outbox, and clear it. Some of it may leave from endpoints that are closed next.
@@ -15,13 +35,71 @@
 //!    with [`Node::opened`] or [`Node::open_failed`].
 //! 4. Sleep until something arrives or [`Node::deadline`].
 //!
-//! Where one thread does not do for all packets, others carry with a [`PacketWorker`] each.
+//! `examples/host.rs` in the crate's folder does all of that for two nodes over plain UDP sockets, in about a hundred
+//! lines: `cargo run -p sidestep-mt6d --example host`. The beginning of it:
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::time::Duration;
+//!
+//! use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
+//! use sidestep_mt6d::keys::PrivateKey;
+//! use sidestep_mt6d::{Action, Node, Now, Time};
+//!
+//! let peer = PeerConfig {
+//!     name: "branch".into(),
+//!     public_key: PrivateKey::from_bytes([2; 32]).public(),
+//!     preshared_key: None,
+//!     hop_prefix: "2001:db8:b::/64".parse()?,
+//!     allowed_ips: vec!["fd00:b::/64".parse()?],
+//!     rotation: Duration::from_secs(10),
+//!     lanes: 1,
+//!     padding: Padding::None,
+//!     cover: 0,
+//!     keepalive: None,
+//!     clockless: false,
+//!     rewrite: false,
+//! };
+//! let config = NodeConfig {
+//!     private_key: PrivateKey::from_bytes([1; 32]),
+//!     hop_prefix: "2001:db8:a::/64".parse()?,
+//!     link_mtu: 1500,
+//!     hardware_aes: false,
+//!     addresses: Vec::new(),
+//!     rekey_after: REKEY_AFTER,
+//!     peers: vec![peer],
+//! };
+//! let now = Now { boot: Time::from_micros(1), unix_ms: 1_800_000_000_000 };
+//! let seed = [7; 32]; // Not like this: 32 bytes of the best randomness there is.
+//! let mut node = Node::new(config, &HashMap::new(), seed, now)?;
+//! # struct Nothing;
+//! # impl sidestep_mt6d::Deliver for Nothing {
+//! #     fn packet(&mut self, _: &[u8], _: &[u8], _: std::ops::Range<usize>) {}
+//! #     fn own(&mut self, _: &[u8]) {}
+//! # }
+//! # let mut outbox = sidestep_mt6d::Outbox::new();
+//!
+//! node.handle_timeout(now, &mut outbox, &mut Nothing);
+//! while let Some(action) = node.next_action() {
+//!     if let Action::Open { id, local, .. } = action {
+//!         assert!(node.hop_prefix().contains(local.ip()));
+//!         // Here a host opens a socket.
+//!         node.opened(id, now);
+//!     }
+//! }
+//! assert!(node.endpoints() > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Where one thread does not do for all packets, others carry some with a [`PacketWorker`] each.
 //!
 //! # Invariants
 //!
-//! - An endpoint is asked for before its epoch begins and closed after its end, never the other way round.
-//! - No byte of the network is believed before it is authenticated; what is not is counted under a [`DropReason`], and
-//!   nobody is answered.
+//! - While a session goes on, an endpoint is asked for before its epoch begins, and closed only after the next one has
+//!   taken over: never the other way round. Only those of a session's first epoch, and of a node that slept, come late.
+//! - No payload is believed before it is authenticated; what is not is counted under a [`DropReason`], and nobody is
+//!   answered. Of the outer headers, which nobody can authenticate, two things count, and only beside a payload that is
+//!   genuine: the ECN codepoint (RFC 6040), and the prefix that a first message comes from.
 //! - A datagram is delivered at most once.
 //! - Nothing here panics whatever arrives.
 //!
@@ -29,14 +107,20 @@
 //!
 //! | module | subject |
 //! |---|---|
+//! | [`config`] | what a node is given: its identity, its peers |
 //! | [`keys`], `kdf` | identities, what a pair derives from them |
-//! | [`schedule`], [`endpoint`], [`rendezvous`] | when and where |
+//! | [`schedule`], [`endpoint`], [`rendezvous`], `tier` | when and where |
 //! | `envelope`, `handshake`, `offer` | first contact: what is said |
 //! | `contact`, `peer` | first contact: who, when, from where; which session is in use |
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
 //! | `control` | messages inside a session |
-//! | `node`, `host`, [`Outbox`], [`Deliver`] | the host's side |
+//! | `id`, [`overhead`], `time` | numbers and what they mean |
+//! | `node`, `env`, `host`, [`Outbox`], [`Received`], [`Deliver`] | the host's side |
+//! | `routes` | which peer an inner address is behind |
 //! | `packet_worker` | carrying packets on other threads |
+//! | `drops` | why packets go no further |
+//!
+//! The crate's types use those of [`ipnet`] and of `sidestep-wire`, which it hands on.
 
 #![forbid(unsafe_code)]
 
@@ -80,3 +164,11 @@ pub use peer::{LaneStatus, PeerMemory, PeerState, PeerStatus, SessionStatus};
 pub use received::Received;
 pub use session::{InnerMtu, Traffic};
 pub use time::{Now, Time};
+
+pub use ipnet;
+pub use wire::ecn::Ecn;
+pub use wire::virtio_net;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,8 +1,9 @@
 //! A lane: the row of endpoints that one flow of a session moves along, opened early and closed late
 //! (docs/protocol.md, "Endpoints and epochs").
 //!
-//! Invariants: an endpoint is asked for before its epoch begins and closed after the next one has begun; epochs only
-//! ever go forward; a lane is never without an endpoint once its first is open.
+//! Invariants: an endpoint is asked for before its epoch begins, but for the first and after a sleep, and closed after a
+//! later one that is open has begun. A lane goes back to an earlier epoch only if an end skips the one that it is in, and
+//! is never without an endpoint once its first is open, unless the peer skips it after all others are gone.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use mt6d::DropReason;
+use sidestep_mt6d::DropReason;
 use wire::virtio_net;
 
 use crate::network::{A, B, Flow, Network, Stream, Translator, hop_prefix};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use mt6d::PeerState;
-use mt6d::config::Padding;
 use proptest::prelude::*;
+use sidestep_mt6d::PeerState;
+use sidestep_mt6d::config::Padding;
 
 use crate::network::{A, B, Firewall, Network, Path, Stream};
 

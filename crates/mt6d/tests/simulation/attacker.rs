@@ -3,8 +3,8 @@
 use std::net::SocketAddrV6;
 use std::time::Duration;
 
-use mt6d::DropReason;
 use proptest::prelude::*;
+use sidestep_mt6d::DropReason;
 use wire::virtio_net;
 
 use crate::network::{A, B, Network, Random, Seen, Stream, hop_prefix, seeds};

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use mt6d::keys::PresharedKey;
-use mt6d::{DropReason, PeerMemory};
+use sidestep_mt6d::keys::PresharedKey;
+use sidestep_mt6d::{DropReason, PeerMemory};
 
 use crate::network::{A, B, Firewall, Network, Stream, Translator, hop_prefix, seeds};
 

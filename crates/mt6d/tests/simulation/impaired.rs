@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mt6d::DropReason;
+use sidestep_mt6d::DropReason;
 use wire::ecn::Ecn;
 
 use crate::network::{A, B, Network, Stream, seeds};

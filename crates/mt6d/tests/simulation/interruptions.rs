@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mt6d::{DropReason, PeerState};
+use sidestep_mt6d::{DropReason, PeerState};
 use wire::{icmpv6, ipv6};
 
 use crate::network::{A, B, Firewall, Network, Stream, host, seeds};

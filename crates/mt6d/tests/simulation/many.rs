@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use mt6d::PeerState;
+use sidestep_mt6d::PeerState;
 
 use crate::network::{A, B, Network, Stream};
 

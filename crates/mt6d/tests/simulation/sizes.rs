@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use mt6d::DropReason;
-use mt6d::config::Padding;
+use sidestep_mt6d::DropReason;
+use sidestep_mt6d::config::Padding;
 use wire::ecn::Ecn;
 use wire::{icmpv4, icmpv6, ipv4, ipv6, tcp, virtio_net};
 

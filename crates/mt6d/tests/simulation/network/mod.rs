@@ -19,9 +19,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
-use mt6d::config::{Padding, PeerConfig};
-use mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received};
 use prefix_trie::PrefixMap;
+use sidestep_mt6d::config::{Padding, PeerConfig};
+use sidestep_mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received};
 use wire::ecn::Ecn;
 use wire::virtio_net;
 

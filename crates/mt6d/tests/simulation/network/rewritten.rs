@@ -1,7 +1,7 @@
 //! What a site's kernel does with packets whose addresses are replaced: such packets pass nodes and threads by.
 
 use ipnet::Ipv6Net;
-use mt6d::{Action, Rewrite};
+use sidestep_mt6d::{Action, Rewrite};
 use wire::segment::Segmenter;
 use wire::{flow, virtio_net};
 
@@ -47,7 +47,8 @@ impl Network {
         self.rewritten += segments.len() as u64;
         for mut packet in segments {
             let (tx_packets, tx_bytes) = (1, packet.len() as u64);
-            let crossed = mt6d::Traffic { tx_packets, tx_bytes, ..mt6d::Traffic::default() };
+            let crossed =
+                sidestep_mt6d::Traffic { tx_packets, tx_bytes, ..sidestep_mt6d::Traffic::default() };
             self.with(index, |node, _, _, _| node.crossed(inner, &crossed, now));
             replace(&mut packet, outer);
             if self.addresses.get_lpm(&Ipv6Net::from(outer.0)).is_none_or(|(_, owner)| *owner != index) {
@@ -78,7 +79,7 @@ impl Network {
         };
         replace(&mut packet, inner);
         let (rx_packets, rx_bytes) = (1, packet.len() as u64);
-        let crossed = mt6d::Traffic { rx_packets, rx_bytes, ..mt6d::Traffic::default() };
+        let crossed = sidestep_mt6d::Traffic { rx_packets, rx_bytes, ..sidestep_mt6d::Traffic::default() };
         self.with(index, |node, _, _, _| node.crossed((inner.1, inner.0), &crossed, now));
         self.deliver(index, packet);
     }

@@ -5,9 +5,9 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 
 use ipnet::Ipv6Net;
-use mt6d::config::{NodeConfig, PeerConfig};
-use mt6d::keys::{PrivateKey, PublicKey};
-use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time};
+use sidestep_mt6d::config::{NodeConfig, PeerConfig};
+use sidestep_mt6d::keys::{PrivateKey, PublicKey};
+use sidestep_mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time};
 
 use super::path::{Firewall, Translator};
 use super::threads::Threads;
@@ -108,7 +108,7 @@ impl Site {
                 link_mtu: 1500,
                 hardware_aes: true,
                 addresses: Vec::new(),
-                rekey_after: mt6d::config::REKEY_AFTER,
+                rekey_after: sidestep_mt6d::config::REKEY_AFTER,
                 peers: Vec::new(),
             },
             node: None,

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mt6d::{EndpointId, Notice, Outbox, PacketWorker, Update};
+use sidestep_mt6d::{EndpointId, Notice, Outbox, PacketWorker, Update};
 use wire::virtio_net;
 
 use super::site::Delivered;
