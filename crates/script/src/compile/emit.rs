@@ -3,6 +3,8 @@
 //! R6 has the context throughout, R7 to R9 the values that are read most, R4 and R5 those that no call outlives, the stack
 //! the others ([`super::allocate`]); R0 to R3, and all that calls take, are for the instruction at hand.
 
+mod access;
+mod account;
 mod ways;
 
 use std::collections::HashMap;
@@ -12,8 +14,7 @@ use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 use bpf::{Assembler, Helper, Label, Register, Size, context};
 use wire::ethernet;
 
-use super::Assembled;
-use super::account::{Accounts, Tails};
+use super::account::Accounts;
 use super::allocate::{Location, TooManyValues, locations, used};
 use super::attach_type::AttachType;
 use super::ir::{Action, Condition, Failure, Instruction, Operand, Operation, Program, Value};
@@ -37,6 +38,15 @@ pub struct Results {
     pub punt_mark: Option<u32>,
 }
 
+/// An eBPF program, and where in the script its instructions come from.
+#[derive(Debug)]
+pub struct Assembled {
+    /// Of the type that is attached there.
+    pub code: bpf::Assembler,
+    /// From which instruction on, which line.
+    pub lines: Vec<(usize, u32)>,
+}
+
 /// The part of a mark by which it is known that its other bits say which scripts punt a packet.
 pub const PUNT_MASK: u32 = 0xffff_0000;
 
@@ -49,7 +59,7 @@ const SCATTER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// This processor's counters, and when a packet came whose time is taken: see [`super::account`].
 pub(super) const COUNTERS: i16 = -24;
 pub(super) const BEGUN: i16 = -32;
-/// What the packet is read through at hooks of netfilter, 16 bytes; elsewhere what `super::attach_type` has there.
+/// What the packet is read through at hooks of netfilter, 16 bytes; elsewhere what [`access`] has there.
 pub(super) const DYNPTR: i16 = -48;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -96;
@@ -87,6 +97,14 @@ impl From<TooManyValues> for EmitError {
     fn from(_: TooManyValues) -> Self {
         Self::TooManyValues
     }
+}
+
+/// Where programs that count go in the end.
+#[derive(Clone, Copy)]
+struct Tails {
+    leave: Label,
+    /// Once something can fail.
+    fail: Option<Label>,
 }
 
 /// The eBPF program for where it is attached.
@@ -167,7 +185,7 @@ pub(super) struct Emitter<'a> {
     pub(super) maps: &'a [RawFd],
     lines: Vec<(usize, u32)>,
     pub(super) accounts: Option<Accounts>,
-    pub(super) tails: Option<Tails>,
+    tails: Option<Tails>,
     /// Where packets end that are punted, once there is such a way.
     punted: Option<Label>,
 }

@@ -4,12 +4,6 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use bpf::Register::{R0, R2, R3, R4, R10};
-use bpf::{Helper, Operation, Size};
-
-use super::emit::{Emitter, FOUND};
-use super::ir::Operand;
-
 /// Numbers that a line may have: what there is room for on the stack.
 pub(super) const MOST_NUMBERS: usize = 8;
 
@@ -100,25 +94,6 @@ pub fn record(bytes: &[u8]) -> Option<(u32, usize, Vec<i64>)> {
     let tag = u64::from_ne_bytes(*tag);
     let numbers = numbers.iter().map(|word| i64::from_ne_bytes(*word)).collect();
     Some(((tag >> 32) as u32, tag as u32 as usize, numbers))
-}
-
-impl Emitter<'_> {
-    /// Writes a record, if anybody reads it. One that finds the ring full is lost.
-    pub(super) fn log(&mut self, line: usize, numbers: &[Operand]) {
-        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
-        self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
-        self.code.store(Size::Double, R10, FOUND, R0);
-        for (place, number) in numbers.iter().enumerate() {
-            let number = self.read(*number, R0);
-            self.code.store(Size::Double, R10, FOUND + 8 * (place as i16 + 1), number);
-        }
-        self.code.load_map(bpf::Register::R1, &log.ring);
-        self.code.copy(R2, R10);
-        self.code.calculate(Operation::Add, R2, i32::from(FOUND));
-        self.code.set(R3, 8 * (numbers.len() as i32 + 1));
-        self.code.set(R4, 0);
-        self.code.call(Helper::RingBufferOutput);
-    }
 }
 
 #[cfg(test)]

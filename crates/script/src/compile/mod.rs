@@ -27,6 +27,7 @@ mod matching;
 mod mutated;
 #[cfg(test)]
 mod punt;
+mod refusal;
 pub mod shared;
 mod slot;
 #[cfg(test)]
@@ -40,17 +41,9 @@ use crate::vm::toplevel::Loaded;
 use crate::vm::{Script, ScriptError};
 use account::Accounts;
 pub use attach_type::{AttachType, Side};
-pub use emit::{PUNT_MASK, Results};
+pub use emit::{Assembled, PUNT_MASK, Results};
 pub use matching::matched;
-
-/// Something that cannot be compiled.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
-    /// Where, from line 1 on.
-    pub line: u32,
-    /// Why.
-    pub reason: String,
-}
+pub use refusal::Refusal;
 
 /// Why a script is not compiled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,15 +64,6 @@ pub struct Compiled {
     attach_type: AttachType,
     line: u32,
     punts: Vec<Refusal>,
-}
-
-/// An eBPF program, and where in the script its instructions come from.
-#[derive(Debug)]
-pub struct Assembled {
-    /// Of the type that is attached there.
-    pub code: bpf::Assembler,
-    /// From which instruction on, which line.
-    pub lines: Vec<(usize, u32)>,
 }
 
 /// Compiles the packet function of a script, to be attached so: as a whole or, if the results have a

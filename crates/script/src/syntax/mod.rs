@@ -7,19 +7,7 @@ mod read;
 pub(crate) mod tree;
 
 use full_moon::LuaVersion;
-
-/// Why a text has no tree, and where.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {message}")]
-pub(crate) struct Error {
-    /// The line, from 1 on.
-    pub(crate) line: u32,
-    /// What is wrong.
-    pub(crate) message: String,
-}
-
-/// What is read, or why not.
-pub(crate) type Result<T> = std::result::Result<T, Error>;
+use tree::{Error, Result};
 
 /// Longer texts are refused: a chain of operators is as deep a tree as it is long.
 const LONGEST: usize = 1 << 18;

@@ -11,10 +11,9 @@ use full_moon::tokenizer::{StringLiteralQuoteType, TokenReference, TokenType};
 
 use super::literal;
 use super::tree::{
-    Binary, Block, Chunk, Expression, ExpressionKind, Function, FunctionId, Local, LocalId, Statement,
-    StatementKind, Target, Unary, Variable,
+    Binary, Block, Chunk, Error, Expression, ExpressionKind, Function, FunctionId, Local, LocalId, Result,
+    Statement, StatementKind, Target, Unary, Variable,
 };
-use super::{Error, Result};
 
 /// Global names by which a function can reach what is no variable of its own. Those that come first do nothing by being
 /// called while the file is loaded.

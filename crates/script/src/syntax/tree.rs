@@ -1,7 +1,20 @@
-//! What a script says, with its names resolved.
+//! What a script says, with its names resolved, or why that cannot be read.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// Why a text has no tree, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {message}")]
+pub(crate) struct Error {
+    /// The line, from 1 on.
+    pub(crate) line: u32,
+    /// What is wrong.
+    pub(crate) message: String,
+}
+
+/// What is read, or why not.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
 
 /// Which of a chunk's functions; 0 is the chunk itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -2,31 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use super::{Lower, State};
+use super::{LINK, Link, Lower, Range, State};
 use crate::compile::attach_type::ADDRESSES;
 use crate::compile::ir::{Action, Condition, Operand, Operation, Value};
 
-/// Length of the Ethernet header, a true one or one that is made up.
-pub(super) const LINK: i64 = wire::ethernet::HEADER_LEN as i64;
 /// Of larger numbers nothing is known after they were added: sums of smaller ones fit into 64 bits.
 const LARGEST: i64 = 1 << 48;
-/// The least and the greatest that a number can be.
-pub(super) type Range = (i64, i64);
 /// Of what nothing is known.
 const ANY: Range = (i64::MIN, i64::MAX);
 /// Values of which a state knows more than what they are everywhere.
 const MOST_NARROWED: usize = 64;
-
-/// What comes before a packet without a link header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Link {
-    /// It has one.
-    There,
-    /// It has one, and behind the addresses there may be a tag that is not to be seen.
-    Tagged,
-    /// It is made up: zeros and this EtherType.
-    MadeUp(u16),
-}
 
 impl Lower<'_> {
     /// Bytes of the packet, where it is known that they are there.

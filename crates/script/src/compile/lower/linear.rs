@@ -1,19 +1,10 @@
 //! Numbers as sums of others: what two of them have in common says how far they are apart, and a sum of a sum is one sum.
 
-use super::Lower;
-use super::bounds::Range;
+use super::{Linear, Lower, Range};
 use crate::compile::ir::{Action, Operand, Operation, Value};
 
 /// Numbers in a sum that is kept account of.
 const MOST_TERMS: usize = 4;
-
-/// A sum, modulo 2^64.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Linear {
-    /// In order.
-    terms: Vec<Value>,
-    constant: i64,
-}
 
 impl Lower<'_> {
     fn linear(&self, operand: Operand) -> Linear {

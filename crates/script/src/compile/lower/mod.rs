@@ -28,21 +28,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::Refusal;
 use super::attach_type::AttachType;
 use super::ir::{
     Action, BlockId, Condition, End, Failure, Operand, Operation, Program, Value, calculate, holds,
 };
 use super::known::TopLevel;
+use super::refusal::Refusal;
 use super::slot::{Header, Resized, Shape, Slot, Written};
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, Variable};
-use bounds::{Link, Range};
-use linear::Linear;
 use wire::ethernet;
 
 /// Instructions of the intermediate form in one program: more are more than the verifier follows.
 const LARGEST: usize = 20_000;
+
+/// Length of the Ethernet header, a true one or one that is made up.
+const LINK: i64 = wire::ethernet::HEADER_LEN as i64;
 
 /// The program of a function that is given a packet, and where it hands packets over if it may: why it cannot go on there.
 ///
@@ -123,6 +124,28 @@ impl From<&Variable> for Key {
     }
 }
 
+/// The least and the greatest that a number can be.
+type Range = (i64, i64);
+
+/// What comes before a packet without a link header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// It has one.
+    There,
+    /// It has one, and behind the addresses there may be a tag that is not to be seen.
+    Tagged,
+    /// It is made up: zeros and this EtherType.
+    MadeUp(u16),
+}
+
+/// A sum, modulo 2^64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Linear {
+    /// In order.
+    terms: Vec<Value>,
+    constant: i64,
+}
+
 /// A place in the program, and what is known there.
 #[derive(Clone, Debug)]
 struct State {
@@ -200,8 +223,8 @@ impl Lower<'_> {
     fn packet_without_link(&mut self, function: FunctionId) {
         let length = self.emit(Action::Length);
         let mut other = Vec::new();
-        self.leave_if(Condition::LessOrEqual, length, bounds::LINK, &mut other);
-        let first = self.emit(Action::Load { offset: bounds::LINK.into(), bytes: 1 });
+        self.leave_if(Condition::LessOrEqual, length, LINK, &mut other);
+        let first = self.emit(Action::Load { offset: LINK.into(), bytes: 1 });
         let version = self.calculate(Operation::ShiftRight, first, 4);
         for (number, ethertype) in [(4, ethernet::ETHERTYPE_IPV4), (6, ethernet::ETHERTYPE_IPV6)] {
             let (this, rest) = self.branch(Condition::Equal, version, number.into());

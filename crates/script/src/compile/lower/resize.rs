@@ -1,11 +1,10 @@
 //! `p:grow` and `p:shrink` directly behind the fixed header of IP, where the kernel can do it as [`crate::checksum::resize`]
 //! has it: elsewhere it would have to move what it does not know.
 
-use super::bounds::{LINK, Link};
 use super::field::pieces;
 use super::layout::FLOW;
 use super::write::Piece;
-use super::{Key, Lower, State};
+use super::{Key, LINK, Link, Lower, State};
 use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
 use crate::compile::slot::{Resized, Shape, Slot};
 use wire::{ipv4, ipv6};

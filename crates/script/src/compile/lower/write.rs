@@ -1,7 +1,6 @@
 //! Writing to the packet: checksums follow by difference (RFC 1624), as [`crate::checksum`] has it.
 
-use super::bounds::LINK;
-use super::{Key, Lower};
+use super::{Key, LINK, Lower};
 use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Slot};
 

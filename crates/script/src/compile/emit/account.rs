@@ -1,0 +1,144 @@
+//! What a program counts and logs, and how it ends its way with a packet.
+
+use std::os::fd::RawFd;
+
+use bpf::Register::{R0, R1, R2, R3, R4, R7, R8, R9, R10};
+use bpf::{Condition, Helper, Operation, Size};
+
+use super::{BEGUN, COUNTERS, Emitter, FOUND, Tails};
+use crate::compile::account::{ERRORS, SAMPLES};
+use crate::compile::ir::{Failure, Operand};
+
+/// Place of the packets that began: it says whose time is taken.
+const SEEN: usize = ERRORS + 2;
+/// The time of one of so many packets is taken, a power of two: asking for it takes as long as a short script.
+const EVERY: i32 = 64;
+
+impl Emitter<'_> {
+    /// Finds the counters for the whole way, and says whether the time is taken.
+    pub(super) fn start_counting(&mut self) {
+        let Some(accounts) = self.accounts else { return };
+        let [there, untimed] = [self.code.label(), self.code.label()];
+        self.entry(accounts.counters);
+        self.code.jump_if(R0, Condition::NotEqual, 0, there);
+        // An array has all its entries: only the verifier has to be told.
+        self.code.exit_with(self.results.pass);
+        self.code.bind(there);
+        self.code.store(Size::Double, R10, COUNTERS, R0);
+        self.code.load(Size::Double, R7, R0, 8 * SEEN as i16);
+        self.code.copy(R1, R7);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R0, 8 * SEEN as i16, R1);
+        self.code.and(R7, EVERY - 1);
+        // The verifier follows the way that does not jump first, with a time that may be anything: that stands for the
+        // other, too.
+        self.code.set(R0, 0);
+        self.code.jump_if(R7, Condition::NotEqual, 0, untimed);
+        self.code.call(Helper::KtimeGetNs);
+        self.code.bind(untimed);
+        self.code.store(Size::Double, R10, BEGUN, R0);
+    }
+
+    /// Ends with this result, and counts it at a place of the counters.
+    pub(super) fn leave(&mut self, place: usize, result: i32) {
+        if self.accounts.is_none() {
+            return self.code.exit_with(result);
+        }
+        self.code.set(R8, result);
+        self.leave_with_r8(place);
+    }
+
+    /// Ends with the result in R8.
+    pub(super) fn leave_with_r8(&mut self, place: usize) {
+        let Some(tails) = self.tails() else {
+            self.code.copy(R0, R8);
+            return self.code.exit();
+        };
+        self.code.set(R7, 8 * place as i32);
+        self.code.jump(tails.leave);
+    }
+
+    /// Ends with an error.
+    pub(super) fn give_up(&mut self, failure: Failure, line: u32) {
+        let result = self.results.error;
+        if self.tails().is_none() {
+            return self.code.exit_with(result);
+        }
+        let number =
+            Failure::ALL.iter().position(|one| *one == failure).map_or(0, |number| number as u64 + 1);
+        self.code.set_wide(R9, u64::from(line) << 8 | number);
+        self.code.set(R7, 8 * ERRORS as i32);
+        self.code.set(R8, result);
+        let (code, tails) = (&mut self.code, &mut self.tails);
+        if let Some(tails) = tails {
+            let fail = *tails.fail.get_or_insert_with(|| code.label());
+            code.jump(fail);
+        }
+    }
+
+    fn tails(&mut self) -> Option<Tails> {
+        self.accounts?;
+        let code = &mut self.code;
+        Some(*self.tails.get_or_insert_with(|| Tails { leave: code.label(), fail: None }))
+    }
+
+    /// What all ways end in. No value is needed any more, so the registers are free.
+    pub(super) fn write_tails(&mut self) {
+        let (Some(accounts), Some(tails)) = (self.accounts, self.tails) else { return };
+        let untimed = self.code.label();
+        if let Some(fail) = tails.fail {
+            self.code.bind(fail);
+            self.entry(accounts.fault);
+            self.code.jump_if(R0, Condition::Equal, 0, tails.leave);
+            self.code.store(Size::Double, R0, 0, R9);
+        }
+        self.code.bind(tails.leave);
+        self.code.load(Size::Double, R0, R10, COUNTERS);
+        // Within the value, whatever the verifier knows of it.
+        self.code.and(R7, 0x38);
+        self.code.calculate(Operation::Add, R0, R7);
+        self.code.load(Size::Double, R1, R0, 0);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R0, 0, R1);
+        self.code.load(Size::Double, R7, R10, BEGUN);
+        self.code.jump_if(R7, Condition::Equal, 0, untimed);
+        self.code.call(Helper::KtimeGetNs);
+        self.code.calculate(Operation::Subtract, R0, R7);
+        self.code.load(Size::Double, R3, R10, COUNTERS);
+        self.code.load(Size::Double, R1, R3, 8 * SAMPLES as i16);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R3, 8 * SAMPLES as i16, R1);
+        self.code.load(Size::Double, R1, R3, 8 * (SAMPLES as i16 + 1));
+        self.code.add(R1, R0);
+        self.code.store(Size::Double, R3, 8 * (SAMPLES as i16 + 1), R1);
+        self.code.bind(untimed);
+        self.code.copy(R0, R8);
+        self.code.exit();
+    }
+
+    /// R0 = the only entry of a map.
+    fn entry(&mut self, map: RawFd) {
+        self.code.store_value(Size::Word, R10, FOUND, 0);
+        self.code.load_map(R1, &map);
+        self.code.copy(R2, R10);
+        self.code.add(R2, i32::from(FOUND));
+        self.code.call(Helper::MapLookup);
+    }
+
+    /// Writes a record, if anybody reads it. One that finds the ring full is lost.
+    pub(super) fn log(&mut self, line: usize, numbers: &[Operand]) {
+        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
+        self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
+        self.code.store(Size::Double, R10, FOUND, R0);
+        for (place, number) in numbers.iter().enumerate() {
+            let number = self.read(*number, R0);
+            self.code.store(Size::Double, R10, FOUND + 8 * (place as i16 + 1), number);
+        }
+        self.code.load_map(R1, &log.ring);
+        self.code.copy(R2, R10);
+        self.code.calculate(Operation::Add, R2, i32::from(FOUND));
+        self.code.set(R3, 8 * (numbers.len() as i32 + 1));
+        self.code.set(R4, 0);
+        self.code.call(Helper::RingBufferOutput);
+    }
+}
