@@ -68,6 +68,7 @@ pub mod prefix;
 pub mod process;
 pub mod queue;
 pub mod relay;
+pub mod scale;
 pub mod sixin4;
 pub mod topology;
 pub mod traffic;

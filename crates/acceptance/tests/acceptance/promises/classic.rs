@@ -6,10 +6,16 @@ use std::time::Duration;
 use lab::capture::Recording;
 use lab::classic::{ClassicNodes, Settings};
 use lab::observer::packets_containing;
+use lab::scale::scaled;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
 use lab::{Lab, Node, Site, Topology};
 
 use super::scene;
+
+/// So many pings in a flood.
+fn floods() -> u32 {
+    scaled(10_000, 50_000)
+}
 
 /// A lab whose routers route what the hosts are hashed to.
 fn up(topology: Topology) -> Option<Lab> {
@@ -29,7 +35,7 @@ fn fifty_thousand_flood_pings_are_answered_over_rotations() {
         let Some(lab) = up(topology) else { return };
         let settings = Settings { cipher: cipher.into(), rotation: 1, kernel, ..Settings::default() };
         let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
-        let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
+        let options = PingOptions { count: floods(), interval: None, ..PingOptions::default() };
         let pings = Pings::start(&lab, options).expect("pings");
         let pings = pings.finish(Duration::from_secs(120)).expect("a summary");
         // What the daemon tells of these peers is up to a second old.
@@ -37,8 +43,11 @@ fn fifty_thousand_flood_pings_are_answered_over_rotations() {
         let status = nodes.show(&lab, Site::A).expect("a status");
         let peer = &status["peers"][0];
         eprintln!("{cipher}, kernel {kernel}: {pings:?}, {peer}");
-        assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (50_000, 50_000, 0, 0));
-        assert!(peer["tx_packets"].as_u64() >= Some(50_000), "they went through the tunnel: {peer}");
+        assert_eq!(
+            (pings.sent, pings.received, pings.duplicates, pings.errors),
+            (floods().into(), floods().into(), 0, 0)
+        );
+        assert!(peer["tx_packets"].as_u64() >= Some(floods().into()), "they went through the tunnel: {peer}");
         assert!(peer["rotations"].as_u64() >= Some(2), "{peer}");
         fragments_pass(&lab);
         nodes.stop();
@@ -104,10 +113,13 @@ fn replaced_addresses_lose_nothing_and_show_no_true_one() {
         let Some(lab) = up(topology) else { return };
         let nodes = ClassicNodes::start(&lab, &rewriting()).expect("both ends");
         let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
-        let options = PingOptions { count: 50_000, interval: None, ..PingOptions::default() };
+        let options = PingOptions { count: floods(), interval: None, ..PingOptions::default() };
         let pings = Pings::start(&lab, options).expect("pings");
         let pings = pings.finish(Duration::from_secs(120)).expect("a summary");
-        assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (50_000, 50_000, 0, 0));
+        assert_eq!(
+            (pings.sent, pings.received, pings.duplicates, pings.errors),
+            (floods().into(), floods().into(), 0, 0)
+        );
         for from in [Site::A, Site::B] {
             let report = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
             let report = report.expect("a transfer");
@@ -130,7 +142,7 @@ fn replaced_addresses_lose_nothing_and_show_no_true_one() {
         assert!(packets.len() > 100_000, "{} packets", packets.len());
         std::thread::sleep(Duration::from_millis(1_500));
         let status = nodes.show(&lab, Site::A).expect("a status");
-        assert!(status["peers"][0]["tx_packets"].as_u64() >= Some(50_000), "{status}");
+        assert!(status["peers"][0]["tx_packets"].as_u64() >= Some(floods().into()), "{status}");
         nodes.stop();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lab::scale::scaled;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions, UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site, Topology};
 
@@ -11,16 +12,20 @@ use super::scene;
 fn nothing_is_lost_in_a_minute(builder: Builder) {
     let lab = scene::up(builder);
     let first = scene::rotations(&lab);
-    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, 60));
-    let pings = Pings::start(&lab, PingOptions { count: 200_000, interval: None, ..PingOptions::default() });
+    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, scaled(15, 60)));
+    let count = scaled(30_000, 200_000);
+    let pings = Pings::start(&lab, PingOptions { count, interval: None, ..PingOptions::default() });
     for stream in streams {
         scene::assert_complete(&scene::finish(stream));
     }
     let pings = pings.expect("pings").finish(Duration::from_secs(300)).expect("a summary");
     let rotations = scene::rotations(&lab) - first;
     eprintln!("{rotations} rotations, {pings:?}");
-    assert_eq!((pings.sent, pings.received, pings.duplicates, pings.errors), (200_000, 200_000, 0, 0));
-    assert!(rotations >= 50, "{rotations} rotations");
+    assert_eq!(
+        (pings.sent, pings.received, pings.duplicates, pings.errors),
+        (count.into(), count.into(), 0, 0)
+    );
+    assert!(rotations >= scaled(10, 50), "{rotations} rotations");
 }
 
 #[test]
@@ -115,7 +120,7 @@ fn is_late_at_a_move(lab: &Lab) -> bool {
         .stdout(std::process::Stdio::piped())
         .spawn()
         .expect("a program that counts");
-    let options = TcpOptions { seconds: 10, rate: 50_000_000, ..TcpOptions::default() };
+    let options = TcpOptions { seconds: scaled(6, 10), rate: 50_000_000, ..TcpOptions::default() };
     let (moves, report) = moves_during(lab, || traffic::tcp(lab, options).expect("a transfer"));
     let rotations = scene::rotations(lab) - first;
     watcher.kill().expect("it to end");
@@ -127,7 +132,7 @@ fn is_late_at_a_move(lab: &Lab) -> bool {
     let (begin, end) = (counted.first().expect("counters"), counted.last().expect("counters"));
     let (again, needless) = (end[1] - begin[1], end[2] - begin[2]);
     eprintln!("{rotations} rotations, {again} sent again, {needless} needlessly, {report:?}");
-    assert!(rotations >= 6 && moves.len() >= 6, "{rotations} rotations, {moves:?}");
+    assert!(rotations >= scaled(3, 6) && moves.len() >= scaled(3, 6), "{rotations} rotations, {moves:?}");
     assert!(again <= needless, "segments were lost: {counted:?}");
     let at_a_move = |at: &u64| moves.iter().any(|moved| (*moved..*moved + 150).contains(at));
     let late: Vec<_> = counted[1..].iter().map(|line| line[0]).filter(at_a_move).collect();

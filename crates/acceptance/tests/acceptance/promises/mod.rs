@@ -3,10 +3,10 @@
 //!
 //! The program is named by the environment variable `SIDESTEP_BIN`, as `make test` does.
 
+mod alone;
 mod classic;
 mod clocks;
 mod endurance;
-mod interruptions;
 mod network;
 mod offloads;
 mod packet_sizes;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lab::scale::scaled;
 use lab::traffic::{UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site};
 
@@ -67,8 +68,12 @@ fn one_way_traffic_passes_stateful_firewalls() {
     let Some(builder) = firewalled() else { return };
     let lab = scene::up(builder);
     for from in [Site::A, Site::B] {
-        let options =
-            UdpOptions { from, rate: 200, duration: Duration::from_secs(20), ..UdpOptions::default() };
+        let options = UdpOptions {
+            from,
+            rate: 200,
+            duration: Duration::from_secs(scaled(8, 20)),
+            ..UdpOptions::default()
+        };
         scene::assert_complete(&scene::finish(UdpStream::start(&lab, options).expect("a stream")));
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab::Site;
+use lab::scale::scaled;
 use lab::traffic::{self, TcpOptions, UdpOptions, UdpStream};
 
 use super::scene;
@@ -14,7 +15,8 @@ fn nothing_stalls_whatever_the_path_carries() {
             let Some(builder) = scene::lab() else { return };
             let lab = scene::up(builder.middle_mtu(mtu).filter_too_big(filtered));
             for from in [Site::A, Site::B] {
-                let tcp = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
+                let tcp =
+                    traffic::tcp(&lab, TcpOptions { from, seconds: scaled(1, 2), ..TcpOptions::default() });
                 let tcp = tcp.expect("a transfer");
                 eprintln!("{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
                 assert!(tcp.bits_per_second > 4e6, "{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
@@ -22,7 +24,7 @@ fn nothing_stalls_whatever_the_path_carries() {
             let options = UdpOptions {
                 size: 1452,
                 rate: 200,
-                duration: Duration::from_secs(4),
+                duration: Duration::from_secs(scaled(2, 4)),
                 ..UdpOptions::default()
             };
             let udp = scene::finish(UdpStream::start(&lab, options).expect("a stream"));

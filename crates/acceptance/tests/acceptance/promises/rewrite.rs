@@ -7,6 +7,7 @@ use std::time::Duration;
 use lab::capture::Recording;
 use lab::observer::packets_containing;
 use lab::patience::wait_until;
+use lab::scale::scaled;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
 use lab::{Lab, Node, Site, Topology};
 
@@ -43,8 +44,8 @@ fn ping_whole(lab: &Lab, count: &str) -> String {
 #[test]
 fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
     for (topology, arguments, count) in [
-        (Topology::Routed, &[][..], 50_000),
-        (Topology::Switched, &[], 50_000),
+        (Topology::Routed, &[][..], scaled(15_000, 50_000)),
+        (Topology::Switched, &[], scaled(15_000, 50_000)),
         (Topology::Routed, &["--test-without", "tcx"], 10_000),
     ] {
         let Some(lab) = up(topology, arguments) else { return };

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use lab::scale::scaled;
 use lab::traffic::UdpReport;
 use lab::{Lab, Site};
 
-use super::scene;
+use super::super::scene;
 
 /// The stream's longest silence after its first datagram, from the numbers that are missing.
 fn longest_gap(report: &UdpReport) -> Duration {
@@ -15,7 +16,7 @@ fn longest_gap(report: &UdpReport) -> Duration {
 
 /// What was lost for longer than the gateway was away.
 fn resumes(lab: &mut Lab, site: Site, from: Site, stop: impl FnOnce(&mut lab::Gateway)) -> Duration {
-    let stream = scene::start_stream(lab, from, 12);
+    let stream = scene::start_stream(lab, from, scaled(9, 12));
     std::thread::sleep(Duration::from_secs(4));
     stop(lab.gateway(site));
     lab.gateway(site).start().expect("a gateway");

@@ -1,0 +1,3 @@
+//! Promises about times: these run when nothing else does.
+
+mod interruptions;
