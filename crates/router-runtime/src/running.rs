@@ -81,17 +81,17 @@ impl Handle {
     /// cannot be.
     pub fn reload(&self, gateway: Box<Gateway>) -> Result<Box<Gateway>, Error> {
         let (answer, result) = channel();
-        self.tell(Command::Reload(gateway, answer));
+        self.send(Command::Reload(gateway, answer));
         result.recv().unwrap_or(Err(Error::Ended))
     }
 
     /// The configuration from before, without waiting for it.
     pub fn put_back(&self, gateway: Box<Gateway>) {
-        self.tell(Command::Reload(gateway, channel().0));
+        self.send(Command::Reload(gateway, channel().0));
     }
 
-    fn tell(&self, command: Command) {
-        // It ends only when it is told to, or has said why.
+    fn send(&self, command: Command) {
+        // It ends only at its command, or has said why.
         let _ = self.commands.send(command);
         self.waker.wake();
     }
@@ -99,7 +99,7 @@ impl Handle {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.handle.tell(Command::Stop);
+        self.handle.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

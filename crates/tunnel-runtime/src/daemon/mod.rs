@@ -439,7 +439,7 @@ impl Daemon {
                     Message::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     Message::Packets(ThreadEvent::Ended) => return Err(Error::PacketThread),
                     Message::Packets(ThreadEvent::Notices(notices)) => {
-                        self.data.notices(&mut self.node, notices, now)
+                        self.data.notices(&mut self.node, notices, now);
                     }
                     Message::Classic(classic::ThreadEvent::Ended) => return Err(Error::PacketThread),
                     Message::Classic(classic::ThreadEvent::Status(peers, drops)) => {

@@ -21,7 +21,7 @@ use programs::rewrite as program;
 
 /// Pairs of hosts that a peer may have, and all peers together.
 const PAIRS: (usize, usize) = (2_048, 1 << 14);
-/// Addresses that a pair is heard at, at once: those of the epochs that are open when they are shortest, and some more.
+/// Addresses that a pair receives at, at once: those of the epochs that are open when they are shortest, and some more.
 const EPOCHS: u32 = 12;
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
@@ -38,8 +38,8 @@ pub(super) struct Rewriter {
     /// The device that routes into the tunnel lead to.
     tun: u32,
     external: Link,
-    /// What is heard, by source and destination.
-    heard: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
+    /// What is received, by source and destination.
+    incoming: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
     /// What is sent.
     sent: HashMap<Inner, Sent>,
     pairs: HashMap<Inner, Counted>,
@@ -52,17 +52,17 @@ pub(super) struct Rewriter {
 #[derive(Clone, Copy)]
 struct Sent {
     outer: (Ipv6Addr, Ipv6Addr),
-    /// What the program was told. None: there is no route.
+    /// The program's entry. None: there is no route.
     value: Option<[u8; OUTGOING]>,
 }
 
 /// A pair's number in the table of counters.
 struct Counted {
     number: u32,
-    /// How often it is heard.
+    /// Entries of incoming packets that count under it.
     users: u32,
-    /// What was counted when that was last told.
-    told: [u64; 4],
+    /// What was counted when that was last reported.
+    reported: [u64; 4],
 }
 
 impl Rewriter {
@@ -99,7 +99,7 @@ impl Rewriter {
             _attachments: attachments,
             tun,
             external: external.clone(),
-            heard: HashMap::new(),
+            incoming: HashMap::new(),
             sent: HashMap::new(),
             pairs: HashMap::new(),
             free: (UNCOUNTED + 1..pairs).rev().collect(),
@@ -120,8 +120,8 @@ impl Rewriter {
     /// Does what the protocol asks for.
     pub(super) fn act(&mut self, action: &Action, netlink: &mut Netlink) {
         match *action {
-            Action::AddRewrite(rewrite) => self.hear(rewrite, netlink),
-            Action::RemoveRewrite(rewrite) => self.unhear(&rewrite),
+            Action::AddRewrite(rewrite) => self.add_incoming(rewrite, netlink),
+            Action::RemoveRewrite(rewrite) => self.remove_incoming(&rewrite),
             Action::Replace { inner, outer: Some(outer) } => {
                 let value = self.sent.get(&inner).and_then(|sent| sent.value);
                 self.send(inner, Sent { outer, value }, netlink);
@@ -136,15 +136,15 @@ impl Rewriter {
         }
     }
 
-    fn hear(&mut self, rewrite: Rewrite, netlink: &mut Netlink) {
+    fn add_incoming(&mut self, rewrite: Rewrite, netlink: &mut Netlink) {
         let free = &mut self.free;
         let counted = self.pairs.entry(rewrite.inner).or_insert_with(|| Counted {
             number: free.pop().unwrap_or(UNCOUNTED),
             users: 0,
-            told: [0; 4],
+            reported: [0; 4],
         });
         if counted.users == 0 && counted.number != UNCOUNTED {
-            counted.told = counters(&self.tables, counted.number);
+            counted.reported = counters(&self.tables, counted.number);
         }
         counted.users += 1;
         let number = counted.number;
@@ -153,12 +153,12 @@ impl Rewriter {
         if let Err(error) = self.tables.incoming.set(&key, &value) {
             warn!("packets of a pair of hosts will not be heard: {error}");
         }
-        self.heard.insert(key, (rewrite, value));
+        self.incoming.insert(key, (rewrite, value));
     }
 
-    fn unhear(&mut self, rewrite: &Rewrite) {
+    fn remove_incoming(&mut self, rewrite: &Rewrite) {
         let key = key(rewrite.outer.1, rewrite.outer.0);
-        self.heard.remove(&key);
+        self.incoming.remove(&key);
         if let Err(error) = self.tables.incoming.remove(&key) {
             debug!("{error}");
         }
@@ -199,7 +199,7 @@ impl Rewriter {
         for (inner, sent) in self.sent.clone() {
             self.send(inner, sent, netlink);
         }
-        for (key, (rewrite, before)) in std::mem::take(&mut self.heard) {
+        for (key, (rewrite, before)) in std::mem::take(&mut self.incoming) {
             let number = self.pairs.get(&rewrite.inner).map_or(UNCOUNTED, |counted| counted.number);
             let value = incoming_value(&rewrite, number, &self.next_hop_inside(rewrite.inner.0, netlink));
             if value != before
@@ -207,13 +207,13 @@ impl Rewriter {
             {
                 debug!("{error}");
             }
-            self.heard.insert(key, (rewrite, value));
+            self.incoming.insert(key, (rewrite, value));
         }
         let tables = &self.tables;
         let counted = self.pairs.iter_mut().filter(|(_, counted)| counted.number != UNCOUNTED);
         let crossed = counted.filter_map(|(inner, counted)| {
             let now = counters(tables, counted.number);
-            let before = std::mem::replace(&mut counted.told, now);
+            let before = std::mem::replace(&mut counted.reported, now);
             let more = std::array::from_fn::<u64, 4, _>(|at| now[at].wrapping_sub(before[at]));
             let [tx_packets, tx_bytes, rx_packets, rx_bytes] = more;
             let traffic = Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes };
