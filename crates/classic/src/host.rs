@@ -14,7 +14,7 @@ use crate::routes::{Change, Path};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     /// Packets for this local address are the node's from now on: answer neighbor solicitations for it, or have it
-    /// routed here, and hand what comes to [`Node::receive`].
+    /// routed here, and hand what comes to [`Node::receive`](crate::Node::receive).
     Open(Endpoint),
     /// They are no longer.
     Close(Endpoint),

@@ -1,4 +1,4 @@
-//! What a node is told: its own identity and its peers. Values here are already valid one by one (keys are keys,
+//! What a node is given: its own identity and its peers. Values here are already valid one by one (keys are keys,
 //! prefixes prefixes); what concerns several of them is checked by [`NodeConfig::check`].
 
 use std::collections::{HashMap, HashSet};

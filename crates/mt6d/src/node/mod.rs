@@ -298,7 +298,7 @@ impl Node {
         let Ok((_, destination)) = wire::flow::addresses(packet) else {
             return self.drops.count(DropReason::Malformed);
         };
-        // The kernel says hello on every device (router solicitations, multicast listener reports): no news.
+        // The kernel says hello on every device (router solicitations, multicast listener reports): nothing to count.
         if !may_be_destination(destination) {
             return;
         }

@@ -60,7 +60,7 @@ impl Node {
             NoticeKind::Packet(header, mut packet) => self.send(&header, &mut packet, now, outbox, deliver),
             NoticeKind::SendFailed(endpoint) => self.send_failed(endpoint),
             NoticeKind::PathError(endpoint, quoted, too_big) => {
-                self.path_error(endpoint, &quoted, too_big, now)
+                self.path_error(endpoint, &quoted, too_big, now);
             }
             NoticeKind::InFull(index, sender, pair) => {
                 let Some(peer) = self.peers.get_mut(index) else { return };

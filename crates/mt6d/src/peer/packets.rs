@@ -115,7 +115,7 @@ impl Peer {
         match purpose {
             Purpose::Rendezvous(rendezvous) => {
                 for at in received.each() {
-                    if let Err(reason) = self.contacted(rendezvous, received, &arena[at], env) {
+                    if let Err(reason) = self.handle_rendezvous(rendezvous, received, &arena[at], env) {
                         self.drops.count(reason);
                     }
                 }

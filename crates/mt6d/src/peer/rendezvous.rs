@@ -80,7 +80,7 @@ impl Peer {
     }
 
     /// Takes a datagram that came to a rendezvous endpoint.
-    pub(super) fn contacted(
+    pub(super) fn handle_rendezvous(
         &mut self,
         at: TierEpoch,
         received: &Received,
@@ -98,7 +98,7 @@ impl Peer {
         {
             let kind = Kind::Answer { first: &current.first.nonce };
             if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
-                return self.answered(&message, env);
+                return self.handle_answer(&message, env);
             }
         }
         let kind = Kind::First { receiver: self.keys.role, at };
@@ -112,11 +112,11 @@ impl Peer {
         if !self.listeners.first_time(at, &nonce) {
             return Err(DropReason::HandshakeRepeated);
         }
-        self.first_message(at, received, &nonce, &message, datagram.len(), env)
+        self.handle_first_message(at, received, &nonce, &message, datagram.len(), env)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
-    fn first_message(
+    fn handle_first_message(
         &mut self,
         at: TierEpoch,
         received: &Received,
@@ -165,7 +165,7 @@ impl Peer {
     }
 
     /// The peer answered our try.
-    fn answered(&mut self, message: &[u8], env: &mut Env) -> Result<(), DropReason> {
+    fn handle_answer(&mut self, message: &[u8], env: &mut Env) -> Result<(), DropReason> {
         let now = env.now.boot;
         let current = self.attempts.current.as_mut().expect("the caller has looked");
         let (pending, to) = (current.pending.take().expect("the caller has looked"), current.first.to);

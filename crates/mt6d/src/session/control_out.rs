@@ -129,7 +129,7 @@ impl Session {
         match sealed {
             // What has a size of its own may be larger than the path takes.
             Ok(()) if size.is_some() => {
-                env.outbox.isolate_last(seal::OVERHEAD + length.max(message.length()))
+                env.outbox.isolate_last(seal::OVERHEAD + length.max(message.length()));
             }
             Ok(()) => {}
             Err(reason) => self.activity.drops.count(reason),

@@ -39,7 +39,7 @@ pub(crate) enum Refusal {
     Drop(DropReason),
 }
 
-/// The largest inner packets that a path carries in one piece, or, for IPv6, at least [`BASE`] bytes in two.
+/// The largest inner packets that a path carries in one piece, or, for IPv6, at least 1280 bytes in two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InnerMtu {
     /// Of IPv6, in bytes.

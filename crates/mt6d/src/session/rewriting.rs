@@ -210,7 +210,7 @@ mod tests {
     struct End {
         rewriting: Rewriting,
         host: Host,
-        heard: HashSet<(Ipv6Addr, Ipv6Addr)>,
+        taken: HashSet<(Ipv6Addr, Ipv6Addr)>,
         sent: HashMap<(Ipv6Addr, Ipv6Addr), (Ipv6Addr, Ipv6Addr)>,
     }
 
@@ -221,7 +221,7 @@ mod tests {
             End {
                 rewriting: Rewriting::new(role, local, remote),
                 host: Host::new([0; 32]),
-                heard: HashSet::new(),
+                taken: HashSet::new(),
                 sent: HashMap::new(),
             }
         }
@@ -236,8 +236,8 @@ mod tests {
             self.rewriting.send(true, schedule, now, time, &mut self.host);
             while let Some(action) = self.host.next_action() {
                 match action {
-                    Action::AddRewrite(Rewrite { outer, .. }) => assert!(self.heard.insert(outer)),
-                    Action::RemoveRewrite(Rewrite { outer, .. }) => assert!(self.heard.remove(&outer)),
+                    Action::AddRewrite(Rewrite { outer, .. }) => assert!(self.taken.insert(outer)),
+                    Action::RemoveRewrite(Rewrite { outer, .. }) => assert!(self.taken.remove(&outer)),
                     Action::Replace { inner, outer: Some(outer) } => drop(self.sent.insert(inner, outer)),
                     Action::Replace { inner, outer: None } => assert!(self.sent.remove(&inner).is_some()),
                     other => panic!("{other:?}"),
@@ -261,14 +261,14 @@ mod tests {
                 other.poll(now + skew, &schedule, &at_other);
                 for (from, to) in [(&one, &other), (&other, &one)] {
                     for (local, remote) in from.sent.values() {
-                        prop_assert!(to.heard.contains(&(*remote, *local)), "{now}");
+                        prop_assert!(to.taken.contains(&(*remote, *local)), "{now}");
                         used.insert(*local);
                     }
                 }
             }
             prop_assert!(used.len() as u64 >= 60_000 / interval);
             one.poll(60_000, &schedule, &HashMap::new());
-            prop_assert!(one.sent.is_empty() && one.heard.is_empty());
+            prop_assert!(one.sent.is_empty() && one.taken.is_empty());
         }
     }
 }

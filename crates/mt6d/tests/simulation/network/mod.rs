@@ -379,7 +379,7 @@ impl Network {
         while let Some(action) = self.sites[index].node().next_action() {
             self.act(index, action);
         }
-        self.tell_threads(index);
+        self.send_updates(index);
         for packet in delivered.packets {
             self.deliver(index, packet);
         }
@@ -419,7 +419,7 @@ impl Network {
         match event.what {
             What::Timer(site) => self.timer(site, event.at),
             What::Opened { site, socket } => self.opened(site, socket),
-            What::Threads { site } => self.threads_hear(site),
+            What::Threads { site } => self.messages_arrive(site),
             What::Arrives { datagram } => self.arrives(datagram),
             What::ArrivesWhole { packet } => self.arrives_whole(packet),
             What::TooBig { site, endpoint, quoted, mtu } => {
@@ -475,7 +475,7 @@ impl Network {
                 }
             }
             Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {
-                self.rewrites(index, action)
+                self.rewrites(index, action);
             }
         }
     }

@@ -49,7 +49,7 @@ impl Network {
     }
 
     /// The node may have updates for its workers.
-    pub(super) fn tell_threads(&mut self, index: usize) {
+    pub(super) fn send_updates(&mut self, index: usize) {
         while let Some(update) = self.sites[index].node().next_update() {
             let updates = &self.sites[index].threads.updates;
             let at = self.threads.between(0, LATE) + self.now;
@@ -60,7 +60,7 @@ impl Network {
     }
 
     /// Messages between threads arrive.
-    pub(super) fn threads_hear(&mut self, index: usize) {
+    pub(super) fn messages_arrive(&mut self, index: usize) {
         let site = &mut self.sites[index];
         if site.suspended {
             return self.push(self.now + SECOND / 10, What::Threads { site: index });
