@@ -3,7 +3,9 @@
 use bpf::{netfilter, verdict, xdp};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
-use script::compile::{AttachType, CompileError, Compiled, PUNT_MASK, Results, Side, compile, matched};
+use script::compile::{
+    AttachType, CompileError, Compiled, PUNT_MASK, Refusal, Results, Side, compile, matched,
+};
 use script::vm::Script;
 
 use super::kernel::TopLevel;
@@ -136,7 +138,8 @@ pub fn compile_for(
     };
     let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), punt_mark };
     let script = matched(script, &attachment.matching())
-        .map_err(|reason| CompileError::Refused(vec![script::compile::Refusal { line: 1, reason }]))?;
+        .map_err(|error| Refusal { line: 1, reason: error.to_string() })
+        .map_err(|refusal| CompileError::Refused(vec![refusal]))?;
     compile(&script, TopLevel(Folder::of(&attachment.file)), results, attach_type)
 }
 

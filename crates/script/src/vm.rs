@@ -1,76 +1,31 @@
 //! The user tier: scripts in Lua states, packets given to them, and what they have put off.
 
+mod core;
+mod error;
 mod library;
+mod named;
 mod natives;
 mod state;
 pub(crate) mod tables;
 mod testing;
 pub(crate) mod toplevel;
+mod verdict;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use self::core::{Job, Shared};
+pub use self::core::{Limits, Line, MAX_JOBS};
+pub use error::{ErrorKind, ScriptError};
 use mlua::{Function, Value};
+pub use named::Tables;
 use state::State;
-pub use state::{ErrorKind, Limits, Line, ScriptError};
-pub use tables::Tables;
+pub use verdict::Verdict;
 
 use crate::host::{Host, NoHost};
 use crate::packet::Packet;
 use crate::protocol::{Protocol, Protocols};
-
-/// What becomes of a packet, with the values that netfilter gives it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// It is discarded.
-    Drop,
-    /// It goes on.
-    Accept,
-    /// The script keeps it: as [`Drop`](Self::Drop) for whoever carries packets.
-    Stolen,
-    /// It goes to a program that reads a queue.
-    Queue,
-    /// It goes through the same hook again.
-    Repeat,
-    /// The next rule has it.
-    Continue,
-}
-
-impl Verdict {
-    /// Every verdict.
-    pub const ALL: [Self; 6] =
-        [Self::Drop, Self::Accept, Self::Stolen, Self::Queue, Self::Repeat, Self::Continue];
-
-    /// Name of the constant.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "NF_DROP",
-            Self::Accept => "NF_ACCEPT",
-            Self::Stolen => "NF_STOLEN",
-            Self::Queue => "NF_QUEUE",
-            Self::Repeat => "NF_REPEAT",
-            Self::Continue => "XT_CONTINUE",
-        }
-    }
-
-    /// Value of the constant, as in linux/netfilter.h and linux/netfilter/x_tables.h.
-    pub const fn value(self) -> i64 {
-        match self {
-            Self::Drop => 0,
-            Self::Accept => 1,
-            Self::Stolen => 2,
-            Self::Queue => 3,
-            Self::Repeat => 4,
-            Self::Continue => 0xffff_ffff,
-        }
-    }
-
-    /// The verdict of this value.
-    pub fn from_value(value: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|verdict| verdict.value() == value)
-    }
-}
 
 /// A script and how it is to be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,44 +68,10 @@ pub struct Counters {
     pub failures: u64,
 }
 
-/// Most deferred calls that wait at a time.
-pub const MAX_JOBS: usize = 4096;
-
 /// Deferred work that is handed to another machine, see [`Machine::take_jobs`].
 pub struct Deferred {
     due_ms: u64,
     job: Job,
-}
-
-/// Deferred work.
-pub(crate) struct Job {
-    pub(crate) state: u32,
-    pub(crate) function: String,
-    pub(crate) id: i64,
-    /// Octets, and the name of the protocol that they are.
-    pub(crate) packet: Option<(Vec<u8>, String)>,
-    pub(crate) origin: Option<Vec<u8>>,
-}
-
-/// What all Lua states of a machine share.
-pub(crate) struct Shared {
-    pub(crate) host: Box<dyn Host>,
-    /// By the time at which it is due, and the order in which it was put off.
-    pub(crate) jobs: BTreeMap<(u64, u64), Job>,
-    deferred: u64,
-    pub(crate) tables: Tables,
-}
-
-impl Shared {
-    pub(crate) fn defer(&mut self, delay_ms: u64, job: Job) {
-        let due = self.host.now_ms().saturating_add(delay_ms);
-        self.wait(due, job);
-    }
-
-    fn wait(&mut self, due: u64, job: Job) {
-        self.deferred += 1;
-        self.jobs.insert((due, self.deferred), job);
-    }
 }
 
 /// Lua states, the rules that use them, and the state of scripts that outlives both.

@@ -14,12 +14,23 @@ pub(super) const UNMATCHED: u64 = 1 << 40;
 /// The function that asks, then calls the script's.
 pub(super) const NAME: &str = "sidestep_matched";
 
+/// What of a rule cannot be said in Lua, so that the script is the user tier's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MatchError {
+    /// A protocol that scripts have no view of.
+    #[error("l4proto {0} is matched in the user tier only")]
+    Protocol(u8),
+    /// Ports of whatever protocol.
+    #[error("th is matched in the user tier only: say tcp or udp")]
+    Ports,
+}
+
 /// The script with a function of its own that gives it the packets of which the rule holds, and lets others pass.
 /// Interfaces are the caller's to see to.
 ///
 /// # Errors
 /// What of the rule cannot be said in Lua.
-pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
+pub fn matched(script: &Script, rule: &Rule) -> Result<Script, MatchError> {
     let asks = Rule { iif: None, oif: None, ..rule.clone() };
     if asks == Rule::default() {
         return Ok(script.clone());
@@ -50,8 +61,8 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, String> {
         (Some(protocol::UDP), _) => Some("ip:data(packet_udp)"),
         (Some(protocol::ICMPV4), _) => Some("ip:data(packet_icmp)"),
         (Some(protocol::ICMPV6), _) => Some("ip:data(packet_icmp6)"),
-        (Some(number), _) => return Err(format!("l4proto {number} is matched in the user tier only")),
-        (None, true) => return Err("th is matched in the user tier only: say tcp or udp".to_owned()),
+        (Some(number), _) => return Err(MatchError::Protocol(number)),
+        (None, true) => return Err(MatchError::Ports),
         (None, false) => None,
     };
     if let Some(transport) = transport {
@@ -98,6 +109,6 @@ mod tests {
                 panic!("{rule:?}: {error}\n{}", script.source);
             }
         }
-        assert!(matched(&script, &Rule::parse("th dport 1").unwrap()).is_err());
+        assert_eq!(matched(&script, &Rule::parse("th dport 1").unwrap()), Err(MatchError::Ports));
     }
 }

@@ -42,7 +42,7 @@ use crate::vm::{Script, ScriptError};
 use account::Accounts;
 pub use attach_type::{AttachType, Side};
 pub use emit::{Assembled, PUNT_MASK, Results};
-pub use matching::matched;
+pub use matching::{MatchError, matched};
 pub use refusal::Refusal;
 
 /// Why a script is not compiled.

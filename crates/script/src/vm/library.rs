@@ -4,10 +4,11 @@ use std::rc::Rc;
 
 use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
+use super::core::{Core, Job, MAX_JOBS};
+use super::error::fail;
 use super::natives::handle;
-use super::state::{Core, fail};
 use super::tables;
-use super::{Job, MAX_JOBS, Verdict};
+use super::verdict::Verdict;
 use crate::checksum::{self, Layout};
 use crate::packet::Packet;
 use crate::store::Store;

@@ -6,8 +6,9 @@ use std::rc::Rc;
 use mlua::{AnyUserData, FromLuaMulti, Function, IntoLuaMulti, LightUserData, Lua, LuaString, MultiValue};
 use mlua::{Table, UserData, Value, Variadic};
 
-use super::Verdict;
-use super::state::{Core, fail};
+use super::core::{Core, Runtime};
+use super::error::fail;
+use super::verdict::Verdict;
 use crate::kind::Value as FieldValue;
 use crate::protocol::{Access, Changes, FieldName, Protocol, ProtocolId, Protocols, declaration};
 use crate::store::{AccessError, Given, Got, Handle, Store, Written};
@@ -79,33 +80,6 @@ pub(crate) fn handle(value: LightUserData) -> Handle {
 pub(crate) struct Place<'a> {
     pub(crate) handle: Handle,
     pub(crate) octets: Option<&'a AnyUserData>,
-}
-
-/// Functions of `runtime.lua` for what is rare or the script's own.
-pub(crate) struct Runtime {
-    /// `(view, octets or nil)`: a byte array.
-    byte_array: Function,
-    /// `(value)`: the octets of a byte array or view, as a string.
-    octets: Function,
-    /// `(view, octets or nil, protocol, protocol whose policy is asked or nil)`: a view or nil.
-    dissect: Function,
-    /// `(protocol, position of the field, view, octets or nil)`: what the script's getter returns.
-    getter: Function,
-    /// The same with the value at the end.
-    setter: Function,
-}
-
-impl Runtime {
-    /// Takes them from what `runtime.lua` returned.
-    pub(crate) fn of(entry: &Table) -> mlua::Result<Self> {
-        Ok(Self {
-            byte_array: entry.get("byte_array")?,
-            octets: entry.get("octets")?,
-            dissect: entry.get("dissect")?,
-            getter: entry.get("getter")?,
-            setter: entry.get("setter")?,
-        })
-    }
 }
 
 impl Core {

@@ -5,17 +5,18 @@ use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ipnet::IpNet;
 use mlua::{
     AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods,
     Value,
 };
-use rustc_hash::FxHashMap;
 
+use super::core::Core;
+use super::error::fail;
+use super::named::{Flows, Form, ScriptTable, lock};
 use super::natives::handle;
-use super::state::{Core, fail};
 use crate::compile::shared;
 use crate::kind::Kind;
 use crate::packet::Flow;
@@ -33,47 +34,6 @@ const FLOW_EXPIRES_MS: u64 = 300_000;
 /// Of the flows of scripts that make no table of them.
 pub(crate) const DEFAULT_FLOWS: Shape =
     Shape { limit: DEFAULT_LIMIT, expires_ms: Some(FLOW_EXPIRES_MS), when_full: WhenFull::Oldest };
-
-/// What scripts have made, by its name: for all machines that are given a copy, also in other threads. Each operation
-/// is done as a whole, whatever the others do.
-#[derive(Clone, Default)]
-pub struct Tables(Arc<Mutex<Named>>);
-
-#[derive(Default)]
-struct Named {
-    tables: FxHashMap<String, Arc<ScriptTable>>,
-    counters: FxHashMap<String, Arc<AtomicI64>>,
-    prefixes: FxHashMap<String, Arc<Mutex<Prefixes>>>,
-    flows: FxHashMap<String, Arc<Mutex<Flows>>>,
-}
-
-/// Nothing is left half done by what panics: each entry is written as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How a part of a key, or a value, is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    /// An integer, a boolean or an address, by its kind.
-    Kind(Kind),
-    /// A string of at most so many octets.
-    Text(usize),
-}
-
-/// A table with the forms of its keys and values.
-struct ScriptTable {
-    key: Vec<Form>,
-    value: Form,
-    entries: Mutex<Table<Vec<u8>>>,
-}
-
-/// Flows, and the names that scripts have given to the integers of each.
-struct Flows {
-    names: Vec<String>,
-    /// The first integer says in which direction the first packet went.
-    entries: Table<Vec<i64>>,
-}
 
 struct TableHandle {
     table: Arc<ScriptTable>,

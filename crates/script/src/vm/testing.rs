@@ -6,9 +6,10 @@ use std::rc::Rc;
 use mlua::{Lua, LuaString, Table, Value};
 use wire::checksum::TransportChecksum;
 
+use super::Machine;
+use super::error::{ErrorKind, RUNTIME, ScriptError, fail};
 use super::natives::Octets;
-use super::state::{ScriptError, State, fail};
-use super::{ErrorKind, Machine};
+use super::state::State;
 use crate::checksum::{Layout, complete};
 use crate::packet::Packet;
 use crate::pcap;
@@ -173,7 +174,7 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
     let seen = Rc::clone(world);
     natives.set("log", lua.create_function(move |_, ()| Ok(std::mem::take(&mut seen.borrow_mut().log)))?)?;
     let entry = state.entry.clone();
-    let chunk = lua.load(include_str!("test.lua")).set_name(format!("={}", super::state::RUNTIME));
+    let chunk = lua.load(include_str!("test.lua")).set_name(format!("={}", RUNTIME));
     let module: Table = chunk.call((natives, entry))?;
     state.core.preload("test", module);
     Ok(())

@@ -6,8 +6,11 @@ use std::rc::Rc;
 use mlua::{Function, Table, Value};
 use rustc_hash::FxHashMap;
 
+use super::core::{Limits, Shared};
+use super::error::ScriptError;
+use super::named::Tables;
 use super::natives;
-use super::state::{Limits, ScriptError, State};
+use super::state::State;
 use super::tables;
 use crate::compile::known::{Known, TopLevel};
 use crate::host::Host;
@@ -37,11 +40,11 @@ impl<'a> Loaded<'a> {
         path: &str,
         host: impl Host + 'static,
     ) -> Result<Self, ScriptError> {
-        let shared = super::Shared {
+        let shared = Shared {
             host: Box::new(host),
             jobs: std::collections::BTreeMap::new(),
             deferred: 0,
-            tables: tables::Tables::default(),
+            tables: Tables::default(),
         };
         let state = State::new(Rc::new(RefCell::new(shared)), 0, Limits::default(), true)?;
         let visible = visible(chunk);
