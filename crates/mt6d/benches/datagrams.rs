@@ -155,7 +155,7 @@ fn connected(others: usize, aes: bool) -> (End, End, u64) {
     panic!("no session");
 }
 
-/// A super-packet of TCP, or one UDP datagram.
+/// A GSO packet of TCP, or one UDP datagram.
 fn packet(segments: usize, length: usize) -> (virtio_net::Header, Vec<u8>) {
     let address = |n: u16| std::net::Ipv6Addr::new(0xfd00, n, 0, 0, 0, 0, 0, 1).octets();
     let tcp = segments > 1;
@@ -182,7 +182,7 @@ fn packet(segments: usize, length: usize) -> (virtio_net::Header, Vec<u8>) {
     (header, packet)
 }
 
-/// From super-packet to sealed datagrams.
+/// From GSO packet to sealed datagrams.
 #[divan::bench(args = [true, false])]
 fn send_64_kb(bencher: Bencher, aes: bool) {
     let (mut a, _, ms) = connected(1, aes);
@@ -205,7 +205,7 @@ fn send_64_bytes(bencher: Bencher, peers: usize) {
     });
 }
 
-/// From sealed datagrams to a super-packet.
+/// From sealed datagrams to a GSO packet.
 #[divan::bench(args = [true, false])]
 fn receive_64_kb(bencher: Bencher, aes: bool) {
     let (mut a, b, ms) = connected(1, aes);

@@ -6,7 +6,7 @@ use std::ops::Range;
 pub trait Deliver {
     /// A packet: `header` (IPv6: 40 bytes, IPv4: with its options), and behind it `arena[rest]`. The arena is the one
     /// that was given to [`Node::receive`](crate::Node::receive); it keeps its contents until that is given again, so
-    /// packets of a batch may be merged before they are written.
+    /// packets of a batch may be coalesced before they are written.
     fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>);
 
     /// A whole packet of the node's own, or one put together from two datagrams: to be written now.

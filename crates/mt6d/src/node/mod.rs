@@ -286,7 +286,7 @@ impl Node {
         }
     }
 
-    /// Takes an inner packet or super-packet from the TUN device.
+    /// Takes an inner packet or GSO packet from the TUN device.
     pub fn send(
         &mut self,
         header: &virtio_net::Header,

@@ -34,7 +34,7 @@ impl Session {
         if self.path_mtu.settled() { self.path_mtu.get() } else { self.terms.mtu }
     }
 
-    /// Seals an inner packet or super-packet into `outbox`.
+    /// Seals an inner packet or GSO packet into `outbox`.
     pub(crate) fn send(
         &mut self,
         header: &virtio_net::Header,

@@ -125,7 +125,7 @@ impl Sender {
         matches!(address, IpAddr::V6(address) if self.remote_prefix.contains(&address))
     }
 
-    /// Seals an inner packet or super-packet into `outbox`. The address pair that went out in full, if it did: the
+    /// Seals an inner packet or GSO packet into `outbox`. The address pair that went out in full, if it did: the
     /// session wants to know.
     pub(crate) fn send(
         &self,

@@ -35,7 +35,7 @@ fn all_arrives_whole_from_the_second_second_on() {
             let (before, sent) = (network.rewritten, network.observer.count);
             network.run_s(400);
             network.assert_all_arrived();
-            // All hundred of UDP a second and their super-packets; of datagrams, only what a session says.
+            // All hundred of UDP a second and their GSO packets; of datagrams, only what a session says.
             assert!(network.rewritten - before >= 400 * 100, "{}", network.rewritten - before);
             assert!(network.observer.count - sent < 400 * 12, "{}", network.observer.count - sent);
             let status = network.status(A);

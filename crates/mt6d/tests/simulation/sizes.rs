@@ -106,7 +106,7 @@ fn senders_are_told_what_fits_and_that_fits() {
 }
 
 #[test]
-fn a_super_packet_of_segments_that_do_not_fit_is_refused_whole() {
+fn a_gso_packet_of_segments_that_do_not_fit_is_refused_whole() {
     let mut network = on_path(1400, true);
     network.start();
     network.establish();

@@ -100,7 +100,7 @@ impl DataPath {
         Ok(())
     }
 
-    /// Takes a packet, or the segments of a super-packet, through the node.
+    /// Takes a packet, or the segments of a GSO packet, through the node.
     fn cut(&mut self, header: &virtio_net::Header, packet: Range<usize>, node: &mut Node, now: UnixTime) {
         let mut read = std::mem::take(&mut self.read);
         read.clear();

@@ -1,7 +1,7 @@
 //! Packets of unencrypted streams, carried where they lie: headers change, payloads stay in the memory that they were
 //! read to.
 //!
-//! This is for super-packets what the program in the kernel is for single ones (docs/classic.md section 17). It takes
+//! This is for GSO packets what the program in the kernel is for single ones (docs/classic.md section 17). It takes
 //! what is as it should be. All else is the node's, which finds and counts what is wrong with it.
 
 use std::collections::HashMap;
@@ -165,7 +165,7 @@ impl Outgoing {
 }
 
 impl Incoming {
-    /// Cuts a super-packet into its datagrams, and gives each its inner header. Their checksums are verified where they
+    /// Segments a GSO packet into its datagrams, and gives each its inner header. Their checksums are verified where they
     /// merge, or by the host that receives them.
     fn carry(
         &self,
@@ -312,7 +312,7 @@ mod tests {
         single
     }
 
-    /// A packet from host A to host B as a device hands it over, a super-packet if it is longer than `size`.
+    /// A packet from host A to host B as a device hands it over, a GSO packet if it is longer than `size`.
     fn packet(next_header: u8, payload: &[u8], size: usize, first: [u8; 4]) -> (virtio_net::Header, Vec<u8>) {
         let (transport_len, csum_offset, gso_type) = match next_header {
             protocol::TCP => (32, 16, virtio_net::GSO_TCPV6),

@@ -32,7 +32,7 @@ impl Network {
         }
     }
 
-    /// Sends an inner packet or super-packet with other addresses. False if it has none.
+    /// Sends an inner packet or GSO packet with other addresses. False if it has none.
     pub(super) fn sends_whole(&mut self, index: usize, header: &virtio_net::Header, packet: &[u8]) -> bool {
         let Some(inner) = addresses(packet) else { return false };
         let site = &mut self.sites[index];

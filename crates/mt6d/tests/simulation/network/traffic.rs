@@ -29,7 +29,7 @@ pub(crate) struct Stream {
     pub(crate) length: usize,
     /// From one to the next, in microseconds.
     pub(crate) every: u64,
-    /// How many the sending host hands over as one super-packet.
+    /// How many the sending host hands over as one GSO packet.
     pub(crate) batch: u64,
     /// Port pairs, used in turn.
     pub(crate) flows: u64,
@@ -161,7 +161,7 @@ impl Flow {
         self.arrivals.iter().copied().find(|at| *at >= from)
     }
 
-    /// The next packet or super-packet, as the sending host hands it over.
+    /// The next packet or GSO packet, as the sending host hands it over.
     pub(crate) fn next(&mut self, now: u64) -> (virtio_net::Header, Vec<u8>) {
         let first = self.sent.len() as u64;
         for _ in 0..self.stream.batch {
