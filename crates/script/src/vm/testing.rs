@@ -174,7 +174,7 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
     let seen = Rc::clone(world);
     natives.set("log", lua.create_function(move |_, ()| Ok(std::mem::take(&mut seen.borrow_mut().log)))?)?;
     let entry = state.entry.clone();
-    let chunk = lua.load(include_str!("test.lua")).set_name(format!("={}", RUNTIME));
+    let chunk = lua.load(include_str!("test.lua")).set_name(format!("={RUNTIME}"));
     let module: Table = chunk.call((natives, entry))?;
     state.core.preload("test", module);
     Ok(())
