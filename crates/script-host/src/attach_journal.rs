@@ -16,7 +16,7 @@ use linux::undo::Journal;
 use tracing::{info, warn};
 
 use super::error::Error;
-use crate::attach_point::Spot;
+use crate::attach_point::AttachPoint;
 use config::run::Feature;
 
 /// A program that is attached; detached when this is dropped.
@@ -56,7 +56,7 @@ pub(super) struct Taken {
 
 /// What attaches and detaches, and remembers what has to be undone.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct AttachJournal {
     /// What the kernel has and is not used, for tests.
     without: Vec<Feature>,
     netlink: Netlink,
@@ -66,7 +66,7 @@ pub(super) struct Places {
     taken: Vec<Taken>,
 }
 
-impl Places {
+impl AttachJournal {
     /// Takes back what an earlier host has left.
     pub(super) fn open(without: Vec<Feature>) -> Result<Self, Error> {
         let path = control::socket_of_scripts()?.with_extension("undo");
@@ -78,9 +78,14 @@ impl Places {
     }
 
     /// Attaches a program, to an interface of this number as well as the kernel can.
-    pub(super) fn attach(&mut self, program: &Program, spot: &Spot, index: u32) -> linux::Result<Attached> {
-        let (hook, families, asked) = match spot {
-            Spot::Interface { direction, .. } => {
+    pub(super) fn attach(
+        &mut self,
+        program: &Program,
+        point: &AttachPoint,
+        index: u32,
+    ) -> linux::Result<Attached> {
+        let (hook, families, asked) = match point {
+            AttachPoint::Interface { direction, .. } => {
                 if !self.without.contains(&Feature::Tcx)
                     && let Ok(attachment) = Attachment::tcx(program, index, *direction)
                 {
@@ -89,7 +94,7 @@ impl Places {
                 let filter = Filter::new(index, *direction);
                 return self.journal()?.attach_filter(program, filter).map(Attached::Interface);
             }
-            Spot::Xdp(device) => {
+            AttachPoint::Xdp(device) => {
                 return xdp::Link::attach(program, index).map(Attached::Xdp).map_err(|mut error| {
                     if matches!(error.kind(), ErrorKind::ResourceBusy | ErrorKind::AlreadyExists) {
                         error.what = format!(
@@ -101,7 +106,7 @@ impl Places {
                     error
                 });
             }
-            Spot::Netfilter { hook, families, priority, .. } => (*hook, families, *priority),
+            AttachPoint::Netfilter { hook, families, priority, .. } => (*hook, families, *priority),
         };
         // The last one loaded comes first, and the kernel puts none where another is: so before all of ours, and if that is
         // somebody else's, before that.
@@ -143,7 +148,7 @@ impl Places {
     }
 }
 
-impl Drop for Places {
+impl Drop for AttachJournal {
     fn drop(&mut self) {
         let Some(journal) = self.journal.take() else { return };
         if let Err(error) = journal.undo_all(&mut self.netlink) {

@@ -24,7 +24,7 @@ pub const PRIORITY: i32 = -150;
 
 /// A place in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Spot {
+pub enum AttachPoint {
     /// At an interface.
     Interface {
         /// Its name.
@@ -47,7 +47,7 @@ pub enum Spot {
     },
 }
 
-impl Spot {
+impl AttachPoint {
     /// Where packets of an attachment are seen: at an interface if they are all those of one, as it may be changed there.
     pub fn of(attachment: &Attachment) -> Self {
         let rule = attachment.matching();
@@ -65,11 +65,11 @@ impl Spot {
             _ => (NetfilterHook::Postrouting, Some(Direction::Egress)),
         };
         match (direction, device) {
-            (Some(Direction::Ingress), Some((_, device))) if attachment.xdp => Spot::Xdp(device),
+            (Some(Direction::Ingress), Some((_, device))) if attachment.xdp => AttachPoint::Xdp(device),
             (Some(direction), Some((_, device)))
                 if interfaces.len() == 1 && attachment.priority.is_none() =>
             {
-                Spot::Interface { device, direction }
+                AttachPoint::Interface { device, direction }
             }
             _ => {
                 let priority = attachment.priority.unwrap_or(PRIORITY);
@@ -78,7 +78,7 @@ impl Spot {
                     Some(_) => vec![Family::Ipv6],
                     None => vec![Family::Ipv4, Family::Ipv6],
                 };
-                Spot::Netfilter { hook, families, priority, interfaces }
+                AttachPoint::Netfilter { hook, families, priority, interfaces }
             }
         }
     }
@@ -89,12 +89,12 @@ impl Spot {
     /// Why not.
     pub fn may_punt(&self) -> Result<(), &'static str> {
         match self {
-            Spot::Interface { direction: Direction::Ingress, .. } => Ok(()),
-            Spot::Interface { .. } => {
+            AttachPoint::Interface { direction: Direction::Ingress, .. } => Ok(()),
+            AttachPoint::Interface { .. } => {
                 Err("packets that leave have passed netfilter: none can be handed over to Lua")
             }
-            Spot::Xdp(_) => Err("at XDP no packet can be handed over to Lua"),
-            Spot::Netfilter { .. } => {
+            AttachPoint::Xdp(_) => Err("at XDP no packet can be handed over to Lua"),
+            AttachPoint::Netfilter { .. } => {
                 Err("packets are handed over to Lua at interfaces only (--dev, and no --priority)")
             }
         }
@@ -106,9 +106,9 @@ impl Spot {
     /// If this kernel has no such place.
     pub fn attach_type(&self, has_link: bool) -> linux::Result<AttachType> {
         Ok(match self {
-            Spot::Interface { .. } => AttachType::Interface { has_link },
-            Spot::Xdp(_) => AttachType::Xdp,
-            Spot::Netfilter { interfaces, .. } => AttachType::Netfilter {
+            AttachPoint::Interface { .. } => AttachType::Interface { has_link },
+            AttachPoint::Xdp(_) => AttachType::Xdp,
+            AttachPoint::Netfilter { interfaces, .. } => AttachType::Netfilter {
                 layout: linux::bpf::netfilter::layout()?,
                 interfaces: interfaces.clone(),
             },
@@ -164,11 +164,11 @@ mod tests {
             fail_open: false,
         };
         let direction = Direction::Ingress;
-        let interface = Spot::Interface { device: "lan".to_owned(), direction };
-        assert_eq!(Spot::of(&plain), interface);
+        let interface = AttachPoint::Interface { device: "lan".to_owned(), direction };
+        assert_eq!(AttachPoint::of(&plain), interface);
         let same = Attachment { rule: Some("iif lan ip6 saddr ::/0".to_owned()), ..plain.clone() };
-        assert_eq!(Spot::of(&same), interface);
-        assert_eq!(Spot::of(&Attachment { xdp: true, ..same }), Spot::Xdp("lan".to_owned()));
+        assert_eq!(AttachPoint::of(&same), interface);
+        assert_eq!(AttachPoint::of(&Attachment { xdp: true, ..same }), AttachPoint::Xdp("lan".to_owned()));
         for (hook, priority, rule, wanted) in [
             (Hook::Ingress, Some(-300), None, (NetfilterHook::Prerouting, 2, -300, 1)),
             (Hook::Forward, None, Some("oif wan tcp dport 80"), (NetfilterHook::Forward, 2, -150, 2)),
@@ -181,8 +181,10 @@ mod tests {
             (Hook::Output, None, None, (NetfilterHook::Output, 2, -150, 1)),
         ] {
             let rule = rule.map(str::to_owned);
-            let spot = Spot::of(&Attachment { hook, priority, rule, ..plain.clone() });
-            let Spot::Netfilter { hook, families, priority, interfaces } = &spot else { panic!("{spot:?}") };
+            let point = AttachPoint::of(&Attachment { hook, priority, rule, ..plain.clone() });
+            let AttachPoint::Netfilter { hook, families, priority, interfaces } = &point else {
+                panic!("{point:?}")
+            };
             assert_eq!((*hook, families.len(), *priority, interfaces.len()), wanted);
         }
     }

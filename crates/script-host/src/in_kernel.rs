@@ -12,11 +12,11 @@ use script::compile::logging::Line;
 use script::compile::{AttachType, CompileError};
 use script::vm::{Script, Verdict};
 
-use super::attach_journal::{Attached, Places};
+use super::attach_journal::{AttachJournal, Attached};
 use super::log::unix_ms;
 use super::protocol::{Fault, Verdicts};
 use super::statistics::Counts;
-use crate::attach_point::{Spot, compile_for};
+use crate::attach_point::{AttachPoint, compile_for};
 use crate::kernel::{self, Maps};
 use config::attachment::Attachment;
 
@@ -40,7 +40,7 @@ pub(super) struct InKernel {
 pub(super) struct Ready {
     loaded: kernel::Loaded,
     number: u32,
-    spot: Spot,
+    point: AttachPoint,
     index: u32,
     counters: Map,
     fault: Map,
@@ -68,40 +68,40 @@ impl Ready {
         log: account::Log,
         mark: Option<u32>,
     ) -> Result<Self, String> {
-        let spot = Spot::of(attachment);
+        let point = AttachPoint::of(attachment);
         if mark.is_some() {
-            spot.may_punt()?;
+            point.may_punt()?;
         }
-        let (index, has_link) = match &spot {
-            Spot::Interface { device, .. } | Spot::Xdp(device) => {
+        let (index, has_link) = match &point {
+            AttachPoint::Interface { device, .. } | AttachPoint::Xdp(device) => {
                 let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
                 let link = link.map_err(|error| error.to_string())?;
                 let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
                 (link.index, link.mac.is_some())
             }
-            Spot::Netfilter { .. } => (0, false),
+            AttachPoint::Netfilter { .. } => (0, false),
         };
-        if let Spot::Xdp(device) = &spot
+        if let AttachPoint::Xdp(device) = &point
             && !has_link
         {
             return Err(format!(
                 "packets of {device} have no link header, which scripts at XDP read: load it without --xdp"
             ));
         }
-        let place = spot.attach_type(has_link).map_err(|error| error.to_string())?;
+        let place = point.attach_type(has_link).map_err(|error| error.to_string())?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
         let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
         let (counters, fault) = (counters?, fault?);
         let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
         let loaded = load(attachment, script, maps, place.clone(), accounts, mark)?;
-        Ok(Self { loaded, number: log.program, spot, index, counters, fault, place, mark })
+        Ok(Self { loaded, number: log.program, point, index, counters, fault, place, mark })
     }
 
     /// Attaches it.
-    pub(super) fn attach(self, places: &mut Places) -> linux::Result<InKernel> {
-        let Self { loaded, number, spot, index, counters, fault, place, mark } = self;
-        let attached = places.attach(&loaded.program, &spot, index)?;
+    pub(super) fn attach(self, journal: &mut AttachJournal) -> linux::Result<InKernel> {
+        let Self { loaded, number, point, index, counters, fault, place, mark } = self;
+        let attached = journal.attach(&loaded.program, &point, index)?;
         let lines = vec![(number, loaded.lines)];
         Ok(InKernel { attached, counters, fault, place, mark, lines, seen: Cell::default() })
     }
@@ -140,8 +140,8 @@ impl InKernel {
     }
 
     /// Detaches it.
-    pub(super) fn detach(self, places: &mut Places) -> linux::Result<()> {
-        places.detach(self.attached)
+    pub(super) fn detach(self, journal: &mut AttachJournal) -> linux::Result<()> {
+        journal.detach(self.attached)
     }
 
     /// What a program of this number says with a line of its text and these numbers; nothing if it is another's.

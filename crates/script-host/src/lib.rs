@@ -45,7 +45,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use self::attach_journal::Places;
+use self::attach_journal::AttachJournal;
 use self::attach_point::MARK;
 pub use self::error::Error;
 use self::group::{Group, Key};
@@ -100,7 +100,7 @@ struct Host {
     slots: Slots,
     groups: Vec<Group>,
     /// What attaches those in the kernel.
-    places: Places,
+    places: AttachJournal,
     /// Their maps.
     maps: Vec<(Key, Maps)>,
     /// What those in the kernel log: there from the first of them on.
@@ -138,7 +138,7 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     process::raise_open_files()?;
     let sender = Arc::new(Sender::open(MARK)?);
     rules::begin()?;
-    let result = Places::open(without).and_then(|places| run(socket, life, &signals, sender, places));
+    let result = AttachJournal::open(without).and_then(|places| run(socket, life, &signals, sender, places));
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
@@ -166,7 +166,7 @@ fn run(
     life: Life,
     signals: &Signals,
     sender: Arc<Sender>,
-    places: Places,
+    places: AttachJournal,
 ) -> Result<(), Error> {
     let (told, news) = mpsc::channel();
     let waker = Waker::new()?;

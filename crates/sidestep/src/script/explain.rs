@@ -8,7 +8,7 @@ use script::compile::{CompileError, Compiled, Refusal};
 use script::vm::Script;
 
 use config::attachment::{Attachment, Failure, Hook, Tier};
-use script_host::attach_point::{PUNT_MARK, Spot, compile_for};
+use script_host::attach_point::{AttachPoint, PUNT_MARK, compile_for};
 use script_host::kernel::{self, Maps};
 
 /// Where a function is explained: at a hook, or at any interface.
@@ -57,8 +57,8 @@ pub(super) fn explain(
         writeln!(out, "{path}: {}", wrong.message)?;
         return Ok(false);
     }
-    let spot = Spot::of(&attachment);
-    let place = match spot.attach_type(!no_link) {
+    let point = AttachPoint::of(&attachment);
+    let place = match point.attach_type(!no_link) {
         Ok(place) => place,
         Err(why) => {
             writeln!(out, "{path}: {function} runs in the user tier: {why}")?;
@@ -87,7 +87,7 @@ pub(super) fn explain(
         return Ok(false);
     }
     // Which one of the marks is nothing to the program.
-    let in_part = spot.may_punt().map_err(str::to_owned).and_then(|()| {
+    let in_part = point.may_punt().map_err(str::to_owned).and_then(|()| {
         compile_for(&attachment, &script, place, Some(PUNT_MARK | 1)).map_err(|error| error.to_string())
     });
     match in_part {
