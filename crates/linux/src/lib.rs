@@ -15,7 +15,7 @@
 //! | [`icmp_tap`] | ICMP messages as they come in by an interface, before any firewall |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
 //! | [`queue`] | packets of netfilter, given to this process and handed back with a verdict |
-//! | [`quiet`] | an interface at which the kernel says nothing of its own |
+//! | [`no_autoconf`] | an interface at which the kernel says nothing of its own |
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`echo`] | echo requests out of one interface |
 //! | [`raw`] | packets of one protocol of IP, with their headers |
@@ -45,10 +45,10 @@ pub mod netlink;
 pub mod netns;
 mod nfnetlink;
 pub mod nft;
+pub mod no_autoconf;
 pub mod packet;
 pub mod process;
 pub mod queue;
-pub mod quiet;
 pub mod raw;
 mod sockopt;
 pub mod sysctl;

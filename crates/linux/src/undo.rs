@@ -22,7 +22,7 @@ use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
 use crate::netlink::{Lifetimes, NeighborState, Netlink, Route};
 use crate::nft;
-use crate::quiet::Quiet;
+use crate::no_autoconf::NoAutoconf;
 use crate::sysctl;
 
 /// Lines that are struck out before the file is written anew.
@@ -62,8 +62,8 @@ pub enum Step {
     },
     /// A filter of ours at an interface.
     Filter(Filter),
-    /// An interface that was made quiet, and how it was before.
-    Quiet(Quiet),
+    /// An interface without autoconfiguration, and how it was before. Journals have it by this name.
+    Quiet(NoAutoconf),
     /// A parameter of an interface that was something else before.
     Parameter {
         /// The interface.
@@ -236,10 +236,10 @@ impl Journal {
         step.map_or(Ok(()), |step| self.undo(netlink, &step))
     }
 
-    /// Makes an interface quiet: see [`crate::quiet`].
-    pub fn quieten(&mut self, interface: &str) -> Result<()> {
-        let before = Quiet::before(interface)?;
-        self.take(Step::Quiet(before.clone()), || before.hush())
+    /// Ends autoconfiguration at an interface: see [`crate::no_autoconf`].
+    pub fn disable_autoconf(&mut self, interface: &str) -> Result<()> {
+        let before = NoAutoconf::before(interface)?;
+        self.take(Step::Quiet(before.clone()), || before.apply())
     }
 
     /// Gives an interface's IPv6 another value of a parameter, as long as this journal is open.
@@ -328,7 +328,7 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
         Step::Address { index, address } => netlink.delete_address(*index, *address).map(drop),
         Step::Table { family, name } => nft::remove_table(family, name).map(drop),
-        Step::Quiet(before) => before.wake(),
+        Step::Quiet(before) => before.restore(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
         Step::Parameter { interface, name, before, now } => match sysctl::read(interface, name) {
             // Somebody has changed it since, or the interface is gone.

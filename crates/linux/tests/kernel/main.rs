@@ -6,7 +6,7 @@ mod bpf;
 mod conntrack;
 mod dark_prefix;
 mod echo;
-mod listener;
+mod icmp_tap;
 mod neighbor;
 mod netfilter;
 mod netlink;

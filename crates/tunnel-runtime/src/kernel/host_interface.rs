@@ -34,7 +34,7 @@ impl Kernel {
                 given.address, given.address
             )));
         }
-        self.journal.quieten(&name)?;
+        self.journal.disable_autoconf(&name)?;
         self.discovery = Some(RouterDiscovery::open(self.link.index, mac)?);
         Ok(())
     }

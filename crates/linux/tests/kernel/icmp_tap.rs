@@ -55,13 +55,13 @@ fn frames() -> Vec<Vec<u8>> {
 }
 
 /// What it hears of these, up to a frame that it hears in any case.
-fn heard(listener: &mut IcmpTap, sender: &PacketSocket, last: &[u8]) -> Vec<Vec<u8>> {
+fn heard(tap: &mut IcmpTap, sender: &PacketSocket, last: &[u8]) -> Vec<Vec<u8>> {
     for frame in frames().iter().map(Vec::as_slice).chain([last]) {
         assert!(sender.send(frame).unwrap());
     }
     let (mut buffer, mut all) = ([0; 4096], Vec::new());
     loop {
-        let length = eventually(|| listener.recv(&mut buffer).unwrap());
+        let length = eventually(|| tap.recv(&mut buffer).unwrap());
         if buffer[..length] == *last {
             return all;
         }
@@ -122,7 +122,7 @@ fn it_hears_before_others_decide_and_more_at_once_than_it_reads_is_lost() {
         eprintln!("this kernel has no tcx");
         return;
     }
-    let mut listener = pair.a.run(|| IcmpTap::with_program(here, 14, Messages::RouterDiscovery).unwrap());
+    let mut tap = pair.a.run(|| IcmpTap::with_program(here, 14, Messages::RouterDiscovery).unwrap());
     for _ in 0..1000 {
         assert!(sender.send(&ipv6(58, 134, 70)).unwrap());
     }
@@ -131,7 +131,7 @@ fn it_hears_before_others_decide_and_more_at_once_than_it_reads_is_lost() {
     // Without what the other node's kernel solicits.
     let mut read = || {
         let mut ours = 0;
-        while listener.recv(&mut buffer).unwrap().is_some() {
+        while tap.recv(&mut buffer).unwrap().is_some() {
             ours += usize::from(buffer[..12] == [2; 12]);
         }
         ours

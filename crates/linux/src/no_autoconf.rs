@@ -9,20 +9,20 @@ use crate::sysctl;
 /// No link-local address is made (linux/if_link.h).
 const IN6_ADDR_GEN_MODE_NONE: &str = "1";
 
-/// What the kernel did by itself at an interface before it was made quiet.
+/// What the kernel did by itself at an interface before that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Quiet {
+pub struct NoAutoconf {
     interface: String,
     accept_ra: String,
     autoconf: String,
     addr_gen_mode: String,
 }
 
-impl Quiet {
+impl NoAutoconf {
     /// How an interface is now.
     pub fn before(interface: &str) -> Result<Self> {
         let read = |name| sysctl::read(interface, name);
-        Ok(Quiet {
+        Ok(NoAutoconf {
             accept_ra: read("accept_ra")?,
             autoconf: read("autoconf")?,
             addr_gen_mode: read("addr_gen_mode")?,
@@ -30,13 +30,13 @@ impl Quiet {
         })
     }
 
-    /// Makes the interface quiet: its IPv6 addresses go, and with them all IPv6 routes over it.
-    pub(crate) fn hush(&self) -> Result<()> {
+    /// The kernel does nothing by itself there: the interface's IPv6 addresses go, and with them all IPv6 routes over it.
+    pub(crate) fn apply(&self) -> Result<()> {
         self.set("0", "0", IN6_ADDR_GEN_MODE_NONE)
     }
 
     /// Has the kernel begin anew as it would have at first. An interface that is gone needs nothing.
-    pub(crate) fn wake(&self) -> Result<()> {
+    pub(crate) fn restore(&self) -> Result<()> {
         match self.set(&self.accept_ra, &self.autoconf, &self.addr_gen_mode) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             result => result,
