@@ -16,8 +16,8 @@ use wire::protocol;
 
 use crate::pair::{
     BYTE, Byte, Code, Descriptors, Double, Equal, HOP_LIMIT, Half, IPV6, Less, NEW, NEXT_HEADER, NUMBER,
-    NotEqual, PACKET, PAYLOAD_LENGTH, R0, R1, R2, R3, R4, R6, R7, R8, R9, R10, SOURCE, TCP_FLAGS, TCP_SYN,
-    Tables, UDP_CHECKSUM, UDP_LENGTH, Word, at,
+    NotEqual, PACKET, PAYLOAD_LENGTH, R0, R1, R2, R6, R7, R8, R9, R10, SOURCE, TCP_FLAGS, TCP_SYN, Tables,
+    UDP_CHECKSUM, UDP_LENGTH, Word, at,
 };
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
@@ -27,6 +27,8 @@ use crate::snippet::{LINK_HEADER, Snippets as _};
 const AFTER_GSO_PACKET: i32 = 100_000_000;
 /// UDP header and what is left of the inner IPv6 header: what the tunnel adds to the inner payload.
 const ADDED: i32 = 16;
+/// Of skb_adjust_room: behind the network header.
+const ROOM_NETWORK: i32 = 0;
 
 /// The program, for devices with a link header of so many bytes.
 pub fn program(tables: &Tables<impl AsRawFd>, link: u8) -> Assembler {
@@ -201,7 +203,8 @@ impl Code {
             code.store(Double, R10, NEW + 8 + 8 * part, R1);
         }
         self.code.add(R7, -ADDED);
-        self.adjust_room(-ADDED, leave);
+        self.code.adjust_room(-ADDED, ROOM_NETWORK, 0);
+        self.code.jump_if(R0, NotEqual, 0, leave);
         self.write(0, NEW, IPV6.into());
         self.count(tables, 16);
         self.send();
@@ -275,17 +278,5 @@ impl Code {
         code.bind(here);
         self.replace(tables, at::ADDRESSES, at::DIFFERENCE, 16, leave);
         self.send();
-    }
-
-    /// Room behind the IPv6 header, or less of it.
-    fn adjust_room(&mut self, difference: i32, leave: Label) {
-        const AT_NETWORK_HEADER: i32 = 0;
-        let code = &mut self.code;
-        code.copy(R1, R6);
-        code.set(R2, difference);
-        code.set(R3, AT_NETWORK_HEADER);
-        code.set(R4, 0);
-        code.call(Helper::SkbAdjustRoom);
-        code.jump_if(R0, NotEqual, 0, leave);
     }
 }

@@ -20,8 +20,6 @@ pub const FRAME: usize = 8;
 const LONGEST: i32 = RECORD - FRAME as i32;
 /// Shorter than any message.
 const SHORTEST: i32 = 14;
-/// The protocol number of ICMP for IPv4 (RFC 792).
-const ICMPV4: u8 = 1;
 /// Of a VLAN tag what says which; a frame in no VLAN may have a tag all the same, for its priority (IEEE 802.1Q).
 const VLAN: i32 = 0xfff;
 /// Where on the stack what is looked at.
@@ -56,7 +54,7 @@ impl Messages {
 pub fn program(link: u8, messages: Messages, ring: &impl AsRawFd) -> Assembler {
     let link = i32::from(link);
     let (ethertype, next_header, protocol, header) = match messages {
-        Messages::Icmpv4Errors => (ETHERTYPE_IPV4, 9, ICMPV4, 20),
+        Messages::Icmpv4Errors => (ETHERTYPE_IPV4, 9, protocol::ICMPV4, 20),
         _ => (ETHERTYPE_IPV6, 6, protocol::ICMPV6, 40),
     };
     let mut code = Assembler::default();

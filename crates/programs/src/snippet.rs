@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
-use bpf::{Assembler, Condition, Helper, Label, Size, context, verdict};
+use bpf::{Assembler, Condition, Helper, Label, NEXT_HOP, Register, Size, context, verdict};
 
 /// Bytes that an Ethernet header has.
 pub(crate) const LINK_HEADER: i32 = 14;
@@ -27,6 +27,9 @@ pub(crate) trait Snippets {
     /// Room in front of all, of zeros. R0 is 0 if that went well.
     fn change_head(&mut self, length: i32);
 
+    /// So many bytes more, or fewer, where `mode` says (`BPF_ADJ_ROOM_*`). R0 is 0 if that went well.
+    fn adjust_room(&mut self, difference: i32, mode: i32, flags: i32);
+
     /// R1 = how many packets this is: the segments of a GSO packet, or 1.
     fn segments(&mut self);
 
@@ -39,6 +42,10 @@ pub(crate) trait Snippets {
     /// Ends: out of the interface whose index is in R1, to the next hop that R2 points to, of R3 bytes; with both zero
     /// the kernel looks for one.
     fn redirect_to_neighbor(&mut self);
+
+    /// The same, to the next hop that lies there in the value that a register points to; where it is of zeros, the
+    /// kernel looks for one.
+    fn redirect_to_known_neighbor(&mut self, value: Register, next_hop: i16);
 
     /// Ends: into this host, as if it had come in by the interface whose index is in R1.
     fn redirect_into_host(&mut self);
@@ -86,6 +93,14 @@ impl Snippets for Assembler {
         self.call(Helper::SkbChangeHead);
     }
 
+    fn adjust_room(&mut self, difference: i32, mode: i32, flags: i32) {
+        self.copy(R1, R6);
+        self.set(R2, difference);
+        self.set(R3, mode);
+        self.set(R4, flags);
+        self.call(Helper::SkbAdjustRoom);
+    }
+
     fn segments(&mut self) {
         let some = self.label();
         self.load(Size::Word, R1, R6, context::GSO_SEGMENTS);
@@ -110,6 +125,23 @@ impl Snippets for Assembler {
         self.set(R4, 0);
         self.call(Helper::RedirectNeighbor);
         self.exit();
+    }
+
+    fn redirect_to_known_neighbor(&mut self, value: Register, next_hop: i16) {
+        let [lookup, redirect] = std::array::from_fn(|_| self.label());
+        self.load(Size::Word, R2, value, next_hop);
+        self.jump_if(R2, Condition::Equal, 0, lookup);
+        self.copy(R2, value);
+        self.add(R2, i32::from(next_hop));
+        self.set(R3, NEXT_HOP as i32);
+        self.jump(redirect);
+        // A neighbor that is still to be resolved takes that: the packet waits with its route, and that which led to the
+        // device would lose it.
+        self.bind(lookup);
+        self.set(R2, 0);
+        self.set(R3, 0);
+        self.bind(redirect);
+        self.redirect_to_neighbor();
     }
 
     fn redirect_into_host(&mut self) {

@@ -3,12 +3,13 @@
 //! They copy its headers to the stack, so that addresses are keys of the tables where they lie; offsets there are from
 //! the stack's end, R10. R6 is the context, R7 what a program remembers, the rest is scratch.
 
-use wire::ethernet::MacAddress;
-
 use std::os::fd::{AsRawFd, RawFd};
 
 use bpf::Register::{R0, R1, R2, R3, R6, R7, R10};
 use bpf::{Assembler, Condition, Helper, Label, MapKind, MapShape, Size, context, verdict};
+use wire::ethernet::{ETHERTYPE_IPV6, MacAddress};
+use wire::icmpv6::{NEIGHBOR_SOLICITATION, ROUTER_ADVERTISEMENT, ROUTER_SOLICITATION};
+use wire::protocol;
 
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
@@ -96,12 +97,6 @@ const HEADERS_LEN: i32 = LINK_HEADER + 40;
 /// In a neighbor solicitation behind the headers.
 const TARGET: i32 = HEADERS_LEN + 8;
 
-const ICMPV6: i32 = 58;
-const ROUTER_SOLICITATION: i32 = 133;
-const ROUTER_ADVERTISEMENT: i32 = 134;
-const NEIGHBOR_SOLICITATION: i32 = 135;
-
-const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// Bits of an address.
 const WHOLE: i32 = 128;
 
@@ -138,8 +133,8 @@ pub fn inside(settings: &Settings, tables: &Tables<impl AsRawFd>) -> Assembler {
     code.jump_if(R0, Condition::NotEqual, 0, drop);
     load_icmp_type(&mut code, other);
     // The daemon sends one that tells nothing in its place.
-    code.jump_if(R1, Condition::Equal, ROUTER_SOLICITATION, drop);
-    code.jump_if(R1, Condition::NotEqual, NEIGHBOR_SOLICITATION, other);
+    code.jump_if(R1, Condition::Equal, i32::from(ROUTER_SOLICITATION), drop);
+    code.jump_if(R1, Condition::NotEqual, i32::from(NEIGHBOR_SOLICITATION), other);
     load_target(&mut code, other);
     code.look_up(&tables.protected, EXTRA);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
@@ -207,8 +202,8 @@ pub fn outside(settings: &Settings, tables: &Tables<impl AsRawFd>) -> Assembler 
     code.store(Size::Byte, R10, NEXT_HEADER, R7);
     load_icmp_type(&mut code, other);
     // The daemon sends one with another MTU in its place.
-    code.jump_if(R1, Condition::Equal, ROUTER_ADVERTISEMENT, drop);
-    code.jump_if(R1, Condition::NotEqual, NEIGHBOR_SOLICITATION, other);
+    code.jump_if(R1, Condition::Equal, i32::from(ROUTER_ADVERTISEMENT), drop);
+    code.jump_if(R1, Condition::NotEqual, i32::from(NEIGHBOR_SOLICITATION), other);
     load_target(&mut code, other);
     code.look_up(&tables.hopping, EXTRA);
     code.jump_if(R0, Condition::NotEqual, 0, drop);
@@ -326,7 +321,7 @@ fn load_ipv6(code: &mut Assembler, other: Label) {
 /// R1 is the ICMPv6 type, unless it is no such packet.
 fn load_icmp_type(code: &mut Assembler, other: Label) {
     code.load(Size::Byte, R1, R10, NEXT_HEADER);
-    code.jump_if(R1, Condition::NotEqual, ICMPV6, other);
+    code.jump_if(R1, Condition::NotEqual, i32::from(protocol::ICMPV6), other);
     code.load_bytes(HEADERS_LEN, EXTRA, 1, other);
     code.load(Size::Byte, R1, R10, EXTRA);
 }

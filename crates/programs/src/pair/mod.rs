@@ -9,7 +9,7 @@ mod replace;
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use bpf::{Assembler, Condition, Label, MapKind, MapShape, NEXT_HOP, Operation, Register, Size, context};
+use bpf::{Assembler, Condition, Label, MapKind, MapShape, Operation, Register, Size, context};
 
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
@@ -197,21 +197,7 @@ impl Code {
 
     /// Sends the packet, with a link header in front, to the next hop that the interface's routes have for it.
     pub(crate) fn send_by_interface(&mut self) {
-        let code = &mut self.code;
-        let [lookup, redirect] = std::array::from_fn(|_| code.label());
-        code.load(Word, R1, R8, at::NEIGHBOR);
-        code.jump_if(R1, Equal, 0, lookup);
-        code.copy(R2, R8);
-        code.add(R2, i32::from(at::NEIGHBOR));
-        code.set(R3, NEXT_HOP as i32);
-        code.jump(redirect);
-        // By a lookup of the route. A neighbor that is still to be resolved takes that: the packet waits with its route,
-        // and that which led to the device would lose it.
-        code.bind(lookup);
-        code.set(R2, 0);
-        code.set(R3, 0);
-        code.bind(redirect);
-        code.load(Word, R1, R8, at::INTERFACE);
-        code.redirect_to_neighbor();
+        self.code.load(Word, R1, R8, at::INTERFACE);
+        self.code.redirect_to_known_neighbor(R8, at::NEIGHBOR);
     }
 }

@@ -395,7 +395,7 @@ impl Code<'_> {
     pub(super) fn take_off(&mut self, header: i32, flag: i32, ethertype: u16) {
         self.packets();
         if self.settings.decapsulates {
-            self.adjust_room(-header, flag | FIXED_GSO);
+            self.code.adjust_room(-header, ROOM_MAC, flag | FIXED_GSO);
             self.code.or_drop();
         } else {
             // It has no more than a way to change the version, for translation: that makes the header 20 bytes longer, or
@@ -407,7 +407,7 @@ impl Code<'_> {
             code.call(Helper::SkbChangeProto);
             self.code.or_drop();
             let changed = if ethertype == ETHERTYPE_IPV6 { header + 20 } else { header - 20 };
-            self.adjust_room(-changed, FIXED_GSO);
+            self.code.adjust_room(-changed, ROOM_MAC, FIXED_GSO);
             self.code.or_drop();
         }
     }

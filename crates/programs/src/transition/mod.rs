@@ -282,15 +282,6 @@ impl<'a> Code<'a> {
         self.code.store_bytes(offset, from, length);
         self.code.or_drop();
     }
-
-    fn adjust_room(&mut self, difference: i32, flags: i32) {
-        let code = &mut self.code;
-        code.copy(R1, R6);
-        code.set(R2, difference);
-        code.set(R3, ROOM_MAC);
-        code.set(R4, flags);
-        code.call(Helper::SkbAdjustRoom);
-    }
 }
 
 /// Whether skb_adjust_room changes a packet's protocol when its outer header goes (Linux 6.3): a program that tells, by

@@ -158,31 +158,16 @@ impl Code<'_> {
     pub(super) fn send_out(&mut self, header: i32, flag: i32) {
         let leave = self.leave;
         self.packets();
-        self.adjust_room(header, flag | FIXED_GSO);
+        self.code.adjust_room(header, ROOM_MAC, flag | FIXED_GSO);
         self.code.jump_if(R0, NotEqual, 0, leave);
         let link = self.settings.device.1;
         self.write(link.into(), OUTER, header);
         self.count(16, header + i32::from(link));
         if link == 0 {
-            self.code.copy(R1, R6);
-            self.code.set(R2, LINK_HEADER);
-            self.code.set(R3, 0);
-            self.code.call(Helper::SkbChangeHead);
+            self.code.change_head(LINK_HEADER);
             self.code.or_drop();
         }
-        let code = &mut self.code;
-        let [looked_up, redirect] = std::array::from_fn(|_| code.label());
-        code.load(Word, R1, R7, at::NEXT_HOP);
-        code.jump_if(R1, Equal, 0, looked_up);
-        code.copy(R2, R7);
-        code.add(R2, i32::from(at::NEXT_HOP));
-        code.set(R3, NEXT_HOP as i32);
-        code.jump(redirect);
-        code.bind(looked_up);
-        code.set(R2, 0);
-        code.set(R3, 0);
-        code.bind(redirect);
-        code.set(R1, self.settings.over.0.cast_signed());
-        code.redirect_to_neighbor();
+        self.code.set(R1, self.settings.over.0.cast_signed());
+        self.code.redirect_to_known_neighbor(R7, at::NEXT_HOP);
     }
 }
