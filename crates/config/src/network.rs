@@ -21,46 +21,47 @@ section! {
     NetworkTable = "[[network]]" {
         /// The interface.
         interface: String = Required(r#"the interface, like "eth1""#);
-        /// What `status` and the log call it.
-        name: String = Otherwise("that of the interface");
-        /// The [zone](firewall.md#zones) of the firewall that it is in.
+        /// Its name in `status` and the log.
+        name: String = Otherwise("the interface's");
+        /// Its firewall [zone](firewall.md#zones).
         zone: String = Otherwise("`\"lan\"` if the file has no `[[zone]]`");
-        /// Which /64 of each prefix of an uplink is that of this network. Write it down if the order may change: hosts
-        /// are renumbered with it.
-        subnet: i64 = Otherwise("its place in the file, from 0");
-        /// `false`: none of the uplinks' prefixes.
+        /// Which /64 of each uplink's prefix this network uses. Set it if the order may change: a different subnet
+        /// renumbers the hosts.
+        subnet: i64 = Otherwise("its position in the file, from 0");
+        /// `false`: use none of the uplinks' prefixes.
         delegated: bool = Default("true");
-        /// The low half of the gateway's own addresses.
+        /// The lower 64 bits of the gateway's own addresses.
         host: String = Default(r#""::1""#);
-        /// /64s of its own, always; unique local ones (`fd…`) keep hosts in touch with each other without any uplink.
+        /// Permanent /64s of this network; unique local ones (`fd…`) keep hosts connected to each other when no uplink
+        /// works.
         prefixes: Vec<Spanned<String>> = Otherwise("none");
-        /// The gateway's IPv4 address, with the network's length. [Hosts get theirs](gateway.md#ipv4-beside-it) from a
-        /// DHCP server of yours.
+        /// The gateway's IPv4 address, with prefix length. [Hosts get theirs](gateway.md#ipv4-beside-it) from your DHCP
+        /// server.
         ipv4: String = Otherwise("none");
-        /// `false`: hosts are told nothing.
+        /// `false`: send no router advertisements.
         advertise: bool = Default("true");
         /// The longest time between two advertisements, 4 s to 1800 s. Solicitations are answered within half a second,
-        /// three seconds apart at least.
+        /// at least three seconds apart.
         advertise_interval: Period = Default(r#""600s""#);
-        /// `"low"`, `"high"`: which router hosts take, of several on the link.
+        /// `"low"`, `"high"`: which router hosts prefer if there are several on the link.
         preference: String = Default(r#""medium""#);
-        /// Hosts get addresses from a DHCPv6 server of yours.
+        /// Hosts get addresses from your DHCPv6 server.
         managed: bool = Default("false");
-        /// Hosts get other settings from a DHCPv6 server of yours.
+        /// Hosts get other settings from your DHCPv6 server.
         other_configuration: bool = Default("false");
-        /// DNS servers for hosts (RFC 8106): those of the uplinks that work (but for link-local ones), `"gateway"` (its
-        /// own address; a resolver there is yours to run), or a list.
+        /// DNS servers for hosts (RFC 8106): those of the working uplinks (except link-local ones), `"gateway"` (its
+        /// own address; you run the resolver there), or a list.
         dns: Dns = Default(r#""uplinks""#);
-        /// Domains in which names are looked up.
+        /// DNS search domains.
         search: Vec<Spanned<String>> = Otherwise("none");
-        /// The prefix behind which IPv4 is reached (RFC 8781).
+        /// The NAT64 prefix (RFC 8781).
         nat64: String = Otherwise("none");
-        /// The link's MTU, for hosts that have to be told.
+        /// The link MTU to advertise.
         mtu: i64 = Otherwise("none");
-        /// Networks that the gateway leads to even without an uplink (RFC 4191).
+        /// Networks that hosts reach through the gateway even without an uplink (RFC 4191).
         routes: Vec<Spanned<String>> = Otherwise("none");
-        /// Link-local addresses of routers that may be there. Others that advertise themselves are reported: in the log,
-        /// and by `status` as rogue routers.
+        /// Link-local addresses of routers that are expected on the link. Any other router that advertises itself is
+        /// reported as rogue in the log and by `status`.
         other_routers: Vec<Spanned<String>> = Otherwise("none");
     }
 }

@@ -21,30 +21,31 @@ section! {
         /// File with this gateway's private key (`sidestep genkey`), relative to the configuration's folder. Refused if
         /// others can read it.
         private_key_file: String = Otherwise("one of the two is required");
-        /// The key itself. Then protect the configuration: it warns if others can read it.
+        /// The key itself. Keep the configuration private: a warning is printed if others can read it.
         private_key: Zeroizing<String> = Otherwise("");
-        /// The interface that faces the public network. Its MTU bounds the path MTU.
+        /// The interface that faces the public network. Its MTU is an upper limit for the path MTU.
         external: String = Required(r#"the public interface, like "eth0""#);
-        /// `"routed"`: a gateway for the networks behind it. `"host"`: one machine that protects itself, see
-        /// [host mode](operations.md#host-mode). `"transparent"`: a bump in the wire between hosts and their router that
-        /// neither of them sees, see [transparent gateways](operations.md#transparent-gateways).
+        /// `"routed"`: a gateway for the networks behind it. `"host"`: one machine that protects itself, see [host
+        /// mode](operations.md#host-mode). `"transparent"`: a bump in the wire between hosts and their router that
+        /// neither of them sees, see [transparent gateways](operations.md#transparent-gateways), which describes the
+        /// keys of this mode: `internal`, `protect`, `others`.
         mode: String = Default(r#""routed""#);
-        /// Prefix that outer addresses are taken from, /32 to /112; used for nothing else. A /64 is usual; a shorter one
-        /// moves through subnets, too; a longer one makes addresses easier to guess.
+        /// Prefix that outer addresses are taken from, /32 to /112; used for nothing else. A /64 is usual. A shorter
+        /// one also changes subnets; a longer one makes addresses easier to guess.
         hop_prefix: String = Otherwise("required, not in host mode");
-        /// `true`: the prefix is that of the link of `external`, /64 at most, instead of routed here. See
-        /// [on-link prefixes](operations.md#on-link-prefixes).
+        /// `true`: the prefix is on-link at `external`, /64 at most, instead of routed to the gateway. See [on-link
+        /// prefixes](operations.md#on-link-prefixes).
         on_link: bool = Default("false");
-        /// The interface that the hosts are behind.
+        /// The interface that faces the hosts.
         internal: String = Otherwise("required"), only Transparent;
-        /// The protected hosts of this side, `{ address = "…", mac = "…" }`. With its MAC given, a host is known from the
-        /// first frame that it sends. Without, it is learned from the host's first solicitation, and remembered; until
-        /// then its link-local address may be seen outside, and with it the MAC. The local hosts of
-        /// [classic](classic.md) peers need not be listed; list them to give their MAC.
+        /// The protected hosts on this side, `{ address = "…", mac = "…" }`. With its MAC given, a host is recognized
+        /// from its first frame. Without, the MAC is learned from the host's first solicitation and stored; until then
+        /// its link-local address, and with it the MAC, may be seen outside. The local hosts of [classic](classic.md)
+        /// peers need not be listed, except to give their MAC.
         protect: Vec<Spanned<HostTable>> = Otherwise("none"), only Transparent;
-        /// What protected hosts say to anyone but their peers, and others to them, stays on its side: it would show
-        /// their addresses. `"pass"` lets it through unchanged, addresses and MAC and all; the tunnel is used all the
-        /// same.
+        /// `"block"`: traffic between protected hosts and anyone but their peers is not let through, since it would
+        /// reveal their addresses. `"pass"`: it passes unchanged, with true addresses and MAC; traffic with peers still
+        /// uses the tunnel.
         others: String = Default(r#""block""#), only Transparent;
     }
 }

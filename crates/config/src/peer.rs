@@ -20,67 +20,67 @@ section! {
     PeerTable = "[[peer]]", named "peer" {
         /// Any name; `show` uses it.
         name: String = Required("any name that tells you which peer it is");
-        /// `"classic"`: a peer of [MT6D as it was published](classic.md), unauthenticated, with
-        /// [keys of its own](classic.md#11-configuration).
+        /// `"classic"`: [MT6D as it was published](classic.md), unauthenticated, with [keys of its
+        /// own](classic.md#11-configuration).
         profile: String = Default(r#""version-2""#);
-        /// Time between moves on average, `1s` to `1h`. Of the two ends' wishes the longer holds.
+        /// Mean time between moves, `1s` to `1h`. The longer of the two ends' values applies.
         rotation: Period = Default(r#""10s""#);
-        /// `encapsulate`: packets travel inside others, encrypted. `rewrite`:
-        /// [they travel as they are](operations.md#when-the-traffic-is-encrypted-already), with hopping addresses in
-        /// place of their own; both ends must say so.
+        /// `encapsulate`: packets are encrypted inside outer packets. `rewrite`: packets [travel as they
+        /// are](operations.md#when-the-traffic-is-encrypted-already), with hopping addresses in place of their own;
+        /// both ends must set it.
         carry: String = Default(r#""encapsulate""#);
         /// What `sidestep pubkey` prints for the peer's private key.
         public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only Version2;
-        /// A common secret (`sidestep genpsk`) in the file itself, the same at both ends. Protects recorded traffic should
-        /// key exchanges of this kind be broken, and hides handshakes from who steals a private key. One more secret to
-        /// keep; if the two ends' differ, they never find each other.
-        preshared_key: Zeroizing<String> = Otherwise("none"), only Version2;
-        /// The same in a file of its own.
+        /// File with a shared secret (`sidestep genpsk`), the same at both ends. Protects recorded traffic should this
+        /// kind of key exchange be broken, and hides handshakes from an attacker who steals a private key. The cost is
+        /// one more secret to keep; if the two ends' secrets differ, they never find each other.
         preshared_key_file: String = Otherwise("none"), only Version2;
+        /// The shared secret itself.
+        preshared_key: Zeroizing<String> = Otherwise("none"), only Version2;
         /// The `hop_prefix` of the peer's `[node]`.
         hop_prefix: String = Required(value::HOP_PREFIX), only Version2;
         /// Networks behind the peer, IPv6 and IPv4. Packets to them go into the tunnel, and only packets from them come
-        /// out. Of overlapping ones the longest prefix decides.
+        /// out. The longest matching prefix decides.
         allowed_ips: Vec<Spanned<String>> = Required(r#"the networks behind it, like ["2001:db8:b::/64"]"#),
             only Version2;
-        /// Endpoint pairs in use at once, 1 to 16. Of the two ends' wishes the fewer hold.
+        /// Endpoint pairs in use at once, 1 to 16. The smaller of the two ends' values applies.
         lanes: i64 = Default("1"), only Version2;
-        /// `none`, `buckets` or `full`. Of the two ends' wishes the stronger holds.
+        /// `none`, `buckets` or `full`. The stronger of the two ends' values applies.
         padding: String = Default(r#""none""#), only Version2;
-        /// Datagrams of cover traffic per second, sent by this end whether there is traffic or not.
+        /// Datagrams of cover traffic that this end sends per second, whether or not there is traffic.
         cover: Cover = Default(r#""0""#), only Version2;
-        /// `1s` to `1h`: keep the session up, and firewalls on the way open, without traffic. Without it a session is made
-        /// when there is something to send and ends after 180 s of silence. `25s` suits most firewalls.
+        /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic. Without it a session is
+        /// established when there is something to send, and ends after 180 s of silence. `25s` suits most firewalls.
         keepalive: Period = Otherwise("none"), only Version2;
-        /// Also try and accept contact with a clock that was never set. Both ends must say so. The endpoints for it live
-        /// for a month.
+        /// Also tries and accepts contact with a clock that was never set. Both ends must set it. The endpoints for it
+        /// live for a month.
         clockless: bool = Default("false"), only Version2;
-        /// The [zone](firewall.md#zones) of the firewall that the networks behind the peer are.
+        /// The firewall [zone](firewall.md#zones) of the networks behind the peer.
         zone: String = Otherwise("none"), only Version2;
-        /// The true address of the protected host on this side (thesis Table 3.1: `users`, `profiles`).
+        /// True address of the protected host on this side. Thesis Table 3.1: `users`, `profiles`.
         local_address: String = Required("the protected host on this side"), only Classic;
-        /// That of the host on the other side.
+        /// True address of the host on the other side. Thesis: `users`, `profiles`.
         remote_address: String = Required("the protected host on the other side"), only Classic;
-        /// MAC address of the host on this side, like `"00:ab:cd:11:22:01"`; both ends' or none (`ethers`).
+        /// MAC address of the host on this side, like `"00:ab:cd:11:22:01"`; both hosts' or neither. Thesis: `ethers`.
         local_mac: String = Otherwise("none"), only Classic;
-        /// That of the host on the other side.
+        /// MAC address of the host on the other side. Thesis: `ethers`.
         remote_mac: String = Otherwise("none"), only Classic;
-        /// The session key, 64 bytes as 128 hexadecimal digits (`profiles`).
-        session_key: Zeroizing<String> = Otherwise("one of the two is required"), only Classic;
-        /// The same in a file of its own.
-        session_key_file: String = Otherwise(""), only Classic;
-        /// `"aes-256-cbc"`, `"aes-128-cbc"`, `"none"` (`encrypt`, `crypt_type`).
+        /// File with the session key: 64 bytes as 128 hexadecimal digits. Thesis: `profiles`.
+        session_key_file: String = Otherwise("one of the two is required"), only Classic;
+        /// The session key itself.
+        session_key: Zeroizing<String> = Otherwise(""), only Classic;
+        /// `"aes-256-cbc"`, `"aes-128-cbc"` or `"none"`. Thesis: `encrypt`, `crypt_type`.
         cipher: String = Default(r#""aes-256-cbc""#), only Classic;
-        /// Whole seconds: c1; the interval is randomised, and `rotation` is c2.
+        /// c1, in whole seconds: the interval is randomised, and `rotation` is c2.
         rotation_spread: Period = Otherwise("none: fixed"), only Classic;
         /// Whole seconds, at least three of the longest interval.
         lifetime: Period = Otherwise("three of the longest interval"), only Classic;
-        /// `"24h"`: interval; `"off"` (`regen_interval`).
+        /// Interval of key exchanges; `"off"` for none. Thesis: `regen_interval`.
         key_exchange: Period = Default(r#""24h""#), only Classic;
-        /// The window of key exchanges (`regen_window`).
+        /// Window of key exchanges. Thesis: `regen_window`.
         key_exchange_window: Period = Default(r#""30s""#), only Classic;
-        /// `"auto"`, `"off"`, `"required"`: whether packets of an unencrypted stream are carried
-        /// [in the kernel](classic.md#17-in-the-kernel).
+        /// `"auto"`, `"off"` or `"required"`: whether packets of an unencrypted stream are carried [in the
+        /// kernel](classic.md#17-in-the-kernel).
         kernel: String = Default(r#""auto""#), only Classic;
     }
 }

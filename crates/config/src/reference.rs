@@ -1,6 +1,9 @@
 //! The tables of keys in `docs/`, as the keys are declared.
+//!
+//! A table stands between `<!-- keys of NAME -->` and `<!-- end of keys -->`. `UPDATE_REFERENCE=1 cargo test -p config
+//! reference` writes all of them anew.
 
-use crate::firewall::table::{FirewallTable, RuleTable, ScheduleTable, TestTable, ZoneTable};
+use crate::firewall::table::{FirewallTable, RuleTable, TestTable, ZoneTable};
 use crate::key::{Absent, Key, Only};
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
@@ -9,18 +12,16 @@ use crate::route::RouteTable;
 use crate::script::ScriptTable;
 use crate::section::Section;
 use crate::transition::TransitionTable;
-use crate::transparent::HostTable;
 use crate::tunnel::TunnelTable;
 use crate::uplink::UplinkTable;
 
 /// A table of the reference: its name, and which keys it has.
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
-/// Every key is in one of these.
-const TABLES: [Listed; 16] = [
+/// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
+const TABLES: [Listed; 14] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
-    ("a host of protect", HostTable::KEYS, |_| true),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
     ("[[peer]]", PeerTable::KEYS, |only| only != Some(Only::Classic)),
     ("[[peer]], classic", PeerTable::KEYS, |only| only == Some(Only::Classic)),
@@ -32,7 +33,6 @@ const TABLES: [Listed; 16] = [
     ("[[zone]]", ZoneTable::KEYS, |_| true),
     ("[firewall]", FirewallTable::KEYS, |_| true),
     ("[[firewall.rule]]", RuleTable::KEYS, |_| true),
-    ("[firewall.schedules]", ScheduleTable::KEYS, |_| true),
     ("[[firewall.test]]", TestTable::KEYS, |_| true),
 ];
 
@@ -44,7 +44,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// A table of keys in Markdown, as it stands in this document of `docs/`; None if there is no such table.
 pub fn table(name: &str, document: &str) -> Option<String> {
     let (_, keys, is_listed) = TABLES.iter().find(|(known, ..)| *known == name)?;
-    let mut text = "| key | default | meaning |\n|---|---|---|\n".to_owned();
+    let mut text = "| key | default | meaning and trade-off |\n|---|---|---|\n".to_owned();
     for key in keys.iter().filter(|key| is_listed(key.only)) {
         let default = match key.absent {
             Absent::Required(_) => "required".to_owned(),
@@ -61,6 +61,51 @@ pub fn table(name: &str, document: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    const DOCUMENTS: [&str; 4] = ["operations.md", "gateway.md", "firewall.md", "classic.md"];
+    const BEGIN: &str = "<!-- keys of ";
+    const END: &str = "<!-- end of keys -->";
+
+    /// The document with its tables as they are declared.
+    fn current(document: &str, text: &str) -> String {
+        let mut now = String::new();
+        let mut rest = text;
+        while let Some((before, from_name)) = rest.split_once(BEGIN) {
+            let (name, old) = from_name.split_once(" -->").expect("a comment ends");
+            let (_, after) = old.split_once(END).unwrap_or_else(|| panic!("{document}: {name} has no end"));
+            let rows = table(name, document).unwrap_or_else(|| panic!("{document}: no such table: {name}"));
+            now += &format!("{before}{BEGIN}{name} -->\n\n{rows}\n{END}");
+            rest = after;
+        }
+        now + rest
+    }
+
+    #[test]
+    fn the_reference_is_what_the_declarations_say() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+        let mut all = String::new();
+        for document in DOCUMENTS {
+            let file = folder.join(document);
+            let written = std::fs::read_to_string(&file).expect(document);
+            let now = current(document, &written);
+            if std::env::var_os("UPDATE_REFERENCE").is_some() {
+                std::fs::write(&file, &now).expect(document);
+            } else {
+                assert!(
+                    written == now,
+                    "docs/{document} is not current: UPDATE_REFERENCE=1 cargo test -p config reference"
+                );
+            }
+            all += &now;
+        }
+        for name in names() {
+            assert_eq!(all.matches(&format!("{BEGIN}{name} -->")).count(), 1, "{name}");
+        }
+    }
+
     #[test]
     fn every_declared_default_can_be_read() {
         let text = "[node]\n[tunnel]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\

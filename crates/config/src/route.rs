@@ -12,11 +12,11 @@ use crate::value::{self, Problem, problem};
 section! {
     /// `[[route]]`, as it stands in the file.
     RouteTable = "[[route]]" {
-        /// Where it leads, IPv6 or IPv4.
+        /// Destination prefix, IPv6 or IPv4.
         to: String = Required(r#"where it leads, like "2001:db8:5::/48""#);
-        /// The next router.
+        /// Address of the next router.
         via: String = Otherwise("on the link");
-        /// The interface that it leaves by.
+        /// Interface that the packets leave by.
         interface: String = Required(r#"the interface, like "eth1""#);
     }
 }

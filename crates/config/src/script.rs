@@ -21,30 +21,30 @@ section! {
     ScriptTable = "[[script]]" {
         /// The script, relative to the configuration's folder. `sidestep check` loads it.
         file: String = Required(r#"the script, like "nat.lua""#);
-        /// Where it gets packets: `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`,
+        /// Where it receives packets: `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`,
         /// `tunnel-in`, `tunnel-out`; [what each is](scripting.md#hooks).
         hook: String = Required(
             "one of \"prerouting\", \"input\", \"forward\", \"output\", \"postrouting\", \"ingress\", \"egress\", \
              \"tunnel-in\", \"tunnel-out\""
         );
-        /// Only packets of this interface.
+        /// Only packets on this interface.
         dev: String = Otherwise("any; the tunnel's at `tunnel-in`, `tunnel-out`");
-        /// [Which packets](scripting.md#rules). What matches no script costs nothing.
+        /// [Which packets](scripting.md#rules). Packets that match no script cost nothing.
         rule as "match": String = Otherwise("every packet");
-        /// The function that gets them.
+        /// The function that is called with each packet.
         function: String = Default(r#""process_packet""#);
-        /// Scripts of the same number share globals and tables, and threads.
+        /// Scripts with the same number share globals, tables and threads.
         state: i64 = Otherwise("one for each file");
-        /// Place among the chains at the hook.
+        /// Priority among the chains at the hook.
         priority: i64 = Otherwise("`-150`");
-        /// What becomes of a packet at which the script fails: `"drop"` or `"accept"`.
+        /// What happens to a packet at which the script fails: `"drop"` or `"accept"`.
         failure: String = Default(r#""drop""#);
-        /// `true`: packets pass while the script host is not there, or cannot keep up.
+        /// `true`: packets pass while the script host is not running or cannot keep up.
         fail_open: bool = Default("false");
         /// `"kernel"`, `"both"`, `"user"`: [where it runs](scripting.md#two-tiers).
         tier: String = Default(r#""auto""#);
-        /// `true`: at XDP of `dev`, [before all else](scripting.md#at-xdp). For scripts that look and judge; others are
-        /// refused.
+        /// `true`: at XDP of `dev`, [before everything else](scripting.md#at-xdp). Only for scripts that inspect
+        /// packets and return a verdict; others are refused.
         xdp: bool = Default("false");
     }
 }

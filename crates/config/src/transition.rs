@@ -13,28 +13,28 @@ use crate::value::{self, Problem, problem, routed_prefix};
 section! {
     /// `[uplink.tunnel]`, as it stands in the file.
     TransitionTable = "[uplink.tunnel]" {
-        /// `"6in4"`: IPv6 in IPv4 to one other end (RFC 4213). `"6rd"`: IPv6 in the IPv4 of a provider who has it
-        /// (RFC 5969). `"6to4"`: IPv6 in IPv4 between public addresses (RFC 3056). `"4in6"`: IPv4 in IPv6 to one other
-        /// end (RFC 2473), as DS-Lite has it.
+        /// `"6in4"`: IPv6 in IPv4 to one remote end (RFC 4213). `"6rd"`: IPv6 in the provider's IPv4 (RFC 5969).
+        /// `"6to4"`: IPv6 in IPv4 between public addresses (RFC 3056). `"4in6"`: IPv4 in IPv6 to one remote end (RFC
+        /// 2473), as in DS-Lite.
         kind: String = Required(r#""6in4", "6to4", "6rd" or "4in6""#);
-        /// The interface that carries it. It may come and go, as that of a dialled connection does.
+        /// The interface that carries the tunnel. It may come and go, as a dial-up interface does.
         over: String = Required(r#"the interface that carries it, like "eth0""#);
-        /// The other end.
+        /// The remote end.
         remote: String = Otherwise("required for 6in4, 4in6");
-        /// Who leads to the Internet. 6to4 has none unless you name one: the public ones of RFC 3068 are deprecated
-        /// (RFC 7526), and whoever answers there is anybody. Without it 6to4 leads to other ends of 6to4 only, which
-        /// hosts are told as a route (RFC 4191).
+        /// The router to the rest of the Internet. 6to4 has none unless you name one: the public relays of RFC 3068 are
+        /// deprecated (RFC 7526), and anyone may answer at their address. Without a relay, 6to4 reaches only other 6to4
+        /// sites, and hosts are told so by a route (RFC 4191).
         relay: String = Otherwise("required for 6rd; none for 6to4");
-        /// 6rd: the domain's prefix, which the provider says (DHCP option 212, `6rdPrefix`).
+        /// 6rd: the provider's prefix (DHCP option 212, `6rdPrefix`).
         prefix: String = Otherwise("required for 6rd");
-        /// 6rd: how many leading bits of the IPv4 addresses are left out (`IPv4MaskLen`).
+        /// 6rd: how many leading bits of the IPv4 address are left out of the prefix (DHCP option 212, `IPv4MaskLen`).
         ipv4_mask: i64 = Default("0");
-        /// This end's outer address. `"auto"`: the first of `over` that the kind can use, and the next one when that is
-        /// gone; the broker has to be told by you.
+        /// This end's outer address. `"auto"`: the first address of `over` that the kind can use, then the next one
+        /// when that is gone; you must tell the broker about the change.
         local: String = Default(r#""auto""#);
-        /// The largest inner packet: 20 bytes less than `over` carries, 40 less for 4in6.
+        /// The largest inner packet: 20 bytes less than the MTU of `over`, 40 less for 4in6.
         mtu: i64 = Otherwise("what `over` leaves");
-        /// Of outer packets.
+        /// Hop limit of outer packets.
         hop_limit: i64 = Default("64");
     }
 }

@@ -13,28 +13,29 @@ use crate::value::{self, Problem, parse_duration, problem};
 section! {
     /// `[tunnel]`, as it stands in the file.
     TunnelTable = "[tunnel]" {
-        /// The device, the control socket `/run/sidestep/NAME.sock`, the nftables table `sidestep-NAME`.
+        /// Name of the device; also of the control socket `/run/sidestep/NAME.sock` and the nftables table
+        /// `sidestep-NAME`.
         name: String = Default(r#""mt6d0""#);
-        /// Largest inner packet, 1280 to 65535 bytes. Give it only to stay below what the path carries.
+        /// Largest inner packet, 1280 to 65535 bytes. Set it only to stay below what the path carries.
         mtu: i64 = Otherwise("follows the path");
         /// Addresses of the device, with prefix length. Give the gateway's own inside address, as `/128`: packets that
-        /// the gateway itself sends, ICMP errors for example, then come from an address that the peer takes.
+        /// the gateway itself sends, such as ICMP errors, then have a source that the peer accepts.
         addresses: Vec<Spanned<String>> = Otherwise("none");
-        /// While there is a bulk flow, packets go before ordinary programs (`SCHED_RR`, lowest priority). On a machine
-        /// whose processors are all busy that keeps latency to a sixth; `false` where something else matters more.
+        /// While there is a bulk flow, packet processing takes precedence over ordinary programs (`SCHED_RR`, lowest
+        /// priority). On a fully loaded machine this cuts latency to a sixth; set `false` if something else on the
+        /// machine matters more.
         realtime: bool = Default("true");
-        /// How long the gateway looks for the next packet before it sleeps, where packets go back and forth in quick
-        /// succession (questions and answers, none further apart than this); up to `"1ms"`. A round trip takes half as
-        /// long. Meanwhile the gateway keeps a processor busy that nobody else wants; `"0us"` for never. Streams and bulk
-        /// flows are not waited for in this way.
+        /// How long to busy-poll for the next packet before sleeping, up to `"1ms"`; `"0us"` for never. Only
+        /// request-response traffic whose packets are no further apart than this is polled for, not streams or bulk
+        /// flows. Halves the round trip, at the cost of otherwise idle CPU.
         spin: Period = Default(r#""50us""#);
-        /// Threads that carry packets, 1 to 16. Each flow stays on one. What a peer sends is received by as many of them
-        /// as it has `lanes`: give a site with many flows as many lanes as there are threads. With 1 the same thread runs
-        /// the protocol, which on machines with two or three processors is the fastest; with more the protocol has a
-        /// thread of its own.
+        /// Threads that process packets, 1 to 16. Each flow stays on one thread. A peer's datagrams are received by as
+        /// many threads as the peer has `lanes`: give a site with many flows as many lanes as there are threads. With
+        /// 1, the same thread also runs the protocol, which is fastest on two or three processors; with more, the
+        /// protocol has its own thread.
         threads: i64 = Otherwise("half of the processors, 8 at most");
-        /// Processors that these threads keep to, one each in turn, as `[2, 3]`. The scheduler does well; for machines on
-        /// which processors are set apart for packets.
+        /// Processors to pin these threads to, one each in turn, as `[2, 3]`. The scheduler usually does well; use this
+        /// where processors are reserved for packets.
         cpus: Vec<Spanned<i64>> = Otherwise("any");
     }
 }

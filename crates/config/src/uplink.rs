@@ -24,33 +24,35 @@ section! {
     UplinkTable = "[[uplink]]" {
         /// The interface.
         interface: String = Required(r#"the interface, like "eth0""#);
-        /// What `status` and the log call it.
-        name: String = Otherwise("that of the interface");
-        /// The [zone](firewall.md#zones) of the firewall that it is in.
+        /// Its name in `status` and the log.
+        name: String = Otherwise("the interface's");
+        /// Its firewall [zone](firewall.md#zones).
         zone: String = Otherwise("`\"wan\"` if the file has no `[[zone]]`");
-        /// `"advertised"`: the router that advertises itself; of several the most preferred one (RFC 4191). `"fe80::1"`:
-        /// that one, always; another than a link-local address has to be in the network of one of `addresses`.
-        /// `"point-to-point"`: the other end of the link, whoever it is.
+        /// `"advertised"`: the router that advertises itself; the most preferred one (RFC 4191) if there are several.
+        /// `"fe80::1"`: always this router; an address that is not link-local must be in the network of one of
+        /// `addresses`. `"point-to-point"`: the other end of the link, whatever its address.
         router: String = Otherwise("`\"advertised\"`");
-        /// Addresses of the gateway on this link, beside those that advertisements give it.
+        /// Addresses of the gateway on this link, in addition to those from router advertisements.
         addresses: Vec<Spanned<String>> = Otherwise("none");
-        /// Prefixes that the provider routes here for good. No two uplinks' may overlap.
+        /// Prefixes that the provider routes here permanently. Those of different uplinks must not overlap.
         prefixes: Vec<Spanned<String>> = Otherwise("none");
-        /// `true`: ask for a prefix by DHCPv6 (RFC 8415). A number: wish for a prefix of that length; the provider may
-        /// give another.
+        /// `true`: request a prefix by DHCPv6 (RFC 8415). A number: request a prefix of that length; the provider may
+        /// delegate another.
         delegation: Wish = Default("false");
-        /// Addresses that answer echo requests as long as the uplink works, far enough away to tell. One that answers is
-        /// enough. Without any, a router is.
+        /// Hosts beyond the provider's router, pinged to tell whether the uplink works; one reply suffices. Without
+        /// probes, knowing a router suffices.
         probes: Vec<Spanned<String>> = Otherwise("none");
-        /// Time between two requests. After three rounds without an answer the uplink counts as failed, after three with
-        /// one as mended.
+        /// Time between probes. After three rounds without a reply the uplink counts as failed; after three with one it
+        /// counts as working again.
         probe_interval: Period = Default(r#""5s""#);
-        /// The router for IPv4. The interface's own address is [a DHCP client's affair](gateway.md#ipv4-beside-it), which
-        /// brings the router with it, or one of `addresses`, whose network then has the router.
+        /// The IPv4 router. The interface's own IPv4 address is either left to [a DHCP
+        /// client](gateway.md#ipv4-beside-it), which also sets the router, or one of `addresses`, whose network must
+        /// contain the router.
         ipv4_router: String = Otherwise("none");
-        /// IPv4 of the networks leaves with the interface's address.
+        /// `true`: IPv4 packets from the networks leave with the interface's address.
         masquerade: bool = Default("false");
-        /// The uplink is a tunnel: [below](gateway.md#uplinktunnel-an-uplink-through-a-network-that-lacks-the-other-ip).
+        /// The uplink is a tunnel:
+        /// [below](gateway.md#uplinktunnel-an-uplink-through-a-network-that-lacks-the-other-ip).
         tunnel: TransitionTable = Otherwise("none");
     }
 }

@@ -12,15 +12,15 @@ use crate::section::{Value, mismatch, section};
 section! {
     /// `[[zone]]`, as it stands in the file.
     ZoneTable = "[[zone]]" {
-        /// What rules call it: letters, digits, `-`, `_`. `gateway` is this machine itself.
+        /// Its name in rules: letters, digits, `-`, `_`. `gateway` is this machine itself.
         name: String = Required(r#"what rules call it, like "lan""#);
-        /// What it may do where no rule says otherwise: `"inside"`, `"guest"` or `"outside"`.
+        /// What is permitted unless a rule says otherwise: `"inside"`, `"guest"` or `"outside"`.
         trust: String = Required(r#""inside", "guest" or "outside""#);
-        /// Its interfaces. What comes through an interface of no zone is dropped; a tunnel's device needs one, too.
+        /// Its interfaces. Packets from an interface without a zone are dropped; a tunnel device needs a zone, too.
         interfaces: Vec<Spanned<String>> = Otherwise("none");
-        /// Only these addresses behind the interfaces, such as one peer's behind a tunnel. The rest of the interface may
-        /// be another zone. Where it is none, neighbor discovery and all else from link-local addresses is of the least
-        /// trusted of its zones.
+        /// Only these addresses behind the interfaces, such as one peer's behind a tunnel. The rest of the interface
+        /// may be another zone; if it is not, packets from link-local addresses, including neighbor discovery, belong
+        /// to the least trusted of its zones.
         networks: Vec<Spanned<String>> = Otherwise("all");
     }
 }
@@ -28,21 +28,21 @@ section! {
 section! {
     /// `[firewall]`, as it stands in the file.
     FirewallTable = "[firewall]" {
-        /// `false`: all of this is left out.
+        /// `false`: no firewall.
         enabled: bool = Default("true");
-        /// What becomes of the rest from inside and from guests: `"reject"` or `"drop"`.
+        /// `"reject"` or `"drop"`: for refused packets from inside and from guests.
         refuse: String = Default(r#""reject""#);
-        /// `true`: what nothing lets pass is logged, up to 10 packets a second.
+        /// `true`: log refused packets, up to 10 per second.
         log: bool = Default("false");
-        /// Addresses that are never outside, but are here: a laboratory, a network of unique local addresses.
+        /// Special addresses that are accepted outside: a laboratory, a network of unique local addresses.
         accept_special: Vec<Spanned<String>> = Otherwise("none");
-        /// Lists of addresses by name; they may contain names.
+        /// Lists of addresses by name, for rules; names may contain names.
         addresses: BTreeMap<String, Spanned<Words>> = Default("{}");
         /// Lists of services by name, likewise.
         services: BTreeMap<String, Spanned<Words>> = Default("{}");
-        /// Times by name.
+        /// Times by name: `days`, `from` and `to`.
         schedules: BTreeMap<String, Spanned<ScheduleTable>> = Default("{}");
-        /// [Rules](#rules), the first of which that fits decides.
+        /// The rules; the first that fits decides.
         rule: Vec<Spanned<RuleTable>> = Otherwise("none");
         /// Packets, and what is to become of them.
         test: Vec<Spanned<TestTable>> = Otherwise("none");
@@ -52,27 +52,28 @@ section! {
 section! {
     /// `[[firewall.rule]]`, as it stands in the file.
     RuleTable = "[[firewall.rule]]" {
-        /// Zones by name, and `gateway`, that it comes from.
-        from: Words = Otherwise("everywhere, the gateway included");
-        /// Zones by name, and `gateway`, that it goes to.
-        to: Words = Otherwise("everywhere, the gateway included");
-        /// Addresses that it comes from: `2001:db8::1`, `2001:db8::/32`, `2001:db8::1-2001:db8::9`, names of
-        /// `[firewall.addresses]`, and `*::10`: the last 64 bits, whatever the provider's prefix is now (`*::10/48`: the
-        /// last 48).
+        /// Zones that the packet comes from, by name, and `gateway`.
+        from: Words = Otherwise("everywhere, including the gateway");
+        /// Zones that the packet goes to, by name, and `gateway`.
+        to: Words = Otherwise("everywhere, including the gateway");
+        /// Source addresses: `2001:db8::1`, `2001:db8::/32`, `2001:db8::1-2001:db8::9`, names in
+        /// `[firewall.addresses]`, and `*::10`: the last 64 bits, whatever the current prefix (`*::10/48`: the last
+        /// 48).
         source: Words = Otherwise("any");
-        /// Addresses that it goes to, likewise.
+        /// Destination addresses, in the same forms.
         destination: Words = Otherwise("any");
         /// `tcp/443`, `udp/8000-8010`, `icmpv6/echo-request`, `icmpv6/1/4` (type and code), `tcp`, `esp`, `proto/47`,
-        /// names of `[firewall.services]`, and known ones: `ssh`, `dns`, `https` (with QUIC), `ipsec`, `ping`,
+        /// names in `[firewall.services]`, and predefined ones: `ssh`, `dns`, `https` (with QUIC), `ipsec`, `ping`,
         /// `wireguard` …
         service: Words = Otherwise("any");
-        /// So many packets: `10/s burst 20`, per `s`, `m`, `h` or `d`. Those beyond go on to the next rule.
+        /// Packets up to this rate: `10/s burst 20`, per `s`, `m`, `h` or `d`. Packets above it continue with the next
+        /// rule.
         rate: String = Otherwise("any");
-        /// While this holds, a name of `[firewall.schedules]`.
+        /// During this schedule, a name in `[firewall.schedules]`.
         schedule: String = Otherwise("always");
-        /// `true`: the kernel logs the packet, up to 10 a second, as `sidestep rule 3 accept:`.
+        /// `true`: the kernel logs the packet, up to 10 per second, as `sidestep rule 3 accept:`.
         log: bool = Default("false");
-        /// For you; `explain`, `test` and `show` have it.
+        /// Shown by `explain`, `test` and `show`.
         comment: String = Otherwise("none");
         /// `accept`, `drop`, or `reject`: a TCP reset, otherwise ICMP "administratively prohibited".
         action: String = Required(r#""accept", "drop" or "reject""#);
@@ -96,9 +97,9 @@ section! {
     TestTable = "[[firewall.test]]" {
         /// A packet [in words](firewall.md#packets-in-words).
         packet: String = Required(r#""tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan""#);
-        /// What is to become of it: `accept`, `drop` or `reject`.
+        /// The expected verdict: `accept`, `drop` or `reject`.
         expect: String = Required(r#""accept", "drop" or "reject""#);
-        /// The comment of the rule that is to decide; `default` where none is.
+        /// The comment of the rule that is expected to decide; `default` for none.
         rule: String = Otherwise("any");
     }
 }
