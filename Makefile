@@ -56,13 +56,13 @@ RUNNER := --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
 .PHONY: test
 test: ## what every change runs, in a quarter of an hour: unit, property, simulation, each scenario on this kernel (as root)
 	@scripts/setup build lab test
-	SIDESTEP_SCALE=quick cargo test --workspace $(LOCKED) $(RUNNER)
+	SIDESTEP_SCALE=quick cargo test --no-fail-fast --workspace $(LOCKED) $(RUNNER)
 
 .PHONY: test-full
 test-full: lab ## the same tests at full length, with floods and speed, on the release build
 	@scripts/setup lab test
 	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 \
-		cargo test --workspace $(LOCKED) $(RUNNER)
+		cargo test --no-fail-fast --workspace $(LOCKED) $(RUNNER)
 
 .PHONY: test-all
 test-all: ## everything: test-full, fuzz targets, static builds, the stock kernel; says at its end what ran

@@ -116,7 +116,12 @@ impl HostScene {
 
     fn record(&self, port: &str) -> Process {
         let file = self.path(&format!("{port}.pcap")).display().to_string();
-        let process = self.start(&self.switch, "tcpdump", &["-U", "-w", &file, "-i", port], "tcpdump.log");
+        let process = self.start(
+            &self.switch,
+            "tcpdump",
+            &["-U", "--immediate-mode", "-w", &file, "-i", port],
+            "tcpdump.log",
+        );
         let deadline = Instant::now() + PATIENCE;
         while std::fs::metadata(&file).map_or(0, |file| file.len()) == 0 {
             assert!(Instant::now() < deadline, "tcpdump does not start");
