@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,6 +26,8 @@ const LONGEST_REQUEST: usize = 4096;
 const REQUEST_TIME: Duration = Duration::from_secs(1);
 /// How long the daemon may take to answer. Loading scripts asks `nft` several times, and threads that may be busy.
 const ANSWER_TIME: Duration = Duration::from_secs(40);
+/// How often a request that waits is looked after: where the server has ended meanwhile, nobody will answer it.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a client may take to read its answer.
 const REPLY_TIME: Duration = Duration::from_secs(2);
 
@@ -63,6 +67,8 @@ pub struct Server {
     identity: (u64, u64),
     /// The listening socket once more: shutting it down wakes the thread from `accept`.
     listener: UnixStream,
+    /// What still waits for an answer is told that the daemon is ending.
+    ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -86,12 +92,16 @@ impl Server {
         std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
-        let thread =
-            std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener, deliver))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&ended);
+        let thread = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || serve(&listener, deliver, &seen))?;
         Ok(Server {
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),
             listener: waker,
+            ended,
             thread: Some(thread),
         })
     }
@@ -109,6 +119,7 @@ impl Drop for Server {
             // In a folder that the daemon may no longer write to, the file stays; the next start replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
+        self.ended.store(true, Relaxed);
         if self.listener.shutdown(Shutdown::Both).is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -143,12 +154,12 @@ pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
-fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(Call<R>)) {
+fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(Call<R>), ended: &AtomicBool) {
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
                 // A client that fails is its own affair.
-                let _ = serve_one(&stream, &mut deliver);
+                let _ = serve_one(&stream, &mut deliver, ended);
             }
             // Shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -158,13 +169,17 @@ fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(C
     }
 }
 
-fn serve_one<R: DeserializeOwned>(stream: &UnixStream, deliver: &mut impl FnMut(Call<R>)) -> io::Result<()> {
+fn serve_one<R: DeserializeOwned>(
+    stream: &UnixStream,
+    deliver: &mut impl FnMut(Call<R>),
+    ended: &AtomicBool,
+) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
         Ok(line) => match serde_json::from_slice(&line) {
             Ok(request) => {
                 let (answer, answered) = sync_channel(1);
                 deliver(Call { request, answer });
-                wait(&answered)
+                wait(&answered, ended)
             }
             Err(error) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
         },
@@ -178,13 +193,20 @@ fn serve_one<R: DeserializeOwned>(stream: &UnixStream, deliver: &mut impl FnMut(
     Timed::new(stream, REPLY_TIME).write_all(&document)
 }
 
-fn wait(answered: &Receiver<Answer>) -> Answer {
-    answered.recv_timeout(ANSWER_TIME).unwrap_or_else(|error| {
-        Answer::Reply(Reply::Error(match error {
-            RecvTimeoutError::Timeout => "the daemon is too busy to answer".to_owned(),
-            RecvTimeoutError::Disconnected => ENDING.to_owned(),
-        }))
-    })
+fn wait(answered: &Receiver<Answer>, ended: &AtomicBool) -> Answer {
+    let error = |message: &str| Answer::Reply(Reply::Error(message.to_owned()));
+    let deadline = Instant::now() + ANSWER_TIME;
+    loop {
+        match answered.recv_timeout(LOOK_EVERY) {
+            Ok(answer) => return answer,
+            Err(RecvTimeoutError::Disconnected) => return error(ENDING),
+            Err(RecvTimeoutError::Timeout) if ended.load(Relaxed) => return error(ENDING),
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                return error("the daemon is too busy to answer");
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
 }
 
 /// One line, or all that comes until the client stops sending.
@@ -283,6 +305,20 @@ mod tests {
         drop(server);
         assert!(!path.exists());
         assert!(matches!(ask(&path, &Request::Show), Err(Error::NotRunning { .. })));
+    }
+
+    /// A client comes when the daemon has decided to end, but has not yet dropped what it receives requests with.
+    #[test]
+    fn a_request_that_nobody_will_answer_does_not_hold_up_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mt6d0.sock");
+        let (calls, received) = channel::<Call>();
+        let server = Server::start(&path, move |call| drop(calls.send(call))).unwrap();
+        let client = std::thread::spawn(move || ask(&path, &Request::Show));
+        let call = received.recv().unwrap();
+        drop(server);
+        assert_eq!(client.join().unwrap().unwrap_err().to_string(), ENDING);
+        drop(call);
     }
 
     #[test]

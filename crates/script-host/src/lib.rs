@@ -68,7 +68,7 @@ const LOCK: &[u8] = b"sidestep-scripts";
 /// After this, no packet is on its way to a queue whose rule is gone.
 const SETTLE: Duration = Duration::from_millis(20);
 /// How long a host may take to end.
-const ENDING: Duration = Duration::from_secs(2);
+const ENDING: Duration = Duration::from_secs(5);
 /// Threads of a group, at most: each has a Lua state.
 const MAX_THREADS: usize = 8;
 

@@ -17,6 +17,8 @@ use script_host::supervisor::{answers, wait_for};
 
 /// How often news are asked for.
 const FOLLOW: Duration = Duration::from_millis(200);
+/// How long a host that is ending may take before it is looked for again.
+const ENDING: Duration = Duration::from_millis(20);
 
 /// `script load`
 pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Write) -> Result<(), Failure> {
@@ -29,9 +31,9 @@ pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Writ
         }
         match script_host::ask(socket, &request) {
             Ok(answer) => break answer,
-            // It was about to end when it was asked: another is started.
+            // It was about to end when it was asked: another is started, when it has.
             Err(Error::NotRunning { .. } | Error::Io { .. }) if !answers(socket) => {}
-            Err(Error::Refused(why)) if why == control::ENDING && !answers(socket) => {}
+            Err(Error::Refused(why)) if why == control::ENDING => std::thread::sleep(ENDING),
             Err(error) => return Err(error.into()),
         }
     };
@@ -57,8 +59,11 @@ pub(super) fn reload(socket: &Path, target: &str, out: &mut dyn Write) -> Result
 
 /// `script list`; without a host there are no scripts.
 pub(super) fn list(socket: &Path, json: bool, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
-    let none = Scripts { scripts: Vec::new() };
-    let scripts = if answers(socket) { ask(socket, &Request::List)? } else { none };
+    let scripts = match script_host::ask(socket, &Request::List) {
+        Ok(scripts) => serde_json::from_value(scripts)?,
+        Err(error) if is_ended(&error) => Scripts { scripts: Vec::new() },
+        Err(error) => return Err(error.into()),
+    };
     if json {
         return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&scripts)?));
     }
@@ -106,13 +111,23 @@ pub(super) fn trace(
 }
 
 fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
-    let answer = script_host::ask(socket, request).map_err(|error| match error {
-        Error::NotRunning { path, .. } => {
-            Failure::Message(format!("no scripts are loaded: nothing answers on {}", path.display()))
+    let answer = script_host::ask(socket, request).map_err(|error| {
+        if is_ended(&error) {
+            let path = socket.display();
+            return Failure::Message(format!("no scripts are loaded: nothing answers on {path}"));
         }
-        other => Failure::from(other),
+        Failure::from(error)
     })?;
     Ok(serde_json::from_value(answer)?)
+}
+
+/// Whether there is no host, or one that was about to end when it was asked.
+fn is_ended(error: &Error) -> bool {
+    match error {
+        Error::NotRunning { .. } => true,
+        Error::Refused(why) => why == control::ENDING,
+        _ => false,
+    }
 }
 
 /// A number, or the path of a file as the host knows it.
