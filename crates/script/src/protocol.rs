@@ -4,6 +4,7 @@
 
 pub mod builtin;
 pub mod declaration;
+mod declaration_error;
 pub mod reference;
 
 use rustc_hash::FxHashMap;
@@ -12,6 +13,8 @@ use crate::kind::Kind;
 
 /// Most fields that a protocol may have.
 pub const MAX_FIELDS: usize = 64;
+/// Far more than any packet has, so that sums of offsets and lengths cannot overflow.
+const MAX_BITS: u32 = 1 << 24;
 
 /// Stands for a protocol in a table of [`Protocols`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
