@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use script::host::Module;
+use script::host::{FileError, Module};
 use script::testing::Files;
 
 /// The folder of a script: its modules and captures are read from there, and from nowhere else.
@@ -18,20 +18,20 @@ impl Folder {
 }
 
 impl Files for Folder {
-    fn module(&self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&self, name: &str) -> Result<Option<Module>, FileError> {
         let path = self.0.join(format!("{}.lua", name.replace('.', "/")));
         match std::fs::read_to_string(&path) {
             Ok(source) => Ok(Some(Module { source, path: path.display().to_string() })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 
-    fn capture(&self, name: &str) -> Result<Vec<u8>, String> {
+    fn capture(&self, name: &str) -> Result<Vec<u8>, FileError> {
         let path = Path::new(name);
         if path.components().any(|part| !matches!(part, Component::Normal(_))) {
-            return Err("a capture lies beside the script, or in a folder beside it".to_owned());
+            return Err(FileError::Outside);
         }
-        std::fs::read(self.0.join(path)).map_err(|error| error.to_string())
+        Ok(std::fs::read(self.0.join(path))?)
     }
 }

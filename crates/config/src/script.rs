@@ -1,11 +1,13 @@
 //! Tables `[[script]]`: packet scripts, and the hooks that they are put at.
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
 use script::testing::{self, Files};
+use script::vm::ScriptError;
 use toml::Spanned;
 
 use crate::attachment::{Attachment, Failure, Hook, Tier};
@@ -124,19 +126,29 @@ pub(crate) fn check_files(scripts: &mut [Configured], report: &mut Report) {
             Err(why) => {
                 let shown = attachment.file.display();
                 let help = format!("`sidestep script check {shown}` says more");
-                report.add(Finding::error(file, "a script cannot be loaded", why, help));
+                report.add(Finding::error(file, "a script cannot be loaded", why.to_string(), help));
             }
         }
     }
 }
 
+/// Why a script cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+enum LoadError {
+    /// Its file cannot be read.
+    #[error("{0}")]
+    File(#[from] io::Error),
+    /// Its text is wrong.
+    #[error("{0}")]
+    Script(#[from] ScriptError),
+}
+
 /// The absolute path of a script, and its functions.
-fn contents(file: &Path) -> Result<(PathBuf, Vec<String>), String> {
-    let path = file.canonicalize().map_err(|error| error.to_string())?;
-    let source = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+fn contents(file: &Path) -> Result<(PathBuf, Vec<String>), LoadError> {
+    let path = file.canonicalize()?;
+    let source = std::fs::read_to_string(&path)?;
     let files: Rc<dyn Files> = Rc::new(Folder::of(&path));
-    let contents =
-        testing::inspect(&path.display().to_string(), &source, &files).map_err(|error| error.message)?;
+    let contents = testing::inspect(&path.display().to_string(), &source, &files)?;
     Ok((path, contents.functions))
 }
 

@@ -9,7 +9,7 @@ use script::compile::account::Accounts;
 use script::compile::logging::Line;
 use script::compile::shared::{self, MapKind as Kind};
 use script::compile::{Assembled, AttachType, Compiled};
-use script::host::{Host, Module};
+use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
 use script::testing::Files as _;
 
@@ -122,13 +122,13 @@ impl Host for TopLevel {
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
-    fn interface(&mut self, name: &str) -> Result<u32, String> {
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
         interface::number(name)
     }
 
     fn log(&mut self, _: &str) {}
 
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
         self.0.module(name)
     }
 }

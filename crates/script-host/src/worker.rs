@@ -250,7 +250,7 @@ impl Worker {
             }
             if let Some(interface) = redirected {
                 let sent = self.present.targets.borrow_mut().send(self.packet.real(), interface);
-                sent.unwrap_or_else(|why| self.log.add(loaded.id, &why));
+                sent.unwrap_or_else(|error| self.log.add(loaded.id, &error.to_string()));
             }
             let octets = changed.then(|| self.packet.real());
             tally.verdicts[index(verdict)] += 1;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use linux::queue::raw::Sender;
-use script::host::{Host, Module};
+use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
 use script::testing::Files as _;
 
@@ -82,7 +82,7 @@ impl Host for World {
         }
     }
 
-    fn interface(&mut self, name: &str) -> Result<u32, String> {
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
         self.present.targets.borrow_mut().number(name)
     }
 
@@ -90,7 +90,7 @@ impl Host for World {
         self.common.log.add(self.present.id.get(), line);
     }
 
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
         for folder in &*self.present.folders.borrow() {
             if let Some(module) = folder.module(name)? {
                 return Ok(Some(module));

@@ -1,5 +1,7 @@
 //! What a script needs from the world outside: time, randomness, sending, a log, and its modules.
 
+use std::{error, io};
+
 use crate::packet::Packet;
 
 /// The world outside of the scripts. Nothing in this crate reads a clock or opens a file but through it.
@@ -17,8 +19,8 @@ pub trait Host {
     /// The number of the interface that packets are redirected to by this name.
     ///
     /// # Errors
-    /// Why not: there is none of this name, but others.
-    fn interface(&mut self, name: &str) -> Result<u32, String>;
+    /// There is none of this name, or packets cannot be sent through it.
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError>;
 
     /// Writes one line of the script `source` into the log.
     fn log(&mut self, line: &str);
@@ -27,7 +29,36 @@ pub trait Host {
     ///
     /// # Errors
     /// Why it cannot be read.
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String>;
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError>;
+}
+
+/// Why packets cannot be redirected to an interface.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InterfaceError {
+    /// There is none of this name.
+    #[error("there is no interface {name}: there are {}", if known.is_empty() { "none".to_owned() } else { known.join(", ") })]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// What the host says.
+    #[error("{0}")]
+    Host(Box<dyn error::Error + Send + Sync>),
+}
+
+/// Why a file beside a script cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// What the system says.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The name of a capture leads out of the script's folder.
+    #[error("a capture lies beside the script, or in a folder beside it")]
+    Outside,
 }
 
 /// A module in Lua.
@@ -54,13 +85,13 @@ impl Host for NoHost {
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
-    fn interface(&mut self, name: &str) -> Result<u32, String> {
-        Err(format!("there is no interface {name}: there are none"))
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
+        Err(InterfaceError::Unknown { name: name.to_owned(), known: Vec::new() })
     }
 
     fn log(&mut self, _: &str) {}
 
-    fn module(&mut self, _: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, _: &str) -> Result<Option<Module>, FileError> {
         Ok(None)
     }
 }

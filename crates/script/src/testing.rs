@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use crate::host::{Host, Module};
+use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, ScriptError};
 
@@ -20,13 +20,13 @@ pub trait Files {
     ///
     /// # Errors
     /// Why it cannot be read.
-    fn module(&self, name: &str) -> Result<Option<Module>, String>;
+    fn module(&self, name: &str) -> Result<Option<Module>, FileError>;
 
     /// The content of a file beside the script.
     ///
     /// # Errors
     /// Why it cannot be read.
-    fn capture(&self, name: &str) -> Result<Vec<u8>, String>;
+    fn capture(&self, name: &str) -> Result<Vec<u8>, FileError>;
 }
 
 /// How one test ended.
@@ -92,7 +92,7 @@ impl Host for TestHost {
     }
 
     /// Any name is that of one.
-    fn interface(&mut self, _: &str) -> Result<u32, String> {
+    fn interface(&mut self, _: &str) -> Result<u32, InterfaceError> {
         Ok(1)
     }
 
@@ -100,7 +100,7 @@ impl Host for TestHost {
         self.world.borrow_mut().log.push(line.to_owned());
     }
 
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
         self.files.module(name)
     }
 }

@@ -17,7 +17,7 @@ use super::logging::{Line, record};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
 use super::{AttachType, Compiled, Refusal, Results};
-use crate::host::{Host, Module, NoHost};
+use crate::host::{FileError, Host, InterfaceError, Module, NoHost};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
@@ -123,16 +123,20 @@ impl Host for Logging {
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
-    fn interface(&mut self, name: &str) -> Result<u32, String> {
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
         let number = generate::INTERFACES.iter().position(|known| *known == name);
-        number.map(|number| number as u32 + 1).ok_or_else(|| format!("there is no interface {name}"))
+        let unknown = || InterfaceError::Unknown {
+            name: name.to_owned(),
+            known: generate::INTERFACES.map(str::to_owned).into(),
+        };
+        number.map(|number| number as u32 + 1).ok_or_else(unknown)
     }
 
     fn log(&mut self, line: &str) {
         self.0.borrow_mut().push(line.to_owned());
     }
 
-    fn module(&mut self, _: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, _: &str) -> Result<Option<Module>, FileError> {
         Ok(None)
     }
 }

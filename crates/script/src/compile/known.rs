@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::shared::Shared;
+use crate::host::InterfaceError;
 use crate::protocol::{ProtocolId, Protocols};
 use crate::syntax::tree::{FunctionId, LocalId};
 
@@ -57,8 +58,8 @@ pub(crate) trait TopLevel {
     fn local(&self, local: LocalId) -> Known;
     /// A field of a library: `nf.get_time`.
     fn field(&self, of: &str, name: &str) -> Known;
-    /// The number of an interface, or why there is none of this name.
-    fn interface(&self, name: &str) -> Result<u32, String>;
+    /// The number of an interface.
+    fn interface(&self, name: &str) -> Result<u32, InterfaceError>;
     /// The protocols that it knows.
     fn protocols(&self) -> &Protocols;
 }

@@ -332,7 +332,10 @@ fn packets_are_redirected_if_they_are_stolen() {
         assert_eq!(outcome(text, &mut [first, second]), wanted);
     }
     let refused = compile("function process_packet(p)\nreturn p:redirect('eth7')\nend").unwrap_err();
-    assert_eq!((refused[0].line, &*refused[0].reason), (2, "there is no interface eth7"));
+    assert_eq!(
+        (refused[0].line, &*refused[0].reason),
+        (2, "there is no interface eth7: there are eth0, eth1")
+    );
 }
 
 /// A protocol with strings: one of three bytes, and one with its length before it.

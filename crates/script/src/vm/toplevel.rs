@@ -13,7 +13,7 @@ use super::natives;
 use super::state::State;
 use super::tables;
 use crate::compile::known::{Known, TopLevel};
-use crate::host::Host;
+use crate::host::{Host, InterfaceError};
 use crate::protocol::Protocols;
 use crate::syntax::tree::{Chunk, FunctionId, LocalId, StatementKind};
 
@@ -140,7 +140,7 @@ impl TopLevel for Loaded<'_> {
         }
     }
 
-    fn interface(&self, name: &str) -> Result<u32, String> {
+    fn interface(&self, name: &str) -> Result<u32, InterfaceError> {
         self.state.core.shared.borrow_mut().host.interface(name)
     }
 

@@ -1,21 +1,22 @@
 //! Every field of every built-in protocol: what it reads and writes, in `fields.lua`.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::rc::Rc;
 
-use script::host::Module;
+use script::host::{FileError, Module};
 use script::testing::{self, Files};
 use script::vm::builtin_protocols;
 
 struct NoFiles;
 
 impl Files for NoFiles {
-    fn module(&self, _: &str) -> Result<Option<Module>, String> {
+    fn module(&self, _: &str) -> Result<Option<Module>, FileError> {
         Ok(None)
     }
 
-    fn capture(&self, _: &str) -> Result<Vec<u8>, String> {
-        Err("there are no captures".into())
+    fn capture(&self, _: &str) -> Result<Vec<u8>, FileError> {
+        Err(io::Error::from(io::ErrorKind::NotFound).into())
     }
 }
 

@@ -1,23 +1,24 @@
 //! The scripts of `docs/scripting-guide.md`, with their tests.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use script::host::Module;
+use script::host::{FileError, Module};
 use script::testing::{self, Files};
 
 /// The folder of the examples, whose modules the guide uses.
 struct Examples(PathBuf);
 
 impl Files for Examples {
-    fn module(&self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&self, name: &str) -> Result<Option<Module>, FileError> {
         let path = self.0.join(format!("{}.lua", name.replace('.', "/")));
-        let source = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        let source = std::fs::read_to_string(&path)?;
         Ok(Some(Module { source, path: path.display().to_string() }))
     }
 
-    fn capture(&self, _: &str) -> Result<Vec<u8>, String> {
-        Err("there are no captures".into())
+    fn capture(&self, _: &str) -> Result<Vec<u8>, FileError> {
+        Err(io::Error::from(io::ErrorKind::NotFound).into())
     }
 }
 

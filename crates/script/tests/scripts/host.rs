@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::rc::Rc;
 
 use script::checksum::{Layout, complete, transport_sum};
-use script::host::{Host, Module};
+use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
 use script::vm::{Limits, Machine, RuleId, Script, ScriptError, Verdict};
 use wire::checksum::{Sum, TransportChecksum};
@@ -36,18 +36,20 @@ impl Host for TestHost {
         self.0.borrow_mut().sent.push(packet.to_vec());
     }
 
-    fn interface(&mut self, name: &str) -> Result<u32, String> {
-        let number = ["eth0", "eth1"].iter().position(|known| *known == name);
-        number
-            .map(|number| number as u32 + 1)
-            .ok_or_else(|| format!("there is no interface {name}: there are eth0, eth1"))
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
+        let known = ["eth0", "eth1"];
+        let number = known.iter().position(|known| *known == name);
+        number.map(|number| number as u32 + 1).ok_or_else(|| InterfaceError::Unknown {
+            name: name.to_owned(),
+            known: known.map(str::to_owned).into(),
+        })
     }
 
     fn log(&mut self, line: &str) {
         self.0.borrow_mut().log.push(line.to_owned());
     }
 
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
         let source = self.0.borrow().modules.get(name).cloned();
         Ok(source.map(|source| Module { source, path: format!("{name}.lua") }))
     }

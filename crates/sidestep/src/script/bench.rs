@@ -7,11 +7,11 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use script::host::{Host, Module};
+use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
 use script::pcap::{self, Link};
 use script::testing::{self, Files};
-use script::vm::{Limits, Machine, Script, Verdict};
+use script::vm::{Limits, Machine, Script, ScriptError, Verdict};
 use wire::checksum::TransportChecksum;
 
 use crate::failure::Failure;
@@ -59,7 +59,7 @@ pub(super) fn run(
     }
     for (function, packets) in &packets {
         let script = Script { function: function.clone(), ..Script::new(&path, &source) };
-        let measured = measure(script, &folder, packets).map_err(Failure::Message)?;
+        let measured = measure(script, &folder, packets)?;
         let written = writeln!(
             out,
             "{path}: {function}: {} ns for a packet ({} different ones{})",
@@ -80,10 +80,10 @@ struct Measured {
     verdicts: String,
 }
 
-fn measure(script: Script, folder: &Folder, packets: &[Packet]) -> Result<Measured, String> {
+fn measure(script: Script, folder: &Folder, packets: &[Packet]) -> Result<Measured, ScriptError> {
     let host = BenchHost { start: Instant::now(), folder: folder.clone(), random: Cell::new(1) };
     let mut machine = Machine::new(host, Limits::default());
-    let rule = machine.load(script).map_err(|error| error.to_string())?;
+    let rule = machine.load(script)?;
     let mut packet = Packet::default();
     let mut verdicts: BTreeMap<&str, u64> = BTreeMap::new();
     let mut failure = None;
@@ -133,13 +133,13 @@ impl Host for BenchHost {
 
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
-    fn interface(&mut self, _: &str) -> Result<u32, String> {
+    fn interface(&mut self, _: &str) -> Result<u32, InterfaceError> {
         Ok(1)
     }
 
     fn log(&mut self, _: &str) {}
 
-    fn module(&mut self, name: &str) -> Result<Option<Module>, String> {
+    fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
         self.folder.module(name)
     }
 }

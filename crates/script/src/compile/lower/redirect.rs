@@ -11,7 +11,9 @@ impl Lower<'_> {
         let name = self.unwrap(name.clone());
         self.each(&name, |lower, name| {
             let number = match &name.shape {
-                Shape::Text(name) => lower.top.interface(&String::from_utf8_lossy(name)),
+                Shape::Text(name) => {
+                    lower.top.interface(&String::from_utf8_lossy(name)).map_err(|error| error.to_string())
+                }
                 Shape::Unclear => {
                     lower.refuse_use("the interface");
                     return Slot::unclear();
