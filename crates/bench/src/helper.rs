@@ -158,8 +158,13 @@ pub fn stop_flag() -> Result<Arc<AtomicBool>, Error> {
     Ok(flag)
 }
 
-fn mac_address(text: &str) -> Result<MacAddress, String> {
+/// A text that is no address of Ethernet.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}`: expected an Ethernet address")]
+struct NoMacAddress(String);
+
+fn mac_address(text: &str) -> Result<MacAddress, NoMacAddress> {
     let bytes: Option<Vec<u8>> = text.split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
     let bytes: Option<[u8; 6]> = bytes.and_then(|bytes| bytes.try_into().ok());
-    bytes.map(MacAddress).ok_or_else(|| format!("`{text}`: expected an Ethernet address"))
+    bytes.map(MacAddress).ok_or_else(|| NoMacAddress(text.to_owned()))
 }

@@ -59,14 +59,44 @@ impl Default for Impairment {
     }
 }
 
-impl FromStr for Impairment {
-    type Err = String;
+/// Why a text is no impairment; each names the part that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImpairmentError {
+    /// A name without a value.
+    #[error("`{0}`: expected NAME=VALUE")]
+    NoValue(String),
+    /// A name of nothing.
+    #[error("`{0}`: expected delay, jitter, loss, reorder, reorder-by, duplicate, rate, replay, mtu or seed")]
+    Name(String),
+    /// No duration, or one that is too long.
+    #[error("`{0}`: expected a duration such as 20ms")]
+    Duration(String),
+    /// More than 1, or less than 0.
+    #[error("`{0}`: expected a probability such as 2% or 0.02")]
+    Probability(String),
+    /// Less than 0.
+    #[error("`{0}`: expected a rate such as 10mbit")]
+    Rate(String),
+    /// A fraction, or no number.
+    #[error("`{0}`: expected a whole number")]
+    Count(String),
+    /// No number.
+    #[error("`{0}`: expected a number with a unit")]
+    Number(String),
+    /// Infinite, or not a number.
+    #[error("`{0}`: expected a finite number")]
+    Infinite(String),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Impairment {
+    type Err = ImpairmentError;
+
+    fn from_str(text: &str) -> Result<Self, ImpairmentError> {
         let mut impairment = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) =
-                part.split_once('=').ok_or_else(|| format!("`{part}`: expected NAME=VALUE"))?;
+                part.split_once('=').ok_or_else(|| ImpairmentError::NoValue(part.to_owned()))?;
             match name {
                 "delay" => impairment.delay = parse_duration(value)?,
                 "jitter" => impairment.jitter = parse_duration(value)?,
@@ -78,11 +108,7 @@ impl FromStr for Impairment {
                 "replay" => impairment.replay = Some(parse_duration(value)?),
                 "mtu" => impairment.mtu = parse_count(value)?,
                 "seed" => impairment.seed = parse_count(value)?,
-                _ => {
-                    return Err(format!(
-                        "`{name}`: expected delay, jitter, loss, reorder, reorder-by, duplicate, rate, replay, mtu or seed"
-                    ));
-                }
+                _ => return Err(ImpairmentError::Name(name.to_owned())),
             }
         }
         Ok(impairment)
@@ -103,8 +129,8 @@ impl fmt::Display for Impairment {
 }
 
 impl TryFrom<String> for Impairment {
-    type Error = String;
-    fn try_from(text: String) -> Result<Self, String> {
+    type Error = ImpairmentError;
+    fn try_from(text: String) -> Result<Self, ImpairmentError> {
         text.parse()
     }
 }
@@ -239,44 +265,39 @@ fn worth_replaying(frame: &[u8]) -> bool {
 }
 
 /// `20ms`, `500us`, `1.5s`; a bare number is milliseconds.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, ImpairmentError> {
     let (number, scale) = split_unit(text, &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)], 1e-3)?;
-    Duration::try_from_secs_f64(number * scale)
-        .map_err(|_| format!("`{text}`: expected a duration such as 20ms"))
+    Duration::try_from_secs_f64(number * scale).map_err(|_| ImpairmentError::Duration(text.to_owned()))
 }
 
 /// `2%` or `0.02`.
-fn parse_probability(text: &str) -> Result<f64, String> {
+fn parse_probability(text: &str) -> Result<f64, ImpairmentError> {
     let (number, scale) = split_unit(text, &[("%", 0.01)], 1.0)?;
     let probability = number * scale;
     if (0.0..=1.0).contains(&probability) {
         Ok(probability)
     } else {
-        Err(format!("`{text}`: expected a probability such as 2% or 0.02"))
+        Err(ImpairmentError::Probability(text.to_owned()))
     }
 }
 
 /// `10mbit`, `1gbit`, bits per second without a unit.
-fn parse_rate(text: &str) -> Result<u64, String> {
+fn parse_rate(text: &str) -> Result<u64, ImpairmentError> {
     let (number, scale) = split_unit(text, &[("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9)], 1.0)?;
-    if number >= 0.0 {
-        Ok((number * scale) as u64)
-    } else {
-        Err(format!("`{text}`: expected a rate such as 10mbit"))
-    }
+    if number >= 0.0 { Ok((number * scale) as u64) } else { Err(ImpairmentError::Rate(text.to_owned())) }
 }
 
-fn parse_count<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("`{text}`: expected a whole number"))
+fn parse_count<T: FromStr>(text: &str) -> Result<T, ImpairmentError> {
+    text.parse().map_err(|_| ImpairmentError::Count(text.to_owned()))
 }
 
-fn split_unit(text: &str, units: &[(&str, f64)], default: f64) -> Result<(f64, f64), String> {
+fn split_unit(text: &str, units: &[(&str, f64)], default: f64) -> Result<(f64, f64), ImpairmentError> {
     let (number, scale) = units
         .iter()
         .find_map(|(unit, scale)| text.strip_suffix(unit).map(|number| (number, *scale)))
         .unwrap_or((text, default));
-    let number: f64 = number.parse().map_err(|_| format!("`{text}`: expected a number with a unit"))?;
-    if number.is_finite() { Ok((number, scale)) } else { Err(format!("`{text}`: expected a finite number")) }
+    let number: f64 = number.parse().map_err(|_| ImpairmentError::Number(text.to_owned()))?;
+    if number.is_finite() { Ok((number, scale)) } else { Err(ImpairmentError::Infinite(text.to_owned())) }
 }
 
 #[cfg(test)]

@@ -56,8 +56,13 @@ impl ExperimentOptions {
     }
 }
 
+/// A text that is no time.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}`: expected a whole number and a unit, s, m, h or d, such as 90s or 7d")]
+struct NoTime(String);
+
 /// A time with its unit, as `90s` or `7d`.
-fn duration(text: &str) -> Result<Duration, String> {
+fn duration(text: &str) -> Result<Duration, NoTime> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "s" => 1,
@@ -67,9 +72,8 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => 0,
     };
     let seconds = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
-    seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs).ok_or_else(|| {
-        format!("`{text}`: expected a whole number and a unit, s, m, h or d, such as 90s or 7d")
-    })
+    let seconds = seconds.filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(|| NoTime(text.to_owned()))
 }
 
 #[cfg(test)]
