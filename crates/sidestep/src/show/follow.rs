@@ -22,10 +22,10 @@ pub(crate) trait Screen {
     type Status;
 
     /// Takes what was answered.
-    fn update(&mut self, answer: Result<Self::Status, String>, now: Instant);
+    fn update(&mut self, answer: Result<Self::Status, control::Error>, now: Instant);
 
     /// Why nothing was shown yet.
-    fn failed(&self) -> Option<&str>;
+    fn failed(&self) -> Option<&control::Error>;
 
     /// Goes so many parts down, or up.
     fn scroll(&mut self, by: isize);
@@ -37,12 +37,12 @@ pub(crate) trait Screen {
 /// Follows it until the user ends it with q, Escape or Ctrl-C.
 pub(crate) fn follow<S: Screen>(
     mut screen: S,
-    ask: impl Fn() -> Result<S::Status, String>,
+    ask: impl Fn() -> Result<S::Status, control::Error>,
 ) -> Result<(), Failure> {
     screen.update(ask(), Instant::now());
     // Nothing there at the start is a mistake; later it is a daemon that is restarted.
     if let Some(error) = screen.failed() {
-        return Err(Failure::Message(error.to_owned()));
+        return Err(Failure::Message(error.to_string()));
     }
     let (poller, mut events) = (Poller::new()?, Events::with_capacity(1));
     poller.add(io::stdin(), 0, Interest::Readable)?;

@@ -17,7 +17,7 @@ pub(crate) use text::describe;
 /// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
 pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
     if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return follow::follow(screen::View::default(), || ask(socket).map_err(|error| error.to_string()));
+        return follow::follow(screen::View::default(), || ask(socket));
     }
     loop {
         if json {

@@ -21,7 +21,7 @@ pub(super) struct View {
     /// What more than one status tells of each peer.
     followed: Vec<Followed>,
     /// Why there is no newer status.
-    error: Option<String>,
+    error: Option<control::Error>,
     /// Peers scrolled past.
     first: usize,
 }
@@ -57,7 +57,7 @@ impl Rates {
 impl Screen for View {
     type Status = Status;
 
-    fn update(&mut self, answer: Result<Status, String>, now: Instant) {
+    fn update(&mut self, answer: Result<Status, control::Error>, now: Instant) {
         let status = match answer {
             Ok(status) => status,
             Err(error) => {
@@ -82,8 +82,8 @@ impl Screen for View {
         self.error = None;
     }
 
-    fn failed(&self) -> Option<&str> {
-        self.error.as_deref().filter(|_| self.status.is_none())
+    fn failed(&self) -> Option<&control::Error> {
+        self.error.as_ref().filter(|_| self.status.is_none())
     }
 
     fn scroll(&mut self, by: isize) {
@@ -125,7 +125,7 @@ impl Screen for View {
             free = rest;
         }
         let foot_line = match &self.error {
-            Some(error) => Line::from(error.as_str()).red(),
+            Some(error) => Line::from(error.to_string()).red(),
             None => Line::from("q: leave   up, down: other peers").dim(),
         };
         frame.render_widget(foot_line, foot);
@@ -240,7 +240,7 @@ mod tests {
         let now = Instant::now();
         let mut view = View::default();
         view.update(Ok(example()), now);
-        view.update(Err("nobody answers".into()), now);
+        view.update(Err(control::Error::Refused("nobody answers".into())), now);
         let shown = screen(&view, 90, 24, now);
         assert!(shown.contains("site-b") && shown.contains("nobody answers"), "{shown}");
     }

@@ -22,7 +22,7 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<()
         None => control::socket_of_gateway()?,
     };
     if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return follow(View::default(), || ask(&socket).map_err(|error| error.to_string()));
+        return follow(View::default(), || ask(&socket));
     }
     loop {
         let shown = if json { shown_as_json(&socket, watch)? } else { text::describe(&ask(&socket)?) };

@@ -32,7 +32,7 @@ pub(super) struct View {
     /// What more than one status tells.
     rates: Rates,
     /// Why there is no newer status.
-    error: Option<String>,
+    error: Option<control::Error>,
     /// Boxes scrolled past.
     first: usize,
     /// As many as there is any use in, where the screen was drawn last.
@@ -111,7 +111,7 @@ impl Part {
 impl Screen for View {
     type Status = Status;
 
-    fn update(&mut self, answer: Result<Status, String>, now: Instant) {
+    fn update(&mut self, answer: Result<Status, control::Error>, now: Instant) {
         let status = match answer {
             Ok(status) => status,
             Err(error) => {
@@ -127,8 +127,8 @@ impl Screen for View {
         self.error = None;
     }
 
-    fn failed(&self) -> Option<&str> {
-        self.error.as_deref().filter(|_| self.status.is_none())
+    fn failed(&self) -> Option<&control::Error> {
+        self.error.as_ref().filter(|_| self.status.is_none())
     }
 
     fn scroll(&mut self, by: isize) {
@@ -174,7 +174,7 @@ impl Screen for View {
         };
         self.last.set(last);
         let foot_line = match &self.error {
-            Some(error) => Line::from(error.clone()).red(),
+            Some(error) => Line::from(error.to_string()).red(),
             None => Line::from("q: leave   up, down: scroll").dim(),
         };
         frame.render_widget(foot_line, foot);
@@ -528,7 +528,7 @@ mod tests {
     #[test]
     fn a_gateway_that_is_gone_leaves_the_last_status_and_the_reason() {
         let mut view = after_two_seconds();
-        view.update(Err("nobody answers".to_owned()), Instant::now());
+        view.update(Err(control::Error::Refused("nobody answers".into())), Instant::now());
         let shown = screen(&view, 90, 50);
         assert!(shown.contains("fibre") && shown.contains("nobody answers"), "{shown}");
     }
