@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use router::firewall::address::{Address, AddressError};
 use router::firewall::policy::Per;
 use router::firewall::schedule::{DAYS, minute_of_day};
-use router::firewall::service::{Service, WELL_KNOWN, well_known};
+use router::firewall::service::{Service, ServiceError, WELL_KNOWN, well_known};
 use router::firewall::{Rate, Trust, Verdict};
 use toml::Spanned;
 
@@ -84,8 +84,19 @@ pub(super) fn days(words: &Words) -> Result<Vec<u8>, Problem> {
     Ok(days)
 }
 
+/// Why a word means nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WordError {
+    /// It looks like an address.
+    #[error("{0}")]
+    Address(#[from] AddressError),
+    /// It looks like a service.
+    #[error("{0}")]
+    Service(#[from] ServiceError),
+}
+
 /// What a word means by itself, or why it means nothing.
-type Read<T> = Result<Vec<T>, String>;
+type Read<T> = Result<Vec<T>, WordError>;
 
 /// Sets with a name, and what a word that names none of them may be.
 pub(super) struct Names<'t, T> {
@@ -135,8 +146,7 @@ impl<T> Names<'_, T> {
 /// A word in a list of addresses.
 pub(super) fn addresses(word: &str) -> Option<Read<Address>> {
     let is_name = word.starts_with(|c: char| c.is_ascii_alphabetic()) && !word.contains(':');
-    let read = |word: &str| word.parse().map(|address| vec![address]);
-    (!is_name).then(|| read(word).map_err(|why: AddressError| why.to_string()))
+    (!is_name).then(|| Ok(vec![word.parse()?]))
 }
 
 /// A word in a list of services.
@@ -146,8 +156,8 @@ pub(super) fn services(word: &str) -> Option<Read<Service>> {
     }
     match word.parse() {
         Ok(service) => Some(Ok(vec![service])),
-        Err(router::firewall::service::ServiceError::Protocol) if !word.contains('/') => None,
-        Err(why) => Some(Err(why.to_string())),
+        Err(ServiceError::Protocol) if !word.contains('/') => None,
+        Err(why) => Some(Err(why.into())),
     }
 }
 

@@ -19,7 +19,7 @@ use clap::Subcommand;
 use router::firewall::{Compiled, Trust};
 use router_runtime::firewall::{self as table, Confirmed, compiled};
 
-use config::Firewall;
+use config::{DurationError, Firewall};
 
 use crate::failure::Failure;
 use crate::load::{self, not_loaded};
@@ -170,10 +170,21 @@ impl FirewallCommand {
     }
 }
 
+/// Why nobody can confirm in a time.
+#[derive(Debug, thiserror::Error)]
+enum ConfirmTimeError {
+    /// It is none.
+    #[error("{0}")]
+    Duration(#[from] DurationError),
+    /// It is over at once.
+    #[error("nobody can confirm that fast: write a time like 60s")]
+    Zero,
+}
+
 /// A time in which somebody can confirm.
-fn time_to_confirm(text: &str) -> Result<Duration, String> {
-    match config::parse_duration(text).map_err(|error| error.to_string())? {
-        Duration::ZERO => Err("nobody can confirm that fast: write a time like 60s".to_owned()),
+fn time_to_confirm(text: &str) -> Result<Duration, ConfirmTimeError> {
+    match config::parse_duration(text)? {
+        Duration::ZERO => Err(ConfirmTimeError::Zero),
         time => Ok(time),
     }
 }
