@@ -1,106 +1,107 @@
-//! Where a script is put and how it is run there: the options of `script load`, a `[[script]]` of the configuration, and
+//! Where a script is put and how it is run there: a `[[script]]` of the configuration, the options of `script load`, and
 //! what the script host is asked for.
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
-use script::matching::Rule;
+use script::matching::{Rule, RuleError};
 use serde::{Deserialize, Serialize};
 
 /// Name of the tunnel's device, if nothing else is said.
 pub const TUNNEL: &str = "mt6d0";
 
-/// A script at a hook.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Args)]
+/// A script at a hook. Its fields are those of requests to the script host and of its list, whose names are a contract.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attachment {
-    /// The script
+    /// The script.
     pub file: PathBuf,
-    /// Where it gets packets
-    #[arg(long)]
+    /// Where it gets packets.
     pub hook: Hook,
     /// Only packets of this interface: that they go to at output, postrouting, egress and tunnel-out, that they came from
-    /// elsewhere. By default mt6d0 at tunnel-in and tunnel-out
-    #[arg(long, value_name = "IF")]
+    /// elsewhere. By default [`TUNNEL`] at tunnel-in and tunnel-out.
     pub dev: Option<String>,
-    /// Only packets of which this holds, such as 'ip6 saddr 2001:db8::/32 tcp dport { 80, 443 }'
-    #[arg(long = "match", value_name = "RULE", value_parser = rule)]
+    /// Only packets of which this holds, see [`Rule`].
     #[serde(rename = "match")]
     pub rule: Option<String>,
-    /// The function that gets the packets
-    #[arg(long, default_value = "process_packet")]
+    /// The function that gets the packets.
     pub function: String,
-    /// Share globals, nf.table and its like with the scripts of the same number; by default with those of the same file
-    #[arg(long, value_name = "N")]
+    /// Globals, tables and threads are those of the scripts of the same number; by default of the same file.
     pub state: Option<u32>,
-    /// In which tier it runs
-    #[arg(long, default_value = "auto")]
+    /// In which tier it runs.
     pub tier: Tier,
-    /// At XDP of the interface, where packets come first of all, and it costs least to drop them: for a script of ingress
-    /// or prerouting that runs in the kernel as a whole, and changes and redirects no packet
-    #[arg(long)]
+    /// At XDP of the interface.
     #[serde(default)]
     pub xdp: bool,
-    /// Order among the scripts and tables at a hook, as nftables has it: the lowest comes first. By default -150 (mangle)
-    #[arg(long, allow_hyphen_values = true)]
+    /// Order among the scripts and tables at a hook, as nftables has it: the lowest comes first.
     pub priority: Option<i32>,
-    /// What becomes of a packet at which it fails
-    #[arg(long, default_value = "drop")]
+    /// What becomes of a packet at which it fails.
     pub failure: Failure,
-    /// Let packets pass when the script host is not there or cannot keep up; they are dropped otherwise
-    #[arg(long)]
+    /// Packets pass when the script host is not there or cannot keep up; they are dropped otherwise.
     pub fail_open: bool,
 }
 
 /// Where a script gets packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hook {
-    /// All that comes in, before it is routed
+    /// All that comes in, before it is routed.
     Prerouting,
-    /// What is for this host
+    /// What is for this host.
     Input,
-    /// What is for others
+    /// What is for others.
     Forward,
-    /// What this host sends
+    /// What this host sends.
     Output,
-    /// All that goes out, after it was routed
+    /// All that goes out, after it was routed.
     Postrouting,
-    /// What comes in through an interface (--dev)
+    /// What comes in through an interface.
     Ingress,
-    /// What goes out through an interface (--dev)
+    /// What goes out through an interface.
     Egress,
-    /// What comes out of the tunnel
+    /// What comes out of the tunnel.
     TunnelIn,
-    /// What goes into the tunnel
+    /// What goes into the tunnel.
     TunnelOut,
 }
 
 /// In which tier a script runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
-    /// The best there is for it
+    /// The best there is for it.
     Auto,
-    /// Compiled, in the kernel
+    /// Compiled, in the kernel.
     Kernel,
-    /// In the kernel as far as it goes, which hands over to Lua what is beyond that
+    /// In the kernel as far as it goes, which hands over to Lua what is beyond that.
     Both,
-    /// In a Lua state of the script host
+    /// In a Lua state of the script host.
     User,
 }
 
 /// What becomes of a packet at which a script fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Failure {
-    /// It is discarded
+    /// It is discarded.
     Drop,
-    /// It goes on
+    /// It goes on.
     Accept,
 }
 
 impl Hook {
+    /// Every hook, in the order of messages.
+    pub const ALL: [Self; 9] = [
+        Self::Prerouting,
+        Self::Input,
+        Self::Forward,
+        Self::Output,
+        Self::Postrouting,
+        Self::Ingress,
+        Self::Egress,
+        Self::TunnelIn,
+        Self::TunnelOut,
+    ];
+
     /// As options and configurations have it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,6 +135,9 @@ impl Hook {
 }
 
 impl Tier {
+    /// Every tier, in the order of messages.
+    pub const ALL: [Self; 4] = [Self::Auto, Self::Kernel, Self::Both, Self::User];
+
     /// As options and configurations have it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -146,6 +150,17 @@ impl Tier {
 }
 
 impl Failure {
+    /// Each, in the order of messages.
+    pub const ALL: [Self; 2] = [Self::Drop, Self::Accept];
+
+    /// As options and configurations have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Drop => "drop",
+            Self::Accept => "accept",
+        }
+    }
+
     /// The verdict.
     pub const fn verdict(self) -> script::vm::Verdict {
         match self {
@@ -155,13 +170,48 @@ impl Failure {
     }
 }
 
-/// What is wrong with an attachment: the key, and what to do about it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wrong {
+/// Why a script cannot be put there, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AttachmentError {
+    /// A hook of an interface, without one.
+    #[error("{} is of an interface: name it with dev", .0.name())]
+    NoDevice(Hook),
+    /// XDP where no packets come in through an interface.
+    #[error("XDP has what comes in through an interface: ingress or prerouting, not {}", .0.name())]
+    XdpHook(Hook),
+    /// XDP without an interface.
+    #[error("XDP is of an interface: name it with dev")]
+    XdpNoDevice,
+    /// XDP in a tier with Lua.
+    #[error("at XDP a script runs in the kernel alone: tier is auto or kernel")]
+    XdpTier,
+    /// XDP with a priority.
+    #[error("an interface has one program at XDP: there is no priority")]
+    XdpPriority,
+    /// The rule is none.
+    #[error("{0}")]
+    Rule(#[from] RuleError),
+    /// A rule of an interface that is not known at the hook.
+    #[error("at {} it is not known where a packet goes: oif never holds", .0.name())]
+    OutgoingUnknown(Hook),
+    /// A rule of an interface that packets of this one did not come from.
+    #[error("iif is another interface than dev: it never holds")]
+    OtherIncoming,
+    /// A rule of an interface, for packets that came from none.
+    #[error("what this host sends came from nowhere: iif never holds")]
+    NoIncoming,
+}
+
+impl AttachmentError {
     /// The key, or option, that is wrong.
-    pub key: &'static str,
-    /// What to do about it.
-    pub message: String,
+    pub const fn key(&self) -> &'static str {
+        match self {
+            Self::NoDevice(_) => "dev",
+            Self::XdpHook(_) | Self::XdpNoDevice | Self::XdpTier | Self::XdpPriority => "xdp",
+            Self::Rule(_) | Self::OutgoingUnknown(_) | Self::OtherIncoming | Self::NoIncoming => "match",
+        }
+    }
 }
 
 impl Attachment {
@@ -179,47 +229,44 @@ impl Attachment {
     }
 
     /// What concerns several values.
-    pub fn check(&self) -> Result<(), Wrong> {
-        let wrong = |key, message: String| Err(Wrong { key, message });
-        let hook = self.hook.name();
+    ///
+    /// # Errors
+    /// The first thing that cannot be so.
+    pub fn check(&self) -> Result<(), AttachmentError> {
         if matches!(self.hook, Hook::Ingress | Hook::Egress) && self.dev.is_none() {
-            return wrong("dev", format!("{hook} is of an interface: name it with dev"));
+            return Err(AttachmentError::NoDevice(self.hook));
         }
-        let xdp = |message: String| wrong("xdp", message);
-        if self.xdp && !matches!(self.hook, Hook::Ingress | Hook::Prerouting) {
-            return xdp(format!(
-                "XDP has what comes in through an interface: ingress or prerouting, not {hook}"
-            ));
+        if self.xdp {
+            self.check_xdp()?;
         }
-        if self.xdp && self.dev.is_none() {
-            return xdp("XDP is of an interface: name it with dev".to_owned());
-        }
-        if self.xdp && matches!(self.tier, Tier::User | Tier::Both) {
-            return xdp("at XDP a script runs in the kernel alone: tier is auto or kernel".to_owned());
-        }
-        if self.xdp && self.priority.is_some() {
-            return xdp("an interface has one program at XDP: there is no priority".to_owned());
-        }
-        let rule = match self.rule.as_deref().map(Rule::parse).transpose() {
-            Ok(rule) => rule.unwrap_or_default(),
-            Err(error) => return wrong("match", error.to_string()),
-        };
+        let rule = self.rule.as_deref().map(Rule::parse).transpose()?.unwrap_or_default();
         if rule.oif.is_some() && matches!(self.hook.netfilter(), "prerouting" | "input") {
-            return wrong("match", format!("at {hook} it is not known where a packet goes: oif never holds"));
+            return Err(AttachmentError::OutgoingUnknown(self.hook));
         }
         if self.xdp && rule.iif.is_some() && rule.iif != self.dev {
-            return wrong("match", "iif is another interface than dev: it never holds".to_owned());
+            return Err(AttachmentError::OtherIncoming);
         }
         if rule.iif.is_some() && self.hook == Hook::Output {
-            return wrong("match", "what this host sends came from nowhere: iif never holds".to_owned());
+            return Err(AttachmentError::NoIncoming);
         }
         Ok(())
     }
-}
 
-/// A rule on the command line.
-pub fn rule(text: &str) -> Result<String, String> {
-    Rule::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+    fn check_xdp(&self) -> Result<(), AttachmentError> {
+        if !matches!(self.hook, Hook::Ingress | Hook::Prerouting) {
+            return Err(AttachmentError::XdpHook(self.hook));
+        }
+        if self.dev.is_none() {
+            return Err(AttachmentError::XdpNoDevice);
+        }
+        if matches!(self.tier, Tier::User | Tier::Both) {
+            return Err(AttachmentError::XdpTier);
+        }
+        if self.priority.is_some() {
+            return Err(AttachmentError::XdpPriority);
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -236,7 +283,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_its_key() {
         let plain = parsed(PLAIN);
-        let key = |attachment: &Attachment| attachment.check().map_err(|wrong| wrong.key);
+        let key = |attachment: &Attachment| attachment.check().map_err(|error| error.key());
         assert_eq!(key(&plain), Err("dev"));
         let eth0 = Attachment { dev: Some("eth0".into()), ..plain };
         assert_eq!(key(&eth0), Ok(()));

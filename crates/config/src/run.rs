@@ -21,7 +21,7 @@ pub struct RunOptions {
 }
 
 /// Features of the kernel and the processor that a test can do without.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Segmentation offload of UDP sockets.
     UdpSegment,

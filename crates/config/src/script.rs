@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use clap::ValueEnum;
 use script::testing::{self, Files};
 use script::vm::ScriptError;
 use toml::Spanned;
@@ -65,12 +64,12 @@ impl Converter<'_> {
     pub(crate) fn script(&mut self, script: &ScriptTable, tunnel: Option<&str>) -> Option<Configured> {
         let folder = self.folder();
         let file = self.value(&script.file, |file| Ok(folder.join(file)));
-        let hook = self.value(&script.hook, one_of::<Hook>);
+        let hook = self.value(&script.hook, |name| one_of(name, &Hook::ALL, Hook::name));
         let dev = self.optional(&script.dev, value::interface);
         let state = self.optional(&script.state, |number| whole(number, "a number from 0 on"));
-        let tier = self.value(&script.tier, one_of::<Tier>);
+        let tier = self.value(&script.tier, |name| one_of(name, &Tier::ALL, Tier::name));
         let priority = self.optional(&script.priority, |number| whole(number, "a smaller number"));
-        let failure = self.value(&script.failure, one_of::<Failure>);
+        let failure = self.value(&script.failure, |name| one_of(name, &Failure::ALL, Failure::name));
         let hook = hook?;
         let dev = dev?.or_else(|| match hook {
             Hook::TunnelIn | Hook::TunnelOut => tunnel.map(str::to_owned),
@@ -89,15 +88,15 @@ impl Converter<'_> {
             failure: failure?,
             fail_open: script.fail_open.is_true(),
         };
-        if let Err(wrong) = attachment.check() {
-            let span = match wrong.key {
+        if let Err(error) = attachment.check() {
+            let span = match error.key() {
                 "match" => script.rule.span_or_table(),
                 "tier" => script.tier.span_or_table(),
                 "xdp" => script.xdp.span_or_table(),
                 _ => script.dev.span_or_table(),
             };
             let help = "see docs/scripting.md, \"Hooks\"".to_owned();
-            self.refuse(span, wrong.key, Problem { label: wrong.message, help });
+            self.refuse(span, error.key(), Problem { label: error.to_string(), help });
             return None;
         }
         let place = script.file.span();
@@ -152,12 +151,15 @@ fn contents(file: &Path) -> Result<(PathBuf, Vec<String>), LoadError> {
     Ok((path, contents.functions))
 }
 
-fn one_of<T: ValueEnum>(text: &str) -> Result<T, Problem> {
-    T::from_str(text, false).or_else(|_| {
-        let names = T::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let names: Vec<_> = names.map(|value| format!("\"{}\"", value.get_name())).collect();
-        problem("not known", format!("write one of {}", names.join(", ")))
-    })
+/// The one of `all` that has this name.
+fn one_of<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result<T, Problem> {
+    all.iter().copied().find(|one| name(*one) == text).map_or_else(
+        || {
+            let names: Vec<_> = all.iter().map(|one| format!("\"{}\"", name(*one))).collect();
+            problem("not known", format!("write one of {}", names.join(", ")))
+        },
+        Ok,
+    )
 }
 
 fn whole<T: TryFrom<i64>>(number: i64, help: &str) -> Result<T, Problem> {

@@ -286,7 +286,7 @@ impl Host {
     }
 
     fn load(&mut self, attachment: &Attachment) -> Result<u32, String> {
-        attachment.check().map_err(|wrong| format!("{}: {}", wrong.key, wrong.message))?;
+        attachment.check().map_err(|error| format!("{}: {error}", error.key()))?;
         let source = read(&attachment.file)?;
         let key = attachment.state.map_or_else(|| Key::File(attachment.file.clone()), Key::Number);
         // The file may have changed since it was loaded for another hook: both get what it is now.

@@ -9,10 +9,12 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use config::run::{Feature, RunOptions};
+use config::DurationError;
+use config::run::RunOptions;
 use control::Request;
 
 use crate::failure::Failure;
+use crate::feature::{FeatureName, features};
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{check, firewall, import_classic, keys, manual, rendezvous, script, show, status};
@@ -209,7 +211,7 @@ pub struct UpOptions {
     pub test_rekey_after: Option<Duration>,
     /// Do without these features of kernel and processor (for tests)
     #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
-    pub test_without: Vec<Feature>,
+    pub test_without: Vec<FeatureName>,
 }
 
 /// What a wall clock is wrong by, in milliseconds.
@@ -224,18 +226,18 @@ impl From<UpOptions> for RunOptions {
             state_dir: options.state_dir,
             test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
             test_rekey_after: options.test_rekey_after,
-            test_without: options.test_without,
+            test_without: features(options.test_without),
         }
     }
 }
 
-fn signed_duration(text: &str) -> Result<ClockOffset, String> {
+fn signed_duration(text: &str) -> Result<ClockOffset, DurationError> {
     let (sign, amount) = match text.strip_prefix('-') {
         Some(amount) => (-1, amount),
         None => (1, text.strip_prefix('+').unwrap_or(text)),
     };
-    let amount: Duration = config::parse_duration(amount).map_err(|error| error.to_string())?;
-    let milliseconds = i64::try_from(amount.as_millis()).map_err(|_| "too long".to_owned())?;
+    let amount = config::parse_duration(amount)?;
+    let milliseconds = i64::try_from(amount.as_millis()).map_err(|_| DurationError::TooLong)?;
     Ok(ClockOffset(sign * milliseconds))
 }
 
@@ -353,7 +355,7 @@ mod tests {
             "udp-gro,tun-offload,aes",
         ]);
         assert_eq!(options.test_clock_offset, Some(ClockOffset(-3_600_000)));
-        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload, Feature::Aes]);
+        assert_eq!(options.test_without, [FeatureName::UdpGro, FeatureName::TunOffload, FeatureName::Aes]);
         let plain = parse(&["sidestep", "up", "a.toml"]);
         assert_eq!((plain.test_clock_offset, plain.test_without.len()), (None, 0));
         assert_eq!(signed_duration("+30s"), Ok(ClockOffset(30_000)));

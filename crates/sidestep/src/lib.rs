@@ -26,6 +26,7 @@
 mod check;
 pub mod cli;
 mod failure;
+mod feature;
 mod firewall;
 mod import_classic;
 mod keys;

@@ -22,7 +22,7 @@ const ENDING: Duration = Duration::from_millis(20);
 
 /// `script load`
 pub(super) fn load(socket: &Path, mut attachment: Attachment, out: &mut dyn Write) -> Result<(), Failure> {
-    attachment.check().map_err(|wrong| Failure::Message(format!("{}: {}", wrong.key, wrong.message)))?;
+    attachment.check().map_err(|error| Failure::Message(format!("{}: {error}", error.key())))?;
     attachment.file = absolute(&attachment.file)?;
     let request = Request::Load { script: Box::new(attachment.clone()) };
     let answer = loop {

@@ -53,8 +53,8 @@ pub(super) fn explain(
         failure: Failure::Drop,
         fail_open: false,
     };
-    if let Err(wrong) = attachment.check() {
-        writeln!(out, "{path}: {}", wrong.message)?;
+    if let Err(error) = attachment.check() {
+        writeln!(out, "{path}: {error}")?;
         return Ok(false);
     }
     let point = AttachPoint::of(&attachment);

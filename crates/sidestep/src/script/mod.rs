@@ -3,18 +3,19 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
-//! | [`attachment`] | where a script is put, and how it is run there: options, configuration and request |
+//! | [`options`] | where a script is put, and how it is run there |
 //! | [`bench`] | what a packet costs in a script |
-//! | [`explain`], [`kernel`], [`place`] | what can run in the kernel, loading it, and where that is |
+//! | [`explain`] | what can run in the kernel |
 //! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
 //! | [`list`] | the list as text |
-//! | [`folder`] | modules and captures beside a script |
-//! | [`host`] | the process that scripts run in |
+//!
+//! The process that scripts run in is [`script_host`]'s.
 
 mod bench;
 mod client;
 mod explain;
 mod list;
+mod options;
 mod test;
 
 use std::io;
@@ -23,10 +24,11 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use config::attachment::{self, Attachment, Hook};
-use config::run::Feature;
+use config::attachment::Hook;
 
+use self::options::{HookName, LoadOptions};
 use crate::failure::Failure;
+use crate::feature::{FeatureName, features};
 use crate::terminal::{output, start_log};
 
 /// Packet scripts: Lua programs that look at packets and change them
@@ -79,7 +81,7 @@ pub(crate) enum ScriptCommand {
         no_link: bool,
         /// For this hook: at an interface, or at netfilter, where packets are read in another way and not changed
         #[arg(long)]
-        hook: Option<Hook>,
+        hook: Option<HookName>,
         /// At XDP of an interface, where packets are not changed either, and all of the function has to run
         #[arg(long, conflicts_with = "no_link")]
         xdp: bool,
@@ -109,7 +111,7 @@ pub(crate) enum ScriptCommand {
   sidestep script load synflood.lua --hook ingress --dev eth0 --xdp")]
     Load {
         #[command(flatten)]
-        attachment: Box<Attachment>,
+        options: Box<LoadOptions>,
         #[command(flatten)]
         host: HostSocket,
     },
@@ -160,7 +162,7 @@ pub(crate) enum ScriptCommand {
         /// The script's number in the list
         id: u32,
         /// Wait for a packet of which this holds
-        #[arg(long = "match", value_name = "RULE", default_value = "", value_parser = attachment::rule)]
+        #[arg(long = "match", value_name = "RULE", default_value = "", value_parser = options::rule)]
         rule: String,
         /// Give up after so long
         #[arg(long, default_value = "30s", value_parser = config::parse_duration)]
@@ -184,7 +186,7 @@ pub(crate) enum ScriptCommand {
         with_parent: bool,
         /// Do without these features of the kernel (for tests)
         #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
-        test_without: Vec<Feature>,
+        test_without: Vec<FeatureName>,
     },
 }
 
@@ -210,14 +212,15 @@ impl ScriptCommand {
             Self::Test { files } => test::test_all(&files, &mut out),
             Self::Check { file } => test::check(&file, &mut out),
             Self::Explain { file, function, no_link, hook, xdp } => {
-                explain::explain(&file, &function, explain::At { no_link, hook, xdp }, &mut out)
+                let at = explain::At { no_link, hook: hook.map(Hook::from), xdp };
+                explain::explain(&file, &function, at, &mut out)
             }
             Self::Bench { file, function, pcap } => {
                 output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;
                 Ok(true)
             }
-            Self::Load { attachment, host } => {
-                client::load(&host.path()?, *attachment, &mut out)?;
+            Self::Load { options, host } => {
+                client::load(&host.path()?, (*options).into(), &mut out)?;
                 Ok(true)
             }
             Self::Unload { target, host } => {
@@ -246,7 +249,7 @@ impl ScriptCommand {
                 script_host::serve(
                     &host.path()?,
                     script_host::Life { background, with_parent },
-                    test_without,
+                    features(test_without),
                 )?;
                 Ok(true)
             }
