@@ -22,6 +22,21 @@ pub const MOST_PUNTS: u32 = PUNT_MASK.trailing_zeros();
 /// As of the table mangle, which is before filters.
 pub const PRIORITY: i32 = -150;
 
+/// Why no packet can be handed over to Lua from a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CannotPunt {
+    /// It is behind netfilter, where the user tier is.
+    #[error("packets that leave have passed netfilter: none can be handed over to Lua")]
+    Egress,
+    /// It is at XDP.
+    #[error("at XDP no packet can be handed over to Lua")]
+    Xdp,
+    /// It is at netfilter.
+    #[error("packets are handed over to Lua at interfaces only (--dev, and no --priority)")]
+    Netfilter,
+}
+
 /// A place in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AttachPoint {
@@ -87,16 +102,12 @@ impl AttachPoint {
     ///
     /// # Errors
     /// Why not.
-    pub fn may_punt(&self) -> Result<(), &'static str> {
+    pub const fn may_punt(&self) -> Result<(), CannotPunt> {
         match self {
             AttachPoint::Interface { direction: Direction::Ingress, .. } => Ok(()),
-            AttachPoint::Interface { .. } => {
-                Err("packets that leave have passed netfilter: none can be handed over to Lua")
-            }
-            AttachPoint::Xdp(_) => Err("at XDP no packet can be handed over to Lua"),
-            AttachPoint::Netfilter { .. } => {
-                Err("packets are handed over to Lua at interfaces only (--dev, and no --priority)")
-            }
+            AttachPoint::Interface { .. } => Err(CannotPunt::Egress),
+            AttachPoint::Xdp(_) => Err(CannotPunt::Xdp),
+            AttachPoint::Netfilter { .. } => Err(CannotPunt::Netfilter),
         }
     }
 

@@ -1,9 +1,20 @@
-//! Why the host does not run, or ended.
+//! Why the host does not run, or does not do what it is asked for.
 
 use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use config::attachment::AttachmentError;
+use script::compile::CompileError;
+use script::matching::RuleError;
+use script::vm::ScriptError;
+
+use super::attach_point::CannotPunt;
+use super::kernel::LoadError;
 
 /// Why the host does not run, or ended.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// Only who may change the network can.
     #[error("packet scripts need root (or CAP_NET_ADMIN and CAP_NET_RAW): try again with sudo")]
@@ -19,4 +30,89 @@ pub enum Error {
     /// The socket.
     #[error("{0}")]
     Socket(#[from] io::Error),
+}
+
+/// Why a request is refused. It is answered as text.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RequestError {
+    /// The script cannot be put there.
+    #[error("{key}: {0}", key = .0.key())]
+    Attachment(#[from] AttachmentError),
+    /// Its file cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    File { file: PathBuf, source: io::Error },
+    /// It does not come to run.
+    #[error("{0}")]
+    Attach(#[from] AttachError),
+    /// No script has this number.
+    #[error("there is no script {0} (`sidestep script list` shows which there are)")]
+    NoScript(u32),
+    /// No script has this file.
+    #[error("{0} is not loaded (`sidestep script list` shows what is)")]
+    NotLoaded(String),
+    /// What only the user tier can do.
+    #[error("script {0} runs in the kernel: load it with --tier user to follow a packet through it")]
+    NotInUserTier(u32),
+    /// What is to hold of the packet is no rule.
+    #[error("{0}")]
+    Rule(#[from] RuleError),
+    /// Another text of a script does not come to run in the user tier.
+    #[error("{0}\nthe script stays as it was")]
+    NotReplaced(AttachError),
+    /// Nor in the kernel.
+    #[error("{0}\nthe script stays as it was; unload and load it to have it in the user tier")]
+    NotReplacedInKernel(AttachError),
+    /// The kernel refused something.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+    /// An answer cannot be written.
+    #[error("{0}")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// Why a script does not come to run, or not in this tier.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AttachError {
+    /// It cannot be compiled.
+    #[error("{0}")]
+    Compile(CompileError),
+    /// It cannot be compiled, and has no other tier.
+    #[error("{0}\nat XDP a script runs in the kernel as a whole, or not at all: load it without --xdp")]
+    CompileForXdp(CompileError),
+    /// The kernel does not take it as a whole, but a part of it.
+    #[error("{0}\nwith --tier both (or auto) the kernel hands over to Lua what comes there")]
+    InPart(Box<AttachError>),
+    /// The kernel does not take the program.
+    #[error("{0}")]
+    Load(#[from] LoadError),
+    /// There is no interface of this name.
+    #[error("there is no interface {0}")]
+    NoInterface(String),
+    /// XDP of an interface whose packets begin with their IP header.
+    #[error("packets of {0} have no link header, which scripts at XDP read: load it without --xdp")]
+    NoLinkHeader(String),
+    /// No packet can be handed over to Lua there.
+    #[error("{0}")]
+    Punt(#[from] CannotPunt),
+    /// No mark is free for packets that are handed over.
+    #[error("{0} scripts hand over already")]
+    MarksTaken(u32),
+    /// Another script of its state is in the user tier.
+    #[error("it shares its state with script {0}, which runs there")]
+    StateInUserTier(u32),
+    /// Another script of its state has tables in the kernel.
+    #[error("it shares tables with script {0}, which runs in the kernel: load that with --tier user first")]
+    TablesInKernel(u32),
+    /// It does not load.
+    #[error("{}{}", .0.message, .0.traceback.lines().map(|frame| format!("\n  {frame}")).collect::<String>())]
+    Script(ScriptError),
+    /// The threads have packets, or a script, that take too long.
+    #[error("the threads of this script did not answer within {0:?}")]
+    Silent(Duration),
+    /// The threads of its state are gone.
+    #[error("its threads have ended")]
+    ThreadsEnded,
+    /// The kernel refused something.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
 }

@@ -12,6 +12,7 @@ use linux::event::Waker;
 use linux::queue::Socket;
 use script::vm::{MAX_JOBS, Script, Tables};
 
+use super::error::AttachError;
 use super::statistics::Statistics;
 use super::worker::{Answer, Command, Later, Worker};
 use super::world::Common;
@@ -95,7 +96,7 @@ impl Group {
         script: &Script,
         folder: &Folder,
         statistics: &Arc<Statistics>,
-    ) -> Result<(), String> {
+    ) -> Result<(), AttachError> {
         let loaded = self.ask(|answer| {
             let (script, folder, statistics) = (script.clone(), folder.clone(), Arc::clone(statistics));
             Command::Load { id, script, folder, statistics, answer }
@@ -118,7 +119,7 @@ impl Group {
     }
 
     /// Puts another text in the place of a script's: in all threads between two packets, or in none.
-    pub(super) fn replace(&self, path: &str, source: &str) -> Result<(), String> {
+    pub(super) fn replace(&self, path: &str, source: &str) -> Result<(), AttachError> {
         let prepared =
             self.ask(|answer| Command::Prepare { path: path.to_owned(), source: source.to_owned(), answer });
         self.tell(|| if prepared.is_ok() { Command::Commit } else { Command::Abort });
@@ -132,7 +133,7 @@ impl Group {
     }
 
     /// Tells all threads something, and waits for their answers.
-    fn ask(&self, command: impl Fn(Answer) -> Command) -> Result<(), String> {
+    fn ask(&self, command: impl Fn(Answer) -> Command) -> Result<(), AttachError> {
         let (answer, answers) = channel();
         for thread in &self.threads {
             thread.tell(command(answer.clone()));
@@ -141,13 +142,8 @@ impl Group {
         for _ in &self.threads {
             match answers.recv_timeout(PATIENCE) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => {
-                    let traceback = error.traceback.lines().map(|frame| format!("\n  {frame}"));
-                    return Err(format!("{}{}", error.message, traceback.collect::<String>()));
-                }
-                Err(_) => {
-                    return Err(format!("the threads of this script did not answer within {PATIENCE:?}"));
-                }
+                Ok(Err(error)) => return Err(AttachError::Script(error)),
+                Err(_) => return Err(AttachError::Silent(PATIENCE)),
             }
         }
         Ok(())

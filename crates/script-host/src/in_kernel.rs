@@ -13,6 +13,7 @@ use script::compile::{AttachType, CompileError};
 use script::vm::{Script, Verdict};
 
 use super::attach_journal::{AttachJournal, Attached};
+use super::error::AttachError;
 use super::log::unix_ms;
 use super::protocol::{Fault, Verdicts};
 use super::statistics::Counts;
@@ -67,16 +68,15 @@ impl Ready {
         maps: &mut Maps,
         log: account::Log,
         mark: Option<u32>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, AttachError> {
         let point = AttachPoint::of(attachment);
         if mark.is_some() {
             point.may_punt()?;
         }
         let (index, has_link) = match &point {
             AttachPoint::Interface { device, .. } | AttachPoint::Xdp(device) => {
-                let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(device));
-                let link = link.map_err(|error| error.to_string())?;
-                let link = link.ok_or_else(|| format!("there is no interface {device}"))?;
+                let link = Netlink::open()?.link_by_name(device)?;
+                let link = link.ok_or_else(|| AttachError::NoInterface(device.clone()))?;
                 (link.index, link.mac.is_some())
             }
             AttachPoint::Netfilter { .. } => (0, false),
@@ -84,15 +84,11 @@ impl Ready {
         if let AttachPoint::Xdp(device) = &point
             && !has_link
         {
-            return Err(format!(
-                "packets of {device} have no link header, which scripts at XDP read: load it without --xdp"
-            ));
+            return Err(AttachError::NoLinkHeader(device.clone()));
         }
-        let place = point.attach_type(has_link).map_err(|error| error.to_string())?;
-        let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1);
-        let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1);
-        let [counters, fault] = [counters, fault].map(|map| map.map_err(|error| error.to_string()));
-        let (counters, fault) = (counters?, fault?);
+        let place = point.attach_type(has_link)?;
+        let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?;
+        let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1)?;
         let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
         let loaded = load(attachment, script, maps, place.clone(), accounts, mark)?;
         Ok(Self { loaded, number: log.program, point, index, counters, fault, place, mark })
@@ -125,7 +121,7 @@ impl InKernel {
         script: &Script,
         maps: &mut Maps,
         log: account::Log,
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, AttachError> {
         let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
         let accounts = Accounts { counters, fault, log: Some(log) };
         let loaded = load(attachment, script, maps, self.place.clone(), accounts, self.mark)?;
@@ -191,13 +187,10 @@ fn load(
     place: AttachType,
     accounts: Accounts,
     mark: Option<u32>,
-) -> Result<kernel::Loaded, String> {
+) -> Result<kernel::Loaded, AttachError> {
     let compiled = compile_for(attachment, script, place, mark).map_err(|error| match error {
-        CompileError::Script(error) => error.message,
-        refused if attachment.xdp => {
-            format!("{refused}\nat XDP a script runs in the kernel as a whole, or not at all: load it without --xdp")
-        }
-        refused => refused.to_string(),
+        refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
+        other => AttachError::Compile(other),
     })?;
-    kernel::load(&compiled, &script.path, maps, Some(accounts))
+    Ok(kernel::load(&compiled, &script.path, maps, Some(accounts))?)
 }

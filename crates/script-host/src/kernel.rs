@@ -1,6 +1,5 @@
 //! Compiled scripts in the kernel: their maps, and the program.
 
-use std::fmt::Write as _;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, RawFd};
 
@@ -8,13 +7,43 @@ use linux::bpf::{Map, MapKind, Program, ProgramKind};
 use script::compile::account::Accounts;
 use script::compile::logging::Line;
 use script::compile::shared::{self, MapKind as Kind};
-use script::compile::{Assembled, AttachType, Compiled};
+use script::compile::{Assembled, AttachType, CompileError, Compiled};
 use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
 use script::testing::Files as _;
 
 use super::interface;
 use config::folder::Folder;
+
+/// Why the kernel does not take a compiled script.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// It is larger than eBPF can say.
+    #[error("{0}")]
+    Oversized(#[from] CompileError),
+    /// The verifier has had too much to do.
+    #[error("the verifier of this kernel gives up on it, where newer ones may not: {0}")]
+    VerifierGaveUp(linux::Error),
+    /// The verifier refuses it, which is a fault of the compiler.
+    #[error(
+        "the kernel refuses the compiled script, which is a fault of Sidestep: please report it{}",
+        in_lines_of_their_own(.place.iter().chain(.last_words))
+    )]
+    Refused {
+        /// File and line that the refused instruction comes from, where that is known.
+        place: Option<String>,
+        /// The last lines of what the verifier said.
+        last_words: Vec<String>,
+    },
+    /// The kernel refused something else.
+    #[error("{0}")]
+    Kernel(#[from] linux::Error),
+}
+
+fn in_lines_of_their_own<'a>(texts: impl Iterator<Item = &'a String>) -> String {
+    texts.map(|text| format!("\n  {text}")).collect()
+}
 
 /// A script that the kernel has accepted. It goes with this, unless it is attached.
 #[derive(Debug)]
@@ -64,15 +93,15 @@ impl Maps {
 /// Makes the maps of a script, where they are not there yet, and loads its program.
 ///
 /// # Errors
-/// Why not, as text. What the verifier refuses is a fault of the compiler, and told as such, with the script's line.
+/// Why not. What the verifier refuses is a fault of the compiler, and told as such, with the script's line.
 pub fn load(
     compiled: &Compiled,
     path: &str,
     maps: &mut Maps,
     accounts: Option<Accounts>,
-) -> Result<Loaded, String> {
-    let descriptors = maps.of(compiled).map_err(|error| error.to_string())?;
-    let assembled = compiled.assemble(&descriptors, accounts).map_err(|error| error.to_string())?;
+) -> Result<Loaded, LoadError> {
+    let descriptors = maps.of(compiled)?;
+    let assembled = compiled.assemble(&descriptors, accounts)?;
     let kind = match compiled.attach_type() {
         AttachType::Interface { .. } => ProgramKind::SchedCls,
         AttachType::Netfilter { .. } => ProgramKind::Netfilter,
@@ -82,12 +111,10 @@ pub fn load(
         Ok((program, statistics)) => {
             Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
         }
-        Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => {
-            Err(format!("the verifier of this kernel gives up on it, where newer ones may not: {error}"))
-        }
+        Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => Err(LoadError::VerifierGaveUp(error)),
         Err(error) => match Program::refusal(kind, &assembled.code) {
             Some(log) => Err(refused(&assembled, path, &log)),
-            None => Err(error.to_string()),
+            None => Err(error.into()),
         },
     }
 }
@@ -134,18 +161,12 @@ impl Host for TopLevel {
 }
 
 /// A refusal of the verifier: its last words, and the line of the script that the instruction comes from.
-fn refused(assembled: &Assembled, path: &str, log: &str) -> String {
+fn refused(assembled: &Assembled, path: &str, log: &str) -> LoadError {
     // "12: (85) call …" is the instruction that it was at.
     let number = |line: &str| line.split_once(": (")?.0.trim().parse::<usize>().ok();
     let last = log.lines().rev().find_map(number);
-    let line = last.and_then(|last| assembled.line(last));
-    let mut text =
-        "the kernel refuses the compiled script, which is a fault of Sidestep: please report it".to_owned();
-    if let Some(line) = line {
-        let _ = write!(text, "\n  {path}:{line}");
-    }
-    for reason in log.lines().rev().take(4).collect::<Vec<_>>().into_iter().rev() {
-        let _ = write!(text, "\n  {reason}");
-    }
-    text
+    let place = last.and_then(|last| assembled.line(last)).map(|line| format!("{path}:{line}"));
+    let mut last_words: Vec<String> = log.lines().rev().take(4).map(str::to_owned).collect();
+    last_words.reverse();
+    LoadError::Refused { place, last_words }
 }

@@ -36,6 +36,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use ::script::compile::logging;
+use ::script::matching::Rule;
 use caps::Capability;
 use linux::bpf::Ring;
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
@@ -48,6 +49,7 @@ use tracing::{info, warn};
 use self::attach_journal::AttachJournal;
 use self::attach_point::MARK;
 pub use self::error::Error;
+use self::error::RequestError;
 use self::group::{Group, Key};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
@@ -220,8 +222,8 @@ fn run(
                 News::End => return Ok(()),
                 News::Call(call) => {
                     let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
-                    let reply = host.answer(&call.request).map_or_else(Reply::Error, Reply::Ok);
-                    call.answer(reply);
+                    let answer = host.answer(&call.request);
+                    call.answer(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
                     if changes && life.background && host.scripts.is_empty() {
                         // The thread that serves clients writes the answer before it ends.
                         return Ok(());
@@ -233,7 +235,7 @@ fn run(
 }
 
 impl Host {
-    fn answer(&mut self, request: &Request) -> Result<Value, String> {
+    fn answer(&mut self, request: &Request) -> Result<Value, RequestError> {
         match request {
             Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
             Request::Unload { target } => {
@@ -251,7 +253,7 @@ impl Host {
             }),
             Request::Logs { after } => document(&self.common.log.after(*after)),
             Request::Trace { id, rule } => {
-                let rule = ::script::matching::Rule::parse(rule).map_err(|error| error.to_string())?;
+                let rule = Rule::parse(rule)?;
                 self.in_user_tier(*id)?.trace(rule);
                 Ok(Value::Null)
             }
@@ -259,34 +261,32 @@ impl Host {
         }
     }
 
-    fn script(&self, id: u32) -> Result<&Script, String> {
+    fn script(&self, id: u32) -> Result<&Script, RequestError> {
         let found = self.scripts.iter().find(|script| script.id == id);
-        found.ok_or_else(|| format!("there is no script {id} (`sidestep script list` shows which there are)"))
+        found.ok_or(RequestError::NoScript(id))
     }
 
     /// What a script of the user tier counts and traces.
-    fn in_user_tier(&self, id: u32) -> Result<&Statistics, String> {
+    fn in_user_tier(&self, id: u32) -> Result<&Statistics, RequestError> {
         let user = self.script(id)?.runs.user().map(|user| &*user.statistics);
-        user.ok_or_else(|| {
-            format!("script {id} runs in the kernel: load it with --tier user to follow a packet through it")
-        })
+        user.ok_or(RequestError::NotInUserTier(id))
     }
 
     /// The numbers of the scripts that are meant.
-    fn named(&self, target: &str) -> Result<Vec<u32>, String> {
+    fn named(&self, target: &str) -> Result<Vec<u32>, RequestError> {
         if let Ok(id) = target.parse() {
             return Ok(vec![self.script(id)?.id]);
         }
         let of_file = self.scripts.iter().filter(|script| script.attachment.file == Path::new(target));
         let ids: Vec<u32> = of_file.map(|script| script.id).collect();
         if ids.is_empty() {
-            return Err(format!("{target} is not loaded (`sidestep script list` shows what is)"));
+            return Err(RequestError::NotLoaded(target.to_owned()));
         }
         Ok(ids)
     }
 
-    fn load(&mut self, attachment: &Attachment) -> Result<u32, String> {
-        attachment.check().map_err(|error| format!("{}: {error}", error.key()))?;
+    fn load(&mut self, attachment: &Attachment) -> Result<u32, RequestError> {
+        attachment.check()?;
         let source = read(&attachment.file)?;
         let key = attachment.state.map_or_else(|| Key::File(attachment.file.clone()), Key::Number);
         // The file may have changed since it was loaded for another hook: both get what it is now.
@@ -326,7 +326,7 @@ impl Host {
         });
     }
 
-    fn unload(&mut self, id: u32) -> Result<(), String> {
+    fn unload(&mut self, id: u32) -> Result<(), RequestError> {
         self.script(id)?;
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let Script { attachment, key, runs, .. } = self.scripts.remove(at);
@@ -344,15 +344,15 @@ impl Host {
             && let Err(error) = self.leave_queues(id, &key, &threads)
         {
             self.scripts.insert(at, Script { id, attachment, key, runs: Runs::User(threads) });
-            return Err(error.to_string());
+            return Err(error.into());
         }
         self.end_unused();
         info!("{}: script {id} unloaded", attachment.file.display());
-        detached.map_err(|error| error.to_string())
+        Ok(detached?)
     }
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
-    fn reload(&mut self, ids: &[u32]) -> Result<(), String> {
+    fn reload(&mut self, ids: &[u32]) -> Result<(), RequestError> {
         let prepared = self.prepare_in_kernel(ids)?;
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
@@ -364,14 +364,14 @@ impl Host {
             let source = read(file)?;
             if let Some(group) = self.group(&script.key) {
                 let replaced = group.replace(&file.display().to_string(), &source);
-                replaced.map_err(|message| format!("{message}\nthe script stays as it was"))?;
+                replaced.map_err(RequestError::NotReplaced)?;
                 self.common.log.add(script.id, "loaded anew");
             }
         }
         for (id, prepared) in prepared {
             let Some(script) = self.scripts.iter_mut().find(|script| script.id == id) else { continue };
             if let Some(in_kernel) = script.runs.kernel_mut() {
-                in_kernel.replace(prepared).map_err(|error| error.to_string())?;
+                in_kernel.replace(prepared)?;
             }
             if script.runs.user().is_none() {
                 self.common.log.add(id, "loaded anew");
@@ -380,8 +380,7 @@ impl Host {
         for script in &self.scripts {
             let Some(threads) = script.runs.user() else { continue };
             let queues = self.slots.queues(threads.slot);
-            let restored = rules::restore(script.id, &script.attachment, &queues, script.runs.mark());
-            if restored.map_err(|error| error.to_string())? {
+            if rules::restore(script.id, &script.attachment, &queues, script.runs.mark())? {
                 warn!("the rules of script {} were gone: put back", script.id);
             }
         }
@@ -389,7 +388,7 @@ impl Host {
     }
 
     /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places.
-    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, String> {
+    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, RequestError> {
         let mut prepared = Vec::new();
         let mut logs = Vec::new();
         // A host without CAP_BPF has none of these, and no ring.
@@ -410,12 +409,7 @@ impl Host {
             };
             let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
             let loaded = in_kernel.prepare(&script.attachment, &source, maps, log);
-            let loaded = loaded.map_err(|message| {
-                format!(
-                    "{message}\nthe script stays as it was; unload and load it to have it in the user tier"
-                )
-            })?;
-            prepared.push((script.id, loaded));
+            prepared.push((script.id, loaded.map_err(RequestError::NotReplacedInKernel)?));
         }
         Ok(prepared)
     }
@@ -466,10 +460,10 @@ fn text(attachment: &Attachment, source: String) -> ::script::vm::Script {
     }
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
+fn read(file: &Path) -> Result<String, RequestError> {
+    std::fs::read_to_string(file).map_err(|source| RequestError::File { file: file.to_owned(), source })
 }
 
-fn document(value: &impl Serialize) -> Result<Value, String> {
-    serde_json::to_value(value).map_err(|error| error.to_string())
+fn document(value: &impl Serialize) -> Result<Value, RequestError> {
+    Ok(serde_json::to_value(value)?)
 }

@@ -8,6 +8,7 @@ use script::compile::account;
 use script::vm;
 use tracing::info;
 
+use super::error::AttachError;
 use super::group::{Group, Key};
 use super::in_kernel::Ready;
 use super::runs::{InThreads, Runs};
@@ -26,13 +27,13 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-    ) -> Result<Runs, String> {
+    ) -> Result<Runs, AttachError> {
         let path = attachment.file.display();
         match attachment.tier {
             Tier::Auto | Tier::Kernel if attachment.xdp => self.attach_in_kernel(attachment, script, key),
             Tier::Kernel => self
                 .attach_in_kernel(attachment, script, key)
-                .map_err(|why| self.or_both(attachment, script, why)),
+                .map_err(|error| self.or_in_part(attachment, script, error)),
             Tier::Both => self.attach_in_both(id, attachment, script, key),
             Tier::User => self.attach_in_user_tier(id, attachment, script, key),
             Tier::Auto => self.attach_in_kernel(attachment, script, key).or_else(|why| {
@@ -46,13 +47,16 @@ impl Host {
     }
 
     /// Why a script does not run in the kernel as a whole, and whether a part of it would.
-    fn or_both(&mut self, attachment: &Attachment, script: &vm::Script, why: String) -> String {
-        let Ok(log) = self.next_log() else { return why };
+    fn or_in_part(
+        &mut self,
+        attachment: &Attachment,
+        script: &vm::Script,
+        error: AttachError,
+    ) -> AttachError {
+        let Ok(log) = self.next_log() else { return error };
         match Ready::load(attachment, script, &mut Maps::default(), log, Some(PUNT_MARK | 1)) {
-            Ok(_) => {
-                format!("{why}\nwith --tier both (or auto) the kernel hands over to Lua what comes there")
-            }
-            Err(_) => why,
+            Ok(_) => AttachError::InPart(Box::new(error)),
+            Err(_) => error,
         }
     }
 
@@ -62,10 +66,10 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-    ) -> Result<Runs, String> {
+    ) -> Result<Runs, AttachError> {
         let in_user_tier = |other: &&Script| other.key == *key && other.runs.user().is_some();
         if let Some(other) = self.scripts.iter().find(in_user_tier) {
-            return Err(format!("it shares its state with script {}, which runs there", other.id));
+            return Err(AttachError::StateInUserTier(other.id));
         }
         let log = self.next_log()?;
         let at = self.maps.iter().position(|(known, _)| known == key).unwrap_or_else(|| {
@@ -73,8 +77,7 @@ impl Host {
             self.maps.len() - 1
         });
         let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
-        let in_kernel = ready.attach(&mut self.places).map_err(|error| error.to_string())?;
-        Ok(Runs::Kernel(in_kernel))
+        Ok(Runs::Kernel(ready.attach(&mut self.places)?))
     }
 
     /// In the kernel as far as that goes, and in the user tier with the packets that are handed over. It is in the user
@@ -85,10 +88,10 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-    ) -> Result<Runs, String> {
+    ) -> Result<Runs, AttachError> {
         let taken = |mark| self.scripts.iter().any(|script| script.runs.mark() == Some(mark));
         let mark = (0..MOST_PUNTS).map(|bit| PUNT_MARK | 1 << bit).find(|mark| !taken(*mark));
-        let mark = mark.ok_or_else(|| format!("{MOST_PUNTS} scripts hand over already"))?;
+        let mark = mark.ok_or(AttachError::MarksTaken(MOST_PUNTS))?;
         let log = self.next_log()?;
         let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
         let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;
@@ -97,7 +100,7 @@ impl Host {
             Err(error) => {
                 // The first error is the one to tell.
                 let _ = self.leave_queues(id, key, &threads);
-                Err(error.to_string())
+                Err(error.into())
             }
         }
     }
@@ -108,15 +111,15 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-    ) -> Result<Runs, String> {
+    ) -> Result<Runs, AttachError> {
         self.attach_to_queues(id, attachment, script, key, None).map(Runs::User)
     }
 
     /// Where the next program in the kernel logs.
-    pub(super) fn next_log(&mut self) -> Result<account::Log, String> {
+    pub(super) fn next_log(&mut self) -> linux::Result<account::Log> {
         let ring = match self.ring.take() {
             Some(ring) => ring,
-            None => Ring::create(RING).map_err(|error| error.to_string())?,
+            None => Ring::create(RING)?,
         };
         self.last_program += 1;
         let log = account::Log { ring: ring.as_raw_fd(), program: self.last_program };
@@ -131,20 +134,15 @@ impl Host {
         script: &vm::Script,
         key: &Key,
         mark: Option<u32>,
-    ) -> Result<InThreads, String> {
+    ) -> Result<InThreads, AttachError> {
         let shares = |other: &&Script| other.key == *key && other.runs.user().is_none();
         if let Some(other) = self.scripts.iter().find(shares)
             && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
         {
-            let other = other.id;
-            return Err(format!(
-                "it shares tables with script {other}, which runs in the kernel: load that with --tier user first"
-            ));
+            return Err(AttachError::TablesInKernel(other.id));
         }
         if self.group(key).is_none() {
-            let group =
-                Group::start(key.clone(), self.threads, &self.common).map_err(|error| error.to_string())?;
-            self.groups.push(group);
+            self.groups.push(Group::start(key.clone(), self.threads, &self.common)?);
         }
         let slot = self.slots.take();
         let listening = self.listen(id, slot, attachment, script, key, mark);
@@ -162,17 +160,16 @@ impl Host {
         script: &vm::Script,
         key: &Key,
         mark: Option<u32>,
-    ) -> Result<Arc<Statistics>, String> {
-        let Some(group) = self.group(key) else { return Err("its threads have ended".to_owned()) };
+    ) -> Result<Arc<Statistics>, AttachError> {
+        let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
         group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
             rules::add(id, attachment, &self.slots.queues(slot), mark)
         });
-        attached.map_err(|error| {
+        attached.inspect_err(|_| {
             group.remove(id);
-            error.to_string()
         })?;
         Ok(statistics)
     }

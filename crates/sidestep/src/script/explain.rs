@@ -87,7 +87,7 @@ pub(super) fn explain(
         return Ok(false);
     }
     // Which one of the marks is nothing to the program.
-    let in_part = point.may_punt().map_err(str::to_owned).and_then(|()| {
+    let in_part = point.may_punt().map_err(|error| error.to_string()).and_then(|()| {
         compile_for(&attachment, &script, place, Some(PUNT_MARK | 1)).map_err(|error| error.to_string())
     });
     match in_part {
