@@ -70,11 +70,12 @@ impl AttachJournal {
     /// Takes back what an earlier host has left.
     pub(super) fn open(without: Vec<Feature>) -> Result<Self, Error> {
         let path = control::socket_of_scripts()?.with_extension("undo");
-        let mut places = Self { without, netlink: Netlink::open()?, path, journal: None, taken: Vec::new() };
-        if places.path.exists() {
-            places.journal()?;
+        let mut attached =
+            Self { without, netlink: Netlink::open()?, path, journal: None, taken: Vec::new() };
+        if attached.path.exists() {
+            attached.journal()?;
         }
-        Ok(places)
+        Ok(attached)
     }
 
     /// Attaches a program, to an interface of this number as well as the kernel can.
@@ -123,8 +124,8 @@ impl AttachJournal {
         match (attached, &mut self.journal) {
             (Attached::Interface(attachment), Some(journal)) => journal.detach(&mut self.netlink, attachment),
             (Attached::Interface(_), None) | (Attached::Xdp(_), _) => Ok(()),
-            (Attached::Netfilter(_, place), _) => {
-                self.taken.retain(|taken| *taken != place);
+            (Attached::Netfilter(_, given_back), _) => {
+                self.taken.retain(|taken| *taken != given_back);
                 Ok(())
             }
         }

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use linux::event::Waker;
 use linux::queue::Socket;
-use script::vm::{MAX_JOBS, Script, Tables};
+use script::vm::{MAX_DEFERRED, Script, Tables};
 
 use super::error::AttachError;
 use super::statistics::Statistics;
-use super::worker::{Answer, Command, Later, Worker};
-use super::world::Common;
+use super::thread_host::Common;
+use super::worker::{Answer, Command, DeferredSender, Worker};
 use config::folder::Folder;
 
 /// How long a thread may take to load a script: it ends the packets that it has first.
@@ -63,20 +63,20 @@ impl Group {
     /// A group without scripts, with so many threads for packets.
     pub(super) fn start(key: Key, count: usize, common: &Common) -> linux::Result<Self> {
         let tables = Tables::default();
-        let (work, deferred) = sync_channel(MAX_JOBS);
-        let later = Later { work, waker: Waker::new()? };
+        let (calls, deferred) = sync_channel(MAX_DEFERRED);
+        let sender = DeferredSender { calls, waker: Waker::new()? };
         let mut threads = Vec::new();
         let mut deferred = Some(deferred);
         for number in 0..=count {
             let is_last = number == count;
-            let waker = if is_last { later.waker.clone() } else { Waker::new()? };
-            let later = (!is_last).then(|| later.clone());
+            let waker = if is_last { sender.waker.clone() } else { Waker::new()? };
+            let sender = (!is_last).then(|| sender.clone());
             let deferred = is_last.then(|| deferred.take()).flatten();
             let (commands, received) = channel();
             let (common, tables, own) = (common.clone(), tables.clone(), waker.clone());
-            let name = if is_last { "later".to_owned() } else { format!("scripts-{number}") };
+            let name = if is_last { "deferred".to_owned() } else { format!("scripts-{number}") };
             // A machine stays in the thread that made it.
-            let body = move || match Worker::new(common.clone(), tables, later, &own) {
+            let body = move || match Worker::new(common.clone(), tables, sender, &own) {
                 Ok(worker) => worker.run(common.start, &received, deferred.as_ref(), &own),
                 Err(error) => common.log.add(0, &format!("a thread of scripts does not start: {error}")),
             };

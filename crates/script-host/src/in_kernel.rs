@@ -27,7 +27,7 @@ pub(super) struct InKernel {
     attached: Attached,
     counters: Map,
     fault: Map,
-    place: AttachType,
+    attach_type: AttachType,
     /// Of packets that it hands over.
     mark: Option<u32>,
     /// The programs that may still log, by their numbers: this one and the one before it.
@@ -45,7 +45,7 @@ pub(super) struct Ready {
     index: u32,
     counters: Map,
     fault: Map,
-    place: AttachType,
+    attach_type: AttachType,
     mark: Option<u32>,
 }
 
@@ -86,20 +86,20 @@ impl Ready {
         {
             return Err(AttachError::NoLinkHeader(device.clone()));
         }
-        let place = point.attach_type(has_link)?;
+        let attach_type = point.attach_type(has_link)?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?;
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1)?;
         let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
-        let loaded = load(attachment, script, maps, place.clone(), accounts, mark)?;
-        Ok(Self { loaded, number: log.program, point, index, counters, fault, place, mark })
+        let loaded = load(attachment, script, maps, attach_type.clone(), accounts, mark)?;
+        Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark })
     }
 
     /// Attaches it.
     pub(super) fn attach(self, journal: &mut AttachJournal) -> linux::Result<InKernel> {
-        let Self { loaded, number, point, index, counters, fault, place, mark } = self;
+        let Self { loaded, number, point, index, counters, fault, attach_type, mark } = self;
         let attached = journal.attach(&loaded.program, &point, index)?;
         let lines = vec![(number, loaded.lines)];
-        Ok(InKernel { attached, counters, fault, place, mark, lines, seen: Cell::default() })
+        Ok(InKernel { attached, counters, fault, attach_type, mark, lines, seen: Cell::default() })
     }
 }
 
@@ -124,7 +124,7 @@ impl InKernel {
     ) -> Result<Prepared, AttachError> {
         let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
         let accounts = Accounts { counters, fault, log: Some(log) };
-        let loaded = load(attachment, script, maps, self.place.clone(), accounts, self.mark)?;
+        let loaded = load(attachment, script, maps, self.attach_type.clone(), accounts, self.mark)?;
         Ok(Prepared { number: log.program, loaded })
     }
 
@@ -149,7 +149,7 @@ impl InKernel {
     /// What it has counted.
     pub(super) fn read(&self, path: &Path) -> Counts {
         let counted = self.counters.sum(&[0; 4]).unwrap_or_default();
-        let count = |place: usize| counted.get(place).copied().unwrap_or(0);
+        let count = |index: usize| counted.get(index).copied().unwrap_or(0);
         let of = |verdict: Verdict| Verdict::ALL.iter().position(|one| *one == verdict).map_or(0, count);
         let value = self.fault.lookup(&[0; 4]).ok().flatten().and_then(|value| value.try_into().ok());
         let value = value.map_or(0, u64::from_ne_bytes);
@@ -184,11 +184,11 @@ fn load(
     attachment: &Attachment,
     script: &Script,
     maps: &mut Maps,
-    place: AttachType,
+    attach_type: AttachType,
     accounts: Accounts,
     mark: Option<u32>,
 ) -> Result<kernel::Loaded, AttachError> {
-    let compiled = compile_for(attachment, script, place, mark).map_err(|error| match error {
+    let compiled = compile_for(attachment, script, attach_type, mark).map_err(|error| match error {
         refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
         other => AttachError::Compile(other),
     })?;

@@ -24,9 +24,9 @@ mod runs;
 mod slots;
 mod statistics;
 pub mod supervisor;
+mod thread_host;
 mod tier;
 mod worker;
-mod world;
 
 use std::io::{self, Read as _};
 use std::os::linux::net::SocketAddrExt as _;
@@ -59,7 +59,7 @@ use self::protocol::{Scripts, Status};
 use self::runs::Runs;
 use self::slots::Slots;
 use self::statistics::Statistics;
-use self::world::Common;
+use self::thread_host::Common;
 use config::attachment::Attachment;
 use config::attachment::Tier;
 use config::run::Feature;
@@ -102,7 +102,7 @@ struct Host {
     slots: Slots,
     groups: Vec<Group>,
     /// What attaches those in the kernel.
-    places: AttachJournal,
+    attach_journal: AttachJournal,
     /// Their maps.
     maps: Vec<(Key, Maps)>,
     /// What those in the kernel log: there from the first of them on.
@@ -113,11 +113,12 @@ struct Host {
     last_id: u32,
 }
 
-/// What wakes the host's own thread.
-enum News {
-    Call(Call<Request>),
+/// What other threads tell the host's own.
+enum Message {
+    /// A client asks for something.
+    Request(Call<Request>),
     /// Standard input has ended.
-    End,
+    InputEnded,
 }
 
 /// Runs the host until it is told to end, without some features of the kernel (for tests).
@@ -140,7 +141,8 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     process::raise_open_files()?;
     let sender = Arc::new(Sender::open(MARK)?);
     rules::begin()?;
-    let result = AttachJournal::open(without).and_then(|places| run(socket, life, &signals, sender, places));
+    let result =
+        AttachJournal::open(without).and_then(|journal| run(socket, life, &signals, sender, journal));
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
@@ -168,13 +170,13 @@ fn run(
     life: Life,
     signals: &Signals,
     sender: Arc<Sender>,
-    places: AttachJournal,
+    attach_journal: AttachJournal,
 ) -> Result<(), Error> {
-    let (told, news) = mpsc::channel();
+    let (messenger, messages) = mpsc::channel();
     let waker = Waker::new()?;
-    let (calls, woken) = (told.clone(), waker.clone());
+    let (requests, woken) = (messenger.clone(), waker.clone());
     let server = Server::start(socket, move |call| {
-        let _ = calls.send(News::Call(call));
+        let _ = requests.send(Message::Request(call));
         woken.wake();
     })?;
     if life.with_parent {
@@ -182,7 +184,7 @@ fn run(
         std::thread::Builder::new().name("parent".into()).spawn(move || {
             let mut stdin = io::stdin().lock();
             while stdin.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
-            let _ = told.send(News::End);
+            let _ = messenger.send(Message::InputEnded);
             woken.wake();
         })?;
     }
@@ -194,7 +196,7 @@ fn run(
         threads,
         slots: Slots::new(threads),
         groups: Vec::new(),
-        places,
+        attach_journal,
         maps: Vec::new(),
         ring: None,
         last_program: 0,
@@ -217,10 +219,10 @@ fn run(
             return Ok(());
         }
         waker.drain();
-        for news in news.try_iter() {
-            match news {
-                News::End => return Ok(()),
-                News::Call(call) => {
+        for message in messages.try_iter() {
+            match message {
+                Message::InputEnded => return Ok(()),
+                Message::Request(call) => {
                     let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
                     let answer = host.answer(&call.request);
                     call.answer(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
@@ -332,9 +334,9 @@ impl Host {
         let Script { attachment, key, runs, .. } = self.scripts.remove(at);
         let (detached, threads) = match runs {
             Runs::User(threads) => (Ok(()), Some(threads)),
-            Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.places), None),
+            Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.attach_journal), None),
             Runs::Both(in_kernel, threads) => {
-                let detached = in_kernel.detach(&mut self.places);
+                let detached = in_kernel.detach(&mut self.attach_journal);
                 // What it has handed over finds its queue.
                 std::thread::sleep(SETTLE);
                 (detached, Some(threads))

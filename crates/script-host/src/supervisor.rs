@@ -63,12 +63,12 @@ pub enum NoAnswer {
 
 /// The thread that looks after the host. Ends the host when it is dropped.
 pub struct Scripts {
-    wishes: Option<Sender<Wish>>,
+    updates: Option<Sender<Update>>,
     thread: Option<JoinHandle<()>>,
 }
 
 /// These scripts and no others, with the present text of their files; and who asked for it.
-struct Wish {
+struct Update {
     scripts: Vec<Attachment>,
     asked: Option<Call>,
 }
@@ -88,7 +88,7 @@ impl Scripts {
     pub fn start(scripts: Vec<Attachment>) -> Result<Self, Error> {
         let socket = control::socket_of_scripts().map_err(Error::Io)?;
         let mut host = host_of(&scripts, &socket)?;
-        let (wishes, asked) = channel::<Wish>();
+        let (updates, asked) = channel::<Update>();
         let mut wanted = scripts;
         let look_after = move || {
             loop {
@@ -105,15 +105,15 @@ impl Scripts {
                                 .unwrap_or(None);
                         }
                     }
-                    Ok(wish) => {
+                    Ok(update) => {
                         let result = match &mut host {
-                            Some(host) => host.apply(&wish.scripts),
-                            None => host_of(&wish.scripts, &socket).map(|new| host = new),
+                            Some(host) => host.apply(&update.scripts),
+                            None => host_of(&update.scripts, &socket).map(|new| host = new),
                         };
-                        if wish.scripts.is_empty() && result.is_ok() {
+                        if update.scripts.is_empty() && result.is_ok() {
                             host = None;
                         }
-                        match (&result, wish.asked) {
+                        match (&result, update.asked) {
                             (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
                             (Err(why), Some(call)) => {
                                 call.answer(Reply::Error(format!(
@@ -124,7 +124,7 @@ impl Scripts {
                             (Err(why), None) => warn!("the scripts stay as they were: {why}"),
                         }
                         if result.is_ok() {
-                            wanted = wish.scripts;
+                            wanted = update.scripts;
                         }
                     }
                 }
@@ -132,20 +132,20 @@ impl Scripts {
         };
         let thread =
             std::thread::Builder::new().name("scripts".into()).spawn(look_after).map_err(Error::Io)?;
-        Ok(Self { wishes: Some(wishes), thread: Some(thread) })
+        Ok(Self { updates: Some(updates), thread: Some(thread) })
     }
 
     /// Has these scripts and no others, with the present text of their files; then answers.
     pub fn apply(&self, scripts: Vec<Attachment>, asked: Option<Call>) {
-        if let Some(wishes) = &self.wishes {
-            let _ = wishes.send(Wish { scripts, asked });
+        if let Some(updates) = &self.updates {
+            let _ = updates.send(Update { scripts, asked });
         }
     }
 }
 
 impl Drop for Scripts {
     fn drop(&mut self) {
-        self.wishes = None;
+        self.updates = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

@@ -77,7 +77,7 @@ impl Host {
             self.maps.len() - 1
         });
         let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
-        Ok(Runs::Kernel(ready.attach(&mut self.places)?))
+        Ok(Runs::Kernel(ready.attach(&mut self.attach_journal)?))
     }
 
     /// In the kernel as far as that goes, and in the user tier with the packets that are handed over. It is in the user
@@ -95,7 +95,7 @@ impl Host {
         let log = self.next_log()?;
         let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
         let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;
-        match ready.attach(&mut self.places) {
+        match ready.attach(&mut self.attach_journal) {
             Ok(in_kernel) => Ok(Runs::Both(in_kernel, threads)),
             Err(error) => {
                 // The first error is the one to tell.

@@ -14,7 +14,7 @@ use script::vm::{
 
 use super::protocol::Traced;
 use super::statistics::{Statistics, Tally};
-use super::world::{Common, Present, World};
+use super::thread_host::{Common, ThreadContext, ThreadHost};
 use config::folder::Folder;
 
 const WAKER: u64 = u64::MAX;
@@ -46,10 +46,10 @@ pub(super) enum Command {
 /// Where the answer to a command goes.
 pub(super) type Answer = Sender<Result<(), ScriptError>>;
 
-/// Takes over what scripts put off.
+/// Hands deferred calls to the thread that makes them.
 #[derive(Clone)]
-pub(super) struct Later {
-    pub(super) work: SyncSender<Deferred>,
+pub(super) struct DeferredSender {
+    pub(super) calls: SyncSender<Deferred>,
     pub(super) waker: Waker,
 }
 
@@ -65,10 +65,10 @@ struct Loaded {
 /// The thread's own.
 pub(super) struct Worker {
     machine: Machine,
-    present: Rc<Present>,
+    context: Rc<ThreadContext>,
     loaded: Vec<Loaded>,
     prepared: Option<Prepared>,
-    later: Option<Later>,
+    deferred: Option<DeferredSender>,
     log: super::log::Log,
     poller: Poller,
     batch: Batch,
@@ -77,23 +77,27 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// A worker whose scripts hand what they put off to `later`; the one without does it itself.
+    /// A worker whose scripts hand deferred calls to `deferred`; the one without makes them itself.
     pub(super) fn new(
         common: Common,
         tables: Tables,
-        later: Option<Later>,
+        deferred: Option<DeferredSender>,
         waker: &Waker,
     ) -> linux::Result<Self> {
-        let present = Rc::new(Present::default());
+        let context = Rc::new(ThreadContext::default());
         let log = common.log.clone();
         let poller = Poller::new()?;
         poller.add(waker, WAKER, Interest::Readable)?;
         Ok(Self {
-            machine: Machine::with_tables(World::new(common, Rc::clone(&present)), Limits::default(), tables),
-            present,
+            machine: Machine::with_tables(
+                ThreadHost::new(common, Rc::clone(&context)),
+                Limits::default(),
+                tables,
+            ),
+            context,
             loaded: Vec::new(),
             prepared: None,
-            later,
+            deferred,
             log,
             poller,
             batch: Batch::default(),
@@ -121,7 +125,7 @@ impl Worker {
             for event in events.iter() {
                 if event.token == WAKER {
                     waker.drain();
-                } else if let Some(at) = self.place(event.token as u32) {
+                } else if let Some(at) = self.position(event.token as u32) {
                     self.serve(at);
                 }
             }
@@ -145,30 +149,30 @@ impl Worker {
         }
     }
 
-    fn place(&self, id: u32) -> Option<usize> {
+    fn position(&self, id: u32) -> Option<usize> {
         self.loaded.iter().position(|loaded| loaded.id == id)
     }
 
     fn obey(&mut self, command: Command) {
         match command {
             Command::Load { id, script, folder, statistics, answer } => {
-                self.present.id.set(id);
-                let known = self.present.folders.borrow().contains(&folder);
+                self.context.id.set(id);
+                let known = self.context.folders.borrow().contains(&folder);
                 if !known {
-                    self.present.folders.borrow_mut().push(folder);
+                    self.context.folders.borrow_mut().push(folder);
                 }
                 let failure = script.failure;
                 let result = self.machine.load(script).map(|rule| {
                     self.loaded.push(Loaded { id, rule, failure, statistics, socket: None });
                 });
-                if self.later.is_some() {
+                if self.deferred.is_some() {
                     // What the text itself puts off is done once, not for each thread.
-                    self.machine.take_jobs();
+                    self.machine.take_deferred();
                 }
                 let _ = answer.send(result);
             }
             Command::Listen { id, socket } => {
-                if let Some(at) = self.place(id) {
+                if let Some(at) = self.position(id) {
                     if let Err(error) = self.poller.add(&socket, u64::from(id), Interest::Readable) {
                         self.log.add(id, &format!("no packets come: {error}"));
                     }
@@ -176,7 +180,7 @@ impl Worker {
                 }
             }
             Command::Remove { id, answer } => {
-                if let Some(at) = self.place(id) {
+                if let Some(at) = self.position(id) {
                     let deadline = Instant::now() + DRAIN;
                     while self.serve(at) > 0 && Instant::now() < deadline {}
                     let removed = self.loaded.remove(at);
@@ -186,8 +190,8 @@ impl Worker {
             }
             Command::Prepare { path, source, answer } => {
                 let result = self.machine.prepare(0, &path, &source);
-                if self.later.is_some() {
-                    self.machine.take_jobs();
+                if self.deferred.is_some() {
+                    self.machine.take_deferred();
                 }
                 let _ = answer.send(result.map(|prepared| self.prepared = Some(prepared)));
             }
@@ -211,13 +215,13 @@ impl Worker {
                 0
             }
         };
-        self.present.id.set(loaded.id);
-        self.present.statistics.replace(Some(Arc::clone(&loaded.statistics)));
+        self.context.id.set(loaded.id);
+        self.context.statistics.replace(Some(Arc::clone(&loaded.statistics)));
         let mut tally = Tally::default();
-        for place in 0..count {
-            let Some(queued) = self.batch.packet(place) else { continue };
+        for position in 0..count {
+            let Some(queued) = self.batch.packet(position) else { continue };
             self.packet.fill_ip(queued.packet, queued.checksum);
-            self.present.interface.set(if queued.from == 0 { queued.to } else { queued.from });
+            self.context.interface.set(if queued.from == 0 { queued.to } else { queued.from });
             let (queue, id, is_whole) = (queued.queue, queued.id, queued.whole_length == queued.packet.len());
             self.packets += 1;
             let start = self.packets.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
@@ -249,7 +253,7 @@ impl Worker {
                 self.packet.complete_transport();
             }
             if let Some(interface) = redirected {
-                let sent = self.present.targets.borrow_mut().send(self.packet.real(), interface);
+                let sent = self.context.targets.borrow_mut().send(self.packet.real(), interface);
                 sent.unwrap_or_else(|error| self.log.add(loaded.id, &error.to_string()));
             }
             let octets = changed.then(|| self.packet.real());
@@ -266,16 +270,16 @@ impl Worker {
 
     /// Gives what scripts have put off to the thread that does it.
     fn hand_over(&mut self) {
-        let Some(later) = &self.later else { return };
-        let jobs = self.machine.take_jobs();
-        if jobs.is_empty() {
+        let Some(deferred) = &self.deferred else { return };
+        let calls = self.machine.take_deferred();
+        if calls.is_empty() {
             return;
         }
         let mut left_out = false;
-        for job in jobs {
-            left_out |= later.work.try_send(job).is_err();
+        for call in calls {
+            left_out |= deferred.calls.try_send(call).is_err();
         }
-        later.waker.wake();
+        deferred.waker.wake();
         if left_out {
             self.fail_all("nf.schedule: deferred calls come faster than they are done: some are left out");
         }
@@ -284,8 +288,8 @@ impl Worker {
     fn run_due(&mut self) {
         // Which of several scripts of a state it was is not known.
         if let Some(first) = self.loaded.first() {
-            self.present.id.set(first.id);
-            self.present.statistics.replace(Some(Arc::clone(&first.statistics)));
+            self.context.id.set(first.id);
+            self.context.statistics.replace(Some(Arc::clone(&first.statistics)));
         }
         for _ in 0..SHARE {
             match self.machine.run_due() {

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use self::core::{Job, Shared};
-pub use self::core::{Limits, Line, MAX_JOBS};
+pub use self::core::{Limits, Line, MAX_DEFERRED};
 pub use error::{ErrorKind, ScriptError};
 use mlua::{Function, Value};
 pub use named::Tables;
@@ -68,7 +68,7 @@ pub struct Counters {
     pub failures: u64,
 }
 
-/// Deferred work that is handed to another machine, see [`Machine::take_jobs`].
+/// Deferred work that is handed to another machine, see [`Machine::take_deferred`].
 pub struct Deferred {
     due_ms: u64,
     job: Job,
@@ -245,7 +245,7 @@ impl Machine {
     }
 
     /// Takes the deferred work out, for another machine with the same scripts and clock.
-    pub fn take_jobs(&mut self) -> Vec<Deferred> {
+    pub fn take_deferred(&mut self) -> Vec<Deferred> {
         let mut shared = self.shared.borrow_mut();
         if shared.jobs.is_empty() {
             return Vec::new();
@@ -254,10 +254,10 @@ impl Machine {
         jobs.into_iter().map(|((due_ms, _), job)| Deferred { due_ms, job }).collect()
     }
 
-    /// Takes deferred work over. False if [`MAX_JOBS`] are waiting already: then it is left out.
+    /// Takes deferred work over. False if [`MAX_DEFERRED`] are waiting already: then it is left out.
     pub fn give(&mut self, work: Deferred) -> bool {
         let mut shared = self.shared.borrow_mut();
-        let room = shared.jobs.len() < MAX_JOBS;
+        let room = shared.jobs.len() < MAX_DEFERRED;
         if room {
             shared.wait(work.due_ms, work.job);
         }

@@ -20,7 +20,7 @@ const OCTETS_PER_INSTRUCTION: usize = 64;
 /// Most lines of one packet that are followed.
 const MAX_LINES: usize = 1000;
 /// Most deferred calls that wait at a time.
-pub const MAX_JOBS: usize = 4096;
+pub const MAX_DEFERRED: usize = 4096;
 
 /// What a state may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

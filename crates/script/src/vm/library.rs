@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
-use super::core::{Core, Job, MAX_JOBS};
+use super::core::{Core, Job, MAX_DEFERRED};
 use super::error::fail;
 use super::natives::handle;
 use super::tables;
@@ -68,8 +68,8 @@ fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
             origin: optional(&origin)?,
         };
         let mut shared = core.shared.borrow_mut();
-        if shared.jobs.len() >= MAX_JOBS {
-            return Err(fail(lua, format_args!("{MAX_JOBS} deferred calls are waiting already")));
+        if shared.jobs.len() >= MAX_DEFERRED {
+            return Err(fail(lua, format_args!("{MAX_DEFERRED} deferred calls are waiting already")));
         }
         shared.defer(delay_ms, job);
         Ok(())

@@ -77,7 +77,7 @@ pub(crate) fn handle(value: LightUserData) -> Handle {
 
 /// A view, and the byte array that it is of: none is the packet.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ViewRef<'a> {
     pub(crate) handle: Handle,
     pub(crate) octets: Option<&'a AnyUserData>,
 }
@@ -174,15 +174,15 @@ impl Natives<'_> {
     fn pair<A: FromLuaMulti, R: IntoLuaMulti>(
         lua: &Lua,
         core: &Rc<Core>,
-        action: impl Fn(&Core, &Lua, Place<'_>, A) -> mlua::Result<R> + Copy + 'static,
+        action: impl Fn(&Core, &Lua, ViewRef<'_>, A) -> mlua::Result<R> + Copy + 'static,
     ) -> mlua::Result<(Function, Function)> {
         let (first, second) = (Rc::clone(core), Rc::clone(core));
         let of_packet = lua.create_function(move |lua, (view, arguments): (LightUserData, A)| {
-            action(&first, lua, Place { handle: handle(view), octets: None }, arguments)
+            action(&first, lua, ViewRef { handle: handle(view), octets: None }, arguments)
         })?;
         type OfAny<A> = (LightUserData, Option<AnyUserData>, A);
         let of_any = lua.create_function(move |lua, (view, octets, arguments): OfAny<A>| {
-            action(&second, lua, Place { handle: handle(view), octets: octets.as_ref() }, arguments)
+            action(&second, lua, ViewRef { handle: handle(view), octets: octets.as_ref() }, arguments)
         })?;
         Ok((of_packet, of_any))
     }
@@ -190,7 +190,7 @@ impl Natives<'_> {
     fn add<A: FromLuaMulti, R: IntoLuaMulti>(
         &self,
         name: &str,
-        action: impl Fn(&Core, &Lua, Place<'_>, A) -> mlua::Result<R> + Copy + 'static,
+        action: impl Fn(&Core, &Lua, ViewRef<'_>, A) -> mlua::Result<R> + Copy + 'static,
     ) -> mlua::Result<()> {
         let (of_packet, of_any) = Self::pair(self.lua, self.core, action)?;
         self.of_packet.set(name, of_packet)?;
@@ -198,28 +198,28 @@ impl Natives<'_> {
     }
 
     fn views(&self) -> mlua::Result<()> {
-        self.add("data", |core, lua, place, Asked(asked)| data(core, lua, place, asked))?;
-        self.add("enter", |core, lua, place, protocol: Value| {
+        self.add("data", |core, lua, view, Asked(asked)| data(core, lua, view, asked))?;
+        self.add("enter", |core, lua, view, protocol: Value| {
             let protocol = core.protocol(lua, &protocol, "data")?;
-            core.with(lua, place.octets, |store, protocols| {
-                Ok(store.data(protocols, place.handle, protocol)?.map(light))
+            core.with(lua, view.octets, |store, protocols| {
+                Ok(store.data(protocols, view.handle, protocol)?.map(light))
             })
         })?;
-        self.add("cast", |core, lua, place, protocol: Value| {
+        self.add("cast", |core, lua, view, protocol: Value| {
             let protocol = core.protocol(lua, &protocol, "to_packet")?;
-            core.with(lua, place.octets, |store, protocols| {
-                Ok(store.cast(protocols, place.handle, protocol)?.map(light))
+            core.with(lua, view.octets, |store, protocols| {
+                Ok(store.cast(protocols, view.handle, protocol)?.map(light))
             })
         })?;
-        self.add("raw", |core, lua, place, (offset, length): (i64, i64)| {
-            core.with(lua, place.octets, |store, protocols| {
-                Ok(light(store.raw(protocols, place.handle, offset, length)?))
+        self.add("raw", |core, lua, view, (offset, length): (i64, i64)| {
+            core.with(lua, view.octets, |store, protocols| {
+                Ok(light(store.raw(protocols, view.handle, offset, length)?))
             })
         })?;
-        self.add("part", |core, lua, place, ()| {
-            core.with(lua, place.octets, |store, _| Ok(light(store.part(place.handle)?)))
+        self.add("part", |core, lua, view, ()| {
+            core.with(lua, view.octets, |store, _| Ok(light(store.part(view.handle)?)))
         })?;
-        self.add("change", |core, lua, place, changes: Variadic<Value>| {
+        self.add("change", |core, lua, view, changes: Variadic<Value>| {
             let list = |at: usize| match changes.get(at) {
                 Some(Value::Table(list)) => {
                     list.sequence_values::<i64>().collect::<mlua::Result<Vec<_>>>().ok()
@@ -228,37 +228,37 @@ impl Natives<'_> {
             };
             // What is no list of integers is as one that is too short.
             let (offsets, lengths) = (list(0).unwrap_or_default(), list(1).unwrap_or_default());
-            core.with(lua, place.octets, |store, protocols| {
-                store.change(protocols, place.handle, &offsets, &lengths)
+            core.with(lua, view.octets, |store, protocols| {
+                store.change(protocols, view.handle, &offsets, &lengths)
             })
         })?;
-        self.add("grow", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "grow", 1))?;
-        self.add("shrink", |core, lua, place, (at, count)| resize(core, lua, place, at, &count, "shrink", -1))
+        self.add("grow", |core, lua, view, (at, count)| resize(core, lua, view, at, &count, "grow", 1))?;
+        self.add("shrink", |core, lua, view, (at, count)| resize(core, lua, view, at, &count, "shrink", -1))
     }
 
     fn values(&self) -> mlua::Result<()> {
-        self.add("get", |core, lua, place, ()| get(core, lua, place))?;
-        self.add("set", |core, lua, place, value: Value| set(core, lua, place, &value))?;
-        self.add("length", |core, lua, place, _: Value| {
-            core.with(lua, place.octets, |store, protocols| store.length(protocols, place.handle))
+        self.add("get", |core, lua, view, ()| get(core, lua, view))?;
+        self.add("set", |core, lua, view, value: Value| set(core, lua, view, &value))?;
+        self.add("length", |core, lua, view, _: Value| {
+            core.with(lua, view.octets, |store, protocols| store.length(protocols, view.handle))
         })?;
-        self.add("octets", |core, lua, place, ()| {
-            let copy = core.with(lua, place.octets, |store, protocols| {
-                Ok(store.octets(protocols, place.handle)?.to_vec())
+        self.add("octets", |core, lua, view, ()| {
+            let copy = core.with(lua, view.octets, |store, protocols| {
+                Ok(store.octets(protocols, view.handle)?.to_vec())
             })?;
             core.copies(copy.len());
             lua.create_string(copy)
         })?;
-        self.add("byte", |core, lua, place, index: i64| {
-            core.with(lua, place.octets, |store, protocols| store.byte(protocols, place.handle, index))
+        self.add("byte", |core, lua, view, index: i64| {
+            core.with(lua, view.octets, |store, protocols| store.byte(protocols, view.handle, index))
         })?;
-        self.add("set_byte", |core, lua, place, (index, value): (i64, i64)| {
-            core.with(lua, place.octets, |store, protocols| {
-                store.set_byte(protocols, place.handle, index, value)
+        self.add("set_byte", |core, lua, view, (index, value): (i64, i64)| {
+            core.with(lua, view.octets, |store, protocols| {
+                store.set_byte(protocols, view.handle, index, value)
             })
         })?;
-        self.add("describe", |core, lua, place, _: Value| {
-            core.with(lua, place.octets, |store, protocols| Ok(store.describe(protocols, place.handle)))
+        self.add("describe", |core, lua, view, _: Value| {
+            core.with(lua, view.octets, |store, protocols| Ok(store.describe(protocols, view.handle)))
         })
     }
 }
@@ -281,7 +281,7 @@ pub(crate) fn make(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Table> {
     let field = move |lua: &Lua, name: String| {
         let name = shared.protocols.borrow_mut().named(&name);
         let name = name.ok_or_else(|| fail(lua, "too many names of fields"))?;
-        Natives::pair(lua, &shared, move |core, lua, place, _: Value| named(core, lua, place, name))
+        Natives::pair(lua, &shared, move |core, lua, view, _: Value| named(core, lua, view, name))
     };
     table.set("field", lua.create_function(field)?)?;
 
@@ -323,11 +323,11 @@ fn redirect(core: &Core, lua: &Lua, view: LightUserData, name: &Value) -> mlua::
 fn data(
     core: &Core,
     lua: &Lua,
-    place: Place<'_>,
+    view: ViewRef<'_>,
     asked: Option<Value>,
 ) -> mlua::Result<Option<LightUserData>> {
     let Some(asked) = asked else {
-        let payload = core.with(lua, place.octets, |store, protocols| store.payload(protocols, place.handle));
+        let payload = core.with(lua, view.octets, |store, protocols| store.payload(protocols, view.handle));
         return payload.map(|payload| Some(light(payload)));
     };
     let protocol = core.protocol(lua, &asked, "data")?;
@@ -335,45 +335,45 @@ fn data(
         Found(Option<Handle>),
         Asks(Option<ProtocolId>),
     }
-    let within = core.with(lua, place.octets, |store, protocols| {
-        let asks = store.asks(protocols, place.handle)?;
+    let within = core.with(lua, view.octets, |store, protocols| {
+        let asks = store.asks(protocols, view.handle)?;
         let moves = protocols.get(protocol).is_some_and(|protocol| protocol.changes == Changes::Function);
         if asks.is_some() || moves {
             return Ok(Within::Asks(asks));
         }
-        Ok(Within::Found(store.data(protocols, place.handle, protocol)?))
+        Ok(Within::Found(store.data(protocols, view.handle, protocol)?))
     })?;
     match within {
         Within::Found(found) => Ok(found.map(light)),
         Within::Asks(policy) => {
             let policy = policy.map(|policy| light(Handle::of_protocol(policy)));
-            core.runtime()?.dissect.call((light(place.handle), place.octets, asked, policy))
+            core.runtime()?.dissect.call((light(view.handle), view.octets, asked, policy))
         }
     }
 }
 
 /// The field of a view that has this name.
-fn named(core: &Core, lua: &Lua, place: Place<'_>, name: FieldName) -> mlua::Result<LightUserData> {
-    core.with(lua, place.octets, |store, protocols| Ok(light(store.named(protocols, place.handle, name)?)))
+fn named(core: &Core, lua: &Lua, view: ViewRef<'_>, name: FieldName) -> mlua::Result<LightUserData> {
+    core.with(lua, view.octets, |store, protocols| Ok(light(store.named(protocols, view.handle, name)?)))
 }
 
-fn get(core: &Core, lua: &Lua, place: Place<'_>) -> mlua::Result<Value> {
-    let got = core.with(lua, place.octets, |store, protocols| store.get(protocols, place.handle))?;
+fn get(core: &Core, lua: &Lua, view: ViewRef<'_>) -> mlua::Result<Value> {
+    let got = core.with(lua, view.octets, |store, protocols| store.get(protocols, view.handle))?;
     match got {
         Got::Value(FieldValue::Int(value)) => Ok(Value::Integer(value)),
         Got::Value(FieldValue::Bool(value)) => Ok(Value::Boolean(value)),
         Got::Value(FieldValue::Text(text)) => Ok(Value::String(lua.create_string(text)?)),
-        Got::Octets(view) => core.runtime()?.byte_array.call((light(view), place.octets)),
+        Got::Octets(octets) => core.runtime()?.byte_array.call((light(octets), view.octets)),
         Got::Function(protocol, position) => {
             let protocol = light(Handle::of_protocol(protocol));
-            core.runtime()?.getter.call((protocol, position, light(place.handle), place.octets))
+            core.runtime()?.getter.call((protocol, position, light(view.handle), view.octets))
         }
     }
 }
 
-fn set(core: &Core, lua: &Lua, place: Place<'_>, value: &Value) -> mlua::Result<()> {
+fn set(core: &Core, lua: &Lua, view: ViewRef<'_>, value: &Value) -> mlua::Result<()> {
     let write = |given: Given<'_>| {
-        core.with(lua, place.octets, |store, protocols| store.set(protocols, place.handle, given))
+        core.with(lua, view.octets, |store, protocols| store.set(protocols, view.handle, given))
     };
     let written = match value {
         Value::Integer(number) => write(Given::Int(*number)),
@@ -389,7 +389,7 @@ fn set(core: &Core, lua: &Lua, place: Place<'_>, value: &Value) -> mlua::Result<
         Written::Done => Ok(()),
         Written::Function(protocol, position) => {
             let protocol = light(Handle::of_protocol(protocol));
-            core.runtime()?.setter.call((protocol, position, light(place.handle), place.octets, value))
+            core.runtime()?.setter.call((protocol, position, light(view.handle), view.octets, value))
         }
     }
 }
@@ -397,7 +397,7 @@ fn set(core: &Core, lua: &Lua, place: Place<'_>, value: &Value) -> mlua::Result<
 fn resize(
     core: &Core,
     lua: &Lua,
-    place: Place<'_>,
+    view: ViewRef<'_>,
     at: i64,
     count: &Value,
     name: &str,
@@ -410,7 +410,7 @@ fn resize(
             return Err(fail(lua, what));
         }
     };
-    core.with(lua, place.octets, |store, _| store.resize(place.handle, at, count))
+    core.with(lua, view.octets, |store, _| store.resize(view.handle, at, count))
 }
 
 fn content_of(lua: &Lua, content: &Value) -> mlua::Result<Vec<u8>> {

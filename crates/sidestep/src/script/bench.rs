@@ -93,7 +93,7 @@ fn measure(script: Script, folder: &Folder, packets: &[Packet]) -> Result<Measur
         *verdicts.entry(Verdict::name(verdict)).or_default() += 1;
         failure = failure.or(error);
     }
-    machine.take_jobs();
+    machine.take_deferred();
     let (start, mut runs) = (Instant::now(), 0u128);
     while start.elapsed() < TIME {
         for original in packets {
@@ -102,7 +102,7 @@ fn measure(script: Script, folder: &Folder, packets: &[Packet]) -> Result<Measur
             runs += 1;
         }
         // Nobody does what was put off.
-        machine.take_jobs();
+        machine.take_deferred();
     }
     let mut texts: Vec<String> = verdicts.iter().map(|(name, count)| format!(", {count} {name}")).collect();
     texts.extend(failure.map(|error| format!("; it failed: {error}")));

@@ -1,4 +1,4 @@
-//! The world outside of a thread's scripts.
+//! What a thread's scripts have of the host: clock, randomness, sending, log, modules.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,9 +24,9 @@ pub(super) struct Common {
     pub(super) sender: Arc<Sender>,
 }
 
-/// What is going on in a thread: it says so before it calls a script.
+/// What a thread is doing: it says so before it calls a script.
 #[derive(Debug, Default)]
-pub(super) struct Present {
+pub(super) struct ThreadContext {
     /// Which script runs; the host itself has number 0.
     pub(super) id: Cell<u32>,
     /// Its counters.
@@ -39,21 +39,21 @@ pub(super) struct Present {
     pub(super) folders: RefCell<Vec<Folder>>,
 }
 
-/// The world, for the scripts of one thread.
-pub(super) struct World {
+/// The host, for the scripts of one thread.
+pub(super) struct ThreadHost {
     common: Common,
-    present: Rc<Present>,
+    context: Rc<ThreadContext>,
     /// Random bytes, and how many are used.
     random: ([u8; 256], usize),
 }
 
-impl World {
-    pub(super) fn new(common: Common, present: Rc<Present>) -> Self {
-        Self { common, present, random: ([0; 256], 256) }
+impl ThreadHost {
+    pub(super) fn new(common: Common, context: Rc<ThreadContext>) -> Self {
+        Self { common, context, random: ([0; 256], 256) }
     }
 }
 
-impl Host for World {
+impl Host for ThreadHost {
     fn now_ms(&mut self) -> u64 {
         self.common.start.elapsed().as_millis() as u64
     }
@@ -71,27 +71,27 @@ impl Host for World {
     }
 
     fn send(&mut self, packet: &[u8], _: Option<&Packet>) {
-        let present = &self.present;
-        match self.common.sender.send(packet, present.interface.get()) {
+        let context = &self.context;
+        match self.common.sender.send(packet, context.interface.get()) {
             Ok(()) => {
-                if let Some(statistics) = &*present.statistics.borrow() {
+                if let Some(statistics) = &*context.statistics.borrow() {
                     statistics.sent();
                 }
             }
-            Err(error) => self.common.log.add(present.id.get(), &format!("nf.create_packet: {error}")),
+            Err(error) => self.common.log.add(context.id.get(), &format!("nf.create_packet: {error}")),
         }
     }
 
     fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
-        self.present.targets.borrow_mut().number(name)
+        self.context.targets.borrow_mut().number(name)
     }
 
     fn log(&mut self, line: &str) {
-        self.common.log.add(self.present.id.get(), line);
+        self.common.log.add(self.context.id.get(), line);
     }
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
-        for folder in &*self.present.folders.borrow() {
+        for folder in &*self.context.folders.borrow() {
             if let Some(module) = folder.module(name)? {
                 return Ok(Some(module));
             }
