@@ -68,16 +68,16 @@ pub enum ConfigError {
     #[error("the local and the remote host have the same address")]
     SameHost,
     /// One MAC address without the other.
-    #[error("the hash takes both MAC addresses or none")]
+    #[error("the hash needs both MAC addresses or neither")]
     OneMac,
     /// Encryption where there is nothing to encrypt.
     #[error("packets whose addresses are replaced cannot be encrypted")]
     Carry,
     /// The rotation interval is out of range.
-    #[error("a rotation takes 1 to 3600 seconds")]
+    #[error("the rotation interval is 1 to 3600 seconds")]
     Rotation,
     /// The lifetime is out of range.
-    #[error("a route lives for at least three of the longest intervals, and a day at most")]
+    #[error("a route lives for at least three times the longest interval, and at most a day")]
     Lifetime,
     /// The times of key exchanges are out of range.
     #[error("keys are exchanged at least two lifetimes and at most 31 days apart, the window included")]
@@ -86,7 +86,7 @@ pub enum ConfigError {
     #[error("the outer MTU is below the 1280 bytes of IPv6")]
     Mtu,
     /// Two streams are between the same hosts.
-    #[error("two streams are between the same hosts")]
+    #[error("two streams connect the same hosts")]
     SameStream,
 }
 

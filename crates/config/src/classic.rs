@@ -57,7 +57,7 @@ impl Converter<'_> {
         let local_mac = self.optional(&peer.local_mac, value::mac);
         let remote_mac = self.optional(&peer.remote_mac, value::mac);
         if peer.session_key.is_absent() {
-            self.require(&peer.session_key_file, "a file with the key that both ends have");
+            self.require(&peer.session_key_file, "a file with the key that both ends share");
         }
         let key = self.secret(&SESSION_KEY, &peer.session_key, &peer.session_key_file);
         let cipher = self.value(&peer.cipher, cipher);
@@ -134,12 +134,11 @@ fn finding(error: ConfigError, peer: &PeerTable) -> Finding {
         ConfigError::OneMac => {
             (peer.local_mac.place().or(peer.remote_mac.place()), "give local_mac and remote_mac, or neither")
         }
-        ConfigError::Carry => (
-            peer.carry.place(),
-            "write cipher = \"none\": what is to be secret must be encrypted by the hosts",
-        ),
-        ConfigError::Rotation => (peer.rotation.place(), "with rotation_spread, their sum counts"),
-        ConfigError::Lifetime => (peer.lifetime.place(), "leave the line out, or write more"),
+        ConfigError::Carry => {
+            (peer.carry.place(), "write cipher = \"none\"; the hosts must encrypt what is to be secret")
+        }
+        ConfigError::Rotation => (peer.rotation.place(), "with rotation_spread, the sum of both counts"),
+        ConfigError::Lifetime => (peer.lifetime.place(), "leave the line out, or write a longer time"),
         ConfigError::KeyExchange => (peer.key_exchange.place(), "write \"24h\", or \"off\" for never"),
         ConfigError::Mtu | ConfigError::SameStream => (None, ""),
     };

@@ -137,7 +137,7 @@ impl<'a> Converter<'a> {
             (Some(inline), Some(file)) => {
                 let help = format!("remove `{name}` or `{name}_file`");
                 self.report(
-                    Finding::error(file.span(), format!("{name} is given twice"), "here in a file", help)
+                    Finding::error(file.span(), format!("{name} is given twice"), "here as a file", help)
                         .related(inline.span(), "here inline"),
                 );
                 return None;

@@ -60,7 +60,7 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
             Finding::error(
                 peer.span(),
                 "a peer of the classic profile in mode \"host\"",
-                "its addresses lie in the network of the true one, and cannot follow the link",
+                "its addresses are in the true address's network, and cannot follow the link",
                 "choose mode = \"routed\" for it, or version 2",
             )
             .related(table.mode.span(), "the mode"),
@@ -166,8 +166,8 @@ fn check_routes(document: &Document, peers: &[(usize, PeerConfig)], report: &mut
             Finding::warning(
                 inner(table(index), prefix),
                 format!("allowed_ips {allowed} contains the hopping prefix {hop_prefix}"),
-                "without a longer route outside, the tunnel's own packets go into it",
-                format!("have a route of your own to {hop_prefix}, as in \"A default route through the tunnel\" in the manual, or leave the prefix out"),
+                "without a more specific route outside the tunnel, the tunnel's own packets go into it",
+                format!("add a route to {hop_prefix} yourself (see \"A default route through the tunnel\" in the manual), or leave the prefix out"),
             )
             .related(of(table(*owner), |peer| peer.hop_prefix.span()), "the hopping prefix"),
         );
@@ -209,14 +209,14 @@ fn finding<'d>(
             key(second),
             title,
             "the second",
-            "each peer has a key of its own; is one there twice?",
+            "each peer has a key of its own; is one listed twice?",
         )
         .related(key(first), "the first"),
         ConfigError::SamePrefix(first, second, prefix) => Finding::error(
             inner(second, prefix),
             title,
             "the second",
-            "a prefix is behind one peer; a part of it, with a longer prefix, may be behind another",
+            "a prefix belongs to one peer; a longer prefix in it may belong to another",
         )
         .related(inner(first, prefix), "the first"),
         ConfigError::Loop { name, prefix, hop_prefix: hopping } => {
@@ -225,8 +225,8 @@ fn finding<'d>(
             Finding::error(
                 inner(name, prefix),
                 title,
-                "would go into the tunnel for ever",
-                "hop in a prefix of its own, outside of the networks that the tunnel connects",
+                "its packets would loop through the tunnel",
+                "hop in a prefix of its own, outside the networks that the tunnel connects",
             )
             .related(if is_own { own_prefix() } else { hop_prefix(name) }, "the hopping prefix")
         }
@@ -238,9 +238,9 @@ fn finding<'d>(
                 if is_peers { hop_prefix(name) } else { own_prefix() },
                 title,
                 "too few addresses for pairs of hosts",
-                "give it a prefix of /96 at the longest, /64 is usual, or carry = \"encapsulate\"",
+                "write a prefix of /96 or shorter, usually /64, or carry = \"encapsulate\"",
             )
-            .related(carry, "what takes them")
+            .related(carry, "this needs them")
         }
         ConfigError::SameHopPrefix(_, name, _) => {
             Finding::error(hop_prefix(name), title, "", "each gateway hops in a prefix of its own")
@@ -267,7 +267,7 @@ fn check_transparent(
 ) {
     let (Some(transparent), Some(table)) = (&node.transparent, document.node.get()) else { return };
     if transparent.internal == node.external {
-        let help = "give the one that the hosts are behind, and the one that their router is behind";
+        let help = "`internal` leads to the hosts, `external` to their router";
         let finding =
             Finding::error(table.internal.span(), "`internal` and `external` are the same", "", help);
         report.add(finding.related(table.external.span(), "the external interface"));
@@ -275,8 +275,8 @@ fn check_transparent(
     if !peers.is_empty() && node.hop_prefix.prefix_len() <= 64 {
         report.add(Finding::error(
             table.hop_prefix.span(),
-            "the hopping prefix is all of the link's network",
-            "its hosts could not be told from hopping addresses",
+            "the hopping prefix covers the link's whole network",
+            "its hosts could not be told apart from hopping addresses",
             "give a part of the link's /64 that no host has an address in, like 2001:db8:a:0:f000::/68, and another \
              part to a peer on the same link",
         ));
@@ -303,7 +303,7 @@ fn check_transparent(
     for (index, _) in peers.iter().filter(|(_, peer)| peer.rewrite) {
         report.add(Finding::error(
             document.peer.list().get(*index).map_or(0..0, |peer| peer.get_ref().carry.span()),
-            "a transparent gateway replaces no addresses",
+            "a transparent gateway cannot replace addresses",
             "not in this mode",
             "leave the line out, or choose mode = \"routed\"",
         ));
@@ -315,7 +315,7 @@ fn check_transparent(
                 document.peer.list().get(*index).map_or(0..0, |peer| peer.get_ref().allowed_ips.span()),
                 "IPv4 does not go through the tunnel of a transparent gateway",
                 "",
-                "list IPv6 addresses alone",
+                "list only IPv6 prefixes",
             ));
         }
     }
@@ -330,7 +330,7 @@ pub(crate) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut R
     if let Some(secret) = secrets.find_map(Given::given) {
         warnings.add(Finding::warning(
             secret.span(),
-            "others can read this file, and it holds a secret",
+            "others can read this file, which contains a secret",
             "",
             format!("chmod 600 {}", path.display()),
         ));

@@ -74,7 +74,7 @@ fn no_toml(error: &toml::de::Error, text: &str) -> Finding {
         "`sidestep man` shows complete configurations".to_owned()
     } else {
         match header_of_many(text.get(..span.start).unwrap_or_default()) {
-            Some(header) => format!("remove one of them; each {header} has a header of its own"),
+            Some(header) => format!("remove one of them; each {header} needs a header of its own"),
             None => "remove one of them".to_owned(),
         }
     };

@@ -59,13 +59,13 @@ pub use whole::{Config, Whole};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file describes no tunnel, and one is asked for.
-    #[error("{}: there is no tunnel in it: tables [node] and [[peer]] describe one", path.display())]
+    #[error("{}: it describes no tunnel: tables [node] and [[peer]] do", path.display())]
     NoTunnel {
         /// The file.
         path: PathBuf,
     },
     /// The file describes no firewall, and one is asked for.
-    #[error("{}: there is no firewall in it: tables [[zone]] and [firewall] describe one", path.display())]
+    #[error("{}: it describes no firewall: tables [[zone]] and [firewall] do", path.display())]
     NoFirewall {
         /// The file.
         path: PathBuf,

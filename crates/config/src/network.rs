@@ -157,7 +157,8 @@ fn preference(text: &str) -> Result<Preference, Problem> {
 }
 
 fn link_prefix(text: &str) -> Result<Ipv6Net, Problem> {
-    const HELP: &str = "a network has /64s, like \"fd12:3456:789a:1::/64\": hosts make addresses in no other";
+    const HELP: &str =
+        "a network has /64s, like \"fd12:3456:789a:1::/64\": hosts form addresses only in those";
     match ipv6_prefix(text, HELP)? {
         found if found.prefix_len() == 64 => Ok(found),
         _ => problem("not a /64", HELP),
@@ -177,7 +178,7 @@ fn ipv4_with_length(text: &str) -> Result<Ipv4Net, Problem> {
             if net.addr() == Ipv4Addr::UNSPECIFIED
                 || net.addr() == net.network() && net.prefix_len() < 31 =>
         {
-            problem("an address of the whole network", "write the gateway's own, like \"192.168.1.1/24\"")
+            problem("the address of the network itself", "write the gateway's own, like \"192.168.1.1/24\"")
         }
         Ok(net) => Ok(net),
         Err(_) => problem("not an IPv4 address with a length", "write one like \"192.168.1.1/24\""),

@@ -111,7 +111,7 @@ impl Converter<'_> {
                 self.report(Finding::error(
                     given.span(),
                     "hop_prefix is given in mode \"host\"",
-                    "there it is the prefix of the link, and follows it",
+                    "in this mode it is the prefix of the link, and follows it",
                     "leave it out, or choose mode = \"routed\" with on_link = true for a fixed one",
                 ));
                 None

@@ -73,8 +73,8 @@ section! {
         cipher: String = Default(r#""aes-256-cbc""#), only Classic;
         /// c1, in whole seconds: the interval is randomised, and `rotation` is c2.
         rotation_spread: Period = Otherwise("none: fixed"), only Classic;
-        /// Whole seconds, at least three of the longest interval.
-        lifetime: Period = Otherwise("three of the longest interval"), only Classic;
+        /// Whole seconds, at least three times the longest interval.
+        lifetime: Period = Otherwise("three times the longest interval"), only Classic;
         /// Interval of key exchanges; `"off"` for none. Thesis: `regen_interval`.
         key_exchange: Period = Default(r#""24h""#), only Classic;
         /// Window of key exchanges. Thesis: `regen_window`.
@@ -161,8 +161,8 @@ impl Converter<'_> {
             self.report(Finding::warning(
                 peer.carry.span(),
                 format!("{owner}: the gateways neither encrypt nor authenticate its packets"),
-                "addresses are replaced, and nothing else",
-                "ports, sequence numbers and payloads are visible, and whoever sees them can send others: use it for \
+                "only the addresses are replaced",
+                "ports, sequence numbers and payloads are visible, and whoever sees them can forge more: use it for \
                  traffic that is encrypted already",
             ));
         }
@@ -212,7 +212,7 @@ impl Converter<'_> {
 
 /// The rotation interval.
 fn rotation(text: &str) -> Result<Duration, Problem> {
-    duration(text, ROTATION, "a rotation takes 1s to 1h")
+    duration(text, ROTATION, "write 1s to 1h")
 }
 
 /// How often something is sent at least.
@@ -225,7 +225,7 @@ pub(crate) fn carry(text: &str) -> Result<Encapsulation, Problem> {
     match text {
         "encapsulate" => Ok(Encapsulation::Encapsulate),
         "rewrite" => Ok(Encapsulation::Rewrite),
-        _ => problem("not a way to travel", r#"write "encapsulate" or "rewrite""#),
+        _ => problem("not a way to carry packets", r#"write "encapsulate" or "rewrite""#),
     }
 }
 

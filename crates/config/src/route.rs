@@ -28,7 +28,7 @@ impl Converter<'_> {
         let interface = self.value(&given.interface, value::interface);
         let (to, via) = (to?, via?);
         if via.is_some_and(|router| router.is_ipv6() != to.addr().is_ipv6()) {
-            let help = "route IPv6 by a router of IPv6, and IPv4 by one of IPv4".to_owned();
+            let help = "an IPv6 route needs an IPv6 router, an IPv4 route an IPv4 one".to_owned();
             let label = "of the other IP version".to_owned();
             self.refuse(given.via.span(), "via", Problem { label, help });
             return None;

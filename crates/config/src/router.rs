@@ -113,7 +113,7 @@ impl Converter<'_> {
             let overlaps = |other: &Ipv6Net| other.contains(prefix) || prefix.contains(other);
             if let Some((other, first)) = routed[..place].iter().find(|(other, _)| overlaps(other)) {
                 let title = format!("the uplinks' prefixes {other} and {prefix} overlap");
-                let help = "a prefix leads to one uplink: write what the provider routes through this one";
+                let help = "a prefix belongs to one uplink: write what the provider routes through this one";
                 self.report(
                     Finding::error(second.clone(), title, "the second", help)
                         .related(first.clone(), "the first"),
@@ -129,7 +129,7 @@ impl Converter<'_> {
             .collect();
         for (place, (index, prefix, second)) in own.iter().enumerate() {
             if let Some((.., first)) = own[..place].iter().find(|(_, other, _)| other == prefix) {
-                let title = format!("the prefix {prefix} is there twice");
+                let title = format!("the prefix {prefix} is given twice");
                 let help = "each network has /64s of its own";
                 self.report(
                     Finding::error(second.clone(), title, "the second", help)
@@ -141,13 +141,13 @@ impl Converter<'_> {
                 let taken = routed.iter().find(|(routed, _)| subnet(*routed, number) == Some(*prefix));
                 if let Some((routed, first)) = taken {
                     let title = format!(
-                        "{prefix} is subnet {number} of {routed}, which network {:?} has",
+                        "{prefix} is subnet {number} of {routed}, which network {:?} uses",
                         network.name
                     );
                     let help = "each network has /64s of its own: number them with `subnet`";
                     self.report(
                         Finding::error(second.clone(), title, "the second", help)
-                            .related(first.clone(), "the prefix that the first is taken from"),
+                            .related(first.clone(), "the prefix that contains it"),
                     );
                 }
             }
@@ -168,7 +168,7 @@ impl Converter<'_> {
                 self.report(Finding::error(
                     text.span(),
                     "`router` cannot be used",
-                    "on no link of this uplink",
+                    "on none of this uplink's links",
                     help,
                 ));
             }
@@ -176,9 +176,9 @@ impl Converter<'_> {
                 && uplink.addresses.iter().any(|net| net.addr().is_ipv4())
                 && !on_link(router.into())
             {
-                let help = "write the length of the router's network behind the address in `addresses`, like \
+                let help = "write the length of the router's network after the address in `addresses`, like \
                             \"192.0.2.2/24\"";
-                let label = "in the network of none of the uplink's addresses";
+                let label = "in none of the networks of the uplink's addresses";
                 self.report(Finding::error(text.span(), "`ipv4_router` cannot be used", label, help));
             }
             if let Some(policy) = policy {
@@ -203,9 +203,9 @@ impl Converter<'_> {
         if let Some((never, span)) = all.find_map(|(net, span)| Some((dropped(net)?, span))) {
             self.report(Finding::warning(
                 span,
-                format!("the firewall drops what goes between addresses of {never} outside and the networks"),
+                format!("the firewall drops packets between addresses of {never} outside and the networks"),
                 "never outside (RFC 6092 REC-3)",
-                format!("where it is, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
+                format!("if they are, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
             ));
         }
     }

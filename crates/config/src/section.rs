@@ -298,7 +298,7 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
 pub(crate) fn mismatch<V: Value>(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<V> {
     let help = match V::HEADER {
         Some(header) => format!("write it as a table of its own: {header}"),
-        None => "text stands in quotes, numbers and true or false do not, lists stand in brackets".to_owned(),
+        None => "text is in quotes, numbers and true or false are not, lists are in brackets".to_owned(),
     };
     mismatch_with(value, &found(value.get_ref()), help, report)
 }
@@ -352,7 +352,7 @@ impl Value for Period {
         match value.get_ref() {
             DeValue::String(text) => Some(Period(text.to_string())),
             DeValue::Integer(number) => {
-                let help = format!("a duration has a unit, and stands in quotes: write \"{number}s\"");
+                let help = format!("a duration has a unit and is in quotes: write \"{number}s\"");
                 mismatch_with(value, &found(value.get_ref()), help, report)
             }
             _ => mismatch(value, report),
@@ -371,7 +371,7 @@ impl Value for Zeroizing<String> {
 
     fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
         let text = value.get_ref().as_str().map(|text| Zeroizing::new(text.to_owned()));
-        text.or_else(|| mismatch_with(value, &value.get_ref().type_str(), "a key stands in quotes", report))
+        text.or_else(|| mismatch_with(value, &value.get_ref().type_str(), "a key is in quotes", report))
     }
 
     fn seen(&self) -> &str {

@@ -33,7 +33,7 @@ section! {
         /// when that is gone; you must tell the broker about the change.
         local: String = Default(r#""auto""#);
         /// The largest inner packet: 20 bytes less than the MTU of `over`, 40 less for 4in6.
-        mtu: i64 = Otherwise("what `over` leaves");
+        mtu: i64 = Otherwise("what fits into `over`");
         /// Hop limit of outer packets.
         hop_limit: i64 = Default("64");
     }
@@ -83,7 +83,7 @@ impl Converter<'_> {
         if to_one {
             fits &= self.not_for(&given.relay, "the other end is `remote`");
         } else {
-            let help = "the inner address says who gets a packet; the way out of the domain is its `relay`";
+            let help = "the inner address determines the outer one; packets out of the domain go to `relay`";
             fits &= self.not_for(&given.remote, help);
         }
         if named != Named::SixRd {
@@ -125,7 +125,7 @@ impl Converter<'_> {
     /// Whether a key is absent that the kind of tunnel does not have.
     fn not_for<V: Value>(&mut self, given: &Given<V>, help: &str) -> bool {
         let Some((key, span)) = given.place() else { return true };
-        let title = format!("`{}` is not for this kind of tunnel", key.name);
+        let title = format!("`{}` does not apply to this kind of tunnel", key.name);
         self.report(Finding::error(span, title, "remove it", help));
         false
     }

@@ -103,7 +103,7 @@ fn threads(number: i64) -> Result<usize, Problem> {
         Ok(threads @ 1..=16) => Ok(threads),
         _ => problem(
             "out of range",
-            "1 to 16 threads carry packets; half as many as there are processors do well",
+            "1 to 16 threads carry packets; half as many as processors is usually best",
         ),
     }
 }
@@ -114,7 +114,7 @@ fn processor(number: i64) -> Result<usize, Problem> {
         Ok(processor) if linux::process::processors().contains(&processor) => Ok(processor),
         _ => problem(
             "there is no such processor for this program",
-            "`nproc` and `taskset -p $$` tell which there are",
+            "`nproc` and `taskset -p $$` show which there are",
         ),
     }
 }

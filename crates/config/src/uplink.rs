@@ -132,11 +132,11 @@ impl Converter<'_> {
         let Some(tunnel) = tunnel else { return };
         if given.interface.text() == Some(&tunnel.over) {
             let help =
-                "`interface` is the tunnel's own, which `sidestep up` makes; `over` the one that is there";
+                "`interface` is the tunnel's own, which `sidestep up` creates; `over` is an existing one";
             refuse(given.tunnel.span(), "over", "the tunnel's own interface", help);
         }
         if let Some(prefix) = given.prefixes.list().get(MOST_PREFIXES) {
-            refuse(prefix.span(), "prefixes", "too many for a tunnel", "write shorter prefixes, 7 at most");
+            refuse(prefix.span(), "prefixes", "too many for a tunnel", "write shorter prefixes, at most 7");
         }
         if !matches!(tunnel.kind, Kind::FourInSix { .. }) {
             return;

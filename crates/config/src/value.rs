@@ -83,7 +83,7 @@ pub(crate) fn mtu(number: i64) -> Result<u16, Problem> {
         Ok(mtu) if mtu >= 1280 => Ok(mtu),
         _ => problem(
             "out of range",
-            "IPv6 needs 1280 bytes at least, 65535 are the most; without the key it follows the path",
+            "write 1280, which IPv6 needs, to 65535; without the key it follows the path",
         ),
     }
 }
@@ -118,18 +118,20 @@ pub(crate) fn hop_prefix(text: &str) -> Result<Ipv6Net, Problem> {
     let example = r#"write an IPv6 prefix, like "2001:db8:a1::/64""#;
     let Ok(prefix) = text.parse::<Ipv6Net>() else {
         return match text.parse::<Ipv6Addr>() {
-            Ok(address) => problem("its length is missing", format!("write \"{address}/64\" if it is a /64")),
+            Ok(address) => {
+                problem("the prefix length is missing", format!("write \"{address}/64\" if it is a /64"))
+            }
             Err(_) => problem("not an IPv6 prefix", example),
         };
     };
     if !HOP_PREFIX_LENGTH.contains(&prefix.prefix_len()) {
         return problem(
             "too short or too long",
-            "a hopping prefix is a /32 to /112: shorter is nobody's, longer leaves too few addresses; /64 is usual",
+            "write a prefix from /32 to /112, usually /64; a longer one has too few addresses",
         );
     }
     if prefix.trunc() != prefix {
-        return problem("bits are set behind the prefix", format!("write \"{}\"", prefix.trunc()));
+        return problem("bits are set after the prefix", format!("write \"{}\"", prefix.trunc()));
     }
     let first = prefix.network().segments()[0];
     if first & 0xff00 == 0xff00 || first & 0xffc0 == 0xfe80 {
@@ -142,7 +144,7 @@ pub(crate) fn hop_prefix(text: &str) -> Result<Ipv6Net, Problem> {
 pub(crate) fn inner_prefix(text: &str) -> Result<IpNet, Problem> {
     let prefix = network(text)?;
     if prefix.trunc() != prefix {
-        return problem("bits are set behind the prefix", format!("write \"{}\"", prefix.trunc()));
+        return problem("bits are set after the prefix", format!("write \"{}\"", prefix.trunc()));
     }
     Ok(prefix)
 }
@@ -163,7 +165,7 @@ pub(crate) fn interface_address(text: &str) -> Result<IpNet, Problem> {
 fn network(text: &str) -> Result<IpNet, Problem> {
     text.parse::<IpNet>().or_else(|_| match text.parse::<IpAddr>() {
         Ok(address) => problem(
-            "its length is missing",
+            "the prefix length is missing",
             format!("write \"{}\" for this one address", IpNet::from(address)),
         ),
         Err(_) => problem("not a prefix", r#"write a prefix, like "2001:db8:b::/64" or "192.0.2.0/24""#),
@@ -179,7 +181,7 @@ pub(crate) fn ipv6_address(text: &str) -> Result<Ipv6Addr, Problem> {
 pub(crate) fn ipv6_prefix(text: &str, help: &str) -> Result<Ipv6Net, Problem> {
     match text.parse::<Ipv6Net>() {
         Ok(prefix) if prefix.trunc() != prefix => {
-            problem("bits are set behind the prefix", format!("write \"{}\"", prefix.trunc()))
+            problem("bits are set after the prefix", format!("write \"{}\"", prefix.trunc()))
         }
         Ok(prefix) => Ok(prefix),
         Err(_) => problem("not an IPv6 prefix", help),

@@ -91,7 +91,7 @@ fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
     assert_eq!(config.inner_mtu(1500), 1461);
 
     for (text, error) in [
-        (edited(&v6_only, "2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "all of the link"),
+        (edited(&v6_only, "2001:db8:c:0:f000::/68", "2001:db8:c::/64"), "covers the link"),
         (edited(&v6_only, "2001:db8:c::10", "2001:db8:c:0:f000::10"), "lies in the hopping prefix"),
         (edited(&v6_only, "internal = \"eth1\"", "internal = \"eth0\""), "are the same"),
         (edited(&v6_only, "mode = \"transparent\"\n", ""), "does not fit the mode"),

@@ -23,7 +23,7 @@ pub const LONG: Duration = Duration::from_secs(45);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing listens on the socket.
-    #[error("no sidestep answers on {}: {source}; is it running (`sidestep up FILE`)?", path.display())]
+    #[error("nothing answers on {}: {source}; is sidestep running (`sidestep up FILE`)?", path.display())]
     NotRunning {
         /// The socket.
         path: PathBuf,
@@ -31,13 +31,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The user may not use the socket.
-    #[error("{} is for its owner alone: try again with sudo", .0.display())]
+    #[error("only the owner of {} may use it: try again with sudo", .0.display())]
     Denied(PathBuf),
     /// There is no socket to be found.
-    #[error("no tunnel is up: there is no socket of one in {} (`sidestep status` shows a gateway)", .0.display())]
+    #[error("no tunnel is up: no socket of one is in {} (`sidestep status` shows a gateway)", .0.display())]
     NoSocket(PathBuf),
     /// There are several.
-    #[error("several tunnels are up: give the name of one: {}", .0.join(", "))]
+    #[error("several tunnels are up: name one of them: {}", .0.join(", "))]
     Several(Vec<String>),
     /// The connection failed.
     #[error("{}: {source}", path.display())]
@@ -48,7 +48,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The answer is none.
-    #[error("{}: the answer is not understood: {source}; is the running version another one?", path.display())]
+    #[error("{}: cannot understand the answer: {source}; is another version running?", path.display())]
     Malformed {
         /// The socket.
         path: PathBuf,

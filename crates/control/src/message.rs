@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What is answered by one that ends.
-pub const ENDING: &str = "the daemon is ending";
+pub const ENDING: &str = "the daemon is shutting down";
 
 /// What a client can ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

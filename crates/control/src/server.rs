@@ -31,7 +31,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a client may take to read its answer.
 const REPLY_TIME: Duration = Duration::from_secs(2);
 
-/// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is ending.
+/// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is shutting down.
 #[derive(Debug)]
 pub struct Call<R = Request> {
     /// What is asked for.
@@ -138,14 +138,16 @@ pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     let shown = path.display();
     let taken = |what: String| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
     if !metadata.file_type().is_socket() {
-        return taken(format!("{shown} exists and is no socket: remove it, or choose another with --socket"));
+        return taken(format!(
+            "{shown} exists and is not a socket: remove it, or choose another socket with --socket"
+        ));
     }
     match UnixStream::connect(path) {
         Ok(_) => {
             let remedy = if is_of_gateway(path) {
-                "end it: there is one gateway in each network namespace"
+                "stop it: a network namespace has only one gateway"
             } else {
-                "end it, or choose another with --socket"
+                "stop it, or choose another socket with --socket"
             };
             taken(format!("another sidestep answers on {shown}: {remedy}"))
         }
@@ -301,7 +303,7 @@ mod tests {
         let refused = ask(&path, &Request::Reload).unwrap_err();
         assert_eq!(refused.to_string(), "the file is wrong");
         let dropped = ask(&path, &Request::TestClockOffset { ms: -5 }).unwrap_err();
-        assert_eq!(dropped.to_string(), "the daemon is ending");
+        assert_eq!(dropped.to_string(), "the daemon is shutting down");
         drop(server);
         assert!(!path.exists());
         assert!(matches!(ask(&path, &Request::Show), Err(Error::NotRunning { .. })));
@@ -345,9 +347,9 @@ mod tests {
             remove_stale_socket(&path).unwrap_err().to_string()
         };
         let gateway = said("gateway-4026531840.sock");
-        assert!(gateway.ends_with("end it: there is one gateway in each network namespace"), "{gateway}");
+        assert!(gateway.ends_with("stop it: a network namespace has only one gateway"), "{gateway}");
         for tunnel in ["gateway-home.sock", "mt6d0.sock"] {
-            assert!(said(tunnel).ends_with("or choose another with --socket"), "{tunnel}");
+            assert!(said(tunnel).ends_with("or choose another socket with --socket"), "{tunnel}");
         }
     }
 
@@ -384,7 +386,7 @@ mod tests {
             ["one.sock", "two.sock"].map(|name| UnixListener::bind(folder.path().join(name)).unwrap());
         assert_eq!(
             find(folder.path()).unwrap_err().to_string(),
-            "several tunnels are up: give the name of one: one, two"
+            "several tunnels are up: name one of them: one, two"
         );
     }
 

@@ -107,7 +107,7 @@ pub enum ConfigError {
     /// Two peers claim the same inner prefix.
     #[error("peers {0:?} and {1:?} both have {2} in allowed_ips")]
     SamePrefix(String, String, IpNet),
-    /// An inner prefix lies in a hopping prefix: its packets would go into the tunnel for ever.
+    /// An inner prefix lies in a hopping prefix: its packets would loop through the tunnel.
     #[error("peer {name:?}: allowed_ips {prefix} overlaps the hopping prefix {hop_prefix}")]
     Loop {
         /// The peer's name.
@@ -118,7 +118,7 @@ pub enum ConfigError {
         hop_prefix: Ipv6Net,
     },
     /// A hopping prefix has too few addresses for pairs of hosts to have one of their own each.
-    #[error("peer {name:?}: hop_prefix {hop_prefix}: addresses are replaced in prefixes of up to /96")]
+    #[error("peer {name:?}: hop_prefix {hop_prefix}: replacing addresses needs a /96 or shorter")]
     Crowded {
         /// The peer's name.
         name: String,

@@ -33,12 +33,12 @@ pub enum Error {
     #[error("{0}")]
     Config(#[from] config::Error),
     /// The file describes no router any more.
-    #[error("{}: there is no gateway in it any more", .0.display())]
+    #[error("{}: it no longer describes a gateway", .0.display())]
     NoRouter(PathBuf),
     /// The control socket, or a thread.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The thread has ended.
-    #[error("the gateway has ended (the reason is above)")]
+    #[error("the gateway has stopped (the reason is above)")]
     Ended,
 }

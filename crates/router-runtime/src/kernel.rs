@@ -51,7 +51,7 @@ impl Kernel {
         let firewall = |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE);
         let (journal, left) = Journal::open_keeping(journal, &mut netlink, firewall)?;
         if !left.is_empty() {
-            info!("an earlier run had left {} things in the kernel: taken back", left.len());
+            info!("removed {} things that an earlier run left in the kernel", left.len());
         }
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
         Ok(Kernel { netlink, journal, addresses, routes, nat: None, firewall: None })

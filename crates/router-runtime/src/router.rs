@@ -310,9 +310,9 @@ impl Router {
     fn look_after_tables(&mut self) {
         match self.kernel.restore_tables() {
             Ok(restored) => {
-                restored.iter().for_each(|table| warn!("the table {table} was gone, and is back"));
+                restored.iter().for_each(|table| warn!("the table {table} had disappeared and was restored"));
             }
-            Err(error) => warn!("a table of nftables is gone, and cannot be put back: {error}"),
+            Err(error) => warn!("a table of nftables has disappeared and cannot be restored: {error}"),
         }
     }
 
@@ -444,7 +444,7 @@ impl Router {
             Ok(()) => Ok(Box::new(before)),
             Err(why) => {
                 if let Err(error) = self.take(before) {
-                    warn!("the configuration from before is not in force as a whole: {error}");
+                    warn!("the previous configuration is restored only in part: {error}");
                 }
                 Err(why)
             }
@@ -464,13 +464,13 @@ impl Router {
                 };
                 // Without a thread the client is told that there is no answer.
                 if let Err(error) = std::thread::Builder::new().name("status".into()).spawn(answer) {
-                    warn!("the status is not told: {error}");
+                    warn!("cannot report the status: {error}");
                 }
                 return;
             }
-            Request::Reload => {
-                Reply::Error("the gateway is reloaded with its tunnel: give that one's name".to_owned())
-            }
+            Request::Reload => Reply::Error(
+                "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
+            ),
             Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
         };
         call.answer(reply);
@@ -497,7 +497,7 @@ impl Router {
             self.kernel.end_tunnel(interface, &self.poller);
         }
         if let Err(error) = self.kernel.close() {
-            warn!("not all is as it was before: {error}");
+            warn!("not everything could be restored: {error}");
         }
     }
 }

@@ -69,7 +69,7 @@ impl StateFile {
             return;
         }
         if let Err(error) = write(&self.path, &contents) {
-            warn!("{}: {error}: after a restart leases are asked for anew", self.path.display());
+            warn!("{}: {error}: leases will be requested anew after a restart", self.path.display());
         }
         self.written = contents;
     }

@@ -30,13 +30,13 @@ impl Sources {
         match Counts::read() {
             Ok(counts) => status.firewall = counts.as_ref().map(firewall),
             Err(error) => {
-                status.problems.push(format!("what the firewall has counted is not known: {error}"));
+                status.problems.push(format!("the firewall's counters cannot be read: {error}"));
             }
         }
         let mut talkers = Talkers { networks: &self.networks, connections: 0, hosts: HashMap::new() };
         let counted = conntrack::is_counted();
         status.talkers_incomplete = match counted {
-            None => Some("the kernel follows no connections (nf_conntrack)".to_owned()),
+            None => Some("the kernel tracks no connections (nf_conntrack)".to_owned()),
             Some(_) => {
                 let asked = conntrack::for_each(|connection| talkers.add(&connection));
                 asked.err().map(|error| error.to_string())
@@ -44,8 +44,7 @@ impl Sources {
         };
         if counted == Some(false) && status.talkers_incomplete.is_none() {
             status.talkers_incomplete = Some(
-                "octets are not counted: `sysctl net.netfilter.nf_conntrack_acct=1` has connections counted that begin \
-                 from then on"
+                "bytes are not counted: `sysctl net.netfilter.nf_conntrack_acct=1` turns that on for new connections"
                     .to_owned(),
             );
         }

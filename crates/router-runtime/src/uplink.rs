@@ -148,8 +148,8 @@ impl Interface {
         let complain = |error: &linux::Error| warn!("uplink {}: {error}", self.uplink.name);
         if self.uplink.router == RouterFrom::Advertisements && !listens {
             warn!(
-                "uplink {}: {} has no MAC address, and router advertisements are not heard there: give the `router`'s \
-                 address, or \"point-to-point\"",
+                "uplink {}: {} has no MAC address, so router advertisements cannot be received there: set `router` to \
+                 its address, or to \"point-to-point\"",
                 self.uplink.name, link.name
             );
         }
@@ -246,7 +246,7 @@ impl Interface {
                 let _ = socket.send_to(&datagram, SocketAddrV6::new(ALL_SERVERS, SERVER_PORT, 0, open.index));
             }
             if client.lease() != before.as_ref() {
-                warn!("uplink {}: the lease has ended", self.uplink.name);
+                warn!("uplink {}: the lease has expired", self.uplink.name);
                 self.state.set_lease(client.lease().cloned());
                 changed = true;
             }
@@ -367,13 +367,13 @@ impl Interface {
         let wait = open.client.as_ref()?.wait()?;
         let why = match &wait.answer {
             _ if open.dhcp.is_none() => {
-                format!("but there is no link-local address, or its port {CLIENT_PORT} is taken")
+                format!("there is no link-local address, or its port {CLIENT_PORT} is in use")
             }
-            None => "nobody answers".to_owned(),
+            None => "no server answers".to_owned(),
             Some((status, words)) => {
                 let says = match status {
-                    StatusCode::Success => "a server answers, and gives none".to_owned(),
-                    status => format!("a server says {status}"),
+                    StatusCode::Success => "a server answers, but delegates none".to_owned(),
+                    status => format!("a server answers {status}"),
                 };
                 if words.is_empty() { says } else { format!("{says}: {words}") }
             }
@@ -386,7 +386,10 @@ impl Interface {
     pub(super) fn problem(&self, now: Instant) -> Option<String> {
         let wait = self.waits().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
         let (name, patience) = (&self.uplink.name, PATIENCE.as_secs());
-        Some(format!("uplink {name}: no prefix, asked by DHCPv6 for more than {patience} s, {}", wait.why))
+        Some(format!(
+            "uplink {name}: no prefix after more than {patience} s of DHCPv6 requests: {}",
+            wait.why
+        ))
     }
 
     /// These are the gateway's addresses now.

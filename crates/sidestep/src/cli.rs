@@ -27,12 +27,12 @@ use crate::{check, firewall, import_classic, keys, manual, rendezvous, script, s
 #[command(name = "sidestep", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Examples:
   umask 077; sidestep genkey > /etc/sidestep/node.key     make a key
-  sidestep pubkey < /etc/sidestep/node.key                what the peer needs of it
+  sidestep pubkey < /etc/sidestep/node.key                the public key, which the peer needs
   sidestep check /etc/sidestep/mt6d0.toml                 is the configuration right?
   sidestep up /etc/sidestep/mt6d0.toml                    run, in the foreground
-  sidestep show --watch                                   look at it
+  sidestep show --watch                                   watch it
 
-`sidestep COMMAND --help` has more about each command, `sidestep man | man -l -` is the manual.")]
+`sidestep COMMAND --help` says more about each command; `sidestep man | man -l -` shows the manual.")]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -51,7 +51,7 @@ enum Command {
     Genpsk,
     /// Validate a configuration, and say what it would do
     #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n\n\
-                            Exit status: 0 if it is right, 1 if not.")]
+                            Exit status: 0 if it is valid, 1 if not.")]
     Check {
         /// The configuration
         file: PathBuf,
@@ -59,14 +59,14 @@ enum Command {
     /// Bring a tunnel, a gateway, or both up and run them, in the foreground
     ///
     /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
-    /// SIGTERM and SIGINT end it, and everything that it set up in the kernel is removed.
+    /// SIGTERM and SIGINT end it, which removes everything that it set up in the kernel.
     #[command(after_help = "Examples:\n  sidestep up /etc/sidestep/mt6d0.toml\n  \
                             systemctl enable --now sidestep@mt6d0      the same, as a service")]
     Up(UpOptions),
     /// Have the running daemon read its configuration again
     #[command(after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n  \
                             sidestep reload gateway      a gateway without a tunnel, beside a tunnel\n\n\
-                            A configuration with an error is refused, and the one in use stays.")]
+                            A configuration with an error is refused; the one in use stays in force.")]
     Reload(Daemon),
     /// Show the tunnel and its peers
     #[command(after_help = "Examples:\n  sidestep show\n  sidestep show mt6d0 --watch\n  \
@@ -97,8 +97,8 @@ enum Command {
     },
     /// Print where both ends of a pair listen for each other before they have a session
     ///
-    /// Rendezvous endpoints follow from the keys and the time. With this a first contact that fails can be looked
-    /// for in a capture.
+    /// Rendezvous endpoints follow from the keys and the time. Use this to look for a first contact that fails
+    /// in a packet capture.
     #[command(after_help = "Examples:
   sidestep endpoints mt6d0.toml --peer site-b --at $(date +%s000)
   sidestep endpoints mt6d0.toml --peer site-b --at 1700000000000 --count 10 --json")]
@@ -308,7 +308,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Lab { .. } => {
-            let message = "the laboratory is a program of its own, `sidestep-lab`, with the same commands";
+            let message = "the laboratory is now a separate program, `sidestep-lab`, with the same commands";
             return Err(Failure::Message(message.into()));
         }
         Command::Completions { shell } => print(manual::completions(Cli::command(), shell))?,

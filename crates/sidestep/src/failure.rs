@@ -17,7 +17,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Message(message) | Failure::Report(_, message) => f.write_str(message),
-            Failure::ClosedOutput => f.write_str("nobody reads the output"),
+            Failure::ClosedOutput => f.write_str("the output was closed"),
         }
     }
 }

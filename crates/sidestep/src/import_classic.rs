@@ -129,7 +129,7 @@ fn convert(
         let [source, destination, key] = words.split_whitespace().collect::<Vec<_>>()[..] else {
             remarks
                 .errors
-                .push(profiles.remark(line, "not a source host, a destination host and a session key"));
+                .push(profiles.remark(line, "expected a source host, a destination host and a session key"));
             continue;
         };
         let mut known = |name| {

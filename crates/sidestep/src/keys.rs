@@ -47,7 +47,7 @@ fn print_secret(key: &str) -> Result<(), Failure> {
         let _ = writeln!(
             io::stderr(),
             "sidestep: warning: others can read the file that this key is written to: \
-             chmod 600 it, and next time `umask 077` before"
+             run chmod 600 on it, and next time `umask 077` first"
         );
     }
     print(format_args!("{key}\n"))

@@ -78,7 +78,10 @@ fn rules_without_effect_are_warned_of_with_both_places() {
     let checked = firewall(&["check", "gateway.toml"], &format!("{EXAMPLE}{more}"));
     assert!(checked.status.success());
     let said = text(&checked.stderr);
-    assert!(said.contains("warning: a rule never decides, and the one that does says otherwise"), "{said}");
+    assert!(
+        said.contains("warning: a rule never decides, and the one that does has another action"),
+        "{said}"
+    );
     assert!(said.contains("decides before it") && said.contains("this rule"), "{said}");
 }
 

@@ -94,7 +94,7 @@ fn the_examples_are_right() {
     for site in ["site-a", "site-b"] {
         let file = format!("{site}.toml");
         let plan = stdout(&sidestep_in(folder.path(), &["check", &file], ""));
-        assert!(plan.starts_with(&format!("{file} is right")) && plan.contains("mt6d0"), "{plan}");
+        assert!(plan.starts_with(&format!("{file} is valid")) && plan.contains("mt6d0"), "{plan}");
     }
 }
 
@@ -171,7 +171,7 @@ fn without_a_daemon_show_says_so() {
     for command in ["show", "reload"] {
         let output = sidestep(&[command, "--socket", socket.to_str().unwrap()]);
         assert_eq!(output.status.code(), Some(1));
-        assert!(stderr(&output).contains("is it running"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("is sidestep running"), "{}", stderr(&output));
     }
 }
 

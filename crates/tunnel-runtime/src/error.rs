@@ -17,7 +17,7 @@ pub enum Error {
     Limit(String),
     /// Somebody else has a route to what is behind a peer.
     #[error(
-        "allowed_ips {0}: there is another route to it with the same metric (`ip route get` tells which): \
+        "allowed_ips {0}: there is another route to it with the same metric (`ip route get` shows which): \
          remove that, or list its two halves"
     )]
     RouteExists(ipnet::IpNet),
@@ -34,10 +34,10 @@ pub enum Error {
     #[error("{0}")]
     Control(std::io::Error),
     /// The thread that opens endpoints has ended.
-    #[error("no endpoint can be opened any more (the reason is above): sidestep ends")]
+    #[error("endpoints can no longer be opened (the reason is above): sidestep ends")]
     KernelThread,
     /// A thread that carries packets has ended.
-    #[error("packets are not carried any more (the reason is above): sidestep ends")]
+    #[error("packets are no longer carried (the reason is above): sidestep ends")]
     PacketThread,
     /// The classic profile refuses a peer.
     #[error("peer {0:?}: {1}")]
@@ -49,7 +49,7 @@ pub enum Error {
     #[error("{0}")]
     Router(#[from] router_runtime::Error),
     /// A change that a running daemon cannot make.
-    #[error("{0} changed: end sidestep and start it again for that")]
+    #[error("{0} changed: restart sidestep to apply that")]
     NeedsRestart(&'static str),
 }
 

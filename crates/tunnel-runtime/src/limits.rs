@@ -50,19 +50,19 @@ pub fn shared_endpoints(config: &Config) -> u32 {
 /// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
 /// where not all peers can have sessions at once.
 pub(crate) fn check(config: &Config, shared: u32) -> Result<(), Error> {
-    const REMEDY: &str = "raise the limit of open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
+    const REMEDY: &str = "raise the limit on open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
                           or use fewer lanes";
     let files = process::raise_open_files()?;
     let (least, most) = open_files(config, shared.into());
     if least > files {
         return Err(Error::Limit(format!(
-            "this configuration has {least} files open at once at the least, {files} are allowed: {REMEDY}"
+            "this configuration needs at least {least} open files, {files} are allowed: {REMEDY}"
         )));
     }
     if most > files {
         let part = 100 * (files - least) / (most - least);
         warn!(
-            "{files} open files are allowed: enough for sessions with {part} % of the peers at once: {REMEDY}"
+            "{files} open files are allowed, enough for sessions with {part} % of the peers at once: {REMEDY}"
         );
     }
     Ok(())

@@ -64,7 +64,7 @@ impl PeerFile {
         let write = move || write_all(&path, file, &snapshots);
         let thread = std::thread::Builder::new().name("memory".into()).spawn(write);
         if let Err(error) = &thread {
-            warn!("nothing will be remembered of the peers: {error}");
+            warn!("nothing about the peers will be stored: {error}");
         }
         PeerFile { peers, saved_ms, writer: Some(writer), thread: thread.ok() }
     }
@@ -119,7 +119,7 @@ fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) 
         if let Err(error) = write(path, &file)
             && !std::mem::replace(&mut complained, true)
         {
-            warn!("{}: {error}: after a restart nothing will be remembered of the peers", path.display());
+            warn!("{}: {error}: after a restart nothing will be known of the peers", path.display());
         }
     }
 }

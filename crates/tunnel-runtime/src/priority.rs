@@ -37,7 +37,7 @@ impl Priority {
         }
         self.first = !self.first;
         if let Err(error) = process::run_first(self.first) {
-            info!("other programs can delay packets where processors are short: {error}");
+            info!("other programs can delay packets on a busy machine: {error}");
             self.wanted = false;
         }
     }

@@ -27,11 +27,11 @@ pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
             at(*second),
             title,
             "the second",
-            "an interface is in one zone; another may have a part of it, with networks = [\"…\"]",
+            "an interface belongs to one zone; another may have some of its addresses, with networks = [\"…\"]",
         )
         .related(at(*first), "the first"),
         PolicyError::SameNetwork(first, second, _) => {
-            Finding::error(at(*second), title, "the second", "zones on one interface have different networks")
+            Finding::error(at(*second), title, "the second", "zones on one interface need different networks")
                 .related(at(*first), "the first")
         }
     }
@@ -45,34 +45,34 @@ impl Converter<'_> {
         for finding in firewall::analyze(policy) {
             let (title, rule, earlier, help) = match finding {
                 firewall::Finding::Identical { rule, earlier } => {
-                    ("a rule is there twice", rule, Some(earlier), "remove one of them")
+                    ("a rule is repeated", rule, Some(earlier), "remove one of them")
                 }
                 firewall::Finding::Shadowed { rule, earlier } => {
                     ("a rule never decides", rule, Some(earlier), "remove it: the earlier one does the same")
                 }
                 firewall::Finding::Contradicted { rule, earlier } => (
-                    "a rule never decides, and the one that does says otherwise",
+                    "a rule never decides, and the one that does has another action",
                     rule,
                     Some(earlier),
-                    "the first rule that fits decides: move this one up, or remove it",
+                    "the first rule that matches decides: move this one up, or remove it",
                 ),
                 firewall::Finding::Nothing(rule) => (
-                    "no packet fits a rule",
+                    "no packet matches a rule",
                     rule,
                     None,
                     "its addresses and services are of different families, IPv4 and IPv6",
                 ),
                 firewall::Finding::OwnTraffic(rule) => (
-                    "a rule is about what the gateway sends to itself",
+                    "a rule is about packets from the gateway to itself",
                     rule,
                     None,
-                    "that always passes; name a zone in `from` or `to`",
+                    "they always pass; name a zone in `from` or `to`",
                 ),
                 firewall::Finding::NoInterface(zone) => {
                     self.report(Finding::warning(
                         span(document.zone.list(), zone),
                         "a zone has no interface",
-                        "no packet is of it",
+                        "no packet belongs to it",
                         "add `interfaces = [\"eth1\"]`",
                     ));
                     continue;

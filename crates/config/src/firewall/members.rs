@@ -59,7 +59,7 @@ impl Converter<'_> {
                     self.report(Finding::warning(
                         interface.span(),
                         format!("{} is in no zone", interface.get_ref()),
-                        "what comes through it is dropped",
+                        "packets from it are dropped",
                         "add `zone = \"…\"`, with the name of a [[zone]]",
                     ));
                 }
@@ -115,8 +115,8 @@ impl Converter<'_> {
                 self.report(Finding::error(
                     given.span(),
                     "`zone` cannot be used",
-                    "this zone has interfaces or networks besides",
-                    "give peers a [[zone]] with name and trust alone",
+                    "this zone also has interfaces or networks",
+                    "give peers a [[zone]] that has only name and trust",
                 ));
                 continue;
             }

@@ -52,7 +52,7 @@ pub struct Expectation {
 /// The word for a decision that no rule makes.
 pub const DEFAULT: &str = "default";
 
-const ADDRESS_HELP: &str = "write addresses, prefixes, ranges (2001:db8::1-2001:db8::9), last bits (*::10), or names of [firewall.addresses]";
+const ADDRESS_HELP: &str = "write addresses, prefixes, ranges (2001:db8::1-2001:db8::9), suffixes (*::10), or names of [firewall.addresses]";
 const SERVICE_HELP: &str = "write tcp/443, udp/8000-8010, icmpv6/echo-request, esp, proto/47, a known name like ssh, or names of [firewall.services]";
 
 /// Where lines end, by byte: ten thousand rules are not to read the file from its beginning each.
@@ -208,9 +208,9 @@ impl Converter<'_> {
         if from == to || from == 1440 {
             self.report(Finding::error(
                 table.span(),
-                format!("the schedule {name:?} never holds"),
+                format!("the schedule {name:?} never applies"),
                 "",
-                "it ends at another time than it begins; over midnight is from = \"22:00\", to = \"06:00\"",
+                "write two different times; from = \"22:00\", to = \"06:00\" goes past midnight",
             ));
             return None;
         }
@@ -221,7 +221,9 @@ impl Converter<'_> {
     fn check_names(&mut self, kind: Kind, sets: &Given<BTreeMap<String, Spanned<Words>>>) {
         for (name, words) in sets.get().into_iter().flatten() {
             let (hides, help) = match kind {
-                Kind::Services => (value::is_built_in(name), "the word has a meaning already; take another"),
+                Kind::Services => {
+                    (value::is_built_in(name), "the word already has a meaning; choose another")
+                }
                 Kind::Addresses => (
                     !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.contains(':'),
                     "a name begins with a letter and has no colon, so that it differs from an address",
@@ -313,12 +315,12 @@ impl Means<'_> {
         for word in words.iter() {
             let Some(place) = self.policy.place(word) else {
                 let names: Vec<&str> = self.policy.places().map(|place| self.policy.name(place)).collect();
-                return problem(format!("{word:?} is no zone"), format!("there are {}", names.join(", ")));
+                return problem(format!("{word:?} is not a zone"), format!("there are {}", names.join(", ")));
             };
             places.push(place);
         }
         if places.is_empty() {
-            return problem("an empty list", "leave it out where any zone and the gateway will do");
+            return problem("an empty list", "leave the key out to match any zone and the gateway");
         }
         Ok(Places::Of(places))
     }

@@ -60,7 +60,7 @@ pub(super) fn rate(text: &str) -> Result<Rate, Problem> {
     let fits = |number: &u32| (1..=1_000_000).contains(number);
     match (packets.parse().ok().filter(fits), burst.filter(fits)) {
         (Some(packets), Some(burst)) => Ok(Rate { packets, per, burst }),
-        _ => problem("out of range", "numbers of packets are 1 to 1000000"),
+        _ => problem("out of range", "the number of packets is 1 to 1000000"),
     }
 }
 
@@ -75,7 +75,10 @@ pub(super) fn days(words: &Words) -> Result<Vec<u8>, Problem> {
     for word in words.iter() {
         let (first, last) = word.split_once('-').unwrap_or((word, word));
         let (Some(first), Some(last)) = (index(first), index(last)) else {
-            return problem(format!("`{word}` is no day"), format!("write {}, or mon-fri", DAYS.join(", ")));
+            return problem(
+                format!("`{word}` is not a day"),
+                format!("write {}, or mon-fri", DAYS.join(", ")),
+            );
         };
         // From Saturday to Monday goes over the end of the week.
         let count = (last + 7 - first) % 7;
@@ -112,7 +115,7 @@ impl<T> Names<'_, T> {
         let mut found = Vec::new();
         self.collect(words, &mut Vec::new(), &mut found)?;
         if found.is_empty() {
-            return problem("an empty list", "leave it out where anything will do");
+            return problem("an empty list", "leave the key out to match anything");
         }
         Ok(found)
     }
@@ -126,7 +129,7 @@ impl<T> Names<'_, T> {
         for word in words.iter() {
             if let Some(set) = self.named.get(word) {
                 if within.contains(&word) {
-                    return problem(format!("`{word}` contains itself"), "take it out of one of the lists");
+                    return problem(format!("`{word}` contains itself"), "remove it from one of the lists");
                 }
                 within.push(word);
                 self.collect(set.get_ref(), within, found)?;

@@ -30,18 +30,16 @@ pub use count::{Count, Counts};
 #[non_exhaustive]
 pub enum Error {
     /// A change waits for its confirmation, and is not changed again.
-    #[error(
-        "a change waits for its confirmation: run `sidestep firewall confirm`, or wait until it is undone"
-    )]
+    #[error("a change awaits confirmation: run `sidestep firewall confirm`, or wait until it is undone")]
     Waiting,
     /// There is nothing to confirm.
     #[error(
-        "nothing waits for a confirmation: the time is over, and the firewall before it is back, or nothing was \
+        "nothing awaits confirmation: the time is over, and the previous firewall is restored, or nothing was \
          applied with --confirm"
     )]
     NothingWaits,
     /// What is to undo the change does not start.
-    #[error("the guard does not start: nothing was changed")]
+    #[error("cannot start the process that would restore the firewall: nothing was changed")]
     NoGuard,
     /// The saved table cannot be used.
     #[error("cannot use {}: {source}", path.display())]

@@ -53,13 +53,15 @@ pub enum AddressError {
     #[error("neither an address, a prefix, a range nor a suffix")]
     Form,
     /// A prefix has bits behind its length.
-    #[error("bits are set behind the prefix length; write {0}")]
+    #[error("bits are set after the prefix length; write {0}")]
     HostBits(IpNet),
     /// A range ends before it begins, or in the other family.
     #[error("a range goes from a smaller to a larger address of one family")]
     Range,
     /// A suffix has bits before those that count, or counts none.
-    #[error("a suffix is an IPv6 address whose first bits are zero, like *::10; 1 to 127 last bits count")]
+    #[error(
+        "a suffix is an IPv6 address whose first bits are zero, like *::10; the last 1 to 127 bits count"
+    )]
     Suffix,
 }
 

@@ -78,7 +78,7 @@ pub struct Packet {
 #[non_exhaustive]
 pub enum WordsError {
     /// The first word is no protocol.
-    #[error("`{0}` is no protocol: begin with tcp, udp, icmpv6/echo-request, esp, proto/47 …")]
+    #[error("`{0}` is not a protocol: begin with tcp, udp, icmpv6/echo-request, esp, proto/47 …")]
     Protocol(String),
     /// A word is not known here.
     #[error(
@@ -86,7 +86,7 @@ pub enum WordsError {
     )]
     Word(String),
     /// What follows a word is not what it needs.
-    #[error("`{0}` needs {1} behind it")]
+    #[error("`{0}` needs {1} after it")]
     Value(&'static str, &'static str),
     /// A part is missing.
     #[error("{0} is missing: {1}")]
@@ -95,7 +95,7 @@ pub enum WordsError {
     #[error("source and destination are of different families")]
     Families,
     /// Neither a zone nor an interface.
-    #[error("`{0}` is no zone, and no interface of one that has the address: there are {1}")]
+    #[error("`{0}` is neither a zone nor an interface of one that contains the address: there are {1}")]
     Zone(String, String),
     /// It may leave in several ways.
     #[error("where does it go? write `out ZONE` (there are {0}) or `to gateway`")]
@@ -245,7 +245,7 @@ impl<'w> Words<'w> {
             return Err(WordsError::Families);
         }
         let from =
-            self.places.0.ok_or(WordsError::Missing("where it comes from", "in lan, or in gateway"))?;
+            self.places.0.ok_or(WordsError::Missing("the zone it comes from", "in lan, or in gateway"))?;
         let from = place(policy, from, source)?;
         let to = match self.places.1 {
             Some(name) => place(policy, name, destination)?,
@@ -362,12 +362,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         for (words, says) in [
-            ("", "`` is no protocol"),
-            ("tpc from ::1", "`tpc` is no protocol"),
+            ("", "`` is not a protocol"),
+            ("tpc from ::1", "`tpc` is not a protocol"),
             ("tcp from ::1 ot ::2", "`ot` is not understood"),
             ("tcp from ::1 to ::2 port x", "`port` needs a number"),
             ("tcp to ::2 in lan", "the source is missing"),
-            ("tcp from ::1 to ::2", "where it comes from is missing"),
+            ("tcp from ::1 to ::2", "the zone it comes from is missing"),
             ("tcp from ::1 to 10.0.0.1 in lan", "different families"),
             ("icmp from ::1 to ::2 in lan", "different families"),
             ("tcp from ::1 to ::2 in lna", "there are lan (eth1), guest (eth2), wan (eth0), gateway"),

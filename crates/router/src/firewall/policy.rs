@@ -205,7 +205,7 @@ pub enum PolicyError {
     #[error("not a name for a zone")]
     ZoneName(usize),
     /// An interface cannot have this name, or nft would take it for more than one.
-    #[error("{1:?} is no name of an interface that a firewall can be for")]
+    #[error("{1:?} is not an interface name that the firewall can use")]
     InterfaceName(usize, String),
     /// Two zones have a name.
     #[error("two zones have the same name")]
@@ -217,7 +217,7 @@ pub enum PolicyError {
     #[error("two zones have addresses of {2} on the same interface")]
     SameNetwork(usize, usize, IpNet),
     /// A rule names a zone that is none. An index of a rule.
-    #[error("a rule names a zone that is not there")]
+    #[error("a rule names a zone that does not exist")]
     NoZone(usize),
 }
 

@@ -174,10 +174,10 @@ pub enum ServiceError {
     #[error("ports of tcp, udp, sctp, dccp and udplite are 0 to 65535, a range is 8000-8010")]
     Port,
     /// What follows `icmpv6` or `icmp` is no type.
-    #[error("a type is a name like echo-request or a number, with a code behind it if need be: icmpv6/1/4")]
+    #[error("a type is a name like echo-request or a number, with a code after it if need be: icmpv6/1/4")]
     IcmpType,
     /// A header that stands before the upper-layer protocol.
-    #[error("an extension header, and rules are about what comes behind those")]
+    #[error("an extension header, and rules match what follows those")]
     ExtensionHeader,
 }
 

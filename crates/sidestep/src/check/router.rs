@@ -18,8 +18,7 @@ pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
     let Site { uplinks, networks, routes } = &gateway.site;
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ =
-        writeln!(text, "{} is right. What `sidestep up` would do with it as a gateway:\n", file.display());
+    let _ = writeln!(text, "{} is valid. As a gateway, `sidestep up` would do this:\n", file.display());
     if let Some(rules) = &gateway.firewall {
         text += "Firewall\n";
         text += &firewall::describe(rules, &compiled(rules));
@@ -57,13 +56,13 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         let kind = tunnel.kind.name();
         let local = tunnel.local.map_or(format!("the address of {}", tunnel.over), |local| local.to_string());
         let remote = match (&tunnel.kind, tunnel.kind.remote()) {
-            (Kind::Automatic(_), Some(relay)) => format!("; what is beyond its domain goes to {relay}"),
+            (Kind::Automatic(_), Some(relay)) => format!("; packets beyond its domain go to {relay}"),
             (_, Some(remote)) => format!(" to {remote}"),
-            (_, None) => "; nothing goes beyond its domain".to_owned(),
+            (_, None) => "; it reaches nothing beyond its domain".to_owned(),
         };
         writeln!(
             text,
-            "          make {} for it: {kind} over {} from {local}{remote}",
+            "          create {}: {kind} over {} from {local}{remote}",
             uplink.interface, tunnel.over
         )?;
     }
@@ -71,16 +70,15 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         writeln!(text, "          {prefix} is routed here")?;
     }
     if let Some(delegation) = uplink.delegation {
-        let length =
-            delegation.length.map(|length| format!(", a /{length} if there is one")).unwrap_or_default();
+        let length = delegation.length.map(|length| format!(", a /{length} if possible")).unwrap_or_default();
         writeln!(text, "          ask for prefixes by DHCPv6{length}")?;
     }
     if !uplink.probes.is_empty() {
         let hosts: Vec<_> = uplink.probes.iter().map(ToString::to_string).collect();
-        writeln!(text, "          it works as long as one of these answers: {}", hosts.join(", "))?;
+        writeln!(text, "          it counts as working while one of these answers: {}", hosts.join(", "))?;
     }
     if uplink.masquerade {
-        writeln!(text, "          IPv4 leaves with the address of {}", uplink.interface)?;
+        writeln!(text, "          masquerade IPv4 with the address of {}", uplink.interface)?;
     }
     Ok(())
 }
@@ -106,7 +104,7 @@ fn write_network(text: &mut String, network: &Network) -> std::fmt::Result {
         DnsServers::These(servers) if servers.is_empty() => "none".to_owned(),
         DnsServers::These(servers) => servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
-    writeln!(text, "          advertise the prefixes, and as DNS servers {dns}")
+    writeln!(text, "          advertise the prefixes; DNS servers: {dns}")
 }
 
 fn write_route(text: &mut String, route: &StaticRoute) -> std::fmt::Result {

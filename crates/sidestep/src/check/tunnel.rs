@@ -16,10 +16,10 @@ use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u16, &str); 4] = [
-    (overhead::ELIDED, "between the two hosts of a pair that protects one each"),
-    (overhead::CONTEXT, "between addresses that were announced"),
+    (overhead::ELIDED, "between two hosts, where each gateway protects one"),
+    (overhead::CONTEXT, "between addresses that have been announced"),
     (overhead::IPV4, "IPv4"),
-    (overhead::FULL, "in full, the first packets between two addresses"),
+    (overhead::FULL, "with full headers, the first packets between two addresses"),
 ];
 
 /// What is known of the machine that a configuration is for.
@@ -65,7 +65,7 @@ pub(crate) fn describe(file: &Path, config: &Config, system: &System) -> String 
 
 fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) -> std::fmt::Result {
     let (node, tunnel) = (&config.node, &config.tunnel);
-    writeln!(text, "{} is right. What `sidestep up` would do with it:\n", file.display())?;
+    writeln!(text, "{} is valid. `sidestep up` would do this:\n", file.display())?;
     let mtu = match tunnel.mtu {
         Some(mtu) => format!("MTU {mtu}"),
         None => "an MTU that follows the path".to_owned(),
@@ -78,14 +78,14 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
     }
     if let Some(transparent) = &node.transparent {
         let internal = &transparent.internal;
-        writeln!(text, "Mode      let frames cross over between {internal} and {}, unseen", node.external)?;
+        writeln!(text, "Mode      bridge frames between {internal} and {}, invisibly", node.external)?;
         for host in transparent.hosts(&config.classic) {
             let mac = host.mac.map_or("a MAC that is learned".to_owned(), |mac| mac.to_string());
             writeln!(text, "          protect {}, at {mac}", host.address)?;
         }
-        let others = if transparent.pass_others { "let pass" } else { "drop" };
-        writeln!(text, "          {others} what these say to others than peers, and others to them")?;
-        writeln!(text, "          (while it does not run, nothing crosses over)")?;
+        let others = if transparent.pass_others { "pass" } else { "drop" };
+        writeln!(text, "          {others} traffic between these hosts and anyone but their peers")?;
+        writeln!(text, "          (while sidestep is not running, nothing is bridged)")?;
     }
     if config.is_classic() {
         return Ok(());
@@ -94,26 +94,26 @@ fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) 
         Mode::Routed | Mode::Transparent => node.hop_prefix.to_string(),
         Mode::Host => "the prefix of the link".to_owned(),
     };
-    writeln!(text, "Identity  be {}, the public key to give to peers", node.private_key.public())?;
+    writeln!(text, "Identity  use the public key {}, which peers need", node.private_key.public())?;
     writeln!(text, "Hopping   take outer addresses from {prefix} on {}", node.external)?;
     if node.mode == Mode::Host {
         writeln!(
             text,
-            "          take all IPv6 of {0} over: the kernel has no address there",
+            "          take over all IPv6 on {0}: the kernel has no address there",
             node.external
         )?;
         writeln!(
             text,
-            "          solicit routers without saying who asks, and move when the network changes"
+            "          solicit routers from the unspecified address, and move when the network changes"
         )?;
     }
     if node.on_link {
-        writeln!(text, "          answer neighbor solicitations for the open ones, nothing else")?;
+        writeln!(text, "          answer neighbor solicitations for open endpoints, and nothing else")?;
     } else {
         writeln!(text, "          (route `local {prefix} dev lo`; the router must send the prefix here)")?;
     }
     let table = linux::nft::table_name(&tunnel.name);
-    writeln!(text, "          keep the rest of it dark with the nftables table `ip6 {table}`")?;
+    writeln!(text, "          keep the rest of the prefix dark with the nftables table `ip6 {table}`")?;
     if system.external_mtu.is_none() {
         writeln!(text, "          WARNING: this machine has no interface {} now", node.external)?;
     }
@@ -131,12 +131,12 @@ fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
     }
     let failure = match at.failure {
         Failure::Drop => "drop",
-        Failure::Accept => "let pass",
+        Failure::Accept => "pass",
     };
-    let lost = if at.fail_open { "let pass" } else { "drop" };
+    let lost = if at.fail_open { "pass" } else { "drop" };
     writeln!(
         text,
-        "          run {}, {failure} what it fails at, {lost} what it cannot be given",
+        "          run {}; {failure} packets that it fails on, {lost} packets that cannot reach it",
         at.function
     )
 }
@@ -145,7 +145,7 @@ fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt
     writeln!(text, "\nPeer      {}, which hops in {}", peer.name, peer.hop_prefix)?;
     if !peer.allowed_ips.is_empty() {
         let (prefixes, name) = (list(&peer.allowed_ips), &config.tunnel.name);
-        writeln!(text, "          route {prefixes} to {name}, and take only packets from there")?;
+        writeln!(text, "          route {prefixes} to {name}, and accept only packets from them")?;
     }
     let lanes = if peer.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", peer.lanes) };
     let (rotation, open) = (duration(peer.rotation), session_endpoints(peer));
@@ -158,9 +158,9 @@ fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt
     if peer.rewrite {
         writeln!(
             text,
-            "          replace addresses, once both know a pair of hosts: IPv6 of up to the link's MTU"
+            "          replace addresses once both ends know a pair of hosts, in IPv6 packets of up to the link's MTU"
         )?;
-        writeln!(text, "          WARNING: nothing of that is encrypted or authenticated by the gateways")?;
+        writeln!(text, "          WARNING: the gateways neither encrypt nor authenticate these packets")?;
     }
     let mut extras = Vec::new();
     match peer.padding {
@@ -172,13 +172,13 @@ fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt
         extras.push(format!("send {} datagrams of cover traffic per second", peer.cover));
     }
     if let Some(keepalive) = peer.keepalive {
-        extras.push(format!("send something every {} at least", duration(keepalive)));
+        extras.push(format!("send something at least every {}", duration(keepalive)));
     }
     if peer.preshared_key.is_some() {
         extras.push("mix in the pre-shared key".to_owned());
     }
     if peer.clockless {
-        extras.push("allow for a clock that is not set".to_owned());
+        extras.push("tolerate a clock that was never set".to_owned());
     }
     if !extras.is_empty() {
         writeln!(text, "          {}", extras.join("; "))?;
@@ -190,18 +190,18 @@ fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result
     let stream = &peer.stream;
     let (local, remote) = (stream.local.address, stream.remote.address);
     writeln!(text, "\nPeer      {}, of the classic profile", peer.name)?;
-    writeln!(text, "          WARNING: it is not authenticated: for research, not for protection")?;
-    writeln!(text, "          tunnel what {local} and {remote} say to each other")?;
+    writeln!(text, "          WARNING: not authenticated: for research, not for protection")?;
+    writeln!(text, "          tunnel traffic between {local} and {remote}")?;
     let rotation = match stream.rotation {
         Rotation::Fixed(seconds) => format!("{seconds} s"),
         Rotation::Randomised { least, .. } => {
-            format!("{least} s to {} s, as the session key has it", stream.rotation.longest())
+            format!("{least} s to {} s, derived from the session key", stream.rotation.longest())
         }
     };
     let cipher = match stream.cipher {
         Some(Cipher::Aes256Cbc) => "encrypted with AES-256-CBC",
         Some(Cipher::Aes128Cbc) => "encrypted with AES-128-CBC",
-        None if stream.carry == Carry::Rewrite => "with addresses replaced and nothing else",
+        None if stream.carry == Carry::Rewrite => "not encrypted, only the addresses are replaced",
         None => "not encrypted",
     };
     let mtu = stream.inner_mtu();
@@ -216,7 +216,7 @@ fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result
 
 fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt::Result {
     let path = system.external_mtu.unwrap_or(1500);
-    writeln!(text, "\nMTU       largest inner packet at a path MTU of {path}, as the external link has it:")?;
+    writeln!(text, "\nMTU       largest inner packet at a path MTU of {path}, the external link's MTU:")?;
     for (overhead, form) in OVERHEADS {
         writeln!(text, "          {:>5}  {form}", path.saturating_sub(overhead.into()))?;
     }
@@ -229,7 +229,7 @@ fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt
         Some(limit) if limit < open => {
             writeln!(
                 text,
-                "\n          WARNING: more than the {limit} that are allowed here: raise the limit of open files"
+                "\n          WARNING: more than the {limit} allowed here: raise the limit on open files"
             )?;
             writeln!(
                 text,

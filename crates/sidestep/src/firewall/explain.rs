@@ -47,13 +47,13 @@ pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool)
         if rule.rate.is_some() {
             let _ = writeln!(
                 text,
-                "  {place} takes so many only: say `above-rate` to see what becomes of the rest"
+                "  {place} is limited in rate: add `above-rate` to see what happens to the rest"
             );
         }
         if let Some(schedule) = &rule.schedule {
             let _ = writeln!(
                 text,
-                "  {place} holds while {:?} does: say `at mon 09:00` to ask about a time",
+                "  {place} applies only during {:?}: add `at mon 09:00` to ask about a time",
                 schedule.name
             );
         }
@@ -86,7 +86,7 @@ pub(super) fn test(
     out: &mut dyn Write,
 ) -> io::Result<bool> {
     if tests.is_empty() {
-        writeln!(out, "{}: there are no tests: [[firewall.test]] tables are some", file.display())?;
+        writeln!(out, "{}: there are no tests: add [[firewall.test]] tables", file.display())?;
         return Ok(true);
     }
     let mut failed = 0;

@@ -35,12 +35,12 @@ use crate::terminal::{output, print};
   sidestep firewall confirm
   sidestep firewall show gateway.toml")]
 pub(crate) enum FirewallCommand {
-    /// Validate zones and rules, and say what they come to
+    /// Validate zones and rules, and summarize them
     ///
-    /// Rules that never decide, because earlier ones do, are warned of with both places.
+    /// Warns of rules that never decide, because earlier ones do, and shows both.
     #[command(after_help = "Examples:\n  sidestep firewall check gateway.toml\n  \
                             sidestep firewall check gateway.toml --nft\n\n\
-                            Exit status: 0 if it is right, also with warnings; 1 if not.")]
+                            Exit status: 0 if it is valid, even with warnings; 1 if not.")]
     Check {
         /// The configuration
         file: PathBuf,
@@ -48,13 +48,13 @@ pub(crate) enum FirewallCommand {
         #[arg(long)]
         nft: bool,
     },
-    /// Say what becomes of a packet, and which rule decides
+    /// Say what happens to a packet, and which rule decides
     #[command(after_help = "Examples:
   sidestep firewall explain gateway.toml tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
   sidestep firewall explain gateway.toml 'icmpv6/echo-request from 2a00:1450::1 to gateway in wan'
   sidestep firewall explain gateway.toml 'udp/53 from 2a02:8100:2::9 to gateway in guest at sat 23:00'
 
-docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
+docs/firewall.md lists all words. Exit status: 0, whatever happens to the packet.")]
     Explain {
         /// The configuration
         file: PathBuf,
@@ -68,14 +68,14 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
     /// Run the packets of [[firewall.test]] tables through the rules
     #[command(after_help = "Examples:\n  sidestep firewall test gateway.toml\n  \
                             sidestep firewall test gateway.toml expectations.toml\n\n\
-                            Exit status: 0 if all become what is expected, 1 if one does not.")]
+                            Exit status: 0 if all tests pass, 1 if one fails.")]
     Test {
         /// The configuration
         file: PathBuf,
         /// Another file with [[firewall.test]] tables, in place of those of the configuration
         table: Option<PathBuf>,
     },
-    /// Show what each rule has counted since the table was put into the kernel
+    /// Show what each rule has counted since the table was loaded into the kernel
     #[command(after_help = "Examples:\n  sidestep firewall show gateway.toml\n  \
                             sidestep firewall show --json | jq '.rules[] | {number, packets}'\n\n\
                             Exit status: 1 if no firewall is in the kernel, or not that of the file.")]
@@ -86,27 +86,27 @@ docs/firewall.md has all words. Exit status: 0, whatever becomes of it.")]
         #[arg(long)]
         json: bool,
     },
-    /// Put zones and rules into the kernel, in place of those before, in one step
+    /// Load zones and rules into the kernel, replacing the previous ones in one step
     ///
-    /// Connections go on. With --confirm the table before comes back after this time, unless `sidestep firewall confirm`
-    /// was run: a change that cuts its administrator off undoes itself.
+    /// Connections continue. With --confirm, the previous table is restored after this time, unless
+    /// `sidestep firewall confirm` is run: a change that locks its administrator out undoes itself.
     #[command(after_help = "Examples:\n  sidestep firewall apply gateway.toml --confirm 60s\n  \
                             sidestep firewall apply gateway.toml")]
     Apply {
         /// The configuration
         file: PathBuf,
-        /// Bring the table before back after this time, unless confirmed
+        /// Restore the previous table after this time, unless confirmed
         #[arg(long, value_name = "DURATION", value_parser = time_to_confirm)]
         confirm: Option<Duration>,
     },
-    /// Keep what `apply --confirm` has put into the kernel
+    /// Keep what `apply --confirm` has loaded into the kernel
     #[command(after_help = "Examples:\n  sidestep firewall confirm\n\n\
-                            Exit status: 1 if nothing waits for it, because it came too late.")]
+                            Exit status: 1 if nothing awaits it, as when it came too late.")]
     Confirm,
     /// Remove the firewall from the kernel: everything passes
     #[command(after_help = "Examples:\n  sidestep firewall remove")]
     Remove,
-    /// Wait, and bring the table before back (what `apply --confirm` starts)
+    /// Wait, then restore the previous table (what `apply --confirm` starts)
     #[command(hide = true, after_help = "Examples:\n  sidestep firewall guard --after 60s")]
     Guard {
         /// How long to wait
@@ -156,11 +156,11 @@ impl FirewallCommand {
             Self::Confirm => print(match table::confirm()? {
                 Confirmed::InTime => "confirmed: the firewall stays as it is\n",
                 Confirmed::WithoutGuard => {
-                    "the guard of this change was killed and has put nothing back: the firewall stays as it is\n"
+                    "the process that guards this change was killed and has restored nothing: the firewall stays as it is\n"
                 }
             })?,
             Self::Remove => print(if table::remove()? {
-                "the firewall is removed: everything passes, until a `sidestep up` that has one puts it back\n"
+                "the firewall is removed: everything passes until `sidestep up` loads one again\n"
             } else {
                 "no firewall is applied\n"
             })?,
@@ -177,7 +177,7 @@ enum ConfirmTimeError {
     #[error("{0}")]
     Duration(#[from] DurationError),
     /// It is over at once.
-    #[error("nobody can confirm that fast: write a time like 60s")]
+    #[error("that leaves no time to confirm: write a time like 60s")]
     Zero,
 }
 
@@ -203,7 +203,7 @@ fn check(file: &Path, nft: bool) -> Result<(), Failure> {
     if nft {
         return output(out.write_all(table.script.as_bytes()));
     }
-    output(write!(out, "{}: the firewall is right\n{}", file.display(), describe(&firewall, &table)))
+    output(write!(out, "{}: the firewall is valid\n{}", file.display(), describe(&firewall, &table)))
 }
 
 /// What the file comes to, in plain words.
@@ -231,13 +231,12 @@ pub(crate) fn describe(firewall: &Firewall, table: &Compiled) -> String {
     text += &match table.lookups {
         0 => "  the trust of the zones decides everything\n".to_owned(),
         sets => format!(
-            "  the first packet of a connection is looked up in {sets} sets at most, which have {} elements\n",
+            "  the first packet of a connection is looked up in at most {sets} sets, with {} elements\n",
             table.elements
         ),
     };
     if policy.rules().iter().any(|rule| rule.schedule.is_some()) {
-        text +=
-            "  schedules are written in UTC: apply it again when the clock changes to or from summer time\n";
+        text += "  schedules are loaded in UTC: apply the firewall again when daylight saving time begins or ends\n";
     }
     text
 }

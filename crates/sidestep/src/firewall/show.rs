@@ -12,14 +12,16 @@ use router_runtime::firewall::{Count, Counts, is_in_force};
 /// The counters, as text or JSON. With a firewall and its file its rules are named, those that counted nothing too.
 pub(super) fn show(of: Option<(&Firewall, &Path)>, json: bool) -> Result<String, Failure> {
     let Some(mut counts) = Counts::read()? else {
-        return Err(Failure::Message("no firewall is applied: `sidestep firewall apply FILE`".to_owned()));
+        return Err(Failure::Message(
+            "no firewall is applied: run `sidestep firewall apply FILE`".to_owned(),
+        ));
     };
     if let Some((firewall, file)) = of {
         if !is_in_force(firewall)? {
             let file = file.display();
             return Err(Failure::Message(format!(
-                "another firewall is in force than that of {file}: `sidestep firewall apply {file}` changes that, \
-                 `sidestep firewall show` without a file has the counters of the one that is"
+                "the firewall in force is not that of {file}: `sidestep firewall apply {file}` changes that, \
+                 `sidestep firewall show` without a file shows the counters of the one in force"
             )));
         }
         for number in 1..=firewall.policy.rules().len() {

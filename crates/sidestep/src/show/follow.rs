@@ -47,7 +47,7 @@ pub(crate) fn follow<S: Screen>(
     let (poller, mut events) = (Poller::new()?, Events::with_capacity(1));
     poller.add(io::stdin(), 0, Interest::Readable)?;
     let mut terminal =
-        ratatui::try_init().map_err(|error| Failure::Message(format!("no screen: {error}")))?;
+        ratatui::try_init().map_err(|error| Failure::Message(format!("cannot use the terminal: {error}")))?;
     let result = (|| -> io::Result<()> {
         let mut asked = Instant::now();
         loop {

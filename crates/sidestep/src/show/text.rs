@@ -79,7 +79,7 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
         let (rx_packets, tx_packets) = (peer.rx_rewritten_packets, peer.tx_rewritten_packets);
         writeln!(
             text,
-            "    {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets) so"
+            "    rewritten: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
         )?;
     }
     writeln!(text, "  handshakes: {}", peer.handshakes)?;
@@ -100,7 +100,7 @@ pub(super) fn drops(counts: &BTreeMap<String, u64>) -> String {
 pub(crate) fn state(state: State) -> &'static str {
     match state {
         State::Idle => "idle",
-        State::Handshake => "being made",
+        State::Handshake => "in handshake",
         State::Established => "established",
     }
 }
@@ -193,7 +193,7 @@ peer: site-c
         (status.peers[0].carry, status.peers[0].tx_rewritten_packets) = (Carry::Rewrite, 7);
         let text = describe(&status);
         assert!(
-            text.contains("addresses are replaced") && text.contains("0 B sent (7 packets) so"),
+            text.contains("addresses are replaced") && text.contains("rewritten: 0 B received"),
             "{text}"
         );
     }

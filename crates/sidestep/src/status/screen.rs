@@ -299,7 +299,7 @@ fn network(status: &Status, network: &Network) -> Part {
         ]));
     }
     if neighbors.len() > MOST_NEIGHBORS {
-        lines.push(Line::from(format!("and {} neighbors more", neighbors.len() - MOST_NEIGHBORS)).dim());
+        lines.push(Line::from(format!("and {} more neighbors", neighbors.len() - MOST_NEIGHBORS)).dim());
     }
     let link = if network.link_up { "link up" } else { "no link" };
     let state = format!("at {}, {link}", network.interface);
@@ -398,7 +398,7 @@ mod tests {
                 "router": "fe80::1", "router_seconds": 1_750,
                 "prefixes": [prefix("2001:db8:1000::/56", 3_600)], "dns_servers": ["2001:db8:ffff::53"],
                 "waits_for_prefix": (!works).then(|| json!({
-                    "seconds": 93, "status": "NoPrefixAvail", "why": "a server says NoPrefixAvail: no contract",
+                    "seconds": 93, "status": "NoPrefixAvail", "why": "a server answers NoPrefixAvail: no contract",
                 })),
             })
         };
@@ -475,13 +475,13 @@ mod tests {
                 "uplink fibre at eth0, works",
                 "uplink cable at eth0, no probe is answered",
                 "addresses 2001:db8:ffff::2/64",
-                "prefix: none yet, asked by DHCPv6 for 1 min 33 s, a server says",
-                "2001:db8:1000::/56, preferred for 1 h 0 min, for 1 h 30 min",
-                "2001:db8:2000::/64, deprecated, for 1 h 30 min",
+                "prefix: none yet, after 1 min 33 s of DHCPv6 requests: a server answers",
+                "2001:db8:1000::/56, preferred for 1 h 0 min, valid for 1 h 30 min",
+                "2001:db8:2000::/64, deprecated, valid for 1 h 30 min",
                 "ROGUE ROUTER fe80::bad (02:00:00:00:0b:ad), heard 12 s ago",
                 "192.168.5.7",
                 "no such device",
-                "1634 packets dropped, 56 rejected; 1200 of them by no rule; 200/s now",
+                "1634 packets dropped, 56 rejected; 1200 of them by default; 200/s now",
                 "rule 3",
                 "41 connections",
                 "1.0 Gbit/s",

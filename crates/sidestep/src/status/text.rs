@@ -64,7 +64,7 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
 /// What the firewall has refused, in a line.
 pub(super) fn refused(firewall: &Firewall) -> String {
     format!(
-        "{} packets dropped, {} rejected; {} of them by no rule",
+        "{} packets dropped, {} rejected; {} of them by default",
         firewall.dropped_packets, firewall.rejected_packets, firewall.refused_by_default_packets
     )
 }
@@ -195,18 +195,18 @@ fn write_prefixes(text: &mut String, prefixes: &[Prefix]) -> fmt::Result {
 pub(super) fn lasts(prefix: &Prefix) -> String {
     match (prefix.preferred_seconds, prefix.valid_seconds) {
         (Some(0), None) => ", deprecated".to_owned(),
-        (Some(0), Some(valid)) => format!(", deprecated, for {}", words::duration(valid)),
+        (Some(0), Some(valid)) => format!(", deprecated, valid for {}", words::duration(valid)),
         (_, None) => String::new(),
-        (None, Some(valid)) => format!(", for {}", words::duration(valid)),
+        (None, Some(valid)) => format!(", valid for {}", words::duration(valid)),
         (Some(preferred), Some(valid)) => {
-            format!(", preferred for {}, for {}", words::duration(preferred), words::duration(valid))
+            format!(", preferred for {}, valid for {}", words::duration(preferred), words::duration(valid))
         }
     }
 }
 
 /// That there is no prefix yet, in the place of one.
 pub(super) fn waits(wait: &Wait) -> String {
-    format!("none yet, asked by DHCPv6 for {}, {}", words::duration(wait.seconds), wait.why)
+    format!("none yet, after {} of DHCPv6 requests: {}", words::duration(wait.seconds), wait.why)
 }
 
 fn write_list(text: &mut String, what: &str, list: &[impl ToString]) -> fmt::Result {

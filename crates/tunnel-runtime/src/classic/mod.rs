@@ -78,7 +78,7 @@ impl Classic {
         report: impl Fn(ThreadEvent) + Send + 'static,
     ) -> Result<Self, Error> {
         warn!(
-            "{} peer(s) of the classic profile: nothing is authenticated there, whoever sees a packet can forge others",
+            "{} peer(s) of the classic profile: nothing is authenticated there: whoever sees a packet can forge others",
             config.classic.len()
         );
         let device = tun::create(&device_name(&config.tunnel.name), 1, tun::Offloads::TcpAndUdp)?;
@@ -204,7 +204,7 @@ impl Thread {
             if self.node.changes() != self.seen {
                 self.path.in_place.refresh(&self.node, self.peers.iter().map(|peer| &peer.stream));
                 if let Err(error) = self.follow_mtus() {
-                    warn!("local hosts are not told what the path carries: {error}");
+                    warn!("local hosts are not told the path MTU: {error}");
                 }
                 if let Some(kernel) = &mut self.kernel {
                     kernel.refresh(&self.node, &mut self.netlink);
@@ -248,13 +248,13 @@ impl Thread {
                     let earlier = others.map(|other| other.remote.address);
                     let prepare = || gateway.prepare(remote, earlier, &mut self.netlink);
                     if let Err(error) = opened.and_then(|()| prepare()) {
-                        warn!("a hashed address cannot be heard: {error}");
+                        warn!("cannot receive at a hashed address: {error}");
                     }
                     return;
                 }
                 let route = self.route(endpoint.local.address);
                 if let Err(error) = self.netlink.add_route(&route) {
-                    warn!("a hashed address cannot be heard: {error}");
+                    warn!("cannot receive at a hashed address: {error}");
                 }
             }
             Action::Close(endpoint) => {
@@ -276,7 +276,7 @@ impl Thread {
                 info!("{}: a new session key", peer.name);
                 if let Err(error) = self.keys.store(peer, &key) {
                     warn!(
-                        "{}: the new session key is not stored ({error}): a restart takes both ends",
+                        "{}: cannot store the new session key ({error}): if one end restarts, so must the other",
                         peer.name
                     );
                 }

@@ -161,7 +161,7 @@ impl Daemon {
         let queues = if without(Feature::TunQueues) { 1 } else { TUN_QUEUES };
         let device = tun::create(&config.tunnel.name, queues, offloads)?;
         if let Some(error) = &device.unsteered {
-            info!("all flows wait in one queue, where a large one delays the others: {error}");
+            info!("all flows share one queue, where a large one delays the others: {error}");
         }
         // In the network of the host itself a route into the tunnel may lead everywhere.
         let interface = match config.node.mode {
@@ -183,7 +183,7 @@ impl Daemon {
             None
         } else {
             udp::SharedSocket::open(capacity, &sockets)
-                .inspect_err(|error| info!("each rendezvous endpoint takes a socket of its own: {error}"))
+                .inspect_err(|error| info!("each rendezvous endpoint needs a socket of its own: {error}"))
                 .ok()
         };
         let (capacity, heard) = match &shared {
@@ -329,7 +329,7 @@ impl Daemon {
         if parts.is_empty() {
             return Ok(());
         }
-        info!("threads that carry packets: {}", parts.len());
+        info!("packet threads: {}", parts.len());
         let workers = self.node.packet_workers(parts.len()).into_iter().zip(parts).collect();
         let (messages, waker) = (messages.clone(), waker.clone());
         let report = move |event| {
@@ -499,7 +499,10 @@ impl Daemon {
             }
             Outcome::LinkMtu(mtu) if mtu != self.link_mtu => {
                 self.link_mtu = mtu;
-                info!("{} has MTU {mtu} now: counts from the next handshake on", self.config.node.external);
+                info!(
+                    "{} now has MTU {mtu}, which applies from the next handshake",
+                    self.config.node.external
+                );
                 self.node.set_link_mtu(mtu);
             }
             Outcome::Crossed(pairs) => {

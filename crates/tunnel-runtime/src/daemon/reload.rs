@@ -75,7 +75,7 @@ impl Daemon {
         let mut config = Box::new(self.config.clone());
         config.node.hop_prefix = prefix;
         if let Err(error) = self.try_reload(config, threads) {
-            warn!("{prefix} cannot be hopped in: {error}");
+            warn!("cannot hop in {prefix}: {error}");
         }
     }
 

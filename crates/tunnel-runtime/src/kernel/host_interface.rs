@@ -22,15 +22,15 @@ impl Kernel {
         let name = self.link.name.clone();
         let Some(mac) = self.link.mac else {
             return Err(Error::Limit(format!(
-                "[node] mode: {name} has no hardware address, a host needs one"
+                "[node] mode: a host needs a hardware address, and {name} has none"
             )));
         };
         let addresses = self.netlink.addresses(self.link.index)?;
         if let Some(given) = addresses.iter().find(|a| a.permanent && a.global && a.address.addr().is_ipv6())
         {
             return Err(Error::Limit(format!(
-                "[node] mode: {name} has the address {}, which would show who this is: remove it first (`ip address del \
-                 {} dev {name}`); addresses that routers or DHCPv6 gave go by themselves, and come back at the end",
+                "[node] mode: {name} has the address {}, which would identify this machine: remove it first (`ip address \
+                 del {} dev {name}`); those from routers or DHCPv6 are removed by sidestep, and return at the end",
                 given.address, given.address
             )));
         }

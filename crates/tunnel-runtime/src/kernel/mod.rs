@@ -163,7 +163,7 @@ impl Kernel {
         let (journal, left) = Journal::open(journal, &mut netlink)?;
         if !left.is_empty() {
             info!(
-                "an earlier run did not end cleanly: {} things that it left in the kernel are removed",
+                "an earlier run did not end cleanly: removed {} things that it left in the kernel",
                 left.len()
             );
         }
@@ -215,7 +215,7 @@ impl Kernel {
         match opened {
             Ok(rewriter) => self.rewriter = Some(rewriter),
             Err(error) => warn!(
-                "addresses cannot be replaced here, peers with carry = \"rewrite\" are reached by the tunnel: {error}"
+                "addresses cannot be replaced here, peers with carry = \"rewrite\" are reached through the tunnel: {error}"
             ),
         }
         self.rewriter.is_some()
@@ -240,7 +240,7 @@ impl Kernel {
         if result.is_err()
             && let Err(error) = self.change(old)
         {
-            warn!("could not go back to what was before: {error}");
+            warn!("could not restore what was before: {error}");
         }
         result
     }
@@ -360,7 +360,7 @@ impl Kernel {
         self.transparent = None;
         self.rewriter = None;
         if let Err(error) = self.journal.undo_all(&mut self.netlink) {
-            warn!("not all could be removed from the kernel, the next start tries again: {error}");
+            warn!("not everything could be removed from the kernel, the next start tries again: {error}");
         }
     }
 

@@ -64,7 +64,7 @@ impl LinkFile {
             std::fs::rename(&new, &self.path)
         };
         if let Err(error) = write() {
-            warn!("{}: {error}: what was learned of the link is not remembered", self.path.display());
+            warn!("{}: {error}: what was learned of the link is not stored", self.path.display());
         }
     }
 }

@@ -200,7 +200,7 @@ impl Transparent {
         let internal = &transparent.internal;
         let internal = netlink.link_by_name(internal)?.ok_or_else(|| Error::NoInternal(internal.clone()))?;
         let mac = |link: &Link| {
-            let no_mac = || Error::Limit(format!("[node]: {} is no Ethernet interface", link.name));
+            let no_mac = || Error::Limit(format!("[node]: {} is not an Ethernet interface", link.name));
             link.mac.ok_or_else(no_mac)
         };
         let settings = Settings {
@@ -210,7 +210,7 @@ impl Transparent {
         };
         if internal.mtu != external.mtu {
             warn!(
-                "{} has MTU {} and {} {}: frames that are too long for one are lost there",
+                "{} has MTU {} and {} {}: frames that are too long for one of them are lost",
                 internal.name, internal.mtu, external.name, external.mtu
             );
         }

@@ -83,13 +83,13 @@ fn a_change_that_nobody_confirms_is_undone() {
     machine.wait_for_port(None);
     let late = machine.try_firewall(&["confirm"]);
     assert_eq!(late.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&late.stderr).contains("nothing waits for a confirmation"));
+    assert!(String::from_utf8_lossy(&late.stderr).contains("nothing awaits confirmation"));
 
     machine.firewall(&["apply", &first]);
     machine.firewall(&["apply", &second, "--confirm", "1s"]);
     assert_eq!(machine.port().as_deref(), Some("1002"));
     let meanwhile = machine.try_firewall(&["apply", &first]);
-    assert!(String::from_utf8_lossy(&meanwhile.stderr).contains("a change waits for its confirmation"));
+    assert!(String::from_utf8_lossy(&meanwhile.stderr).contains("a change awaits confirmation"));
     machine.wait_for_port(Some("1001"));
 
     machine.firewall(&["apply", &second, "--confirm", "1s"]);
@@ -109,7 +109,7 @@ fn a_guard_that_is_killed_leaves_the_change_and_says_so() {
     assert_eq!(guards.len(), 1);
     kill(guards[0], Signal::SIGKILL).expect("the guard");
     wait_until_gone(guards[0]);
-    assert!(machine.firewall(&["confirm"]).contains("the guard of this change was killed"));
+    assert!(machine.firewall(&["confirm"]).contains("the process that guards this change was killed"));
     machine.firewall(&["apply", &second]);
     assert_eq!(machine.port().as_deref(), Some("1002"));
 }

@@ -466,7 +466,7 @@ fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     assert!(apply.status.success(), "{apply:?}");
     scene.write("gw.toml", &HOME.edited("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
     scene.signal(Signal::SIGHUP);
-    wait_until("the reason", || scene.log().contains("waits for its confirmation"));
+    wait_until("the reason", || scene.log().contains("awaits confirmation"));
     assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
     assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
     scene.signal(Signal::SIGHUP);

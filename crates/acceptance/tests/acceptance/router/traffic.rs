@@ -94,7 +94,7 @@ fn the_status_tells_what_is_refused_and_who_carries_what() {
     assert!(firewall["defaults"].to_string().contains("\"refused\""), "{firewall}");
 
     let text = String::from_utf8(scene.sidestep(&["status"]).stdout).expect("text");
-    let by_rule = format!("firewall: {dropped} packets dropped, 1 rejected; {dropped} of them by no rule");
+    let by_rule = format!("firewall: {dropped} packets dropped, 1 rejected; {dropped} of them by default");
     for part in [&by_rule, &format!("{address}: "), "reject  rule 1"] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
