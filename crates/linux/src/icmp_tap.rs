@@ -48,7 +48,7 @@ impl IcmpTap {
     pub fn with_program(index: u32, link_header: u8, messages: Messages) -> Result<Self> {
         let ring = Ring::create(RING)?;
         let program = Program::load(ProgramKind::SchedCls, &icmp_tap::program(link_header, messages, &ring))?;
-        let attachment = Attachment::tcx_in_front(&program, index, Direction::Ingress)?;
+        let attachment = Attachment::tcx_before(&program, index, Direction::Ingress)?;
         let socket = PacketSocket::open(index, &Options { only_sends: true, ..Options::default() })?;
         Ok(Self { socket, heard: Some((ring, attachment)) })
     }

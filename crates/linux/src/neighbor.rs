@@ -20,7 +20,7 @@ const BATCH: usize = 64;
 
 /// What one call of [`Responder::handle`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Handled {
+pub struct SolicitationCounts {
     /// Solicitations for active addresses, answered.
     pub answered: u64,
     /// Solicitations for anything else, passed over in silence.
@@ -56,23 +56,23 @@ impl Responder {
     }
 
     /// Answers what has arrived, up to 64 frames: solicitations for addresses that `is_active`.
-    pub fn handle(&mut self, is_active: impl Fn(Ipv6Addr) -> bool) -> Result<Handled> {
-        let mut handled = Handled::default();
+    pub fn handle(&mut self, is_active: impl Fn(Ipv6Addr) -> bool) -> Result<SolicitationCounts> {
+        let mut counts = SolicitationCounts::default();
         for _ in 0..BATCH {
             let Some(length) = self.socket.recv(&mut self.buffer)? else { break };
             let Some(solicitation) = Solicitation::parse(&self.buffer[..length]) else {
-                handled.malformed += 1;
+                counts.malformed += 1;
                 continue;
             };
             if !is_active(solicitation.target) {
-                handled.ignored += 1;
+                counts.ignored += 1;
                 continue;
             }
             // A full queue loses the answer; who asked will ask again.
             self.socket.send(&solicitation.answer(self.mac, self.router))?;
-            handled.answered += 1;
+            counts.answered += 1;
         }
-        Ok(handled)
+        Ok(counts)
     }
 
     /// Makes `router` hold a neighbor entry for `from`, an address of ours, before traffic for it arrives: by a

@@ -17,7 +17,7 @@ use crate::error::{Context, Error, Result};
 
 /// How a hopping prefix reaches this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach<'a> {
+pub enum PrefixDelivery<'a> {
     /// Routed to it: all of the prefix is ours, and all of it dark.
     Routed,
     /// The prefix of the link that this interface is on, shared with the router and other hosts: what arrives
@@ -38,8 +38,8 @@ pub fn table_name(tunnel: &str) -> String {
 /// drops all packets of the namespace that wait in a queue for a program's verdict.
 ///
 /// Where the kernel has no connection tracking there is nothing to be exempt from, and the exemption is left out.
-pub fn darken(tunnel: &str, prefix: Ipv6Net, reach: Reach<'_>, own: &[Ipv6Addr]) -> Result<()> {
-    let rendered = |exempt| render(tunnel, prefix, reach, own, exempt);
+pub fn darken(tunnel: &str, prefix: Ipv6Net, delivery: PrefixDelivery<'_>, own: &[Ipv6Addr]) -> Result<()> {
+    let rendered = |exempt| render(tunnel, prefix, delivery, own, exempt);
     let result = run_script(&rendered(true));
     if !result.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOENT)) {
         return result;
@@ -133,7 +133,7 @@ pub fn is_dark(tunnel: &str) -> Result<bool> {
 pub fn render(
     tunnel: &str,
     prefix: Ipv6Net,
-    reach: Reach<'_>,
+    delivery: PrefixDelivery<'_>,
     own: &[Ipv6Addr],
     exempt_from_tracking: bool,
 ) -> String {
@@ -141,9 +141,9 @@ pub fn render(
     let prefix = prefix.trunc();
     let elements =
         if own.is_empty() { String::new() } else { format!("\n\t\telements = {{ {} }}", addresses(own)) };
-    let dark = match reach {
-        Reach::Routed => format!("\t\tip6 daddr {prefix} ip6 daddr != @own goto dark\n"),
-        Reach::OnLink(interface) => format!(
+    let dark = match delivery {
+        PrefixDelivery::Routed => format!("\t\tip6 daddr {prefix} ip6 daddr != @own goto dark\n"),
+        PrefixDelivery::OnLink(interface) => format!(
             "\t\tiifname \"{interface}\" ip6 daddr {prefix} ip6 daddr != @own goto dark\n\
              \t\tip6 daddr {prefix} ip6 daddr != @own fib daddr type local goto dark\n"
         ),
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn host_bits_of_the_prefix_do_not_reach_the_rules() {
-        let script = render("t", "2001:db8::1/64".parse().unwrap(), Reach::Routed, &[], false);
+        let script = render("t", "2001:db8::1/64".parse().unwrap(), PrefixDelivery::Routed, &[], false);
         assert!(script.contains("ip6 daddr 2001:db8::/64 "), "{script}");
         assert!(!script.contains("notrack"));
     }

@@ -33,14 +33,14 @@ pub fn may_administer_network() -> bool {
     caps::has_cap(None, CapSet::Effective, Capability::CAP_NET_ADMIN).unwrap_or(false)
 }
 
-/// Lets threads of this process run before all ordinary ones later on, see [`run_first`], also without privileges then.
-pub fn allow_run_first() -> Result<()> {
+/// Lets threads of this process run before all ordinary ones later on, see [`set_realtime`], also without privileges then.
+pub fn allow_realtime() -> Result<()> {
     setrlimit(Resource::RLIMIT_RTPRIO, 1, 1).context(|| "setrlimit RLIMIT_RTPRIO")
 }
 
 /// Has this thread run before all ordinary ones (sched(7), SCHED_RR at the lowest priority), or no longer; threads that
 /// it starts are ordinary. The kernel leaves ordinary ones 5 % of a processor. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
-pub fn run_first(first: bool) -> Result<()> {
+pub fn set_realtime(first: bool) -> Result<()> {
     // SAFETY: all-zero bytes are a valid value; musl's has more fields, which the kernel does not know.
     let mut priority: libc::sched_param = unsafe { std::mem::zeroed() };
     priority.sched_priority = i32::from(first);
@@ -58,7 +58,7 @@ pub fn processors() -> Vec<usize> {
 }
 
 /// Keeps this thread on one processor, by its number.
-pub fn run_on(processor: usize) -> Result<()> {
+pub fn pin_to_processor(processor: usize) -> Result<()> {
     let what = || format!("sched_setaffinity to processor {processor}");
     let mut set = nix::sched::CpuSet::new();
     set.set(processor).context(what)?;

@@ -63,7 +63,8 @@ pub enum Step {
     /// A filter of ours at an interface.
     Filter(Filter),
     /// An interface without autoconfiguration, and how it was before. Journals have it by this name.
-    Quiet(NoAutoconf),
+    #[serde(rename = "quiet")]
+    NoAutoconf(NoAutoconf),
     /// A parameter of an interface that was something else before.
     Parameter {
         /// The interface.
@@ -170,11 +171,11 @@ impl Journal {
         &mut self,
         tunnel: &str,
         prefix: ipnet::Ipv6Net,
-        reach: nft::Reach<'_>,
+        delivery: nft::PrefixDelivery<'_>,
         own: &[Ipv6Addr],
     ) -> Result<()> {
         let step = Step::DarkPrefix { tunnel: tunnel.to_owned() };
-        self.take(step, || nft::darken(tunnel, prefix, reach, own))
+        self.take(step, || nft::darken(tunnel, prefix, delivery, own))
     }
 
     /// Gives an interface an address, for good if there are no lifetimes. If it has it already, it stays, and the error
@@ -239,7 +240,7 @@ impl Journal {
     /// Ends autoconfiguration at an interface: see [`crate::no_autoconf`].
     pub fn disable_autoconf(&mut self, interface: &str) -> Result<()> {
         let before = NoAutoconf::before(interface)?;
-        self.take(Step::Quiet(before.clone()), || before.apply())
+        self.take(Step::NoAutoconf(before.clone()), || before.apply())
     }
 
     /// Gives an interface's IPv6 another value of a parameter, as long as this journal is open.
@@ -328,7 +329,7 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
         Step::Address { index, address } => netlink.delete_address(*index, *address).map(drop),
         Step::Table { family, name } => nft::remove_table(family, name).map(drop),
-        Step::Quiet(before) => before.restore(),
+        Step::NoAutoconf(before) => before.restore(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
         Step::Parameter { interface, name, before, now } => match sysctl::read(interface, name) {
             // Somebody has changed it since, or the interface is gone.

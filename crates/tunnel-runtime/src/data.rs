@@ -17,7 +17,6 @@ use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
 use mt6d::{Deliver, EndpointId, Node, Notice, Now, Outbox, Received};
 use tracing::debug;
 use wire::coalesce::{Coalescer, Offloads};
-use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use super::kernel::Endpoint;
@@ -392,7 +391,7 @@ impl DataPath {
 /// Datagrams of an endpoint that lie from `start` in the arena, as the protocol takes them.
 fn of_endpoint(endpoint: EndpointId, received: &linux::udp::Received, start: usize) -> Received {
     let linux::udp::Received { len, segment_size, source, ecn } = *received;
-    Received { endpoint, source, ecn: Ecn::from_bits(ecn), at: start..start + len, segment: segment_size }
+    Received { endpoint, source, ecn, at: start..start + len, segment: segment_size }
 }
 
 /// What so many bytes in datagrams of that size cost, in bytes: a datagram takes as long as some hundred bytes do.

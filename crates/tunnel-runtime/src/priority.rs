@@ -36,7 +36,7 @@ impl Priority {
             return;
         }
         self.first = !self.first;
-        if let Err(error) = process::run_first(self.first) {
+        if let Err(error) = process::set_realtime(self.first) {
             info!("other programs can delay packets on a busy machine: {error}");
             self.wanted = false;
         }

@@ -87,7 +87,7 @@ impl PacketThreads {
             let (processor, report) = (tunnel.cpus.iter().cycle().nth(number).copied(), report.clone());
             let body = move || {
                 let report = ReportEnd(report);
-                if let Some(Err(error)) = processor.map(process::run_on) {
+                if let Some(Err(error)) = processor.map(process::pin_to_processor) {
                     warn!("{error}");
                 }
                 if let Err(error) = thread.run(&report.0) {

@@ -80,7 +80,7 @@ impl Attachment {
     }
 
     /// The same, before those that are there, and before what they decide.
-    pub(crate) fn tcx_in_front(program: &Program, index: u32, direction: Direction) -> Result<Self> {
+    pub(crate) fn tcx_before(program: &Program, index: u32, direction: Direction) -> Result<Self> {
         const BEFORE: u32 = 1 << 3;
         Self::link(program, index, direction, BEFORE)
     }
@@ -145,7 +145,7 @@ impl Drop for Attachment {
 
 /// Attaches a program of type `sched_cls` to an interface that goes with this process, as a TUN device of its own does:
 /// as well as the kernel can, and with nothing to undo. To other interfaces: [`crate::undo::Journal::attach`].
-pub fn attach_to_own(program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
+pub fn attach_to_own_device(program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
     match Attachment::tcx(program, index, direction) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Attachment::clsact(program, Filter::new(index, direction))

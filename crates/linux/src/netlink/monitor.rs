@@ -26,8 +26,8 @@ pub enum Change {
     Route,
     /// What is known of a neighbor at the interface of that index changed.
     Neighbor(u32),
-    /// More changed than the kernel could tell: ask for everything again.
-    Missed,
+    /// More changed than the socket has room for (`ENOBUFS`): ask for everything again.
+    Overrun,
 }
 
 /// A socket that hears of changes in the network namespace it was opened in.
@@ -78,7 +78,7 @@ impl Monitor {
                 Ok((bytes, _)) => changes.extend(messages(&bytes).filter_map(change)),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR) => return Ok(changes),
-                    Some(libc::ENOBUFS) => changes.push(Change::Missed),
+                    Some(libc::ENOBUFS) => changes.push(Change::Overrun),
                     _ => return Err(Error::new("recvfrom on the rtnetlink socket", error)),
                 },
             }

@@ -35,8 +35,8 @@ pub enum NeighborState {
     Reachable,
     /// Until it is removed.
     Permanent,
-    /// The same, in the place of any other: for an interface that is all ours.
-    Imposed,
+    /// The same, replacing any entry that is there: for an interface that is all ours.
+    PermanentReplacing,
 }
 
 impl Netlink {
@@ -73,12 +73,12 @@ impl Netlink {
         let mut message = neighbor_message(index, address.into());
         message.header.state = match state {
             NeighborState::Reachable => NeighbourState::Reachable,
-            NeighborState::Permanent | NeighborState::Imposed => NeighbourState::Permanent,
+            NeighborState::Permanent | NeighborState::PermanentReplacing => NeighbourState::Permanent,
         };
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
         message.attributes.push(NeighbourAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         let known = self.neighbor(index, address.into())?.is_some_and(|entry| entry.usable);
-        let stays = known && state != NeighborState::Imposed;
+        let stays = known && state != NeighborState::PermanentReplacing;
         let flags = NLM_F_CREATE | if stays { NLM_F_EXCL } else { NLM_F_REPLACE };
         self.change(RouteNetlinkMessage::NewNeighbour(message), flags, || {
             format!("add neighbor {address} on link {index}")

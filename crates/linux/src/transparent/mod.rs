@@ -14,7 +14,7 @@
 mod tables;
 
 pub use programs::transparent::Settings;
-pub use tables::{End, Remote, Tables};
+pub use tables::{HoppingEndpoint, Remote, Tables};
 
 use programs::transparent::{inside, outside, tunnel};
 
@@ -23,14 +23,14 @@ use crate::bpf::{Program, ProgramKind};
 use crate::error::Result;
 use crate::undo::Journal;
 
-/// The programs at the two interfaces, as long as this lives.
+/// The programs that forward frames between the two interfaces, as long as this lives.
 #[derive(Debug)]
-pub struct Crossing {
+pub struct FramePrograms {
     _attached: [Attachment; 2],
 }
 
-impl Crossing {
-    /// Lets frames cross over. The tables should be filled before.
+impl FramePrograms {
+    /// Attaches them, so that frames cross over. The tables should be filled before.
     pub fn open(settings: &Settings, tables: &Tables, journal: &mut Journal) -> Result<Self> {
         let load = |code| Program::load(ProgramKind::SchedCls, &code);
         let (inside, outside) = (load(inside(settings, &tables.0))?, load(outside(settings, &tables.0))?);
@@ -54,6 +54,6 @@ impl TunnelProgram {
 
     /// Attaches it to a device, which goes with the process, and the program with it. Takes no CAP_BPF.
     pub fn attach(&self, device: u32) -> Result<Attachment> {
-        crate::bpf::attach::attach_to_own(&self.0, device, Direction::Ingress)
+        crate::bpf::attach::attach_to_own_device(&self.0, device, Direction::Ingress)
     }
 }

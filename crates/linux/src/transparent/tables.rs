@@ -10,9 +10,9 @@ use programs::transparent::{ELSEWHERE, SOCKET, Tables as Maps};
 use crate::bpf::Map;
 use crate::error::Result;
 
-/// Who an address is, to which traffic hops.
+/// Whose a hopping address is, and where its packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum HoppingEndpoint {
     /// This gateway's, heard on a socket.
     Socket,
     /// This gateway's, heard on the TUN device of that index.
@@ -82,11 +82,11 @@ impl Tables {
     }
 
     /// A hopping address is in use from now on.
-    pub fn add_hopping(&self, address: Ipv6Addr, end: End) -> Result<()> {
+    pub fn add_hopping(&self, address: Ipv6Addr, end: HoppingEndpoint) -> Result<()> {
         let value = match end {
-            End::Socket => SOCKET,
-            End::Device(index) => index,
-            End::Peer => ELSEWHERE,
+            HoppingEndpoint::Socket => SOCKET,
+            HoppingEndpoint::Device(index) => index,
+            HoppingEndpoint::Peer => ELSEWHERE,
         };
         self.0.hopping.set(&address.octets(), &value.to_ne_bytes())
     }
@@ -97,13 +97,13 @@ impl Tables {
     }
 
     /// Whose hopping address it is, if it is one that is in use.
-    pub fn hopping(&self, address: Ipv6Addr) -> Result<Option<End>> {
+    pub fn hopping(&self, address: Ipv6Addr) -> Result<Option<HoppingEndpoint>> {
         let value = self.0.hopping.lookup(&address.octets())?;
         let number = value.and_then(|value| value.try_into().ok()).map(u32::from_ne_bytes);
         Ok(number.map(|number| match number {
-            SOCKET => End::Socket,
-            ELSEWHERE => End::Peer,
-            index => End::Device(index),
+            SOCKET => HoppingEndpoint::Socket,
+            ELSEWHERE => HoppingEndpoint::Peer,
+            index => HoppingEndpoint::Device(index),
         }))
     }
 

@@ -15,12 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use wire::ecn::Ecn;
+
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
 pub use error_queue::{ErrorOrigin, QueuedError};
-pub use shared::{Heard, SharedSocket};
+pub use shared::{SharedSocket, SkLookupTable};
 
 use message::{Message, leading_int, parse_extended_error, send_message};
 
@@ -126,8 +128,8 @@ pub struct Received {
     pub segment_size: usize,
     /// Who sent it.
     pub source: SocketAddrV6,
-    /// The two ECN bits of the traffic class (RFC 3168), the same for all datagrams of the batch.
-    pub ecn: u8,
+    /// The ECN codepoint (RFC 3168), the same for all datagrams of the batch.
+    pub ecn: Ecn,
 }
 
 /// A UDP socket on one address and port. Non-blocking; add it to a [`crate::event::Poller`].
@@ -235,10 +237,12 @@ impl EndpointSocket {
             match message.receive(self.fd.as_fd(), 0) {
                 Ok(len) => {
                     let mut segment_size = len;
-                    let mut ecn = 0;
+                    let mut ecn = Ecn::NotEct;
                     message.for_each_control(|level, kind, data| match (level, kind) {
                         (libc::SOL_UDP, libc::UDP_GRO) => segment_size = leading_int(data) as usize,
-                        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => ecn = leading_int(data) as u8 & 3,
+                        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                            ecn = Ecn::from_bits(leading_int(data) as u8)
+                        }
                         _ => {}
                     });
                     let Some(source) = message.name else { return Ok(None) };
@@ -406,7 +410,7 @@ mod tests {
         assert_eq!(b.recv(&mut buffer).unwrap(), None);
         assert_eq!(a.send(b"hello", None, None, 0b10).unwrap(), SendOutcome::Sent);
         let received = b.recv(&mut buffer).unwrap().unwrap();
-        assert_eq!(received, Received { len: 5, segment_size: 5, source: a.local(), ecn: 0b10 });
+        assert_eq!(received, Received { len: 5, segment_size: 5, source: a.local(), ecn: Ecn::Ect0 });
         assert_eq!(&buffer[..5], b"hello");
     }
 

@@ -1,4 +1,4 @@
-//! One UDP socket that hears many addresses and ports: for endpoints that are many and seldom spoken to.
+//! One UDP socket that receives at many addresses and ports: for endpoints that are many and seldom spoken to.
 //!
 //! A BPF program of type `sk_lookup`, attached to the network namespace, gives it every datagram over IPv6 whose
 //! destination is in a table, and leaves all others alone. The table comes behind connected sockets and before all
@@ -14,6 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use wire::checksum::Sum;
+use wire::ecn::Ecn;
 
 use super::message::{Message, leading_int, send_packet};
 use super::{EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Options, Received, SendOutcome};
@@ -36,19 +37,19 @@ const HOP_LIMIT: u8 = 64;
 // Not in libc for this target. Option and control message have the same number.
 const IPV6_ORIGDSTADDR: i32 = 74;
 
-/// The table of what a [`SharedSocket`] hears. For any thread.
+/// The table of the addresses and ports that `sk_lookup` gives to a [`SharedSocket`]. For any thread.
 #[derive(Clone, Debug)]
-pub struct Heard {
+pub struct SkLookupTable {
     table: Arc<Map>,
 }
 
-impl Heard {
-    /// The socket hears `local` from now on. `EEXIST`: it does already; `E2BIG`: it hears as many as were asked for.
+impl SkLookupTable {
+    /// The socket receives what is for `local` from now on. `EEXIST`: it does already; `E2BIG`: the table is full.
     pub fn insert(&self, local: SocketAddrV6) -> Result<()> {
         self.table.insert(&key(local), &[1])
     }
 
-    /// It hears it no more. Returns whether it did.
+    /// It receives that no more. Returns whether it did.
     pub fn remove(&self, local: SocketAddrV6) -> Result<bool> {
         self.table.remove(&key(local))
     }
@@ -61,13 +62,13 @@ pub struct SharedSocket {
     _link: Link,
     socket: EndpointSocket,
     raw: OwnedFd,
-    heard: Heard,
+    lookup_table: SkLookupTable,
     labels: FlowLabels,
 }
 
 impl SharedSocket {
-    /// A socket that hears nothing yet, and `capacity` addresses and ports at most, in the network namespace of this
-    /// thread. The kernel keeps 16 bytes for each of the capacity, and about 64 for each that is heard.
+    /// A socket that receives nothing yet, and at `capacity` addresses and ports at most, in the network namespace of this
+    /// thread. The kernel keeps 16 bytes for each of the capacity, and about 64 for each in the table.
     ///
     /// An error says why this kernel cannot do it, or this process may not: then each address takes a socket of its own.
     pub fn open(capacity: u32, options: &Options) -> Result<Self> {
@@ -85,14 +86,14 @@ impl SharedSocket {
         sockets.set(&0u32.to_ne_bytes(), &descriptor.to_ne_bytes())?;
         let link =
             attach_sk_lookup(&Program::load(ProgramKind::SkLookup, &sk_lookup::program(&table, &sockets))?)?;
-        let heard = Heard { table: Arc::new(table) };
-        Ok(Self { _link: link, socket, raw, heard, labels: FlowLabels::of_this_namespace() })
+        let lookup_table = SkLookupTable { table: Arc::new(table) };
+        Ok(Self { _link: link, socket, raw, lookup_table, labels: FlowLabels::of_this_namespace() })
     }
 
-    /// The table of what it hears.
+    /// The table of where it receives.
     #[must_use]
-    pub fn heard(&self) -> &Heard {
-        &self.heard
+    pub fn lookup_table(&self) -> &SkLookupTable {
+        &self.lookup_table
     }
 
     /// Receives as [`EndpointSocket::recv`], and tells which address and port the datagrams were sent to.
@@ -105,10 +106,10 @@ impl SharedSocket {
             }
             Err(error) => return Err(Error::new("recvmsg on the shared socket", error)),
         };
-        let (mut segment_size, mut ecn, mut destination) = (len, 0, None);
+        let (mut segment_size, mut ecn, mut destination) = (len, Ecn::NotEct, None);
         message.for_each_control(|level, kind, data| match (level, kind) {
             (libc::SOL_UDP, libc::UDP_GRO) => segment_size = leading_int(data) as usize,
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => ecn = leading_int(data) as u8 & 3,
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => ecn = Ecn::from_bits(leading_int(data) as u8),
             (libc::IPPROTO_IPV6, IPV6_ORIGDSTADDR) => destination = socket_address_in(data),
             _ => {}
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use linux::netlink::{Netlink, Route};
 use linux::netns;
-use linux::nft::{self, Reach};
+use linux::nft::{self, PrefixDelivery};
 use linux::packet::{self, PacketSocket};
 use linux::udp::{EndpointSocket, Options, SendOutcome};
 
@@ -59,7 +59,7 @@ fn a_routed_prefix_is_dark_but_for_the_exact_four_tuple() {
     let pair = routed_pair();
     // Without the table everything answers, so the probes do find something.
     assert!(answers(&pair.a, ACTIVE).contains(&(58, 129)));
-    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap());
     assert!(pair.b.must("nft list ruleset").contains("notrack"));
 
     let at_b = open(&pair.b, "[2001:db8:b1::77]:50000", Some("[2001:db8:a1::1]:4000"));
@@ -86,7 +86,7 @@ fn a_socket_on_every_address_does_not_make_the_prefix_light() {
         return;
     }
     let pair = routed_pair();
-    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap());
     let wildcard = open(&pair.b, "[::]:50000", None);
     let a = open(&pair.a, "[2001:db8:a1::1]:4000", None);
     a.send(b"hello", None, Some(endpoint("[2001:db8:b1::77]:50000")), 0).unwrap();
@@ -102,7 +102,7 @@ fn a_packet_too_big_still_reaches_an_active_endpoint() {
         return;
     }
     let pair = routed_pair();
-    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[]).unwrap());
+    pair.b.run(|| nft::darken(TUNNEL, ROUTED.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap());
     pair.a.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
     pair.a
         .must("ip link add far type veth peer name end && ip link set far mtu 1400 up && ip link set end up");
@@ -124,7 +124,7 @@ fn on_a_shared_link_only_what_is_ours_is_dark() {
     let prefix = "2001:db8:1::/64".parse().unwrap();
     pair.b.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
     pair.b.run(|| {
-        nft::darken(TUNNEL, prefix, Reach::OnLink(LINK), &[B]).unwrap();
+        nft::darken(TUNNEL, prefix, PrefixDelivery::OnLink(LINK), &[B]).unwrap();
         Netlink::open().unwrap().add_route(&Route::local("2001:db8:1::77/128".parse().unwrap())).unwrap();
     });
     let mac = pair.b.link().mac.unwrap();
@@ -155,7 +155,7 @@ fn the_table_is_replaced_and_tables_of_others_stay() {
     node.must("nft add table ip6 foreign; nft add table inet sidestep-other");
     node.run(|| {
         for _ in 0..2 {
-            nft::darken(TUNNEL, ROUTED.parse().unwrap(), Reach::Routed, &[B, A]).unwrap();
+            nft::darken(TUNNEL, ROUTED.parse().unwrap(), PrefixDelivery::Routed, &[B, A]).unwrap();
         }
         assert!(nft::is_dark(TUNNEL).unwrap());
         assert!(nft::remove(TUNNEL).unwrap());

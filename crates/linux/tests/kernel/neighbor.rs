@@ -1,7 +1,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-use linux::neighbor::{Handled, Responder};
+use linux::neighbor::{Responder, SolicitationCounts};
 use linux::netlink::{Netlink, Route};
 use linux::netns;
 use linux::udp::{EndpointSocket, Options, SendOutcome};
@@ -11,14 +11,14 @@ use crate::network::{A, LINK, Pair, endpoint};
 const ACTIVE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0xaaaa, 1, 2, 3);
 const SILENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0xaaaa, 1, 2, 4);
 
-fn serve(responder: &mut Responder, time: Duration) -> Handled {
-    let mut total = Handled::default();
+fn serve(responder: &mut Responder, time: Duration) -> SolicitationCounts {
+    let mut total = SolicitationCounts::default();
     let start = Instant::now();
     while start.elapsed() < time {
-        let handled = responder.handle(|address| address == ACTIVE).unwrap();
-        total.answered += handled.answered;
-        total.ignored += handled.ignored;
-        total.malformed += handled.malformed;
+        let counts = responder.handle(|address| address == ACTIVE).unwrap();
+        total.answered += counts.answered;
+        total.ignored += counts.ignored;
+        total.malformed += counts.malformed;
         std::thread::sleep(Duration::from_millis(2));
     }
     total
@@ -45,8 +45,8 @@ fn active_addresses_are_answered_for_and_no_others() {
         pair.a.run(|| EndpointSocket::open(endpoint("[2001:db8:1::a]:4001"), None, &options).unwrap());
     assert_eq!(at_a.send(b"hello", None, None, 0).unwrap(), SendOutcome::Sent);
     silent.send(b"hello", None, Some(std::net::SocketAddrV6::new(SILENT, 5000, 0, 0)), 0).unwrap();
-    let handled = serve(&mut responder, Duration::from_millis(300));
-    assert!(handled.answered >= 1 && handled.ignored >= 1 && handled.malformed == 0, "{handled:?}");
+    let counts = serve(&mut responder, Duration::from_millis(300));
+    assert!(counts.answered >= 1 && counts.ignored >= 1 && counts.malformed == 0, "{counts:?}");
     assert_eq!(at_b.recv(&mut [0; 10]).unwrap().unwrap().len, 5);
 
     pair.a.run(|| {

@@ -1,7 +1,7 @@
 use linux::neighbor::Responder;
 use linux::netlink::{Netlink, Route};
 use linux::netns;
-use linux::nft::{self, Reach};
+use linux::nft::{self, PrefixDelivery};
 use linux::process::{Capability, keep_capabilities};
 use linux::tun::{self, Offloads};
 use linux::udp::{EndpointSocket, Options};
@@ -26,7 +26,7 @@ fn two_capabilities_are_enough_for_all_that_a_tunnel_needs() {
         Responder::open(link.index, link.mac.unwrap()).unwrap();
         EndpointSocket::open(endpoint("[2001:db8:a1::1]:500"), None, &Options::default()).unwrap_err();
         EndpointSocket::open(endpoint("[2001:db8:a1::1]:5000"), None, &Options::default()).unwrap();
-        nft::darken("t0", prefix.parse().unwrap(), Reach::Routed, &[]).unwrap();
+        nft::darken("t0", prefix.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap();
         assert!(nft::remove("t0").unwrap());
         // What is not kept is refused.
         assert_eq!(netns::enter_new().unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);

@@ -1,10 +1,11 @@
 use std::net::SocketAddrV6;
 
 use linux::netns;
-use linux::nft::{self, Reach};
+use linux::nft::{self, PrefixDelivery};
 use linux::packet::{self, PacketSocket};
 use linux::udp::{EndpointSocket, MAX_RECEIVE, Options, SendOutcome, SharedSocket};
 use wire::checksum::Sum;
+use wire::ecn::Ecn;
 
 use crate::network::{Node, Pair, endpoint, eventually, routed_pair};
 
@@ -15,7 +16,7 @@ const UNHEARD: [&str; 2] = ["[2001:db8:b1::77]:50001", "[2001:db8:b1::78]:50000"
 fn shared(node: &Node, capacity: u32, heard: &[&str]) -> SharedSocket {
     let socket = node.run(|| SharedSocket::open(capacity, &Options::default()).unwrap());
     for local in heard {
-        socket.heard().insert(endpoint(local)).unwrap();
+        socket.lookup_table().insert(endpoint(local)).unwrap();
     }
     socket
 }
@@ -43,10 +44,10 @@ fn only_what_is_in_the_table_is_heard_and_with_its_destination() {
     let a = open(&pair.a, AT_A, None);
     let all = [HEARD, UNHEARD[0], UNHEARD[1]];
     assert_eq!(arrive(&a, &all, &socket), [endpoint(HEARD)]);
-    socket.heard().insert(endpoint(UNHEARD[1])).unwrap();
+    socket.lookup_table().insert(endpoint(UNHEARD[1])).unwrap();
     assert_eq!(arrive(&a, &all, &socket), [endpoint(HEARD), endpoint(UNHEARD[1])]);
-    assert!(socket.heard().remove(endpoint(HEARD)).unwrap());
-    assert!(!socket.heard().remove(endpoint(HEARD)).unwrap());
+    assert!(socket.lookup_table().remove(endpoint(HEARD)).unwrap());
+    assert!(!socket.lookup_table().remove(endpoint(HEARD)).unwrap());
     assert_eq!(arrive(&a, &all, &socket), [endpoint(UNHEARD[1])]);
     // The sender is in another namespace, which the program is none of the business of.
     let at_a = open(&pair.a, "[2001:db8:a1::2]:1", None);
@@ -70,7 +71,10 @@ fn batches_ecn_bits_and_sources_come_as_with_a_socket_of_its_own() {
     let (mut arrived, mut receives, mut buffer) = (Vec::new(), 0, vec![0; MAX_RECEIVE]);
     while arrived.len() < data.len() {
         let (received, destination) = eventually(|| socket.recv(&mut buffer).unwrap());
-        assert_eq!((received.source, received.ecn, destination), (endpoint(AT_A), 0b10, endpoint(HEARD)));
+        assert_eq!(
+            (received.source, received.ecn, destination),
+            (endpoint(AT_A), Ecn::Ect0, endpoint(HEARD))
+        );
         assert_eq!(received.segment_size, received.len.min(1200));
         arrived.extend_from_slice(&buffer[..received.len]);
         receives += 1;
@@ -100,7 +104,7 @@ fn connected_sockets_come_before_it_and_sockets_on_every_address_behind() {
     // And answers leave from a port that somebody else has.
     assert_eq!(socket.send(endpoint(HEARD), a.local(), b"back", 0b11).unwrap(), SendOutcome::Sent);
     let received = eventually(|| a.recv(&mut [0; 10]).unwrap());
-    assert_eq!((received.source, received.ecn, received.len), (endpoint(HEARD), 0b11, 4));
+    assert_eq!((received.source, received.ecn, received.len), (endpoint(HEARD), Ecn::Ce, 4));
 }
 
 #[test]
@@ -128,7 +132,9 @@ fn a_dark_prefix_stays_dark_but_for_what_is_heard() {
         return;
     }
     let pair = routed_pair();
-    pair.b.run(|| nft::darken("mt6d0", "2001:db8:b1::/64".parse().unwrap(), Reach::Routed, &[]).unwrap());
+    pair.b.run(|| {
+        nft::darken("mt6d0", "2001:db8:b1::/64".parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap()
+    });
     let socket = shared(&pair.b, 8, &[HEARD]);
     let a = open(&pair.a, AT_A, None);
     assert_eq!(arrive(&a, &[HEARD, UNHEARD[0], UNHEARD[1]], &socket), [endpoint(HEARD)]);
@@ -244,15 +250,15 @@ fn there_may_be_many_and_no_more_than_were_asked_for() {
     let socket = shared(&pair.b, MANY.into(), &[]);
     let nth = |n: u16| SocketAddrV6::new(format!("2001:db8:b1::{n:x}").parse().unwrap(), 1024 + n, 0, 0);
     for n in 0..MANY {
-        socket.heard().insert(nth(n)).unwrap();
+        socket.lookup_table().insert(nth(n)).unwrap();
     }
-    let full = socket.heard().insert(nth(MANY)).unwrap_err();
+    let full = socket.lookup_table().insert(nth(MANY)).unwrap_err();
     assert_eq!(full.raw_os_error(), Some(7), "{full}");
     let a = open(&pair.a, AT_A, None);
     let some: Vec<SocketAddrV6> = (0..MANY).step_by(999).map(nth).collect();
     let names: Vec<String> = some.iter().map(ToString::to_string).collect();
     assert_eq!(arrive(&a, &names.iter().map(String::as_str).collect::<Vec<_>>(), &socket), some);
-    assert!(socket.heard().insert(nth(8)).unwrap_err().already_exists());
-    assert!(socket.heard().remove(nth(7)).unwrap());
-    socket.heard().insert(nth(MANY)).unwrap();
+    assert!(socket.lookup_table().insert(nth(8)).unwrap_err().already_exists());
+    assert!(socket.lookup_table().remove(nth(7)).unwrap());
+    socket.lookup_table().insert(nth(MANY)).unwrap();
 }

@@ -3,7 +3,7 @@ use std::net::Ipv6Addr;
 use linux::netlink::Netlink;
 use linux::netns;
 use linux::sysctl;
-use linux::transparent::{Crossing, End, Remote, Settings, Tables, TunnelProgram};
+use linux::transparent::{FramePrograms, HoppingEndpoint, Remote, Settings, Tables, TunnelProgram};
 use linux::undo::{Journal, Step};
 use wire::ethernet::MacAddress;
 
@@ -47,17 +47,17 @@ fn frames_cross_over_but_for_those_of_protected_hosts() {
             let settings = Settings { inside, outside, pass_others };
             let tables = Tables::create().unwrap();
             TunnelProgram::load(&settings, &tables).unwrap();
-            let crossing = Crossing::open(&settings, &tables, &mut journal).unwrap();
+            let frame_programs = FramePrograms::open(&settings, &tables, &mut journal).unwrap();
             eventually(|| ping(&host, B).then_some(()));
             assert!(ping(&pair.b, C));
             assert!(ping(&pair.b, A), "what is for this host arrives");
             tables.protect(C, Some(MAC)).unwrap();
             assert_eq!((ping(&host, B), ping(&pair.b, C)), (pass_others, pass_others));
             // A hopping address of somebody else is nobody's business inside.
-            tables.add_hopping(B, End::Peer).unwrap();
+            tables.add_hopping(B, HoppingEndpoint::Peer).unwrap();
             assert!(!ping(&host, B));
             assert!(ping(&pair.b, A));
-            drop(crossing);
+            drop(frame_programs);
             assert!(!ping(&host, B));
         }
         journal.undo_all(&mut netlink).unwrap();
@@ -88,7 +88,7 @@ fn tables_keep_what_they_are_given() {
     tables.remove_remote(network).unwrap();
     assert_eq!(tables.remote("2001:db8:b::9".parse().unwrap()).unwrap(), None);
 
-    for end in [End::Socket, End::Device(3), End::Peer] {
+    for end in [HoppingEndpoint::Socket, HoppingEndpoint::Device(3), HoppingEndpoint::Peer] {
         tables.add_hopping(B, end).unwrap();
         assert_eq!(tables.hopping(B).unwrap(), Some(end));
     }

@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use linux::netns;
 use linux::udp::{EndpointSocket, ErrorOrigin, MAX_RECEIVE, Options, Received, Segmentation, SendOutcome};
+use wire::ecn::Ecn;
 
 use crate::network::{LINK, Pair, endpoint, eventually, routed_pair};
 
@@ -47,7 +48,7 @@ fn a_batch_crosses_whole_between_addresses_that_no_interface_has() {
     assert!(receives < 45, "{receives} receives");
     assert_eq!(b.send(b"back", None, None, 0b11).unwrap(), SendOutcome::Sent);
     let received = eventually(|| a.recv(&mut [0; 100]).unwrap());
-    assert_eq!(received, Received { len: 4, segment_size: 4, source: endpoint(AT_B), ecn: 0b11 });
+    assert_eq!(received, Received { len: 4, segment_size: 4, source: endpoint(AT_B), ecn: Ecn::Ce });
 }
 
 #[test]

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use linux::netlink::{NeighborState, Netlink, Route, Via};
 use linux::netns;
-use linux::nft::Reach;
+use linux::nft::PrefixDelivery;
 use linux::undo::Journal;
 use wire::ethernet::MacAddress;
 
@@ -26,7 +26,7 @@ fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
     journal.add_route(netlink, Route::device("2001:db8:b::/48".parse().unwrap(), index)).unwrap();
     journal.add_route(netlink, Route::device("198.51.100.0/24".parse().unwrap(), index)).unwrap();
     journal.add_neighbor(netlink, index, COMING, MAC, NeighborState::Permanent).unwrap();
-    journal.darken(TUNNEL, prefix.parse().unwrap(), Reach::Routed, &[]).unwrap();
+    journal.darken(TUNNEL, prefix.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap();
     journal.add_address(netlink, index, "2001:db8:e::1/64".parse().unwrap(), None).unwrap();
     journal.set_table("ip", "sidestep-test", "table ip sidestep-test { }").unwrap();
     journal.set_global("ipv6/conf/all/forwarding", "1").unwrap();

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
 use ipnet::{IpNet, Ipv6Net};
-use linux::bpf::attach::{Attachment, Direction, attach_to_own};
+use linux::bpf::attach::{Attachment, Direction, attach_to_own_device};
 use linux::bpf::{Program, ProgramKind};
 use linux::event::{Interest, Poller};
 use linux::icmp_tap::{IcmpTap, Messages};
@@ -254,7 +254,7 @@ impl Interface {
         Ok(Over {
             link: link.clone(),
             incoming: journal.attach(&incoming, link.index, Direction::Ingress)?,
-            _outgoing: attach_to_own(&outgoing, self.index, Direction::Egress)?,
+            _outgoing: attach_to_own_device(&outgoing, self.index, Direction::Egress)?,
             socket,
             errors,
         })

@@ -106,7 +106,7 @@ impl Classic {
             }
         }
         let kernel = loaded.map(|loaded| loaded.attach(&peers, device.index)).transpose()?.flatten();
-        let crossing = gateway.as_ref().map(|gateway| gateway.attach_to(device.index)).transpose()?;
+        let attachment = gateway.as_ref().map(|gateway| gateway.attach_to(device.index)).transpose()?;
         let (end, ended) = mpsc::channel();
         let (waker, poller) = (Waker::new()?, Poller::new()?);
         poller.add(&waker, WAKER, Interest::Readable)?;
@@ -120,7 +120,7 @@ impl Classic {
             made: vec![0; peers.len()],
             index: device.index,
             gateway,
-            _crossing: crossing,
+            _attachment: attachment,
             path: DataPath::new(queue, device.offloads, source, peers.len()),
             routes,
             kernel,
@@ -171,7 +171,7 @@ struct Thread {
     index: u32,
     /// Where this gateway is transparent: then its programs, not routes, bring what is for hashed addresses.
     gateway: Option<Arc<Gateway>>,
-    _crossing: Option<Attachment>,
+    _attachment: Option<Attachment>,
     path: DataPath,
     /// The way to each remote host, and its MTU.
     routes: Vec<(Route, u16)>,

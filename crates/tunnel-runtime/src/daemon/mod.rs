@@ -52,7 +52,7 @@ pub fn run(options: &RunOptions, config: Config, gateway: Option<config::Gateway
     daemon.gateway_beside = gateway_beside;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
     // Where limits are not ours to raise, as in some containers.
-    if daemon.config.tunnel.realtime && process::allow_run_first().is_err() {
+    if daemon.config.tunnel.realtime && process::allow_realtime().is_err() {
         keep.push(Capability::CAP_SYS_NICE);
     }
     // The script host is a child, and loads what it has compiled.
@@ -186,8 +186,8 @@ impl Daemon {
                 .inspect_err(|error| info!("each rendezvous endpoint needs a socket of its own: {error}"))
                 .ok()
         };
-        let (capacity, heard) = match &shared {
-            Some(shared) => (capacity, Some(shared.heard().clone())),
+        let (capacity, lookup_table) = match &shared {
+            Some(shared) => (capacity, Some(shared.lookup_table().clone())),
             None => (0, None),
         };
         limits::check(&config, capacity)?;
@@ -198,7 +198,7 @@ impl Daemon {
         // The journal is that of a daemon that has died, not of one in another network namespace.
         control::remove_stale_socket(socket)?;
         let mut kernel =
-            Kernel::open(&config, device.index, sockets, heard, &socket.with_extension("journal"))?;
+            Kernel::open(&config, device.index, sockets, lookup_table, &socket.with_extension("journal"))?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset_ms);
         let mut peer_file = PeerFile::load(&options.state_dir, &config.tunnel.name);

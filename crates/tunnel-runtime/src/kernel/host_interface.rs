@@ -45,7 +45,7 @@ impl Kernel {
         let index = self.link.index;
         self.network = Some(network);
         if let Some(router) = network.router {
-            let state = NeighborState::Imposed;
+            let state = NeighborState::PermanentReplacing;
             self.journal.add_neighbor(&mut self.netlink, index, router.address, router.mac, state)?;
         }
         for route in routes_of(&network, index) {

@@ -13,7 +13,7 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
-use linux::udp::{EndpointSocket, Heard, Options};
+use linux::udp::{EndpointSocket, Options, SkLookupTable};
 use linux::undo::Journal;
 use mt6d::config::PeerConfig;
 use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
@@ -131,8 +131,8 @@ pub(super) struct Kernel {
     netlink: Netlink,
     journal: Journal,
     sockets: Options,
-    /// What the socket of all rendezvous endpoints hears, if there is one.
-    heard: Option<Heard>,
+    /// Where the socket of all rendezvous endpoints receives, if there is one.
+    lookup_table: Option<SkLookupTable>,
     state: State,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
@@ -154,7 +154,7 @@ impl Kernel {
         config: &Config,
         tun_index: u32,
         sockets: Options,
-        heard: Option<Heard>,
+        lookup_table: Option<SkLookupTable>,
         journal: &Path,
     ) -> Result<Self, Error> {
         let mut netlink = Netlink::open()?;
@@ -174,7 +174,7 @@ impl Kernel {
             netlink,
             journal,
             sockets,
-            heard,
+            lookup_table,
             state: State::default(),
             on_link: None,
             discovery: None,
@@ -327,13 +327,13 @@ impl Kernel {
     /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
     /// before: a firewall that is started anew flushes the tables of others.
     fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
-        let (reach, own) = if on_link {
+        let (delivery, own) = if on_link {
             let own = self.own_addresses(prefix)?;
-            (nft::Reach::OnLink(&self.link.name), own)
+            (nft::PrefixDelivery::OnLink(&self.link.name), own)
         } else {
-            (nft::Reach::Routed, Vec::new())
+            (nft::PrefixDelivery::Routed, Vec::new())
         };
-        self.journal.darken(&self.tunnel, prefix, reach, &own)?;
+        self.journal.darken(&self.tunnel, prefix, delivery, &own)?;
         Ok(own)
     }
 
@@ -509,8 +509,10 @@ impl Kernel {
                 self.warm(*local.ip(), *remote.ip());
             }
         }
-        let endpoint = match &self.heard {
-            Some(heard) if remote.is_none() => heard.insert(local).map(|()| Endpoint::Shared(local)),
+        let endpoint = match &self.lookup_table {
+            Some(lookup_table) if remote.is_none() => {
+                lookup_table.insert(local).map(|()| Endpoint::Shared(local))
+            }
             _ => EndpointSocket::open(local, remote, &self.sockets)
                 .map(|socket| Endpoint::Own(Arc::new(socket))),
         };
@@ -533,8 +535,8 @@ impl Kernel {
             Endpoint::Own(socket) => (socket.local(), socket.remote().map(|r| *r.ip())),
             Endpoint::Shared(local) => (*local, None),
         };
-        if let (Endpoint::Shared(_), Some(heard)) = (&endpoint, &self.heard)
-            && let Err(error) = heard.remove(local)
+        if let (Endpoint::Shared(_), Some(lookup_table)) = (&endpoint, &self.lookup_table)
+            && let Err(error) = lookup_table.remove(local)
         {
             debug!("{error}");
         }
@@ -659,7 +661,7 @@ impl Kernel {
                     }
                     tell(Outcome::LinkMtu(self.link_mtu()));
                 }
-                Change::Address(_) | Change::AddressGone(_) | Change::Missed => self.refresh_own(),
+                Change::Address(_) | Change::AddressGone(_) | Change::Overrun => self.refresh_own(),
                 _ => {}
             }
         }

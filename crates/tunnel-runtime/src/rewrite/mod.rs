@@ -7,7 +7,7 @@ mod tests;
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
+use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
 use linux::bpf::{Map, Program, ProgramKind};
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
@@ -86,7 +86,10 @@ impl Rewriter {
             (load(program::outgoing(&tables, 0))?, load(program::incoming(&tables, link, tun))?);
         let (egress, ingress) = (Direction::Egress, Direction::Ingress);
         let attachments = if tcx {
-            [attach_to_own(&outgoing, tun, egress)?, journal.attach(&incoming, external.index, ingress)?]
+            [
+                attach_to_own_device(&outgoing, tun, egress)?,
+                journal.attach(&incoming, external.index, ingress)?,
+            ]
         } else {
             let filter = Filter::new(external.index, ingress);
             [

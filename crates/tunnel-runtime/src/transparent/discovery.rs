@@ -16,7 +16,7 @@
 use std::net::Ipv6Addr;
 
 use linux::netlink::Netlink;
-use linux::transparent::End;
+use linux::transparent::HoppingEndpoint;
 use linux::undo::Journal;
 use tracing::{debug, info};
 use wire::ethernet::{self, Frame, MacAddress};
@@ -154,7 +154,7 @@ impl Gateway {
     }
 
     fn asked_outside(&self, question: &Question) -> linux::Result<()> {
-        let hashed = matches!(self.tables.hopping(question.target)?, Some(End::Device(_)));
+        let hashed = matches!(self.tables.hopping(question.target)?, Some(HoppingEndpoint::Device(_)));
         // Where others pass, the host is asked itself.
         let protected = !self.settings.pass_others && self.tables.protected(question.target)?.is_some();
         if hashed || protected {

@@ -17,7 +17,7 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::Attachment;
 use linux::netlink::{Link, NeighborState, Netlink, Route, Via};
 use linux::packet::{Options, PacketSocket, SOLICITATIONS_AND_ROUTERS};
-use linux::transparent::{Crossing, End, Remote, Settings, Tables, TunnelProgram};
+use linux::transparent::{FramePrograms, HoppingEndpoint, Remote, Settings, Tables, TunnelProgram};
 use linux::undo::Journal;
 use tracing::{debug, info, warn};
 use wire::ethernet::MacAddress;
@@ -86,9 +86,9 @@ impl Gateway {
         device: Option<u32>,
         remote: Option<Ipv6Addr>,
     ) -> linux::Result<()> {
-        self.tables.add_hopping(local, device.map_or(End::Socket, End::Device))?;
+        self.tables.add_hopping(local, device.map_or(HoppingEndpoint::Socket, HoppingEndpoint::Device))?;
         if let Some(remote) = remote {
-            self.tables.add_hopping(remote, End::Peer)?;
+            self.tables.add_hopping(remote, HoppingEndpoint::Peer)?;
         }
         if device.is_some() {
             self.introduce(local);
@@ -148,7 +148,7 @@ impl Gateway {
             retired.pop_front();
         }
         retired.push_back((Instant::now(), address));
-        self.tables.add_hopping(address, End::Peer)
+        self.tables.add_hopping(address, HoppingEndpoint::Peer)
     }
 
     /// Makes the router hold an entry for an address before traffic for it comes.
@@ -173,7 +173,7 @@ impl Gateway {
 /// What the kernel thread has of it.
 pub(super) struct Transparent {
     pub(super) gateway: Arc<Gateway>,
-    _crossing: Crossing,
+    _frame_programs: FramePrograms,
     _tunnel: Attachment,
     link_file: LinkFile,
     /// Networks behind the router that outer packets go to, and the router that the routes lead to.
@@ -256,10 +256,10 @@ impl Transparent {
             let route = Route::device(IpNet::V6(*network), external.index);
             add_route(netlink, journal, route)?;
         }
-        let crossing = Crossing::open(&gateway.settings, &gateway.tables, journal)?;
+        let frame_programs = FramePrograms::open(&gateway.settings, &gateway.tables, journal)?;
         let mut this = Transparent {
             gateway: Arc::new(gateway),
-            _crossing: crossing,
+            _frame_programs: frame_programs,
             _tunnel: attached,
             remote: config.remote_networks(),
             routed_by: None,

@@ -10,7 +10,7 @@ use std::net::Ipv6Addr;
 use classic::profile::Carry;
 use classic::routes::Path;
 use classic::{Carried, KeyState, Node};
-use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own};
+use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
 use linux::bpf::{Map, Program, ProgramKind, next_hop};
 use linux::netlink::Netlink;
 use tracing::{debug, info};
@@ -74,7 +74,7 @@ impl Loaded {
     /// As above.
     pub(super) fn attach(self, peers: &[ClassicPeer], device: u32) -> linux::Result<Option<KernelPath>> {
         let attached = if self.tcx {
-            attach_to_own(&self.program, device, Direction::Egress)
+            attach_to_own_device(&self.program, device, Direction::Egress)
         } else {
             Attachment::clsact(&self.program, Filter::new(device, Direction::Egress))
         };
