@@ -150,7 +150,7 @@ fn traffic(
 fn site_of(tunnel: bool) -> impl Fn(std::net::Ipv6Addr) -> Option<Site> {
     move |address| {
         [Site::A, Site::B].into_iter().find(|site| {
-            if tunnel { site.hops_at(address) } else { site.host() == std::net::IpAddr::V6(address) }
+            if tunnel { site.in_hop_prefix(address) } else { site.host() == std::net::IpAddr::V6(address) }
         })
     }
 }

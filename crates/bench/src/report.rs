@@ -388,7 +388,7 @@ mod tests {
         });
         let packets: Vec<Packet> = packets.collect();
         Observation::of(&packets, Duration::ZERO, |address| {
-            [Site::A, Site::B].into_iter().find(|site| site.hops_at(address))
+            [Site::A, Site::B].into_iter().find(|site| site.in_hop_prefix(address))
         })
     }
 

@@ -21,7 +21,7 @@ const CHANGE: u64 = 8;
 
 /// A packet of the exchange, without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Say {
+pub(crate) enum KeyMessage {
     /// With option 204: an offer, or the acknowledgement of one.
     Offer(Offer),
     /// Flag alone.
@@ -109,7 +109,7 @@ impl Exchange {
     }
 
     /// Offers, repeats an offer, or gives one up.
-    pub(crate) fn handle_timeout(&mut self, now: UnixTime, rng: &mut ChaCha20Rng) -> Option<Say> {
+    pub(crate) fn handle_timeout(&mut self, now: UnixTime, rng: &mut ChaCha20Rng) -> Option<KeyMessage> {
         if now < self.deadline() {
             return None;
         }
@@ -128,7 +128,7 @@ impl Exchange {
             self.state = State::Offered(Offer { change: u32::try_from(change).ok()?, key });
         }
         match &self.state {
-            State::Offered(offer) => Some(Say::Offer(offer.clone())),
+            State::Offered(offer) => Some(KeyMessage::Offer(offer.clone())),
             _ => None,
         }
     }
@@ -142,14 +142,14 @@ impl Exchange {
         offer: Offer,
         in_use: &SessionKey,
         now: UnixTime,
-    ) -> Result<Option<Say>, (DropReason, Option<Say>)> {
+    ) -> Result<Option<KeyMessage>, (DropReason, Option<KeyMessage>)> {
         match &self.state {
             State::Offered(own) | State::Agreed(own) if *own == offer => {
                 self.state = State::Agreed(offer);
-                return Ok(Some(Say::Flag));
+                return Ok(Some(KeyMessage::Flag));
             }
             State::Accepted(accepted) | State::Confirmed(accepted) if *accepted == offer => {
-                return Ok(Some(Say::Offer(offer)));
+                return Ok(Some(KeyMessage::Offer(offer)));
             }
             _ => {}
         }
@@ -163,12 +163,12 @@ impl Exchange {
             State::Offered(own) | State::Agreed(own)
                 if (own.change, own_address) < (offer.change, peer_address) =>
             {
-                let again = matches!(self.state, State::Offered(_)).then(|| Say::Offer(own.clone()));
+                let again = matches!(self.state, State::Offered(_)).then(|| KeyMessage::Offer(own.clone()));
                 Err((DropReason::OfferCollision, again))
             }
             _ => {
                 self.state = State::Accepted(offer.clone());
-                Ok(Some(Say::Offer(offer)))
+                Ok(Some(KeyMessage::Offer(offer)))
             }
         }
     }
@@ -205,12 +205,12 @@ mod tests {
     }
 
     impl End {
-        fn timeout(&mut self, seconds: u64) -> Option<Say> {
+        fn timeout(&mut self, seconds: u64) -> Option<KeyMessage> {
             self.exchange.handle_timeout(UnixTime::from_secs(seconds), &mut self.rng)
         }
 
-        fn hear(&mut self, say: Option<Say>, seconds: u64) -> Option<Say> {
-            let Some(Say::Offer(offer)) = say else { panic!("nothing was offered") };
+        fn hear(&mut self, say: Option<KeyMessage>, seconds: u64) -> Option<KeyMessage> {
+            let Some(KeyMessage::Offer(offer)) = say else { panic!("nothing was offered") };
             match self.exchange.receive_offer(offer, &IN_USE, UnixTime::from_secs(seconds)) {
                 Ok(answer) | Err((_, answer)) => answer,
             }
@@ -223,11 +223,14 @@ mod tests {
         let offer = a.timeout(1040);
         let acknowledgement = b.hear(offer.clone(), 1040);
         assert!(b.exchange.flag());
-        assert_eq!((&acknowledgement, a.hear(acknowledgement.clone(), 1041)), (&offer, Some(Say::Flag)));
+        assert_eq!(
+            (&acknowledgement, a.hear(acknowledgement.clone(), 1041)),
+            (&offer, Some(KeyMessage::Flag))
+        );
         assert!(!a.exchange.flag());
         b.exchange.receive_flag(false);
         assert!(!b.exchange.flag());
-        let Some(Say::Offer(offer)) = offer else { panic!() };
+        let Some(KeyMessage::Offer(offer)) = offer else { panic!() };
         assert_eq!(offer.change, 1080);
         assert_eq!((a.exchange.agreed(), b.exchange.agreed()), (Some((&offer, true)), Some((&offer, true))));
         // Its own wait does not make the responder start.
@@ -276,9 +279,9 @@ mod tests {
     #[test]
     fn a_damaged_acknowledgement_is_none() {
         let mut a = end(1, 2, 80);
-        let Some(Say::Offer(mut offer)) = a.timeout(1040) else { panic!() };
+        let Some(KeyMessage::Offer(mut offer)) = a.timeout(1040) else { panic!() };
         offer.key = SessionKey::from_bytes([5; SESSION_KEY_LEN]);
-        a.hear(Some(Say::Offer(offer)), 1041);
+        a.hear(Some(KeyMessage::Offer(offer)), 1041);
         assert!(matches!(a.exchange.state(), State::Offered(_)));
     }
 
@@ -290,7 +293,7 @@ mod tests {
             events in prop::collection::vec((0usize..4, any::<prop::sample::Index>(), 0u64..8), 1..60),
         ) {
             let mut ends = [end(1, 2, intervals.0), end(2, 1, intervals.1)];
-            let mut sent: [Vec<(Say, bool)>; 2] = [Vec::new(), Vec::new()];
+            let mut sent: [Vec<(KeyMessage, bool)>; 2] = [Vec::new(), Vec::new()];
             let mut now = 1030;
             for (event, which, later) in events {
                 let (node, peer) = (event % 2, 1 - event % 2);
@@ -304,8 +307,8 @@ mod tests {
                     let exchange = &mut ends[node].exchange;
                     exchange.receive_flag(flag);
                     match say {
-                        Say::Flag => None,
-                        Say::Offer(offer) => {
+                        KeyMessage::Flag => None,
+                        KeyMessage::Offer(offer) => {
                             match exchange.receive_offer(offer, &IN_USE, UnixTime::from_secs(now)) {
                                 Ok(say) | Err((_, say)) => say,
                             }

@@ -47,14 +47,14 @@ impl Endpoint {
 }
 
 /// What streams share: what the host is to do, whose routes are whose, and the random generator.
-pub(crate) struct Host {
+pub(crate) struct HostInterface {
     pub(crate) actions: VecDeque<Action>,
     pub(crate) rng: ChaCha20Rng,
     /// Streams by the local and the remote hashed address.
     pub(crate) by_route: FxHashMap<(Ipv6Addr, Ipv6Addr), usize>,
 }
 
-impl Host {
+impl HostInterface {
     /// A stream's route was made or collected.
     pub(crate) fn change(&mut self, stream: usize, change: Change) {
         self.actions.push_back(match change {

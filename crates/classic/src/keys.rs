@@ -16,7 +16,7 @@ pub struct SessionKey([u8; SESSION_KEY_LEN]);
 /// A text is no session key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a session key: 128 hexadecimal digits")]
-pub struct NotAKey;
+pub struct InvalidKey;
 
 impl SessionKey {
     /// The key with these bytes.
@@ -43,17 +43,17 @@ impl SessionKey {
 
 /// Reads 128 hexadecimal digits, with white space around them.
 impl FromStr for SessionKey {
-    type Err = NotAKey;
+    type Err = InvalidKey;
 
-    fn from_str(text: &str) -> Result<Self, NotAKey> {
+    fn from_str(text: &str) -> Result<Self, InvalidKey> {
         let digits = text.trim().as_bytes();
         if digits.len() != 2 * SESSION_KEY_LEN {
-            return Err(NotAKey);
+            return Err(InvalidKey);
         }
         let mut key = SessionKey([0; SESSION_KEY_LEN]);
         for (byte, pair) in key.0.iter_mut().zip(digits.as_chunks::<2>().0) {
             for digit in pair {
-                let value = char::from(*digit).to_digit(16).ok_or(NotAKey)?;
+                let value = char::from(*digit).to_digit(16).ok_or(InvalidKey)?;
                 *byte = *byte << 4 | value as u8;
             }
         }

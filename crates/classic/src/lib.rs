@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cipher;
+mod destination_options;
 mod drops;
 mod exchange;
 pub mod hashed;
@@ -48,7 +49,6 @@ mod host;
 mod icmp;
 pub mod keys;
 mod node;
-mod options;
 pub mod packet;
 pub mod profile;
 mod rewrite;
@@ -60,6 +60,6 @@ mod vectors;
 
 pub use drops::{DropReason, Drops};
 pub use host::{Action, Endpoint};
-pub use node::{Node, Received, Unsent};
-pub use stream::{Carried, KeyState, StreamStatus};
+pub use node::{Node, Received, SendError};
+pub use stream::{KeyState, StreamRoutes, StreamStatus};
 pub use time::UnixTime;

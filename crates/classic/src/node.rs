@@ -9,15 +9,15 @@ use rustc_hash::FxHashMap;
 use wire::ipv6;
 
 use crate::drops::{DropReason, Drops};
-use crate::host::{Action, Endpoint, Host};
+use crate::host::{Action, Endpoint, HostInterface};
 use crate::icmp;
 use crate::profile::{ConfigError, StreamConfig};
-use crate::stream::{Carried, Context, Stream, StreamStatus};
+use crate::stream::{Context, Stream, StreamRoutes, StreamStatus};
 use crate::time::UnixTime;
 
 /// Why a packet of a protected host was not tunnelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsent {
+pub enum SendError {
     /// No stream has its addresses.
     NoStream,
     /// It is no whole IPv6 packet.
@@ -52,7 +52,7 @@ pub struct Node {
     /// When the node last looked: a clock that was set back is noticed.
     last: UnixTime,
     drops: Drops,
-    host: Host,
+    host: HostInterface,
     /// How often routes, the state of a key exchange or what a path carries may have changed.
     changes: u64,
 }
@@ -76,7 +76,7 @@ impl Node {
             }
         }
         let rng = ChaCha20Rng::from_seed(seed);
-        let mut host = Host { actions: VecDeque::new(), rng, by_route: FxHashMap::default() };
+        let mut host = HostInterface { actions: VecDeque::new(), rng, by_route: FxHashMap::default() };
         let streams = streams
             .into_iter()
             .enumerate()
@@ -104,26 +104,26 @@ impl Node {
     ///
     /// # Errors
     /// Why not, already counted.
-    pub fn send(&mut self, inner: &[u8], outer: &mut Vec<u8>) -> Result<usize, Unsent> {
+    pub fn send(&mut self, inner: &[u8], outer: &mut Vec<u8>) -> Result<usize, SendError> {
         let result = self.try_send(inner, outer);
-        if let Err(unsent) = result {
-            self.drops.count(match unsent {
-                Unsent::NoStream => DropReason::NoStream,
-                Unsent::Malformed => DropReason::MalformedInner,
-                Unsent::TooBig { .. } => DropReason::TooBig,
+        if let Err(error) = result {
+            self.drops.count(match error {
+                SendError::NoStream => DropReason::NoStream,
+                SendError::Malformed => DropReason::MalformedInner,
+                SendError::TooBig { .. } => DropReason::TooBig,
             });
         }
         result
     }
 
-    fn try_send(&self, inner: &[u8], outer: &mut Vec<u8>) -> Result<usize, Unsent> {
-        let packet = ipv6::Packet::parse(inner).map_err(|_| Unsent::Malformed)?;
+    fn try_send(&self, inner: &[u8], outer: &mut Vec<u8>) -> Result<usize, SendError> {
+        let packet = ipv6::Packet::parse(inner).map_err(|_| SendError::Malformed)?;
         let hosts = (packet.source(), packet.destination());
-        let index = *self.by_hosts.get(&hosts).ok_or(Unsent::NoStream)?;
+        let index = *self.by_hosts.get(&hosts).ok_or(SendError::NoStream)?;
         let whole = &inner[..ipv6::HEADER_LEN + packet.payload().len()];
         let mtu = self.inner_mtu(index);
         if whole.len() > usize::from(mtu) {
-            return Err(Unsent::TooBig { mtu });
+            return Err(SendError::TooBig { mtu });
         }
         self.streams[index].send(whole, outer);
         Ok(index)
@@ -187,11 +187,11 @@ impl Node {
 
     /// The routes of a stream, for somebody who carries its packets in the node's place, and is to ask again when
     /// [`changes`](Self::changes) tells something else.
-    pub fn carried(&self, stream: usize) -> Option<Carried> {
-        self.streams.get(stream).map(Stream::carried)
+    pub fn routes(&self, stream: usize) -> Option<StreamRoutes> {
+        self.streams.get(stream).map(Stream::routes)
     }
 
-    /// A number that grows when what [`carried`](Self::carried) tells may have changed.
+    /// A number that grows when what [`routes`](Self::routes) returns may have changed.
     pub fn changes(&self) -> u64 {
         self.changes
     }

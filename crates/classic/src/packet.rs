@@ -7,9 +7,9 @@ use wire::{ipv6, protocol, udp};
 use zeroize::Zeroize;
 
 use crate::cipher::{BLOCK, Cipher, CipherKeys};
+use crate::destination_options::{DestinationOptions, NEW_KEY_LEN};
 use crate::drops::DropReason;
 use crate::keys::{SESSION_KEY_LEN, SessionKey};
-use crate::options::{NEW_KEY_LEN, Options};
 use crate::routes::Path;
 
 /// What is left of the inner header.
@@ -92,7 +92,7 @@ pub fn encapsulate(
     let cipher = cipher.filter(|_| content.inner.is_some());
     let payload_len = content.inner.map_or(0, |inner| inner.len() - usize::from(ADDRESSES));
     let padding = if cipher.is_some() { payload_len.next_multiple_of(BLOCK) - payload_len } else { 0 };
-    let options = Options {
+    let options = DestinationOptions {
         encryption: cipher.map(|cipher| (cipher as u8) << 4 | padding as u8),
         new_key: content.offer.map(|offer| seal(offer, path, ciphers)),
     };
@@ -159,9 +159,9 @@ pub fn decapsulate(
 ) -> Result<Opened, DropReason> {
     inner.clear();
     let (options, rest) = match outer.next_header() {
-        protocol::UDP => (Options::default(), outer.payload()),
+        protocol::UDP => (DestinationOptions::default(), outer.payload()),
         DESTINATION_OPTIONS => {
-            let (options, next_header, rest) = Options::parse(outer.payload())?;
+            let (options, next_header, rest) = DestinationOptions::parse(outer.payload())?;
             if next_header != protocol::UDP {
                 return Err(DropReason::NoUdp);
             }

@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use wire::checksum::Sum;
 use wire::{icmpv6, ipv6, protocol, udp};
 
-use crate::options::NEW_KEY;
+use crate::destination_options::NEW_KEY;
 use crate::routes::Path;
 
 const ADDRESSES: std::ops::Range<usize> = 8..ipv6::HEADER_LEN;

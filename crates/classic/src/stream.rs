@@ -8,9 +8,9 @@ use rand_chacha::ChaCha20Rng;
 use wire::ipv6;
 
 use crate::drops::DropReason;
-use crate::exchange::{Exchange, Say, State};
+use crate::exchange::{Exchange, KeyMessage, State};
 use crate::hashed::{HashedHost, Salt};
-use crate::host::{Action, Endpoint, Host};
+use crate::host::{Action, Endpoint, HostInterface};
 use crate::icmp;
 use crate::packet::{self, Content, Opened};
 use crate::profile::{Carry, StreamConfig};
@@ -62,7 +62,7 @@ pub struct StreamStatus {
 
 /// The routes of a stream, for somebody who carries its packets in the node's place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Carried {
+pub struct StreamRoutes {
     /// The way out, and the flag that goes with it; none before the first round.
     pub outgoing: Option<(Path, bool)>,
     /// The ways in that receive.
@@ -77,7 +77,7 @@ pub struct Carried {
 /// What a stream is given with each call.
 pub(crate) struct Context<'a> {
     pub(crate) now: UnixTime,
-    pub(crate) host: &'a mut Host,
+    pub(crate) host: &'a mut HostInterface,
 }
 
 /// The second table, while it is not decided which one the peer uses.
@@ -90,7 +90,7 @@ struct Undecided {
 }
 
 /// The table that a packet came on.
-enum From {
+enum KeyTable {
     New,
     /// Whether in an interval in which a peer with the new key would not have used the old one.
     Present {
@@ -164,10 +164,10 @@ impl Stream {
         }
     }
 
-    pub(crate) fn carried(&self) -> Carried {
+    pub(crate) fn routes(&self) -> StreamRoutes {
         let live = self.tables().flat_map(|table| table.live().map(|route| route.incoming));
         let (outgoing, key, outer_mtu) = (self.way_out(), self.key_state(), self.outer_mtu());
-        Carried { outgoing, incoming: live.collect(), key, outer_mtu }
+        StreamRoutes { outgoing, incoming: live.collect(), key, outer_mtu }
     }
 
     pub(crate) fn key_state(&self) -> KeyState {
@@ -301,11 +301,11 @@ impl Stream {
         rewrite::outgoing(&path, (self.config.local.address, self.config.remote.address), outer);
     }
 
-    fn say(&self, say: Say, cx: &mut Context<'_>) {
+    fn say(&self, say: KeyMessage, cx: &mut Context<'_>) {
         let mut outer = Vec::new();
         match say {
-            Say::Flag => self.write(Content::default(), &mut outer),
-            Say::Offer(offer) => {
+            KeyMessage::Flag => self.write(Content::default(), &mut outer),
+            KeyMessage::Offer(offer) => {
                 self.write(Content { offer: Some(&offer), ..Content::default() }, &mut outer);
             }
         }
@@ -345,7 +345,7 @@ impl Stream {
         let (from, opened) = self.open(outer, inner)?;
         self.decide(&from, &opened, cx);
         let Opened { flag, has_inner, offer } = opened;
-        if self.undecided.is_some() || matches!(from, From::Former) {
+        if self.undecided.is_some() || matches!(from, KeyTable::Former) {
             // Nothing new is agreed on until it is decided, and nothing under a former key.
         } else if let Some(offer) = offer {
             let answer = self.exchange.receive_offer(offer, self.present.key(), cx.now);
@@ -366,7 +366,7 @@ impl Stream {
     }
 
     /// Finds the route of a packet, and opens it.
-    fn open(&self, outer: &ipv6::Packet<'_>, inner: &mut Vec<u8>) -> Result<(From, Opened), DropReason> {
+    fn open(&self, outer: &ipv6::Packet<'_>, inner: &mut Vec<u8>) -> Result<(KeyTable, Opened), DropReason> {
         let new = self.undecided.as_ref().map(|undecided| &undecided.table);
         for (table, which) in [(new, 0), (Some(&self.present), 1), (self.former.as_ref(), 2)] {
             let Some(table) = table else { continue };
@@ -381,14 +381,14 @@ impl Stream {
                 inner,
             )?;
             let from = match which {
-                0 => From::New,
-                1 => From::Present {
+                0 => KeyTable::New,
+                1 => KeyTable::Present {
                     after_change: self
                         .undecided
                         .as_ref()
                         .is_some_and(|u| table.begins(route.salt) >= u.first),
                 },
-                _ => From::Former,
+                _ => KeyTable::Former,
             };
             return Ok((from, opened));
         }
@@ -396,15 +396,15 @@ impl Stream {
     }
 
     /// What the peer sends shows which key it uses.
-    fn decide(&mut self, from: &From, opened: &Opened, cx: &mut Context<'_>) {
+    fn decide(&mut self, from: &KeyTable, opened: &Opened, cx: &mut Context<'_>) {
         let Some(undecided) = &self.undecided else { return };
         let other_key = opened.offer.as_ref().is_some_and(|offer| offer.key != *undecided.table.key());
         let unchanged = match from {
-            From::New => return self.adopt(cx),
-            From::Present { after_change } => {
+            KeyTable::New => return self.adopt(cx),
+            KeyTable::Present { after_change } => {
                 (*after_change && !opened.flag) || ((*after_change || cx.now < undecided.first) && other_key)
             }
-            From::Former => false,
+            KeyTable::Former => false,
         };
         if unchanged {
             self.discard(cx);
@@ -444,7 +444,7 @@ impl Stream {
             self.last_answer.is_none_or(|last| last.millis().abs_diff(cx.now.millis()) >= ANSWER_PAUSE);
         if flag && idle && pause_over {
             self.last_answer = Some(cx.now);
-            self.say(Say::Flag, cx);
+            self.say(KeyMessage::Flag, cx);
         }
     }
 

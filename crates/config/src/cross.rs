@@ -200,7 +200,7 @@ fn finding<'d>(
         ConfigError::HopPrefixLength(_) => Finding::error(own_prefix(), title, "", ""),
         ConfigError::Key { name, source } => {
             let help = match source {
-                KeyError::Own => "give the peer's public key here, and this node's own to the peer",
+                KeyError::OwnKey => "give the peer's public key here, and this node's own to the peer",
                 _ => "ask the peer for what `sidestep pubkey` prints there",
             };
             Finding::error(key(name), title, "", help)

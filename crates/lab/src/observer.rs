@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn site_of(address: Ipv6Addr) -> Option<Site> {
-        [Site::A, Site::B].into_iter().find(|site| site.hops_at(address))
+        [Site::A, Site::B].into_iter().find(|site| site.in_hop_prefix(address))
     }
 
     /// Both directions, a packet every 10 ms, a new epoch every second; openers 300 ms ahead.

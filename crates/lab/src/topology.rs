@@ -100,7 +100,7 @@ impl Site {
     }
 
     /// Whether an address lies in the hopping prefix.
-    pub fn hops_at(self, address: Ipv6Addr) -> bool {
+    pub fn in_hop_prefix(self, address: Ipv6Addr) -> bool {
         let third = match self {
             Self::A => 0xa1,
             Self::B => 0xb1,

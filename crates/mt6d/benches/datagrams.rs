@@ -37,7 +37,7 @@ impl Deliver for Sink {
         self.0.push(arena, header, rest);
     }
 
-    fn own(&mut self, _: &[u8]) {}
+    fn whole_packet(&mut self, _: &[u8]) {}
 }
 
 struct End {

@@ -27,7 +27,7 @@ impl Deliver for Inside {
         self.0.push([header, &arena[rest]].concat());
     }
 
-    fn own(&mut self, packet: &[u8]) {
+    fn whole_packet(&mut self, packet: &[u8]) {
         self.0.push(packet.to_vec());
     }
 }

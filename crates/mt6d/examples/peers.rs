@@ -20,7 +20,7 @@ struct Nothing;
 
 impl Deliver for Nothing {
     fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
-    fn own(&mut self, _: &[u8]) {}
+    fn whole_packet(&mut self, _: &[u8]) {}
 }
 
 fn private_key(number: usize) -> PrivateKey {

@@ -10,8 +10,8 @@ use ipnet::Ipv6Net;
 use rustc_hash::FxHashSet;
 
 use crate::envelope::Nonce;
-use crate::handshake::Pending;
-use crate::host::{Host, Purpose};
+use crate::handshake::InitiatorState;
+use crate::host::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId};
 use crate::keys::PairKeys;
 use crate::rendezvous::{self, Rendezvous};
@@ -19,11 +19,11 @@ use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 /// Tries in one tier before the next.
-const TRIES_IN_TIER: u32 = 3;
+const ATTEMPTS_IN_TIER: u32 = 3;
 /// When the copies of a first message leave, after the first.
 const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Duration::from_millis(2200)];
 /// How long a try lasts.
-const TRY: Duration = Duration::from_secs(3);
+const ATTEMPT: Duration = Duration::from_secs(3);
 /// A try is forgotten this long after its first copy left. An answer that came too late is told from a stranger's
 /// datagram until then.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(6);
@@ -66,7 +66,7 @@ impl Listeners {
         keys: &PairKeys,
         prefix: Ipv6Net,
         keep: Option<TierEpoch>,
-        host: &mut Host,
+        host: &mut HostInterface,
     ) -> Time {
         if !self.settled.0.contains(&now.unix_ms) || self.settled.1 != keep {
             self.open_and_close(now.unix_ms, peer, keys, prefix, keep, host);
@@ -83,7 +83,7 @@ impl Listeners {
         keys: &PairKeys,
         prefix: Ipv6Net,
         keep: Option<TierEpoch>,
-        host: &mut Host,
+        host: &mut HostInterface,
     ) {
         let windows: Vec<_> = self.tiers.iter().map(|t| (*t, self.rendezvous.window(*t, unix_ms))).collect();
         self.open.retain(|at, listener| {
@@ -109,7 +109,7 @@ impl Listeners {
         peer: PeerId,
         keys: &PairKeys,
         prefix: Ipv6Net,
-        host: &mut Host,
+        host: &mut HostInterface,
     ) -> EndpointId {
         let listener = self.open.entry(at).or_insert_with(|| {
             let local = rendezvous::endpoint(keys, keys.role, prefix, at.tier, at.epoch);
@@ -132,14 +132,14 @@ impl Listeners {
     }
 
     /// An endpoint could not be opened: without it there are others. It is asked for again when the next change.
-    pub(crate) fn open_failed(&mut self, at: TierEpoch, host: &mut Host) {
+    pub(crate) fn open_failed(&mut self, at: TierEpoch, host: &mut HostInterface) {
         if let Some(listener) = self.open.remove(&at) {
             host.close(listener.id);
         }
     }
 
     /// Closes all.
-    pub(crate) fn close(&mut self, host: &mut Host) {
+    pub(crate) fn close(&mut self, host: &mut HostInterface) {
         self.settled = (0..0, None);
         for listener in std::mem::take(&mut self.open).into_values() {
             host.close(listener.id);
@@ -169,10 +169,10 @@ impl Listeners {
 }
 
 /// A try: one fresh handshake, its first message sent three times within one epoch.
-pub(crate) struct Try {
+pub(crate) struct Attempt {
     pub(crate) first: FirstMessage,
     pub(crate) begun: Time,
-    pub(crate) pending: Option<Pending>,
+    pub(crate) pending: Option<InitiatorState>,
     /// When its first copy left; it waits for the endpoint until then.
     pub(crate) left: Option<Time>,
     copies: usize,
@@ -191,7 +191,7 @@ pub(crate) struct FirstMessage {
 #[derive(Default)]
 pub(crate) struct Attempts {
     /// Apart, as most peers have none.
-    pub(crate) current: Option<Box<Try>>,
+    pub(crate) current: Option<Box<Attempt>>,
     /// Tries since there was reason to try.
     count: u32,
     /// When the next try may begin.
@@ -210,7 +210,7 @@ impl Attempts {
     }
 
     /// There is more reason than before: the first try need not wait. Whether it would have.
-    pub(crate) fn hurry(&mut self, now: Time) -> bool {
+    pub(crate) fn expedite(&mut self, now: Time) -> bool {
         let waits = self.count == 0 && self.next.is_some_and(|next| next > now);
         if waits {
             self.next = Some(now);
@@ -224,17 +224,17 @@ impl Attempts {
     }
 
     /// Whether all tiers were tried in vain.
-    pub(crate) fn fruitless(&self, tiers: &[Tier]) -> bool {
-        self.count > TRIES_IN_TIER * tiers.len() as u32
+    pub(crate) fn tried_all_tiers(&self, tiers: &[Tier]) -> bool {
+        self.count > ATTEMPTS_IN_TIER * tiers.len() as u32
     }
 
     /// Whether the first tries of the quickest tier are over.
     pub(crate) fn slow(&self) -> bool {
-        self.count > TRIES_IN_TIER
+        self.count > ATTEMPTS_IN_TIER
     }
 
     /// Whether a new try is to begin: its tier, and its place in the row of tries.
-    pub(crate) fn due(&mut self, now: Now, tiers: &[Tier], host: &mut Host) -> Option<(Tier, u32)> {
+    pub(crate) fn due(&mut self, now: Now, tiers: &[Tier], host: &mut HostInterface) -> Option<(Tier, u32)> {
         if self.next.is_none_or(|next| now.boot < next) {
             return None;
         }
@@ -242,9 +242,12 @@ impl Attempts {
         self.count += 1;
         let pause = 1u64.checked_shl(number).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE) * 1000;
         let pause = host.random(pause * 3 / 4..=pause * 5 / 4);
-        self.next = Some(now.boot + TRY + Duration::from_millis(pause));
-        let group =
-            if self.fruitless(tiers) { now.unix_ms / SLICE } else { u64::from(number / TRIES_IN_TIER) };
+        self.next = Some(now.boot + ATTEMPT + Duration::from_millis(pause));
+        let group = if self.tried_all_tiers(tiers) {
+            now.unix_ms / SLICE
+        } else {
+            u64::from(number / ATTEMPTS_IN_TIER)
+        };
         Some((tiers[group as usize % tiers.len()], number))
     }
 
@@ -256,10 +259,10 @@ impl Attempts {
     }
 }
 
-impl Try {
+impl Attempt {
     /// A try that begins now.
-    pub(crate) fn new(first: FirstMessage, pending: Pending, now: Time) -> Self {
-        Try { first, begun: now, pending: Some(pending), left: None, copies: 0 }
+    pub(crate) fn new(first: FirstMessage, pending: InitiatorState, now: Time) -> Self {
+        Attempt { first, begun: now, pending: Some(pending), left: None, copies: 0 }
     }
 
     /// Whether no answer can come any more that would be taken.

@@ -10,29 +10,29 @@ pub trait Deliver {
     fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>);
 
     /// A whole packet of the node's own, or one put together from two datagrams: to be written now.
-    fn own(&mut self, packet: &[u8]);
+    fn whole_packet(&mut self, packet: &[u8]);
 
     /// The inner MTU towards some peer may be another.
     fn mtu_changed(&mut self) {}
 }
 
 /// For calls that nothing is delivered in.
-pub(crate) struct Nowhere;
+pub(crate) struct Discard;
 
-impl Deliver for Nowhere {
+impl Deliver for Discard {
     fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
-    fn own(&mut self, _: &[u8]) {}
+    fn whole_packet(&mut self, _: &[u8]) {}
 }
 
 /// Hands on packets that lie in memory of ours, not in the host's arena.
-pub(crate) struct Own<'a>(pub(crate) &'a mut dyn Deliver);
+pub(crate) struct DeliverCopied<'a>(pub(crate) &'a mut dyn Deliver);
 
-impl Deliver for Own<'_> {
+impl Deliver for DeliverCopied<'_> {
     fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
-        self.0.own(&[header, &arena[rest]].concat());
+        self.0.whole_packet(&[header, &arena[rest]].concat());
     }
 
-    fn own(&mut self, packet: &[u8]) {
-        self.0.own(packet);
+    fn whole_packet(&mut self, packet: &[u8]) {
+        self.0.whole_packet(packet);
     }
 }

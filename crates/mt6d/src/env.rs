@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 
 use crate::deliver::Deliver;
-use crate::host::Host;
+use crate::host::HostInterface;
 use crate::keys::PrivateKey;
 use crate::outbox::Outbox;
 use crate::routes::Routes;
@@ -17,7 +17,7 @@ pub(crate) struct Env<'a> {
     pub(crate) own: &'a Identity,
     pub(crate) routes: &'a Routes,
     pub(crate) now: Now,
-    pub(crate) host: &'a mut Host,
+    pub(crate) host: &'a mut HostInterface,
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) deliver: &'a mut dyn Deliver,
 }

@@ -23,7 +23,7 @@ pub(crate) struct Parties<'a> {
 }
 
 /// A handshake of ours that waits for its answer.
-pub(crate) struct Pending(HandshakeState);
+pub(crate) struct InitiatorState(HandshakeState);
 
 /// `EX`: what a finished handshake leaves; all session keys come from it.
 pub(crate) struct SessionSecret(hkdf::Hkdf<sha2::Sha256>);
@@ -72,15 +72,15 @@ fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> Handshake
 }
 
 /// Starts a handshake: the first message, and what its answer is read with.
-pub(crate) fn initiate(parties: &Parties, offer: &Offer, rng: &mut ChaCha20Rng) -> (Vec<u8>, Pending) {
+pub(crate) fn initiate(parties: &Parties, offer: &Offer, rng: &mut ChaCha20Rng) -> (Vec<u8>, InitiatorState) {
     let mut noise = state(parties, true, rng);
     let mut message = vec![0; MESSAGE];
     let length = noise.write_message(&offer.encode(), &mut message).expect("an offer fits a message");
     message.truncate(length);
-    (message, Pending(noise))
+    (message, InitiatorState(noise))
 }
 
-impl Pending {
+impl InitiatorState {
     /// Reads the answer.
     pub(crate) fn finish(mut self, answer: &[u8]) -> Result<(Offer, SessionSecret), HandshakeError> {
         let offer = read(&mut self.0, answer)?;
@@ -93,16 +93,16 @@ pub(crate) fn receive(
     parties: &Parties,
     first: &[u8],
     rng: &mut ChaCha20Rng,
-) -> Result<(Offer, Answering), HandshakeError> {
+) -> Result<(Offer, ResponderState), HandshakeError> {
     let mut noise = state(parties, false, rng);
     let offer = read(&mut noise, first)?;
-    Ok((offer, Answering(noise)))
+    Ok((offer, ResponderState(noise)))
 }
 
 /// A handshake of the peer's that waits for our answer.
-pub(crate) struct Answering(HandshakeState);
+pub(crate) struct ResponderState(HandshakeState);
 
-impl Answering {
+impl ResponderState {
     /// Writes the answer.
     pub(crate) fn answer(mut self, offer: &Offer) -> (Vec<u8>, SessionSecret) {
         let mut message = vec![0; MESSAGE];

@@ -67,7 +67,7 @@ struct Entry {
 }
 
 /// The endpoints in use, the actions that wait for the host, and the random generator.
-pub(crate) struct Host {
+pub(crate) struct HostInterface {
     entries: Vec<Entry>,
     free: Vec<u32>,
     actions: VecDeque<Action>,
@@ -75,9 +75,9 @@ pub(crate) struct Host {
     pub(crate) rng: ChaCha20Rng,
 }
 
-impl Host {
+impl HostInterface {
     pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Host {
+        HostInterface {
             entries: Vec::new(),
             free: Vec::new(),
             actions: VecDeque::new(),

@@ -34,7 +34,7 @@ pub enum KeyError {
     SmallOrder,
     /// A node was given its own key as its peer's.
     #[error("the peer's public key is this node's own")]
-    Own,
+    OwnKey,
 }
 
 fn decode(text: &str) -> Result<[u8; 32], KeyError> {
@@ -207,7 +207,7 @@ impl PairKeys {
         psk: Option<&PresharedKey>,
     ) -> Result<Self, KeyError> {
         if own_public == peer {
-            return Err(KeyError::Own);
+            return Err(KeyError::OwnKey);
         }
         let dh = StaticSecret::from(own.0).diffie_hellman(&X25519Public::from(peer.0));
         if !dh.was_contributory() {
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn own_key_and_points_of_small_order_are_refused() {
         let (a, _) = pair();
-        assert_eq!(PairKeys::derive(&a, &a.public(), None).err(), Some(KeyError::Own));
+        assert_eq!(PairKeys::derive(&a, &a.public(), None).err(), Some(KeyError::OwnKey));
         assert_eq!(
             PairKeys::derive(&a, &PublicKey::from_bytes([0; 32]), None).err(),
             Some(KeyError::SmallOrder)

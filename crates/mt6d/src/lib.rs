@@ -75,7 +75,7 @@
 //! # struct Nothing;
 //! # impl sidestep_mt6d::Deliver for Nothing {
 //! #     fn packet(&mut self, _: &[u8], _: &[u8], _: std::ops::Range<usize>) {}
-//! #     fn own(&mut self, _: &[u8]) {}
+//! #     fn whole_packet(&mut self, _: &[u8]) {}
 //! # }
 //! # let mut outbox = sidestep_mt6d::Outbox::new();
 //!

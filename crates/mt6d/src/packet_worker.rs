@@ -70,7 +70,7 @@ pub(crate) enum NoticeKind {
     /// The contents of a datagram that is more than a packet, and its outer ECN codepoint.
     Opened(Arc<session::Receiver>, Ecn, Vec<u8>),
     /// A pair of addresses was sent in full.
-    InFull(PeerId, Arc<session::Sender>, Pair),
+    SentInFull(PeerId, Arc<session::Sender>, Pair),
     /// The kernel did not take a datagram.
     SendFailed(EndpointId),
     /// An ICMPv6 error came: what it quotes, and the MTU of a Packet Too Big.
@@ -144,14 +144,14 @@ impl PacketWorker {
         let Some(Some(sender)) = self.senders.get(peer.0) else {
             return self.punt(NoticeKind::Packet(*header, packet.to_vec()));
         };
-        if sender.hops_at(destination) {
+        if sender.in_hop_prefix(destination) {
             return self.drops.count(DropReason::NoPeer);
         }
         match sender.send(header, packet, now.boot, outbox) {
             Ok(None) => {}
             Ok(Some(pair)) => {
                 let sender = sender.clone();
-                self.punt(NoticeKind::InFull(peer, sender, pair));
+                self.punt(NoticeKind::SentInFull(peer, sender, pair));
             }
             Err(Refusal::Drop(DropReason::Malformed)) => self.drops.count(DropReason::Malformed),
             // It has consequences: an error to its sender, or new keys.
@@ -191,7 +191,7 @@ impl PacketWorker {
         match kind {
             _ if self.notices.len() < NOTICES => self.notices.push(Notice(kind)),
             // There will be others of the same.
-            NoticeKind::InFull(..) | NoticeKind::SendFailed(_) | NoticeKind::PathError(..) => {}
+            NoticeKind::SentInFull(..) | NoticeKind::SendFailed(_) | NoticeKind::PathError(..) => {}
             NoticeKind::Packet(..) | NoticeKind::Opened(..) => self.drops.count(DropReason::Overload),
         }
     }

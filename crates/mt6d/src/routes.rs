@@ -39,7 +39,7 @@ impl Routes {
     }
 
     /// Whether this node hops there.
-    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+    pub(crate) fn in_hop_prefix(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(address) if self.own.is_some_and(|own| own.contains(&address)))
     }
 

@@ -84,7 +84,7 @@ impl Deliver for Sink {
         self.coalescer.push(arena, header, rest);
     }
 
-    fn own(&mut self, packet: &[u8]) {
+    fn whole_packet(&mut self, packet: &[u8]) {
         self.own.push(packet.to_vec());
     }
 

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use classic::profile::Carry;
-use classic::{DropReason, Node, Received, UnixTime, Unsent};
+use classic::{DropReason, Node, Received, SendError, UnixTime};
 use wire::checksum::Sum;
 use wire::{icmpv6, ipv6, protocol};
 
@@ -77,10 +77,10 @@ fn a_narrow_path_lowers_the_inner_mtu_for_ten_minutes() {
         assert_eq!(received, Received::Packet { stream: 0 });
         assert_eq!(node.inner_mtu(0), narrow);
         assert_eq!(node.status().next().map(|status| status.outer_mtu), Some(1400));
-        assert_eq!(node.carried(0).map(|carried| carried.outer_mtu), Some(1400));
+        assert_eq!(node.routes(0).map(|routes| routes.outer_mtu), Some(1400));
         assert!(node.changes() > changes, "whoever carries packets for it notices");
         let refused = node.send(&inner(usize::from(narrow) + 1), &mut result);
-        assert_eq!(refused, Err(Unsent::TooBig { mtu: narrow }));
+        assert_eq!(refused, Err(SendError::TooBig { mtu: narrow }));
         node.send(&inner(narrow.into()), &mut result).expect("it fits the path");
         assert!(result.len() <= 1400);
 

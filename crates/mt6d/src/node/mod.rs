@@ -14,10 +14,10 @@ use ipnet::Ipv6Net;
 use wire::virtio_net;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
-use crate::deliver::{Deliver, Nowhere};
+use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
-use crate::host::{Action, Host, Purpose};
+use crate::host::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;
@@ -54,7 +54,7 @@ pub struct Node {
     /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
     new_mtus: BTreeSet<PeerId>,
     unsaved: BTreeSet<PeerId>,
-    host: Host,
+    host: HostInterface,
     drops: Arc<AtomicDrops>,
     /// For those that carry packets beside the node, if there are any.
     workers: Option<Updates>,
@@ -90,7 +90,7 @@ impl Node {
             timers: BTreeSet::new(),
             new_mtus: BTreeSet::new(),
             unsaved: BTreeSet::new(),
-            host: Host::new(seed),
+            host: HostInterface::new(seed),
             drops: Arc::default(),
             workers: None,
             wall: wall(now),
@@ -175,7 +175,7 @@ impl Node {
                     }
                     self.free.push(Reverse(index));
                     gone.insert(peer.config.public_key, peer.memory(now));
-                    let (host, deliver) = (&mut self.host, &mut Nowhere);
+                    let (host, deliver) = (&mut self.host, &mut Discard);
                     peer.end(&mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver });
                 }
             }
@@ -215,7 +215,7 @@ impl Node {
     pub fn end(&mut self, now: Now, outbox: &mut Outbox) {
         self.timers.clear();
         for peer in self.peers.iter_mut() {
-            let (host, deliver) = (&mut self.host, &mut Nowhere);
+            let (host, deliver) = (&mut self.host, &mut Discard);
             peer.end(&mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver });
         }
     }
@@ -306,7 +306,7 @@ impl Node {
             return self.drops.count(DropReason::NoPeer);
         };
         let Some(peer) = self.peers.get_mut(index) else { return };
-        if peer.hops_at(destination) {
+        if peer.in_hop_prefix(destination) {
             return self.drops.count(DropReason::NoPeer);
         }
         let before = peer.next;
@@ -345,10 +345,10 @@ impl Node {
 
     /// So many packets crossed between two hosts, ours and the peer's, without coming to the node
     /// ([`Action::Replace`]). To be told every second or so, while there are some.
-    pub fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Now) {
+    pub fn count_rewritten(&mut self, inner: (Ipv6Addr, Ipv6Addr), traffic: &Traffic, now: Now) {
         let index = self.routes.peer(inner.1.into());
         if let Some(peer) = index.and_then(|index| self.peers.get_mut(index)) {
-            peer.crossed(inner, crossed, now.boot);
+            peer.count_rewritten(inner, traffic, now.boot);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Node;
-use crate::deliver::{Deliver, Own};
+use crate::deliver::{Deliver, DeliverCopied};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::host::Purpose;
@@ -62,7 +62,7 @@ impl Node {
             NoticeKind::PathError(endpoint, quoted, too_big) => {
                 self.path_error(endpoint, &quoted, too_big, now);
             }
-            NoticeKind::InFull(index, sender, pair) => {
+            NoticeKind::SentInFull(index, sender, pair) => {
                 let Some(peer) = self.peers.get_mut(index) else { return };
                 let mut env =
                     Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
@@ -74,7 +74,7 @@ impl Node {
                 let Some(peer) = self.peers.get_mut(index) else {
                     return self.drops.count(DropReason::Stale);
                 };
-                let (all, deliver) = (0..inner.len(), &mut Own(deliver));
+                let (all, deliver) = (0..inner.len(), &mut DeliverCopied(deliver));
                 let mut env =
                     Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
                 peer.receive_punted(&receiver, &mut inner, all, ecn, &mut env);

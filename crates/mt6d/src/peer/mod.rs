@@ -23,7 +23,7 @@ use crate::drops::{DropReason, Drops};
 use crate::endpoint;
 use crate::env::{Env, Identity};
 use crate::handshake::Parties;
-use crate::host::{Host, Purpose};
+use crate::host::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
 use crate::keys::{PairKeys, Role};
 use crate::offer::Offer;
@@ -166,7 +166,7 @@ impl Peer {
 
     /// This node moved to another hopping prefix: listen there, and tell the peer by a handshake from there, not before
     /// `from`.
-    pub(crate) fn moved(&mut self, from: Time, now: Time, host: &mut Host) {
+    pub(crate) fn moved(&mut self, from: Time, now: Time, host: &mut HostInterface) {
         self.listeners.close(host);
         self.attempts.stop();
         while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
@@ -181,7 +181,7 @@ impl Peer {
             session.close(env);
         }
         for mut session in std::mem::take(&mut self.sessions) {
-            session.dismantle(env.host);
+            session.close_endpoints(env.host);
         }
         self.listeners.close(env.host);
     }
@@ -195,7 +195,7 @@ impl Peer {
     }
 
     /// Whether an address is one that the peer may hop to.
-    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+    pub(crate) fn in_hop_prefix(&self, address: IpAddr) -> bool {
         IpNet::V6(self.remote_prefix).contains(&address)
     }
 
@@ -269,7 +269,7 @@ impl Peer {
             if session.id == id {
                 self.remote_prefix = session.terms.remote_prefix;
                 self.handshakes += u64::from(!std::mem::replace(&mut session.counted, true));
-            } else if chooses && !matches!(session.phase, Phase::Answering | Phase::Unconfirmed { .. }) {
+            } else if chooses && !matches!(session.phase, Phase::Responding | Phase::Unconfirmed { .. }) {
                 session.retire(now);
             }
         }
@@ -292,7 +292,13 @@ impl Peer {
     }
 
     /// An endpoint could not be opened.
-    pub(crate) fn open_failed(&mut self, id: EndpointId, purpose: Purpose, now: Time, host: &mut Host) {
+    pub(crate) fn open_failed(
+        &mut self,
+        id: EndpointId,
+        purpose: Purpose,
+        now: Time,
+        host: &mut HostInterface,
+    ) {
         match purpose {
             Purpose::Rendezvous(at) => {
                 self.listeners.open_failed(at, host);
@@ -315,10 +321,10 @@ impl Peer {
         self.next = now;
     }
 
-    fn remove(&mut self, id: SessionId, host: &mut Host) {
+    fn remove(&mut self, id: SessionId, host: &mut HostInterface) {
         let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return };
         let mut session = self.sessions.swap_remove(at);
-        session.dismantle(host);
+        session.close_endpoints(host);
         let (rotations, skips) = session.rotations();
         self.past_rotations = (self.past_rotations.0 + rotations, self.past_rotations.1 + skips);
         self.past.add(session.activity.traffic());
@@ -375,7 +381,7 @@ impl Peer {
         }
         self.sessions = sessions;
         self.clear_silence();
-        if self.silent && self.attempts.fruitless(self.listeners.tiers()) {
+        if self.silent && self.attempts.tried_all_tiers(self.listeners.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
             self.silent = false;
         }
@@ -395,7 +401,7 @@ impl Peer {
         let in_use = self.in_use().filter(|_| !unreachable);
         let (index, prefix) = (self.index, self.remote_prefix);
         let allowed = |ours: Ipv6Addr, theirs: Ipv6Addr| {
-            let ours_hops = routes.hops_at(ours.into()) || prefix.contains(&ours);
+            let ours_hops = routes.in_hop_prefix(ours.into()) || prefix.contains(&ours);
             routes.peer(theirs.into()) == Some(index) && may_be_destination(ours.into()) && !ours_hops
         };
         let mut next = now + Duration::from_secs(3600);
@@ -460,7 +466,7 @@ impl Peer {
         match too_big {
             Some(mtu) if mtu >= 1280 => session.path_mtu.doubt(now),
             Some(_) => return,
-            None => session.doubt_reachability(now),
+            None => session.check_reachability(now),
         }
         self.next = now;
     }
@@ -491,7 +497,7 @@ mod tests {
 
     impl Deliver for Nothing {
         fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
-        fn own(&mut self, _: &[u8]) {}
+        fn whole_packet(&mut self, _: &[u8]) {}
     }
 
     fn now(boot: Time) -> Now {

@@ -59,7 +59,7 @@ impl Peer {
         self.wanted = self.wanted.max(now + WANTED_FOR);
         if !self.attempts.active() && !self.confirming() {
             self.reach(now, WANTED_FOR);
-        } else if self.attempts.hurry(now) {
+        } else if self.attempts.expedite(now) {
             self.next = now;
         }
         if self.attempts.slow() {
@@ -106,7 +106,7 @@ impl Peer {
         let source = env.own.addresses.iter().find(same_family).copied().unwrap_or(destination);
         let mut out = [0; icmp_error::MAX_LEN];
         if let Ok(length) = icmp_error::build(reason, source, invoking, &mut out) {
-            env.deliver.own(&out[..length]);
+            env.deliver.whole_packet(&out[..length]);
         }
     }
 
@@ -209,9 +209,9 @@ impl Peer {
     }
 
     /// Packets crossed between two hosts with other addresses.
-    pub(crate) fn crossed(&mut self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Time) {
+    pub(crate) fn count_rewritten(&mut self, inner: (Ipv6Addr, Ipv6Addr), traffic: &Traffic, now: Time) {
         if let Some(session) = self.sending() {
-            session.crossed(inner, crossed, now);
+            session.count_rewritten(inner, traffic, now);
         }
     }
 }

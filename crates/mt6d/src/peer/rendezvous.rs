@@ -5,7 +5,7 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 
 use super::{Answer, Peer, UNCONFIRMED, seen_in};
-use crate::contact::{FirstMessage, Try};
+use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
 use crate::endpoint::rebase;
 use crate::env::Env;
@@ -16,7 +16,7 @@ use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
-use crate::session::{ANSWER_WITHIN, Beginning, LONGEST_PREFIX, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, LONGEST_PREFIX, NewSession, Phase, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
@@ -64,7 +64,7 @@ impl Peer {
         let size = env.host.random(SIZES) as usize;
         let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
         let first = FirstMessage { at, from, to, nonce, datagram };
-        self.attempts.current = Some(Box::new(Try::new(first, pending, env.now.boot)));
+        self.attempts.current = Some(Box::new(Attempt::new(first, pending, env.now.boot)));
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
@@ -152,7 +152,7 @@ impl Peer {
         let kind = Kind::Answer { first: nonce };
         let datagram = envelope::seal(&self.keys.handshake, &kind, &answer_nonce, &answer, size);
 
-        let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Answering | Phase::Unconfirmed { .. });
+        let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Responding | Phase::Unconfirmed { .. });
         if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
             let oldest =
                 self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
@@ -191,7 +191,7 @@ impl Peer {
         round_trip: Option<Duration>,
         env: &mut Env,
     ) -> SessionId {
-        let beginning = Beginning {
+        let new = NewSession {
             peer: self.index,
             role: self.keys.role,
             initiated_by,
@@ -201,7 +201,7 @@ impl Peer {
             keepalive: self.config.keepalive,
             cover: self.config.cover,
         };
-        let session = Session::begin(beginning, env.now.boot, env.host);
+        let session = Session::begin(new, env.now.boot, env.host);
         let id = session.id;
         self.sessions.push(session);
         id

@@ -98,8 +98,8 @@ impl Activity {
     }
 
     /// Packets crossed as they are but for their addresses. What came proves nothing, so it is no sign of life.
-    pub(crate) fn crossed(&self, crossed: &Traffic, now: Time) {
-        let Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes } = *crossed;
+    pub(crate) fn count_rewritten(&self, traffic: &Traffic, now: Time) {
+        let Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes } = *traffic;
         self.tx_packets.fetch_add(tx_packets, Relaxed);
         self.tx_bytes.fetch_add(tx_bytes, Relaxed);
         self.rx_packets.fetch_add(rx_packets, Relaxed);

@@ -146,7 +146,7 @@ impl SendContexts {
     }
 
     /// Forgets pairs that the peer uses no more. Whether there were some.
-    pub(crate) fn fade(&mut self, now: Time) -> bool {
+    pub(crate) fn expire(&mut self, now: Time) -> bool {
         let Some(fading) = &mut self.fading else { return false };
         let before = fading.len();
         fading.retain(|(.., until)| until.is_none_or(|until| now < until));
@@ -362,10 +362,10 @@ mod tests {
             send_one(&mut send, &second, at(16_000));
         }
         assert_eq!(all(&send), HashMap::from([(first, false), (second, false)]));
-        assert!(!send.fade(at(60_000)), "the peer may not have heard");
+        assert!(!send.expire(at(60_000)), "the peer may not have heard");
         send.known(2, at(60_000));
         assert_eq!(all(&send), HashMap::from([(first, false), (second, true)]));
-        assert!(!send.fade(at(64_000)) && send.fade(at(65_000)));
+        assert!(!send.expire(at(64_000)) && send.expire(at(65_000)));
         assert_eq!(all(&send), HashMap::from([(second, true)]));
     }
 

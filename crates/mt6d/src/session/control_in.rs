@@ -12,7 +12,7 @@ use super::fast_in::Receiver;
 use super::rekey::RekeyMessage;
 use super::{Phase, ReliableMessage, Session};
 use crate::control::{Control, Decoded};
-use crate::deliver::Own;
+use crate::deliver::DeliverCopied;
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::time::Time;
@@ -142,7 +142,7 @@ impl Session {
                         return Err(DropReason::Malformed);
                     }
                     let all = 0..whole.len();
-                    let mut own = Own(env.deliver);
+                    let mut own = DeliverCopied(env.deliver);
                     receiver.packet(&mut whole, all, ecn, env.routes, now, &mut own)?;
                 }
             }

@@ -7,7 +7,7 @@ use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
-use crate::host::Host;
+use crate::host::HostInterface;
 use crate::id::{EndpointId, Generation, LaneId};
 use wire::ecn::Ecn;
 use wire::virtio_net;
@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// The size of a datagram of cover traffic, as an outer packet.
-    pub(super) fn cover_size(&self, host: &mut Host) -> u16 {
+    pub(super) fn cover_size(&self, host: &mut HostInterface) -> u16 {
         let path = usize::from(self.path_mtu.get());
         let size = match self.terms.padding {
             Padding::Full => path,

@@ -217,7 +217,7 @@ impl Gate<'_> {
             return Err(DropReason::SourceNotAllowed);
         }
         let hops = matches!(destination, IpAddr::V6(to) if self.receiver.remote_prefix.contains(&to));
-        if hops || self.routes.hops_at(destination) || !may_be_destination(destination) {
+        if hops || self.routes.in_hop_prefix(destination) || !may_be_destination(destination) {
             return Err(DropReason::DestinationNotAllowed);
         }
         *self.admitted = pair;

@@ -121,7 +121,7 @@ impl Sender {
     }
 
     /// Whether the peer may hop to this address.
-    pub(crate) fn hops_at(&self, address: IpAddr) -> bool {
+    pub(crate) fn in_hop_prefix(&self, address: IpAddr) -> bool {
         matches!(address, IpAddr::V6(address) if self.remote_prefix.contains(&address))
     }
 

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 
-use crate::host::Host;
+use crate::host::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId};
 use crate::schedule::Schedule;
 
@@ -127,8 +127,8 @@ impl Lane {
         now: i64,
         overlap: Overlap,
         schedule: &Schedule,
-        host: &mut Host,
-        mut make: impl FnMut(&mut Host, Epoch, i64) -> Slot,
+        host: &mut HostInterface,
+        mut make: impl FnMut(&mut HostInterface, Epoch, i64) -> Slot,
     ) {
         if self.next_start.saturating_add(overlap.after) < now {
             // After a sleep: nothing comes any more to the endpoints of epochs that are over.
@@ -168,7 +168,12 @@ impl Lane {
     }
 
     /// An endpoint could not be opened: its epoch, if it is one of this lane's.
-    pub(crate) fn open_failed(&mut self, id: EndpointId, now: i64, host: &mut Host) -> Option<Epoch> {
+    pub(crate) fn open_failed(
+        &mut self,
+        id: EndpointId,
+        now: i64,
+        host: &mut HostInterface,
+    ) -> Option<Epoch> {
         let slot = self.slots.iter_mut().find(|s| s.state == State::Opening(id))?;
         close(slot, host);
         let epoch = slot.epoch;
@@ -178,7 +183,7 @@ impl Lane {
     }
 
     /// The peer could not open its endpoint of `epoch`.
-    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut Host) {
+    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut HostInterface) {
         if let Some(slot) = self.slots.iter_mut().find(|s| s.epoch == epoch) {
             if slot.state != State::Skipped {
                 self.skips += 1;
@@ -193,7 +198,7 @@ impl Lane {
     }
 
     /// Closes all.
-    pub(crate) fn close(&mut self, host: &mut Host) {
+    pub(crate) fn close(&mut self, host: &mut HostInterface) {
         for slot in &mut self.slots {
             close(slot, host);
         }
@@ -213,7 +218,7 @@ impl Lane {
     }
 
     /// Drops slots from the front that nothing can come to any more.
-    fn collect(&mut self, now: i64, overlap: Overlap, host: &mut Host) {
+    fn collect(&mut self, now: i64, overlap: Overlap, host: &mut HostInterface) {
         while let Some(start) = self.successor_of_oldest()
             && start.saturating_add(overlap.after) <= now
         {
@@ -233,7 +238,7 @@ impl Lane {
     }
 }
 
-fn close(slot: &mut Slot, host: &mut Host) {
+fn close(slot: &mut Slot, host: &mut HostInterface) {
     if let State::Opening(id) | State::Open(id) = slot.state {
         host.close(id);
     }
@@ -252,7 +257,7 @@ mod tests {
 
     const OVERLAP: Overlap = Overlap { before: 1_000, after: 3_000 };
 
-    fn slot(host: &mut Host, epoch: Epoch, start: i64) -> Slot {
+    fn slot(host: &mut HostInterface, epoch: Epoch, start: i64) -> Slot {
         let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch.0)), 1024, 0, 0);
         let (session, lane, generation) = (SessionId(1), LaneId(0), Generation(0));
         let purpose = Purpose::Data { session, lane, generation, epoch };
@@ -272,7 +277,7 @@ mod tests {
     /// that a peer with a clock up to `skew` off could use must be open.
     fn run(key: [u8; 32], seconds: i64, busy: &[Epoch], skew: i64) -> Lane {
         let schedule = Schedule::new(key, 1_000, 1);
-        let mut host = Host::new([0; 32]);
+        let mut host = HostInterface::new([0; 32]);
         let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
         let mut open = HashMap::new();
         let mut now = 0;
@@ -322,7 +327,7 @@ mod tests {
     #[test]
     fn the_peers_skips_count_before_and_after_the_slot_exists() {
         let schedule = Schedule::new([1; 32], 1_000, 1);
-        let mut host = Host::new([0; 32]);
+        let mut host = HostInterface::new([0; 32]);
         let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
         lane.skip(Epoch(3), 0, &mut host);
         for now in 0..6_000 {

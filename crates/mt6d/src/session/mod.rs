@@ -31,8 +31,8 @@ use ipnet::Ipv6Net;
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
-use crate::handshake::{Pending, SessionSecret};
-use crate::host::Host;
+use crate::handshake::{InitiatorState, SessionSecret};
+use crate::host::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
@@ -92,7 +92,7 @@ pub(crate) struct Terms {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Responder: endpoints are being opened; then the answer goes out.
-    Answering,
+    Responding,
     /// Responder: the answer is out, nothing was received yet.
     Unconfirmed { openers: u8 },
     /// Initiator: confirming; data may be sent.
@@ -183,7 +183,7 @@ enum Rekey {
     /// Our first message waits for its answer.
     Asked {
         id: u32,
-        pending: Option<Pending>,
+        pending: Option<InitiatorState>,
         switch: Epoch,
         until: Time,
     },
@@ -237,7 +237,7 @@ pub(crate) struct Session {
 }
 
 /// What a new session begins with.
-pub(crate) struct Beginning<'a> {
+pub(crate) struct NewSession<'a> {
     pub(crate) peer: PeerId,
     pub(crate) role: Role,
     pub(crate) initiated_by: Role,
@@ -252,16 +252,16 @@ pub(crate) struct Beginning<'a> {
 impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
-    pub(crate) fn begin(beginning: Beginning, now: Time, host: &mut Host) -> Self {
-        let Beginning { peer, role, initiated_by, secret, terms, round_trip, keepalive, cover } = beginning;
+    pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
+        let NewSession { peer, role, initiated_by, secret, terms, round_trip, keepalive, cover } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = Schedule::new(*secret.schedule(), interval, terms.lanes);
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
         let ours = terms.stream.map(|(own, peer)| contexts::pair(own, peer));
         let theirs = terms.stream.map(|(own, peer)| contexts::pair(peer, own));
-        let phase = if initiated_by == role { Phase::Confirming } else { Phase::Answering };
+        let phase = if initiated_by == role { Phase::Confirming } else { Phase::Responding };
         let send_contexts = SendContexts::new(terms.contexts, ours, terms.rewrite);
-        let activity = Arc::new(Activity::new(terms.lanes, phase == Phase::Answering, now));
+        let activity = Arc::new(Activity::new(terms.lanes, phase == Phase::Responding, now));
         let common = Common {
             peer,
             session: host.new_session(),
@@ -353,7 +353,7 @@ impl Session {
     }
 
     /// Somebody claims that the peer cannot be reached: ask it, at the next tick.
-    pub(crate) fn doubt_reachability(&mut self, now: Time) {
+    pub(crate) fn check_reachability(&mut self, now: Time) {
         self.next_round_trip = self.next_round_trip.min(now);
     }
 
@@ -374,7 +374,7 @@ impl Session {
     }
 
     /// Closes all endpoints. The session must not be used any more.
-    pub(crate) fn dismantle(&mut self, host: &mut Host) {
+    pub(crate) fn close_endpoints(&mut self, host: &mut HostInterface) {
         for lane in &mut self.lanes {
             lane.close(host);
         }
@@ -403,10 +403,10 @@ impl Session {
         in_use: bool,
         allowed: impl Fn(Ipv6Addr, Ipv6Addr) -> bool,
         now: Time,
-        host: &mut Host,
+        host: &mut HostInterface,
     ) -> Option<Time> {
         let (clock, overlap) = (self.clock.at(now), self.overlap());
-        let faded = self.send_contexts.fade(now);
+        let expired = self.send_contexts.expire(now);
         let rewriting = self.rewriting.as_mut()?;
         let keys = |epoch| {
             let generation = self.generations.iter().rfind(|g| g.from_epoch <= epoch);
@@ -414,7 +414,7 @@ impl Session {
             (generation.local_address.clone(), generation.remote_address.clone())
         };
         rewriting.open(clock, overlap, &self.schedule, keys, host);
-        if rewriting.changed || faded {
+        if rewriting.changed || expired {
             let mut pairs: HashMap<Pair, bool> = self.send_contexts.pairs().collect();
             let theirs = self.common.contexts.read().unwrap_or_else(PoisonError::into_inner);
             pairs.extend(theirs.pairs().map(|theirs| {
@@ -436,9 +436,9 @@ impl Session {
     }
 
     /// Packets crossed between two hosts with other addresses.
-    pub(crate) fn crossed(&self, inner: (Ipv6Addr, Ipv6Addr), crossed: &Traffic, now: Time) {
+    pub(crate) fn count_rewritten(&self, inner: (Ipv6Addr, Ipv6Addr), traffic: &Traffic, now: Time) {
         self.send_contexts.used(&contexts::pair(inner.0, inner.1), now);
-        self.activity.crossed(crossed, now);
+        self.activity.count_rewritten(traffic, now);
     }
 
     /// An endpoint is open.
@@ -450,7 +450,13 @@ impl Session {
 
     /// An endpoint could not be opened. False if the session cannot go on: it is its first.
     #[must_use]
-    pub(crate) fn open_failed(&mut self, id: EndpointId, lane: LaneId, now: Time, host: &mut Host) -> bool {
+    pub(crate) fn open_failed(
+        &mut self,
+        id: EndpointId,
+        lane: LaneId,
+        now: Time,
+        host: &mut HostInterface,
+    ) -> bool {
         let now_ms = self.clock.at(now);
         let Some(epoch) = self.lanes[lane.index()].open_failed(id, now_ms, host) else { return true };
         if !self.lanes[lane.index()].ready() {

@@ -8,7 +8,7 @@ use super::{CONFIRM_WITHIN, Common, DEAD_AFTER, Health, Phase, ReliableMessage, 
 use crate::control::Control;
 use crate::endpoint;
 use crate::env::Env;
-use crate::host::{Host, Purpose};
+use crate::host::{HostInterface, Purpose};
 use crate::id::Epoch;
 use crate::kdf::Secret;
 use crate::time::Time;
@@ -32,7 +32,7 @@ impl Session {
         let now = env.now.boot;
         let over = match self.phase {
             Phase::Retiring { until } => now >= until,
-            Phase::Answering | Phase::Unconfirmed { .. } | Phase::Confirming => {
+            Phase::Responding | Phase::Unconfirmed { .. } | Phase::Confirming => {
                 now.since(self.begun) >= CONFIRM_WITHIN
             }
             Phase::Up => {
@@ -92,7 +92,7 @@ impl Session {
         lanes.chain(due).fold(self.next_tick.min(phase), Time::min).max(now)
     }
 
-    pub(super) fn poll_lanes(&mut self, now: Time, host: &mut Host) {
+    pub(super) fn poll_lanes(&mut self, now: Time, host: &mut HostInterface) {
         let now_ms = self.clock.at(now);
         let overlap = self.overlap();
         let retiring = matches!(self.phase, Phase::Retiring { .. });
@@ -158,7 +158,7 @@ impl Session {
                         slot.opener = Some(now_ms + 300 * i64::from(*openers));
                     }
                     Phase::Up | Phase::Confirming if wanted => {}
-                    Phase::Answering => {
+                    Phase::Responding => {
                         slot.opener = Some(now_ms + 10);
                         continue;
                     }

@@ -7,7 +7,7 @@ use super::{GenerationKeys, Rekey, Reliable, ReliableMessage, Session, Terms, se
 use crate::control::Control;
 use crate::env::Env;
 use crate::handshake::{self, Parties, SessionSecret};
-use crate::host::Host;
+use crate::host::HostInterface;
 use crate::id::{Epoch, Generation};
 use crate::keys::Role;
 use crate::offer::Offer;
@@ -43,7 +43,13 @@ pub(crate) enum RekeyMessage {
 
 impl Session {
     /// Begins a rekey if one is due.
-    pub(crate) fn rekey_if_due(&mut self, parties: &Parties, mut offer: Offer, now: Time, host: &mut Host) {
+    pub(crate) fn rekey_if_due(
+        &mut self,
+        parties: &Parties,
+        mut offer: Offer,
+        now: Time,
+        host: &mut HostInterface,
+    ) {
         match &self.rekey {
             Rekey::Asked { until, .. } | Rekey::Answered { until, .. } if now < *until => return,
             _ => {}

@@ -12,7 +12,7 @@ use ipnet::Ipv6Net;
 use super::contexts::{Pair, addresses};
 use super::lane::Overlap;
 use crate::endpoint;
-use crate::host::{Action, Host, Rewrite};
+use crate::host::{Action, HostInterface, Rewrite};
 use crate::id::{Epoch, LaneId};
 use crate::kdf::Secret;
 use crate::keys::Role;
@@ -79,7 +79,7 @@ impl Rewriting {
         overlap: Overlap,
         schedule: &Schedule,
         keys: impl Fn(Epoch) -> (Secret, Secret),
-        host: &mut Host,
+        host: &mut HostInterface,
     ) {
         let start = |epoch| schedule.start(epoch, LANE);
         if start(self.next_epoch).saturating_add(overlap.after) < now {
@@ -111,7 +111,7 @@ impl Rewriting {
     }
 
     /// Takes over which pairs there are, each with whether the peer takes its packets.
-    pub(super) fn set_pairs(&mut self, pairs: &HashMap<Pair, bool>, now: Time, host: &mut Host) {
+    pub(super) fn set_pairs(&mut self, pairs: &HashMap<Pair, bool>, now: Time, host: &mut HostInterface) {
         self.changed = false;
         self.pairs.retain(|pair, hosts| {
             let stays = pairs.contains_key(pair);
@@ -133,7 +133,14 @@ impl Rewriting {
 
     /// Whether packets leave is up to the session: they do while it is `in_use`, with the addresses of the epoch that is
     /// current.
-    pub(super) fn send(&mut self, in_use: bool, schedule: &Schedule, clock: i64, now: Time, host: &mut Host) {
+    pub(super) fn send(
+        &mut self,
+        in_use: bool,
+        schedule: &Schedule,
+        clock: i64,
+        now: Time,
+        host: &mut HostInterface,
+    ) {
         self.in_use = in_use.then(|| self.in_use.unwrap_or(now));
         let current = schedule.current(LANE, clock);
         let at = self.epochs.iter().position(|keyed| keyed.epoch == current);
@@ -163,18 +170,18 @@ impl Rewriting {
     }
 
     /// Forgets all pairs.
-    pub(super) fn close(&mut self, host: &mut Host) {
+    pub(super) fn close(&mut self, host: &mut HostInterface) {
         self.pairs.drain().for_each(|(pair, mut hosts)| forget(&pair, &mut hosts, host));
     }
 }
 
-fn stop(pair: &Pair, hosts: &mut Hosts, host: &mut Host) {
+fn stop(pair: &Pair, hosts: &mut Hosts, host: &mut HostInterface) {
     if hosts.sending.take().is_some() {
         host.act(Action::Replace { inner: addresses(pair), outer: None });
     }
 }
 
-fn forget(pair: &Pair, hosts: &mut Hosts, host: &mut Host) {
+fn forget(pair: &Pair, hosts: &mut Hosts, host: &mut HostInterface) {
     stop(pair, hosts, host);
     hosts.outer.drain(..).for_each(|outer| host.act(Action::RemoveRewrite(rewrite(pair, outer))));
 }
@@ -209,7 +216,7 @@ mod tests {
     /// One end, and what it has asked of its host.
     struct End {
         rewriting: Rewriting,
-        host: Host,
+        host: HostInterface,
         taken: HashSet<(Ipv6Addr, Ipv6Addr)>,
         sent: HashMap<(Ipv6Addr, Ipv6Addr), (Ipv6Addr, Ipv6Addr)>,
     }
@@ -220,7 +227,7 @@ mod tests {
             let [local, remote] = if role == Role::L { prefixes } else { [prefixes[1], prefixes[0]] };
             End {
                 rewriting: Rewriting::new(role, local, remote),
-                host: Host::new([0; 32]),
+                host: HostInterface::new([0; 32]),
                 taken: HashSet::new(),
                 sent: HashMap::new(),
             }

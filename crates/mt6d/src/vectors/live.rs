@@ -9,10 +9,10 @@ use super::datagrams::{self, CONTEXT, DELIVERED, ELIDED, FULL, IPV4, LANE};
 use super::{handshake, net};
 use crate::config::Padding;
 use crate::control::Control;
-use crate::deliver::{Deliver, Nowhere};
+use crate::deliver::{Deliver, Discard};
 use crate::drops::DropReason;
 use crate::env::{Env, Identity};
-use crate::host::{Action, Host};
+use crate::host::{Action, HostInterface};
 use crate::id::{EndpointId, Generation, LaneId, PeerId};
 use crate::keys::{PrivateKey, Role};
 use crate::offer::Cipher;
@@ -20,7 +20,7 @@ use crate::outbox::Outbox;
 use crate::received::Received;
 use crate::routes::Routes;
 use crate::session::seal::{COUNTER, OpeningKey, SealingKey, TAG};
-use crate::session::{Beginning, Session, Terms};
+use crate::session::{NewSession, Session, Terms};
 use crate::time::{Now, Time};
 
 const NOW: Time = Time::from_micros(1_000_000);
@@ -33,7 +33,7 @@ impl Deliver for Delivered {
         self.0.push(hex::encode(header) + &hex::encode(&arena[rest]));
     }
 
-    fn own(&mut self, packet: &[u8]) {
+    fn whole_packet(&mut self, packet: &[u8]) {
         self.0.push(hex::encode(packet));
     }
 }
@@ -53,7 +53,7 @@ fn identity() -> Identity {
 /// The session of the vectors, begun by `L`, as one end has it.
 struct End {
     session: Session,
-    host: Host,
+    host: HostInterface,
     outbox: Outbox,
 }
 
@@ -76,8 +76,8 @@ impl End {
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
         let (_, secret) = handshake(Role::L);
-        let mut host = Host::new([0; 32]);
-        let beginning = Beginning {
+        let mut host = HostInterface::new([0; 32]);
+        let new = NewSession {
             peer: PeerId(0),
             role,
             initiated_by: Role::L,
@@ -87,7 +87,7 @@ impl End {
             keepalive: None,
             cover: 0,
         };
-        let mut session = Session::begin(beginning, NOW, &mut host);
+        let mut session = Session::begin(new, NOW, &mut host);
         for lane in LaneId::all(LANE.0 + 1) {
             let Some(Action::Open { id, .. }) = host.next_action() else { panic!("one endpoint a lane") };
             session.opened(id, lane, NOW);
@@ -124,7 +124,7 @@ impl End {
         let mut packet = hex::decode(packet).unwrap();
         let End { session, host, outbox } = self;
         let (own, routes, now) = (&identity(), &Routes::default(), Now { boot: NOW, unix_ms: 0 });
-        let mut env = Env { own, routes, now, host, outbox, deliver: &mut Nowhere };
+        let mut env = Env { own, routes, now, host, outbox, deliver: &mut Discard };
         session.send(&virtio_net::Header::NONE, &mut packet, &mut env).unwrap();
     }
 }

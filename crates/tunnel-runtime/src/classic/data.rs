@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
-use classic::{Node, Received, UnixTime, Unsent};
+use classic::{Node, Received, SendError, UnixTime};
 use linux::tun;
 use wire::coalesce::{Coalescer, MAX_PIECES, Offloads};
 use wire::segment::Segmenter;
@@ -137,7 +137,7 @@ impl DataPath {
                 self.traffic[stream].tx_bytes += self.packet.len() as u64;
                 self.push_result();
             }
-            Err(Unsent::TooBig { mtu }) => {
+            Err(SendError::TooBig { mtu }) => {
                 let mut error = [0; icmp_error::MAX_LEN];
                 let source = self.source.unwrap_or(IpAddr::V6(packet.destination()));
                 let reason = icmp_error::Reason::PacketTooBig { mtu: mtu.into() };
@@ -145,7 +145,7 @@ impl DataPath {
                     self.push(&error[..length]);
                 }
             }
-            Err(Unsent::NoStream | Unsent::Malformed) => {}
+            Err(SendError::NoStream | SendError::Malformed) => {}
         }
     }
 

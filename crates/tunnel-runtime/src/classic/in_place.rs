@@ -74,16 +74,16 @@ impl InPlace {
                 continue;
             }
             // A key exchange is the node's: what comes in may decide it.
-            let Some(carried) = node.carried(stream).filter(|carried| carried.key == KeyState::Idle) else {
+            let Some(routes) = node.routes(stream).filter(|routes| routes.key == KeyState::Idle) else {
                 continue;
             };
             let (local, remote) = (config.local.address, config.remote.address);
-            if let Some((path, flag)) = &carried.outgoing {
+            if let Some((path, flag)) = &routes.outgoing {
                 let mtu = node.inner_mtu(stream).into();
                 let outgoing = Outgoing { stream, headers: headers(path, *flag), mtu };
                 self.outgoing.insert(addresses(local, remote), outgoing);
             }
-            for path in &carried.incoming {
+            for path in &routes.incoming {
                 let expected = headers(path, false);
                 let ports = std::array::from_fn(|i| expected[ipv6::HEADER_LEN + i]);
                 let incoming = Incoming { stream, ports, addresses: addresses(remote, local) };

@@ -507,7 +507,7 @@ impl Daemon {
             }
             Outcome::Crossed(pairs) => {
                 for (inner, traffic) in pairs {
-                    self.node.crossed(inner, &traffic, now);
+                    self.node.count_rewritten(inner, &traffic, now);
                 }
             }
             Outcome::Moved(prefix) => self.moved(prefix, threads),

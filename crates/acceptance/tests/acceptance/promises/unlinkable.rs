@@ -16,7 +16,7 @@ const ICMPV6: u8 = 58;
 const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
 fn site_of(address: Ipv6Addr) -> Option<Site> {
-    [Site::A, Site::B].into_iter().find(|site| site.hops_at(address))
+    [Site::A, Site::B].into_iter().find(|site| site.in_hop_prefix(address))
 }
 
 /// Ten seconds of traffic, as the router saw it.

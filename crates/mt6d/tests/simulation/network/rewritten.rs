@@ -49,7 +49,7 @@ impl Network {
             let (tx_packets, tx_bytes) = (1, packet.len() as u64);
             let crossed =
                 sidestep_mt6d::Traffic { tx_packets, tx_bytes, ..sidestep_mt6d::Traffic::default() };
-            self.with(index, |node, _, _, _| node.crossed(inner, &crossed, now));
+            self.with(index, |node, _, _, _| node.count_rewritten(inner, &crossed, now));
             replace(&mut packet, outer);
             if self.addresses.get_lpm(&Ipv6Net::from(outer.0)).is_none_or(|(_, owner)| *owner != index) {
                 continue;
@@ -80,7 +80,7 @@ impl Network {
         replace(&mut packet, inner);
         let (rx_packets, rx_bytes) = (1, packet.len() as u64);
         let crossed = sidestep_mt6d::Traffic { rx_packets, rx_bytes, ..sidestep_mt6d::Traffic::default() };
-        self.with(index, |node, _, _, _| node.crossed((inner.1, inner.0), &crossed, now));
+        self.with(index, |node, _, _, _| node.count_rewritten((inner.1, inner.0), &crossed, now));
         self.deliver(index, packet);
     }
 }

@@ -169,7 +169,7 @@ impl Deliver for Delivered {
         self.packets.push([header, &arena[rest]].concat());
     }
 
-    fn own(&mut self, packet: &[u8]) {
+    fn whole_packet(&mut self, packet: &[u8]) {
         self.packets.push(packet.to_vec());
     }
 }

@@ -9,7 +9,7 @@ use std::net::Ipv6Addr;
 
 use classic::profile::Carry;
 use classic::routes::Path;
-use classic::{Carried, KeyState, Node};
+use classic::{KeyState, Node, StreamRoutes};
 use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
 use linux::bpf::{Map, Program, ProgramKind, next_hop};
 use linux::netlink::Netlink;
@@ -139,12 +139,12 @@ impl KernelPath {
     pub(super) fn refresh(&mut self, node: &Node, netlink: &mut Netlink) {
         let (mut outgoing, mut incoming) = (HashMap::new(), HashMap::new());
         for stream in &self.streams {
-            let Some(carried) = node.carried(stream.number) else { continue };
+            let Some(routes) = node.routes(stream.number) else { continue };
             // A key exchange is the node's: what comes in may decide it. Replaced addresses have no part in it.
-            if carried.key != KeyState::Idle && stream.carry == Carry::Encapsulate {
+            if routes.key != KeyState::Idle && stream.carry == Carry::Encapsulate {
                 continue;
             }
-            self.add_stream(stream, &carried, netlink, &mut outgoing, &mut incoming);
+            self.add_stream(stream, &routes, netlink, &mut outgoing, &mut incoming);
         }
         self.outgoing.change(outgoing, &self.tables.outgoing);
         self.incoming.change(incoming, &self.tables.incoming);
@@ -153,21 +153,21 @@ impl KernelPath {
     fn add_stream(
         &self,
         stream: &Stream,
-        carried: &Carried,
+        routes: &StreamRoutes,
         netlink: &mut Netlink,
         outgoing: &mut HashMap<[u8; KEY], [u8; OUTGOING]>,
         incoming: &mut HashMap<[u8; KEY], [u8; INCOMING]>,
     ) {
         let (local, remote) = stream.hosts;
-        if let Some((path, flag)) = &carried.outgoing
+        if let Some((path, flag)) = &routes.outgoing
             && let Some(mut hop) = NextHop::lookup(path.destination.address, self.device, netlink)
             && hop.is_remote()
         {
-            hop.mtu = hop.mtu.min(carried.outer_mtu.into());
+            hop.mtu = hop.mtu.min(routes.outer_mtu.into());
             outgoing.insert(key(local, remote), outgoing_value(stream, &hop, path, *flag));
         }
         if let Some(hop) = NextHop::lookup(local, self.device, netlink) {
-            for path in &carried.incoming {
+            for path in &routes.incoming {
                 let key = key(path.source.address, path.destination.address);
                 incoming.insert(key, incoming_value(stream, &hop, path));
             }

@@ -50,12 +50,12 @@ impl Scene {
         let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
         let program = load(program(&tables, LINK as u8));
         let entrance = load(incoming(&tables, LINK as u8));
-        let carried = ends[0].borrow().carried(0).unwrap();
-        let (path, flag) = carried.outgoing.unwrap();
+        let routes = ends[0].borrow().routes(0).unwrap();
+        let (path, flag) = routes.outgoing.unwrap();
         let stream = Stream { number: 0, hosts: (hosts[0], hosts[1]), carry };
         let value = outgoing_value(&stream, hop, &path, flag);
         tables.outgoing.set(&key(hosts[0], hosts[1]), &value).unwrap();
-        for path in &carried.incoming {
+        for path in &routes.incoming {
             let value = incoming_value(&stream, hop, path);
             tables.incoming.set(&key(path.source.address, path.destination.address), &value).unwrap();
         }

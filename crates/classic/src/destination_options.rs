@@ -14,17 +14,17 @@ pub(crate) const NEW_KEY_LEN: usize = 5 + SESSION_KEY_LEN;
 
 /// The options of one packet, not interpreted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct DestinationOptions {
     /// Option 219: cipher and padding.
     pub(crate) encryption: Option<u8>,
     /// Option 204: cipher, change time, encrypted key.
     pub(crate) new_key: Option<[u8; NEW_KEY_LEN]>,
 }
 
-impl Options {
+impl DestinationOptions {
     /// Writes the header, if there is anything to say.
     pub(crate) fn write(&self, next_header: u8, out: &mut Vec<u8>) {
-        if *self == Options::default() {
+        if *self == DestinationOptions::default() {
             return;
         }
         let start = out.len();
@@ -57,7 +57,7 @@ impl Options {
     }
 
     fn read(mut bytes: &[u8]) -> Result<Self, DropReason> {
-        let mut options = Options::default();
+        let mut options = DestinationOptions::default();
         while let Some((&kind, rest)) = bytes.split_first() {
             if kind == PAD1 {
                 bytes = rest;
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn written(options: &Options) -> Vec<u8> {
+    fn written(options: &DestinationOptions) -> Vec<u8> {
         let mut bytes = Vec::new();
         options.write(17, &mut bytes);
         bytes
@@ -100,17 +100,17 @@ mod tests {
 
     #[test]
     fn layouts_are_those_of_the_document() {
-        let encryption = Options { encryption: Some(0x13), new_key: None };
+        let encryption = DestinationOptions { encryption: Some(0x13), new_key: None };
         assert_eq!(written(&encryption), [17, 0, 0xdb, 1, 0x13, 1, 1, 0]);
-        let key = Options { encryption: None, new_key: Some([9; NEW_KEY_LEN]) };
+        let key = DestinationOptions { encryption: None, new_key: Some([9; NEW_KEY_LEN]) };
         let bytes = written(&key);
         assert_eq!(
             (bytes.len(), &bytes[..5], &bytes[73..]),
             (80, &[17, 9, 0xcc, 69, 9][..], &[1, 5, 0, 0, 0, 0, 0][..])
         );
-        let both = Options { new_key: key.new_key, ..encryption };
+        let both = DestinationOptions { new_key: key.new_key, ..encryption };
         assert_eq!(written(&both).len(), 80);
-        assert!(written(&Options::default()).is_empty());
+        assert!(written(&DestinationOptions::default()).is_empty());
     }
 
     #[test]
@@ -125,7 +125,7 @@ mod tests {
             (&[17, 0, 5, 2, 0, 0, 1, 0], DropReason::UnknownOption),       // router alert
             (&[17], DropReason::MalformedOption),
         ] {
-            assert_eq!(Options::parse(bytes), Err(reason), "{bytes:x?}");
+            assert_eq!(DestinationOptions::parse(bytes), Err(reason), "{bytes:x?}");
         }
     }
 
@@ -133,18 +133,18 @@ mod tests {
         #[test]
         fn what_is_written_is_read(encryption: Option<u8>, key: Option<[u8; 32]>, next: u8, rest: Vec<u8>) {
             let new_key = key.map(|key| std::array::from_fn(|i| key[i % 32]));
-            let options = Options { encryption, new_key };
-            prop_assume!(options != Options::default());
+            let options = DestinationOptions { encryption, new_key };
+            prop_assume!(options != DestinationOptions::default());
             let mut bytes = Vec::new();
             options.write(next, &mut bytes);
             prop_assert_eq!(bytes.len() % 8, 0);
             bytes.extend(&rest);
-            prop_assert_eq!(Options::parse(&bytes), Ok((options, next, &rest[..])));
+            prop_assert_eq!(DestinationOptions::parse(&bytes), Ok((options, next, &rest[..])));
         }
 
         #[test]
         fn nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            let _ = Options::parse(&bytes);
+            let _ = DestinationOptions::parse(&bytes);
         }
 
         /// Mostly well-formed options, so that the walk goes far.
@@ -158,7 +158,7 @@ mod tests {
                 bytes.extend([kind, length]);
                 bytes.resize(bytes.len() + usize::from(length), 0);
             }
-            let _ = Options::parse(&bytes);
+            let _ = DestinationOptions::parse(&bytes);
         }
     }
 }
