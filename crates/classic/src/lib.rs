@@ -31,7 +31,7 @@
 //! | [`profile`] | what a stream is configured with |
 //! | [`keys`], [`hashed`] | session keys; what follows from them and the time |
 //! | [`routes`] | when routes are made, used, set aside, collected |
-//! | [`packet`], `options`, [`cipher`] | from inner packets to outer ones and back |
+//! | [`packet`], `destination_options`, [`cipher`] | from inner packets to outer ones and back |
 //! | `rewrite` | the same for streams whose packets have their addresses replaced |
 //! | `exchange` | who offers a new session key, and when both agree |
 //! | `stream` | one pair of hosts: routes of one or two keys, and what decides between them |

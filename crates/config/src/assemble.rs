@@ -5,14 +5,14 @@ use std::path::Path;
 
 use toml::Spanned;
 
+use crate::config::{Config, TunnelConfig};
 use crate::converter::{Converter, ReadKey};
 use crate::cross::check_tunnel;
 use crate::document::Document;
 use crate::firewall::Tunnels;
 use crate::node::STAND_IN;
 use crate::report::{Finding, Report};
-use crate::router::Gateway;
-use crate::whole::{Config, Whole};
+use crate::router::RouterConfig;
 
 /// What the document, which is that of `text`, describes; None if something of it cannot be. `read_key` reads key files,
 /// whose names are relative to the folder of `path`.
@@ -22,7 +22,7 @@ pub(crate) fn assemble(
     path: &Path,
     read_key: &ReadKey,
     report: &mut Report,
-) -> Option<Whole> {
+) -> Option<Config> {
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut converter = Converter::new(folder, read_key, report);
     let tables = document.peer.list();
@@ -59,12 +59,12 @@ pub(crate) fn assemble(
     let firewall = converter.firewall(document, text, tunnels);
     let gateway = converter.router(document, firewall);
     if document.is_without_tunnel() {
-        let gateway = Gateway { scripts: scripts?, ..gateway? };
-        return Some(Whole { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
+        let gateway = RouterConfig { scripts: scripts?, ..gateway? };
+        return Some(Config { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
     }
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    let tunnel = Config { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
-    Some(Whole { tunnel: Some(tunnel), gateway, warnings: Report::default() })
+    let tunnel = TunnelConfig { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
+    Some(Config { tunnel: Some(tunnel), gateway, warnings: Report::default() })
 }

@@ -13,6 +13,7 @@
 mod assemble;
 pub mod attachment;
 mod classic;
+mod config;
 mod converter;
 mod cross;
 mod document;
@@ -34,7 +35,6 @@ mod transparent;
 mod tunnel;
 mod uplink;
 mod value;
-mod whole;
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -43,17 +43,17 @@ use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
+pub use config::{Config, TunnelConfig};
 pub use converter::{KeyFileError, ReadKey};
 pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use mt6d::overhead::CONTEXT as INNER_OVERHEAD;
 pub use node::{Mode, Node};
 pub use report::Report;
-pub use router::Gateway;
+pub use router::RouterConfig;
 pub use script::Configured;
 pub use transparent::{ProtectedHost, Transparent};
 pub use tunnel::Tunnel;
 pub use value::{DurationError, parse_duration};
-pub use whole::{Config, Whole};
 
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
@@ -84,34 +84,34 @@ pub enum Error {
 }
 
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
-pub fn load(path: &Path) -> Result<Whole, Error> {
+pub fn load(path: &Path) -> Result<Config, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
     let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
     let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    let mut whole = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
-    let scripts = match (&mut whole.tunnel, &mut whole.gateway) {
+    let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
+    let scripts = match (&mut config.tunnel, &mut config.gateway) {
         (Some(tunnel), _) => &mut tunnel.scripts[..],
         (None, Some(gateway)) => &mut gateway.scripts[..],
         (None, None) => &mut [],
     };
-    script::check_files(scripts, &mut whole.warnings);
-    if whole.warnings.has_errors() {
-        return Err(Error::Invalid(whole.warnings));
+    script::check_files(scripts, &mut config.warnings);
+    if config.warnings.has_errors() {
+        return Err(Error::Invalid(config.warnings));
     }
     if mode & 0o044 != 0 {
-        cross::warn_of_readable_secrets(&text, path, &mut whole.warnings);
+        cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
     }
-    Ok(whole)
+    Ok(config)
 }
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
 /// are had from `read_key`. Never panics, whatever `text` is.
-pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Whole, Report> {
+pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Config, Report> {
     let mut report = Report::new(path, text);
-    let whole = document::read(text, &mut report)
+    let config = document::read(text, &mut report)
         .and_then(|document| assemble::assemble(&document, text, path, read_key, &mut report));
-    match whole {
-        Some(whole) if !report.has_errors() => Ok(Whole { warnings: report, ..whole }),
+    match config {
+        Some(config) if !report.has_errors() => Ok(Config { warnings: report, ..config }),
         _ => Err(report),
     }
 }

@@ -191,7 +191,7 @@ fn dns(given: &Dns) -> Result<DnsServers, Problem> {
         Dns::Word(word) if word == "gateway" => Ok(DnsServers::Gateway),
         Dns::Word(_) => problem("not known", r#"write "uplinks", "gateway", or a list of addresses"#),
         Dns::Addresses(servers) => {
-            servers.iter().map(|server| ipv6_address(server)).collect::<Result<_, _>>().map(DnsServers::These)
+            servers.iter().map(|server| ipv6_address(server)).collect::<Result<_, _>>().map(DnsServers::Fixed)
         }
     }
 }

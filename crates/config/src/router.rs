@@ -20,7 +20,7 @@ use crate::uplink::UplinkTable;
 
 /// A gateway as its configuration file describes it: a router, a firewall, or both.
 #[derive(Clone, Debug)]
-pub struct Gateway {
+pub struct RouterConfig {
     /// What it stands between.
     pub site: Site,
     /// How each uplink is probed.
@@ -33,7 +33,7 @@ pub struct Gateway {
 
 impl Converter<'_> {
     /// The gateway that a file describes, with this firewall; None where it describes none, or something is wrong with it.
-    pub(crate) fn router(&mut self, document: &Document, firewall: Option<Firewall>) -> Option<Gateway> {
+    pub(crate) fn router(&mut self, document: &Document, firewall: Option<Firewall>) -> Option<RouterConfig> {
         if !document.has_router() {
             return None;
         }
@@ -49,7 +49,7 @@ impl Converter<'_> {
         let site = Site { uplinks, networks, routes };
         self.site_fits(document, &site);
         self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
-        Some(Gateway { site, probing, firewall, scripts: Vec::new() })
+        Some(RouterConfig { site, probing, firewall, scripts: Vec::new() })
     }
 
     /// What concerns several tables: names, interfaces, subnets and prefixes are each taken once.

@@ -38,7 +38,7 @@ section! {
         prefixes: Vec<Spanned<String>> = Otherwise("none");
         /// `true`: request a prefix by DHCPv6 (RFC 8415). A number: request a prefix of that length; the provider may
         /// delegate another.
-        delegation: Wish = Default("false");
+        delegation: PrefixRequest = Default("false");
         /// Hosts beyond the provider's router, pinged to tell whether the uplink works; one reply suffices. Without
         /// probes, knowing a router suffices.
         probes: Vec<Spanned<String>> = Otherwise("none");
@@ -59,18 +59,19 @@ section! {
 
 /// Whether prefixes are asked for, or the length that is wished for.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum PrefixRequest {
     Any(bool),
     Length(i64),
 }
 
-impl Value for Wish {
+impl Value for PrefixRequest {
     type Seen<'v> = &'v Self;
     const EXPECTED: &'static str = "true, false, or the length of a prefix, like 56";
 
     fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
-        let any = value.get_ref().as_bool().map(Wish::Any);
-        any.or_else(|| integer(value.get_ref()).map(Wish::Length)).or_else(|| mismatch(value, report))
+        let any = value.get_ref().as_bool().map(PrefixRequest::Any);
+        any.or_else(|| integer(value.get_ref()).map(PrefixRequest::Length))
+            .or_else(|| mismatch(value, report))
     }
 
     fn seen(&self) -> &Self {
@@ -162,11 +163,11 @@ fn router(text: &str) -> Result<RouterFrom, Problem> {
     }
 }
 
-fn delegation(wish: &Wish) -> Result<Option<Delegation>, Problem> {
+fn delegation(wish: &PrefixRequest) -> Result<Option<Delegation>, Problem> {
     match wish {
-        Wish::Any(any) => Ok(any.then(Delegation::default)),
-        Wish::Length(length @ 32..=64) => Ok(Some(Delegation { length: Some(*length as u8) })),
-        Wish::Length(_) => {
+        PrefixRequest::Any(any) => Ok(any.then(Delegation::default)),
+        PrefixRequest::Length(length @ 32..=64) => Ok(Some(Delegation { length: Some(*length as u8) })),
+        PrefixRequest::Length(_) => {
             problem("out of range", "write a length from 32 to 64, or true for whatever the provider gives")
         }
     }

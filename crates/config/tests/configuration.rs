@@ -15,7 +15,7 @@ fn edited(text: &str, from: &str, to: &str) -> String {
     text.replace(from, to)
 }
 
-fn parse(text: &str) -> Result<config::Whole, config::Report> {
+fn parse(text: &str) -> Result<config::Config, config::Report> {
     let key = |path: &Path| {
         if path.ends_with("site-a.key") {
             Ok(Zeroizing::new(KEY.to_vec()))
@@ -29,7 +29,7 @@ fn parse(text: &str) -> Result<config::Whole, config::Report> {
 /// Parses, and shows what there is to show.
 fn survives(text: &str) {
     let report = match parse(text) {
-        Ok(whole) => whole.warnings,
+        Ok(config) => config.warnings,
         Err(report) => {
             assert!(report.errors() > 0);
             report
@@ -42,9 +42,9 @@ fn survives(text: &str) {
 
 #[test]
 fn the_example_is_what_it_says() {
-    let whole = parse(EXAMPLE).unwrap();
-    assert!(whole.warnings.is_empty(), "{}", whole.warnings);
-    let config = whole.tunnel.unwrap();
+    let config = parse(EXAMPLE).unwrap();
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+    let config = config.tunnel.unwrap();
     assert_eq!(config.tunnel.name, "mt6d0");
     assert_eq!(config.tunnel.mtu, None);
     assert_eq!(config.node.external, "eth0");
@@ -59,8 +59,8 @@ fn the_example_is_what_it_says() {
 fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
     let with = |allowed: &str| edited(EXAMPLE, "\"2001:db8:b::/64\"", allowed);
     for allowed in ["\"2001:db8::/32\"", "\"::/1\", \"8000::/1\"", "\"2001:db8:b1::/48\""] {
-        let whole = parse(&with(allowed)).unwrap();
-        let said = whole.warnings.render(false);
+        let config = parse(&with(allowed)).unwrap();
+        let said = config.warnings.render(false);
         assert!(said.contains("contains the hopping prefix 2001:db8:b1::/64"), "{allowed}: {said}");
         assert_eq!(said.matches("warning").count(), 1, "{said}");
     }

@@ -16,7 +16,7 @@ use router::site::{RouterFrom, Site, StaticRoute};
 use tracing::info;
 
 use super::transition;
-use crate::firewall::{self, refuse_while_waiting};
+use crate::firewall::{self, refuse_while_pending};
 use config::Firewall;
 
 /// The table that gives IPv4 packets the address of an uplink.
@@ -61,7 +61,7 @@ impl Kernel {
     pub(super) fn set_firewall(&mut self, firewall: Option<&Firewall>) -> Result<(), firewall::Error> {
         match firewall {
             Some(firewall) => {
-                refuse_while_waiting()?;
+                refuse_while_pending()?;
                 self.put_firewall(firewall)?;
                 self.raise_timeouts()?;
             }
@@ -88,7 +88,7 @@ impl Kernel {
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
         let (mark, table) = firewall::marked(&firewall::compiled(firewall).script, firewall::UP);
         if !linux::nft::has_chain(TABLE, &mark)? {
-            self.journal.set_table("inet", TABLE, &firewall::in_place(&table)?)?;
+            self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
         }
         Ok(())
     }

@@ -8,21 +8,21 @@
 //! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
 //! - Nothing is touched that somebody else has set up.
 
-mod alone;
 mod error;
 pub mod firewall;
+mod handle;
 mod kernel;
 mod link;
 mod network;
 mod random;
 mod router;
-mod running;
+mod standalone;
 mod state_file;
 mod status;
 mod traffic;
 mod transition;
 mod uplink;
 
-pub use alone::run;
 pub use error::Error;
-pub use running::{Handle, Running};
+pub use handle::{RouterHandle, RouterThread};
+pub use standalone::run;

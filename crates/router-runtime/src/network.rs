@@ -7,7 +7,7 @@ use linux::event::{Interest, Poller};
 use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netlink::{Link, Netlink};
 use router::advertise::{Advertiser, Offer};
-use router::rogue::Watch;
+use router::rogue::RogueDetector;
 use router::site::Network;
 use tracing::warn;
 use wire::ethernet::{self, MacAddress};
@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// A network and what is open for it.
 pub(super) struct Interface {
     pub(super) network: Network,
-    pub(super) rogues: Watch,
+    pub(super) rogues: RogueDetector,
     pub(super) link_up: bool,
     /// Advertisements that were sent, and solicitations that came.
     pub(super) sent: u64,
@@ -45,7 +45,7 @@ struct Open {
 impl Interface {
     pub(super) fn new(network: Network, formerly: Vec<Ipv6Net>, token: u64) -> Self {
         let expected = network.advertise.as_ref().map(|advertise| advertise.other_routers.clone());
-        let rogues = Watch::new(expected.unwrap_or_default());
+        let rogues = RogueDetector::new(expected.unwrap_or_default());
         Interface {
             network,
             rogues,

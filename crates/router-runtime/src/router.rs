@@ -11,11 +11,11 @@ use router::plan::{Plan, plan};
 use router::site::{Site, Uplink};
 use tracing::warn;
 
-use config::Gateway;
+use config::RouterConfig;
 use control::{Call, Reply, Request};
 
 use crate::error::Error;
-use crate::firewall::refuse_while_waiting;
+use crate::firewall::refuse_while_pending;
 use crate::kernel::{Kernel, Problem};
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
@@ -32,7 +32,7 @@ const FIRST_INTERFACE: u64 = 16;
 /// What the router's thread is to do.
 pub(super) enum Command {
     /// Another configuration, and who wants to know what became of it: the one from before.
-    Reload(Box<Gateway>, Sender<Result<Box<Gateway>, Error>>),
+    Reload(Box<RouterConfig>, Sender<Result<Box<RouterConfig>, Error>>),
     Call(Call),
     Stop,
 }
@@ -73,7 +73,7 @@ struct Retired {
 
 impl Router {
     pub(super) fn set_up(
-        config: Gateway,
+        config: RouterConfig,
         journal: &std::path::Path,
         state: PathBuf,
         waker: &Waker,
@@ -127,9 +127,9 @@ impl Router {
     }
 
     /// Has this configuration in force: interfaces, settings, and what is planned for what is known now.
-    fn take(&mut self, config: Gateway) -> Result<(), Error> {
+    fn take(&mut self, config: RouterConfig) -> Result<(), Error> {
         let (clock, contents) = (Clock::read(), self.state_file.contents().clone());
-        let Gateway { site, probing, firewall, .. } = config;
+        let RouterConfig { site, probing, firewall, .. } = config;
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
         self.make_tunnels(&site)?;
@@ -428,12 +428,12 @@ impl Router {
     }
 
     /// Another configuration, all of it, or the one from before.
-    fn reload(&mut self, config: Gateway) -> Result<Box<Gateway>, Error> {
+    fn reload(&mut self, config: RouterConfig) -> Result<Box<RouterConfig>, Error> {
         check(&config.site, &self.links)?;
         if config.firewall.is_some() {
-            refuse_while_waiting().map_err(Error::Firewall)?;
+            refuse_while_pending().map_err(Error::Firewall)?;
         }
-        let before = Gateway {
+        let before = RouterConfig {
             site: self.site.clone(),
             probing: self.uplinks.iter().map(uplink::Interface::probing).collect(),
             firewall: self.kernel.firewall().cloned(),

@@ -64,7 +64,7 @@ fn uplink(interface: &uplink::Interface, carrier: Option<&transition::Interface>
         router: state.router().and_then(|router| router.address),
         router_seconds: state.router().and_then(|router| seconds(router.lifetime, now)),
         prefixes: prefixes.collect(),
-        waits_for_prefix: interface.waits().map(|wait| Wait {
+        waits_for_prefix: interface.waits_for_prefix().map(|wait| Wait {
             seconds: now.saturating_duration_since(wait.since).as_secs(),
             status: wait.status.map(|status| status.to_string()),
             why: wait.why,

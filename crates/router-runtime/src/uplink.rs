@@ -66,7 +66,7 @@ struct Open {
 }
 
 /// A prefix that was asked for and is not there.
-pub(super) struct Wait {
+pub(super) struct PrefixWait {
     pub(super) since: Instant,
     /// What a server has answered.
     pub(super) status: Option<StatusCode>,
@@ -362,7 +362,7 @@ impl Interface {
     }
 
     /// What it waits for, if that is a prefix.
-    pub(super) fn waits(&self) -> Option<Wait> {
+    pub(super) fn waits_for_prefix(&self) -> Option<PrefixWait> {
         let open = self.open.as_ref().filter(|_| self.state.link_up())?;
         let wait = open.client.as_ref()?.wait()?;
         let why = match &wait.answer {
@@ -379,12 +379,13 @@ impl Interface {
             }
         };
         let status = wait.answer.as_ref().map(|(status, _)| *status);
-        Some(Wait { since: wait.since, status, why })
+        Some(PrefixWait { since: wait.since, status, why })
     }
 
     /// What is not as it should be, in words that stay the same as long as that does.
     pub(super) fn problem(&self, now: Instant) -> Option<String> {
-        let wait = self.waits().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
+        let wait =
+            self.waits_for_prefix().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
         let (name, patience) = (&self.uplink.name, PATIENCE.as_secs());
         Some(format!(
             "uplink {name}: no prefix after more than {patience} s of DHCPv6 requests: {}",

@@ -248,7 +248,7 @@ fn offer(
     let domains = domains.filter(|route| !route.any_source).map(|route| route.prefix);
     let default_router = working().filter_map(|state| state.router().map(|router| router.lifetime)).max();
     let dns_servers = match &advertise.dns_servers {
-        DnsServers::These(servers) => servers.clone(),
+        DnsServers::Fixed(servers) => servers.clone(),
         DnsServers::Gateway => {
             let usable = prefixes.iter().rev().max_by_key(|leased| (leased.preferred, leased.valid));
             usable.map(|leased| gateway_address(network, leased.prefix).addr()).into_iter().collect()

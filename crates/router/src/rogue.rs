@@ -31,18 +31,18 @@ pub struct Rogue {
     pub last_heard: Instant,
 }
 
-/// Who else advertises itself on a link.
+/// Finds who else advertises itself on a link.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct RogueDetector {
     /// Routers that may be there.
     expected: Vec<Ipv6Addr>,
     known: BTreeMap<(Ipv6Addr, MacAddress), (Rogue, Instant)>,
 }
 
-impl Watch {
+impl RogueDetector {
     /// With routers that may be there, by the addresses that they advertise themselves with.
     pub fn new(expected: Vec<Ipv6Addr>) -> Self {
-        Watch { expected, known: BTreeMap::new() }
+        RogueDetector { expected, known: BTreeMap::new() }
     }
 
     /// An advertisement of somebody else was heard. Returns the router if it is to be reported: it is new, wants something
@@ -125,9 +125,9 @@ mod tests {
         let ours: Ipv6Addr = "fe80::1".parse().unwrap();
         let strange: Ipv6Addr = "fe80::bad".parse().unwrap();
         let mac = MacAddress([2, 0, 0, 0, 0, 9]);
-        let mut watch = Watch::new(vec![ours]);
+        let mut detector = RogueDetector::new(vec![ours]);
         let mut report = |source, lifetime, after| {
-            watch
+            detector
                 .handle_advertisement(source, mac, &content(lifetime), start + Duration::from_secs(after))
                 .is_some()
         };
@@ -137,19 +137,19 @@ mod tests {
         assert!(report(strange, 0, 20), "it is no default router any more");
         assert!(!report(strange, 0, 30));
         assert!(report(strange, 0, 3_621));
-        assert_eq!(watch.rogues(start + Duration::from_secs(3_700)).count(), 1);
-        assert_eq!(watch.rogues(start + Duration::from_secs(9_000)).count(), 0);
+        assert_eq!(detector.rogues(start + Duration::from_secs(3_700)).count(), 1);
+        assert_eq!(detector.rogues(start + Duration::from_secs(9_000)).count(), 0);
     }
 
     #[test]
     fn a_flood_of_strangers_takes_no_more_memory() {
         let start = Instant::now();
-        let mut watch = Watch::default();
+        let mut detector = RogueDetector::default();
         for number in 0..1_000u16 {
             let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
             let now = start + Duration::from_millis(u64::from(number));
-            assert!(watch.handle_advertisement(source, MacAddress([2; 6]), &content(1), now).is_some());
+            assert!(detector.handle_advertisement(source, MacAddress([2; 6]), &content(1), now).is_some());
         }
-        assert_eq!(watch.known.len(), MOST);
+        assert_eq!(detector.known.len(), MOST);
     }
 }

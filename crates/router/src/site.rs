@@ -118,7 +118,7 @@ pub enum DnsServers {
     /// The gateway itself.
     Gateway,
     /// These, or none.
-    These(Vec<Ipv6Addr>),
+    Fixed(Vec<Ipv6Addr>),
 }
 
 /// A route that somebody has written down.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use router::firewall::policy::Settings;
-use router::firewall::{Packet, Places, Policy, Rule, Trust, Verdict, Zone, evaluate};
+use router::firewall::{Packet, Policy, Rule, Trust, Verdict, Zone, ZoneSet, evaluate};
 
 /// What shows that a recommendation is followed.
 enum Shown {
@@ -314,8 +314,8 @@ fn rfc_6092() {
 #[test]
 fn rfc_6092_rec_49_one_rule_lets_everything_in() {
     let open = Rule {
-        from: Places::Of(vec![router::firewall::Place::Zone(2)]),
-        to: Places::Of(vec![router::firewall::Place::Zone(0)]),
+        from: ZoneSet::Of(vec![router::firewall::ZoneRef::Zone(2)]),
+        to: ZoneSet::Of(vec![router::firewall::ZoneRef::Zone(0)]),
         source: None,
         destination: None,
         service: None,

@@ -273,21 +273,21 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Pubkey => keys::public_of_stdin()?,
         Command::Genpsk => keys::generate_preshared()?,
         Command::Check { file } => {
-            let whole = load(&file)?;
-            if let Some(config) = &whole.tunnel {
-                let system = check::tunnel::System::of_this_machine(config);
-                print(check::tunnel::describe(&file, config, &system))?;
+            let config = load(&file)?;
+            if let Some(tunnel) = &config.tunnel {
+                let system = check::tunnel::System::of_this_machine(tunnel);
+                print(check::tunnel::describe(&file, tunnel, &system))?;
             }
-            if let Some(gateway) = &whole.gateway {
+            if let Some(gateway) = &config.gateway {
                 print(check::router::describe(&file, gateway))?;
             }
         }
         Command::Up(options) => {
-            let whole = load(&options.file)?;
+            let config = load(&options.file)?;
             start_log();
             let options = RunOptions::from(options);
-            match (whole.tunnel, whole.gateway) {
-                (Some(config), gateway) => tunnel_runtime::run(&options, config, gateway)?,
+            match (config.tunnel, config.gateway) {
+                (Some(tunnel), gateway) => tunnel_runtime::run(&options, tunnel, gateway)?,
                 (None, Some(gateway)) => router_runtime::run(&options, gateway)?,
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }

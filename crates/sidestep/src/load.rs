@@ -2,24 +2,24 @@
 
 use std::path::Path;
 
-use config::{Config, Whole};
+use config::{Config, TunnelConfig};
 
 use crate::failure::Failure;
 use crate::terminal::complain;
 
 /// Loads a configuration; warnings go to standard error.
-pub(crate) fn load(file: &Path) -> Result<Whole, Failure> {
+pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
     match config::load(file) {
-        Ok(whole) => {
-            complain(&whole.warnings);
-            Ok(whole)
+        Ok(config) => {
+            complain(&config.warnings);
+            Ok(config)
         }
         Err(error) => Err(not_loaded(file, error)),
     }
 }
 
 /// Loads a configuration that describes a tunnel, too.
-pub(crate) fn load_tunnel(file: &Path) -> Result<Config, Failure> {
+pub(crate) fn load_tunnel(file: &Path) -> Result<TunnelConfig, Failure> {
     let no_tunnel = config::Error::NoTunnel { path: file.to_owned() };
     load(file)?.tunnel.ok_or_else(|| no_tunnel.into())
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::terminal::print;
-use config::Config;
+use config::TunnelConfig;
 
 /// One epoch of a tier.
 #[derive(Debug, Serialize)]
@@ -34,7 +34,7 @@ impl From<SocketAddrV6> for Endpoint {
 }
 
 pub(crate) fn print_endpoints(
-    config: &Config,
+    config: &TunnelConfig,
     peer: &str,
     at_unix_ms: u64,
     count: u16,
@@ -60,7 +60,7 @@ fn text(endpoint: &Endpoint) -> String {
     format!("[{}]:{}", endpoint.address, endpoint.port)
 }
 
-fn epochs(config: &Config, name: &str, at_unix_ms: u64, count: u16) -> Result<Vec<Epoch>, Failure> {
+fn epochs(config: &TunnelConfig, name: &str, at_unix_ms: u64, count: u16) -> Result<Vec<Epoch>, Failure> {
     let Some(peer) = config.peer(name) else {
         let names: Vec<&str> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
         return Err(Failure::Message(format!("no peer is named {name:?}; there are: {}", names.join(", "))));

@@ -155,7 +155,7 @@ impl DataPath {
                 shared.endpoints.insert(local, id);
                 Some(Slot::Shared(id, local))
             }
-            (Endpoint::Own(socket), _) => {
+            (Endpoint::Dedicated(socket), _) => {
                 if let Err(error) = poller.add(&*socket, id.as_u64(), Interest::Readable) {
                     debug!("{error}");
                 }
@@ -177,13 +177,13 @@ impl DataPath {
     }
 
     /// Whether a socket is still wanted.
-    pub(super) fn wants(&self, id: EndpointId) -> bool {
+    pub(super) fn is_opening(&self, id: EndpointId) -> bool {
         let slot = self.sockets.get(id.slot()).and_then(Option::as_ref);
         matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id)
     }
 
     /// A socket could not be opened.
-    pub(super) fn not_opened(&mut self, id: EndpointId) {
+    pub(super) fn open_failed(&mut self, id: EndpointId) {
         if let Some(slot) = self.sockets.get_mut(id.slot())
             && matches!(slot, Some(Slot::Opening(wanted)) if *wanted == id)
         {
@@ -199,7 +199,7 @@ impl DataPath {
                 if let Err(error) = poller.remove(&*socket) {
                     debug!("{error}");
                 }
-                Some(Endpoint::Own(socket))
+                Some(Endpoint::Dedicated(socket))
             }
             Some(Slot::Shared(open, local)) if open == id => {
                 if let Some(shared) = &mut self.shared {

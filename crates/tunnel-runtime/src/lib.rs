@@ -10,6 +10,7 @@
 //! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device.
 //! - A configuration is applied as a whole or not at all.
 
+mod busy_poll;
 mod classic;
 mod clock;
 mod daemon;
@@ -28,7 +29,6 @@ mod rewrite;
 mod threads;
 mod token;
 mod transparent;
-mod wait;
 
 pub use daemon::run;
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! How many sockets and files a tunnel needs.
 
-use config::Config;
+use config::TunnelConfig;
 use linux::process;
 use mt6d::config::PeerConfig;
 use mt6d::rendezvous::Tier;
@@ -37,19 +37,19 @@ fn starts_within(window: u128, interval: u128) -> u128 {
 }
 
 /// Rendezvous endpoints of all peers, at most; one more each for a try that outlasts its epoch.
-fn all_rendezvous_endpoints(config: &Config) -> u64 {
+fn all_rendezvous_endpoints(config: &TunnelConfig) -> u64 {
     config.peers.iter().map(|peer| rendezvous_endpoints(peer) + 1).sum()
 }
 
 /// For how many rendezvous endpoints the daemon prepares one socket: twice what the configuration takes, so that it may
 /// grow with a reload, and as many as 1,800 peers take in any case.
-pub fn shared_endpoints(config: &Config) -> u32 {
+pub fn shared_endpoints(config: &TunnelConfig) -> u32 {
     u32::try_from(2 * all_rendezvous_endpoints(config)).unwrap_or(u32::MAX).clamp(1 << 14, 1 << 30)
 }
 
 /// Whether the endpoints that are always open can be, `shared` of which on one socket, and those of some session; warns
 /// where not all peers can have sessions at once.
-pub(crate) fn check(config: &Config, shared: u32) -> Result<(), Error> {
+pub(crate) fn check(config: &TunnelConfig, shared: u32) -> Result<(), Error> {
     const REMEDY: &str = "raise the limit on open files (ulimit -n, LimitNOFILE= of the service), rotate more slowly, \
                           or use fewer lanes";
     let files = process::raise_open_files()?;
@@ -71,7 +71,7 @@ pub(crate) fn check(config: &Config, shared: u32) -> Result<(), Error> {
 /// Files that the daemon may have open at once: at the least, with a session with one peer, the most expensive one; and
 /// at most, with all peers in a session that seems dead, so that they look for a new one. Of the rendezvous endpoints,
 /// `shared` have but one socket.
-pub fn open_files(config: &Config, shared: u64) -> (u64, u64) {
+pub fn open_files(config: &TunnelConfig, shared: u64) -> (u64, u64) {
     let sessions = || config.peers.iter().map(|peer| 2 * session_endpoints(peer));
     let others = OTHER_FILES + FILES_OF_THREAD * config.tunnel.packet_threads() as u64;
     let always = all_rendezvous_endpoints(config).saturating_sub(shared) + others;
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    fn config(rotation: &str, lanes: u8) -> Config {
+    fn config(rotation: &str, lanes: u8) -> TunnelConfig {
         let text = format!(
             "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
              hop_prefix = \"2001:db8:a1::/64\"\n[[peer]]\nname = \"site-b\"\n\

@@ -2,29 +2,29 @@
 
 use std::path::Path;
 
-use config::{Config, Gateway};
-use router_runtime::Handle;
+use config::{RouterConfig, TunnelConfig};
+use router_runtime::RouterHandle;
 
 use crate::error::Error;
 
 /// A configuration that was read again: the tunnel's is to be applied, the gateway's is in force.
 pub(crate) struct Loaded {
-    pub(crate) tunnel: Box<Config>,
+    pub(crate) tunnel: Box<TunnelConfig>,
     /// The gateway's from before, if there is a gateway.
-    pub(crate) gateway_before: Option<Box<Gateway>>,
+    pub(crate) router_before: Option<Box<RouterConfig>>,
 }
 
 /// Reads the file, and applies what concerns the gateway: not on the thread that carries packets.
-pub(crate) fn load(file: &Path, gateway: Option<&Handle>) -> Result<Loaded, Error> {
-    let whole = config::load(file)?;
+pub(crate) fn load(file: &Path, gateway: Option<&RouterHandle>) -> Result<Loaded, Error> {
+    let config = config::load(file)?;
     let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() };
-    let tunnel = Box::new(whole.tunnel.ok_or_else(no_tunnel)?);
-    let gateway_before = match (gateway, whole.gateway) {
+    let tunnel = Box::new(config.tunnel.ok_or_else(no_tunnel)?);
+    let router_before = match (gateway, config.gateway) {
         (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
         (None, None) => None,
         _ => {
             return Err(Error::NeedsRestart("whether there is an [[uplink]], a [[network]] or a [[zone]]"));
         }
     };
-    Ok(Loaded { tunnel, gateway_before })
+    Ok(Loaded { tunnel, router_before })
 }

@@ -7,11 +7,11 @@ use ipnet::Ipv6Net;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
-use config::{ClassicPeer, Config};
+use config::{ClassicPeer, TunnelConfig};
 use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
 
 /// The daemon as it is now, without its peers.
-pub(super) fn node(config: &Config, node: &Node, now: Now, started: Time) -> Status {
+pub(super) fn node(config: &TunnelConfig, node: &Node, now: Now, started: Time) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         tunnel: config.tunnel.name.clone(),

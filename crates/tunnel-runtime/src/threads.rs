@@ -12,16 +12,16 @@ use linux::udp::EndpointSocket;
 use mt6d::{EndpointId, Notice, PacketWorker, Receiver, Update};
 use tracing::warn;
 
+use super::busy_poll::BusyPoll;
 use super::clock::Clock;
 use super::data::DataPath;
 use super::priority::Priority;
-use super::wait::Wait;
 use crate::error::Error;
 use crate::token;
 use config::Tunnel;
 
 /// What a packet thread is to do.
-enum Order {
+enum Command {
     Update(Update),
     /// A session's socket, to send from; and to receive from, where its receiving half comes with it.
     Open(EndpointId, Arc<EndpointSocket>, Option<Receiver>),
@@ -42,11 +42,11 @@ pub(super) struct PacketThreads {
 }
 
 struct PacketThread {
-    orders: mpsc::Sender<Order>,
+    commands: mpsc::Sender<Command>,
     waker: Waker,
     handle: JoinHandle<()>,
     /// Whether it has got an order since it was last woken.
-    has_orders: bool,
+    has_commands: bool,
 }
 
 /// Reports that a thread has ended, also by a panic.
@@ -68,7 +68,7 @@ impl PacketThreads {
     ) -> Result<Self, Error> {
         let mut threads = Vec::new();
         for (number, (worker, data)) in workers.into_iter().enumerate() {
-            let (orders, ordered) = mpsc::channel();
+            let (commands, received) = mpsc::channel();
             let (waker, poller) = (Waker::new()?, Poller::new()?);
             poller.add(&waker, token::WAKER, Interest::Readable)?;
             for (queue, token) in data.tun().iter().zip(token::TUN..=u64::MAX) {
@@ -80,8 +80,8 @@ impl PacketThreads {
                 clock: *clock,
                 poller,
                 waker: waker.clone(),
-                ordered,
-                waiting: Wait::new(tunnel.spin),
+                received,
+                waiting: BusyPoll::new(tunnel.spin),
                 priority: Priority::new(tunnel.realtime),
             };
             let (processor, report) = (tunnel.cpus.iter().cycle().nth(number).copied(), report.clone());
@@ -95,16 +95,16 @@ impl PacketThreads {
                 }
             };
             let handle = std::thread::Builder::new().name(format!("packets-{number}")).spawn(body)?;
-            threads.push(PacketThread { orders, waker, handle, has_orders: false });
+            threads.push(PacketThread { commands, waker, handle, has_commands: false });
         }
         Ok(PacketThreads { threads })
     }
 
-    fn order(&mut self, number: usize, order: Order) {
+    fn send(&mut self, number: usize, command: Command) {
         let thread = &mut self.threads[number];
         // One that has ended has reported that.
-        let _ = thread.orders.send(order);
-        thread.has_orders = true;
+        let _ = thread.commands.send(command);
+        thread.has_commands = true;
     }
 
     /// A session's endpoint is open; `place` says who receives from it.
@@ -118,22 +118,22 @@ impl PacketThreads {
         let receives = place % self.threads.len();
         for number in 0..self.threads.len() {
             let receiver = (number == receives).then(|| receiver.clone());
-            self.order(number, Order::Open(id, socket.clone(), receiver));
+            self.send(number, Command::Open(id, socket.clone(), receiver));
         }
     }
 
     pub(super) fn close(&mut self, id: EndpointId) {
-        (0..self.threads.len()).for_each(|number| self.order(number, Order::Close(id)));
+        (0..self.threads.len()).for_each(|number| self.send(number, Command::Close(id)));
     }
 
     pub(super) fn update(&mut self, update: &Update) {
-        (0..self.threads.len()).for_each(|number| self.order(number, Order::Update(update.clone())));
+        (0..self.threads.len()).for_each(|number| self.send(number, Command::Update(update.clone())));
     }
 
     /// Wakes those that have got orders.
     pub(super) fn wake(&mut self) {
         for thread in &mut self.threads {
-            if std::mem::take(&mut thread.has_orders) {
+            if std::mem::take(&mut thread.has_commands) {
                 thread.waker.wake();
             }
         }
@@ -141,7 +141,7 @@ impl PacketThreads {
 
     /// Ends all, and waits until they have.
     pub(super) fn end(mut self) {
-        (0..self.threads.len()).for_each(|number| self.order(number, Order::End));
+        (0..self.threads.len()).for_each(|number| self.send(number, Command::End));
         self.wake();
         for thread in self.threads {
             let _ = thread.handle.join();
@@ -156,8 +156,8 @@ struct Thread {
     clock: Clock,
     poller: Poller,
     waker: Waker,
-    ordered: mpsc::Receiver<Order>,
-    waiting: Wait,
+    received: mpsc::Receiver<Command>,
+    waiting: BusyPoll,
     priority: Priority,
 }
 
@@ -175,21 +175,21 @@ impl Thread {
                 }
             }
             // Before packets leave by what has changed.
-            while let Ok(order) = self.ordered.try_recv() {
+            while let Ok(order) = self.received.try_recv() {
                 match order {
-                    Order::Update(update) => self.worker.update(update),
-                    Order::Open(id, socket, receiver) => {
+                    Command::Update(update) => self.worker.update(update),
+                    Command::Open(id, socket, receiver) => {
                         let poller = receiver.is_some().then_some(&self.poller);
                         if let Some(receiver) = receiver {
                             self.worker.attach(id, receiver);
                         }
                         self.data.share(id, socket, poller);
                     }
-                    Order::Close(id) => {
+                    Command::Close(id) => {
                         self.worker.detach(id);
                         drop(self.data.close(id, &self.poller));
                     }
-                    Order::End => return Ok(()),
+                    Command::End => return Ok(()),
                 }
             }
             self.data.read_tun(&mut self.worker, now)?;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use ipnet::Ipv6Net;
 use router::firewall::address::Address;
 use router::firewall::service::Service;
-use router::firewall::{Packet, Place, Places, Policy, Rule, Schedule, Settings, Verdict, Zone};
+use router::firewall::{Packet, Policy, Rule, Schedule, Settings, Verdict, Zone, ZoneRef, ZoneSet};
 use toml::Spanned;
 
 use crate::converter::Converter;
@@ -20,7 +20,7 @@ use crate::section::Given;
 use crate::transition::TransitionTable;
 use crate::value::{Problem, inner_prefix, interface, problem};
 pub(crate) use members::Tunnels;
-use table::{FirewallTable, RuleTable, ScheduleTable, TestTable, Words, ZoneTable};
+use table::{FirewallTable, OneOrMany, RuleTable, ScheduleTable, TestTable, ZoneTable};
 use value::Names;
 
 /// The firewall that a file describes.
@@ -218,7 +218,7 @@ impl Converter<'_> {
     }
 
     /// A name must not hide what the same word means without it.
-    fn check_names(&mut self, kind: Kind, sets: &Given<BTreeMap<String, Spanned<Words>>>) {
+    fn check_names(&mut self, kind: Kind, sets: &Given<BTreeMap<String, Spanned<OneOrMany>>>) {
         for (name, words) in sets.get().into_iter().flatten() {
             let (hides, help) = match kind {
                 Kind::Services => {
@@ -237,8 +237,8 @@ impl Converter<'_> {
     }
 
     fn rule(&mut self, rule: &RuleTable, means: &Means<'_>) -> Option<Rule> {
-        let from = self.optional(&rule.from, |words| means.places(words));
-        let to = self.optional(&rule.to, |words| means.places(words));
+        let from = self.optional(&rule.from, |words| means.zone_set(words));
+        let to = self.optional(&rule.to, |words| means.zone_set(words));
         let source = self.optional(&rule.source, |words| means.addresses.resolve(words));
         let destination = self.optional(&rule.destination, |words| means.addresses.resolve(words));
         let service = self.optional(&rule.service, |words| means.services.resolve(words));
@@ -246,8 +246,8 @@ impl Converter<'_> {
         let schedule = self.optional(&rule.schedule, |name| means.schedule(name));
         let action = self.value(&rule.action, value::action);
         Some(Rule {
-            from: from?.unwrap_or(Places::Any),
-            to: to?.unwrap_or(Places::Any),
+            from: from?.unwrap_or(ZoneSet::Any),
+            to: to?.unwrap_or(ZoneSet::Any),
             source: source?,
             destination: destination?,
             service: service?,
@@ -310,19 +310,19 @@ struct Means<'t> {
 }
 
 impl Means<'_> {
-    fn places(&self, words: &Words) -> Result<Places, Problem> {
-        let mut places: Vec<Place> = Vec::new();
+    fn zone_set(&self, words: &OneOrMany) -> Result<ZoneSet, Problem> {
+        let mut zones: Vec<ZoneRef> = Vec::new();
         for word in words.iter() {
-            let Some(place) = self.policy.place(word) else {
-                let names: Vec<&str> = self.policy.places().map(|place| self.policy.name(place)).collect();
+            let Some(zone) = self.policy.zone_named(word) else {
+                let names: Vec<&str> = self.policy.zone_refs().map(|zone| self.policy.name(zone)).collect();
                 return problem(format!("{word:?} is not a zone"), format!("there are {}", names.join(", ")));
             };
-            places.push(place);
+            zones.push(zone);
         }
-        if places.is_empty() {
+        if zones.is_empty() {
             return problem("an empty list", "leave the key out to match any zone and the gateway");
         }
-        Ok(Places::Of(places))
+        Ok(ZoneSet::Of(zones))
     }
 
     fn schedule(&self, name: &str) -> Result<Schedule, Problem> {

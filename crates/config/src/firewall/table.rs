@@ -37,9 +37,9 @@ section! {
         /// Special addresses that are accepted outside: a laboratory, a network of unique local addresses.
         accept_special: Vec<Spanned<String>> = Otherwise("none");
         /// Lists of addresses by name, for rules; names may contain names.
-        addresses: BTreeMap<String, Spanned<Words>> = Default("{}");
+        addresses: BTreeMap<String, Spanned<OneOrMany>> = Default("{}");
         /// Lists of services by name, likewise.
-        services: BTreeMap<String, Spanned<Words>> = Default("{}");
+        services: BTreeMap<String, Spanned<OneOrMany>> = Default("{}");
         /// Times by name: `days`, `from` and `to`.
         schedules: BTreeMap<String, Spanned<ScheduleTable>> = Default("{}");
         /// The rules; the first that fits decides.
@@ -53,19 +53,19 @@ section! {
     /// `[[firewall.rule]]`, as it stands in the file.
     RuleTable = "[[firewall.rule]]" {
         /// Zones that the packet comes from, by name, and `gateway`.
-        from: Words = Otherwise("everywhere, including the gateway");
+        from: OneOrMany = Otherwise("everywhere, including the gateway");
         /// Zones that the packet goes to, by name, and `gateway`.
-        to: Words = Otherwise("everywhere, including the gateway");
+        to: OneOrMany = Otherwise("everywhere, including the gateway");
         /// Source addresses: `2001:db8::1`, `2001:db8::/32`, `2001:db8::1-2001:db8::9`, names in
         /// `[firewall.addresses]`, and `*::10`: the last 64 bits, whatever the current prefix (`*::10/48`: the last
         /// 48).
-        source: Words = Otherwise("any");
+        source: OneOrMany = Otherwise("any");
         /// Destination addresses, in the same forms.
-        destination: Words = Otherwise("any");
+        destination: OneOrMany = Otherwise("any");
         /// `tcp/443`, `udp/8000-8010`, `icmpv6/echo-request`, `icmpv6/1/4` (type and code), `tcp`, `esp`, `proto/47`,
         /// names in `[firewall.services]`, and predefined ones: `ssh`, `dns`, `https` (with QUIC), `ipsec`, `ping`,
         /// `wireguard` …
-        service: Words = Otherwise("any");
+        service: OneOrMany = Otherwise("any");
         /// Packets up to this rate: `10/s burst 20`, per `s`, `m`, `h` or `d`. Packets above it continue with the next
         /// rule.
         rate: String = Otherwise("any");
@@ -84,7 +84,7 @@ section! {
     /// A schedule, as it stands in the file.
     ScheduleTable = "a schedule" {
         /// `mon` to `sun`, and ranges.
-        days: Words = Otherwise("all");
+        days: OneOrMany = Otherwise("all");
         /// When it begins.
         from: String = Default(r#""00:00""#);
         /// When it ends; a time before the beginning is of the next day.
@@ -106,12 +106,12 @@ section! {
 
 /// One text, or a list of them.
 #[derive(Debug)]
-pub(crate) enum Words {
+pub(crate) enum OneOrMany {
     One(String),
     Many(Vec<String>),
 }
 
-impl Value for Words {
+impl Value for OneOrMany {
     type Seen<'v> = &'v Self;
     const EXPECTED: &'static str = "text in quotes, or a list of such";
 
@@ -119,9 +119,9 @@ impl Value for Words {
         let text = |value: &DeValue<'_>| value.as_str().map(str::to_owned);
         let read = match value.get_ref() {
             DeValue::Array(list) => {
-                list.iter().map(|word| text(word.get_ref())).collect::<Option<_>>().map(Words::Many)
+                list.iter().map(|word| text(word.get_ref())).collect::<Option<_>>().map(OneOrMany::Many)
             }
-            word => text(word).map(Words::One),
+            word => text(word).map(OneOrMany::One),
         };
         read.or_else(|| mismatch(value, report))
     }
@@ -131,11 +131,11 @@ impl Value for Words {
     }
 }
 
-impl Words {
+impl OneOrMany {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         match self {
-            Words::One(word) => std::slice::from_ref(word),
-            Words::Many(words) => words,
+            OneOrMany::One(word) => std::slice::from_ref(word),
+            OneOrMany::Many(words) => words,
         }
         .iter()
         .map(String::as_str)

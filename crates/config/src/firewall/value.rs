@@ -9,7 +9,7 @@ use router::firewall::service::{Service, ServiceError, WELL_KNOWN, well_known};
 use router::firewall::{Rate, Trust, Verdict};
 use toml::Spanned;
 
-use super::table::Words;
+use super::table::OneOrMany;
 use crate::value::{Problem, problem};
 
 pub(super) fn trust(text: &str) -> Result<Trust, Problem> {
@@ -69,7 +69,7 @@ pub(super) fn time(text: &str) -> Result<u16, Problem> {
 }
 
 /// `mon`, `mon-fri`.
-pub(super) fn days(words: &Words) -> Result<Vec<u8>, Problem> {
+pub(super) fn days(words: &OneOrMany) -> Result<Vec<u8>, Problem> {
     let index = |name: &str| DAYS.iter().position(|day| *day == name);
     let mut days = Vec::new();
     for word in words.iter() {
@@ -103,7 +103,7 @@ type Read<T> = Result<Vec<T>, WordError>;
 
 /// Sets with a name, and what a word that names none of them may be.
 pub(super) struct Names<'t, T> {
-    pub(super) named: &'t BTreeMap<String, Spanned<Words>>,
+    pub(super) named: &'t BTreeMap<String, Spanned<OneOrMany>>,
     pub(super) literal: fn(&str) -> Option<Read<T>>,
     /// What a word may be.
     pub(super) help: &'static str,
@@ -111,7 +111,7 @@ pub(super) struct Names<'t, T> {
 
 impl<T> Names<'_, T> {
     /// What the words mean.
-    pub(super) fn resolve(&self, words: &Words) -> Result<Vec<T>, Problem> {
+    pub(super) fn resolve(&self, words: &OneOrMany) -> Result<Vec<T>, Problem> {
         let mut found = Vec::new();
         self.collect(words, &mut Vec::new(), &mut found)?;
         if found.is_empty() {
@@ -122,7 +122,7 @@ impl<T> Names<'_, T> {
 
     fn collect<'w>(
         &'w self,
-        words: &'w Words,
+        words: &'w OneOrMany,
         within: &mut Vec<&'w str>,
         found: &mut Vec<T>,
     ) -> Result<(), Problem> {

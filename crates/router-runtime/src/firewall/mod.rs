@@ -31,13 +31,13 @@ pub use count::{Count, Counts};
 pub enum Error {
     /// A change waits for its confirmation, and is not changed again.
     #[error("a change awaits confirmation: run `sidestep firewall confirm`, or wait until it is undone")]
-    Waiting,
+    Unconfirmed,
     /// There is nothing to confirm.
     #[error(
         "nothing awaits confirmation: the time is over, and the previous firewall is restored, or nothing was \
          applied with --confirm"
     )]
-    NothingWaits,
+    NothingToConfirm,
     /// What is to undo the change does not start.
     #[error("cannot start the process that would restore the firewall: nothing was changed")]
     NoGuard,
@@ -79,12 +79,12 @@ pub fn compiled(firewall: &Firewall) -> Compiled {
 /// # Errors
 /// Nothing was changed then.
 pub fn apply(firewall: &Firewall, confirm: Option<Duration>) -> Result<(), Error> {
-    refuse_while_waiting()?;
+    refuse_while_pending()?;
     if let Some(after) = confirm {
         start_guard(after)?;
     }
     let script = marked(&compiled(firewall).script, APPLIED).1;
-    let done = in_place(&script).and_then(|script| Ok(linux::nft::apply(&script)?));
+    let done = replacing(&script).and_then(|script| Ok(linux::nft::apply(&script)?));
     if done.is_err() && confirm.is_some() {
         // Nothing was changed, so nothing is to be put back.
         let _ = fs::remove_file(saved()?);
@@ -104,14 +104,14 @@ pub enum Confirmed {
 /// Keeps what was applied and waits for its confirmation.
 ///
 /// # Errors
-/// [`Error::NothingWaits`] if it comes too late.
+/// [`Error::NothingToConfirm`] if it comes too late.
 pub fn confirm() -> Result<Confirmed, Error> {
     let path = saved()?;
     let guarded = is_guarded(&path)?;
     match fs::remove_file(&path) {
         Ok(()) if guarded => Ok(Confirmed::InTime),
         Ok(()) => Ok(Confirmed::WithoutGuard),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NothingWaits),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::NothingToConfirm),
         Err(source) => Err(Error::NotRemoved { path, source }),
     }
 }
@@ -121,7 +121,7 @@ pub fn confirm() -> Result<Confirmed, Error> {
 /// # Errors
 /// If a change waits for its confirmation, or the kernel refuses.
 pub fn remove() -> Result<bool, Error> {
-    refuse_while_waiting()?;
+    refuse_while_pending()?;
     if linux::nft::list_inet(TABLE, true)?.is_none() {
         return Ok(false);
     }
@@ -156,7 +156,7 @@ fn put_back(before: &str) -> Result<(), Error> {
     let script = if before.is_empty() {
         format!("add table inet {TABLE}\ndelete table inet {TABLE}\n")
     } else {
-        in_place(before)?
+        replacing(before)?
     };
     Ok(linux::nft::apply(&script)?)
 }
@@ -191,7 +191,7 @@ fn start_guard(after: Duration) -> Result<(), Error> {
 }
 
 /// What puts a table in the place of the one that is in the kernel, in one step.
-pub(crate) fn in_place(script: &str) -> Result<String, Error> {
+pub(crate) fn replacing(script: &str) -> Result<String, Error> {
     Ok(replace(&existing()?, script))
 }
 
@@ -224,9 +224,9 @@ pub fn is_in_force(firewall: &Firewall) -> linux::Result<bool> {
 }
 
 /// A change that waits for its confirmation is not changed again.
-pub(crate) fn refuse_while_waiting() -> Result<(), Error> {
+pub(crate) fn refuse_while_pending() -> Result<(), Error> {
     if is_guarded(&saved()?)? {
-        return Err(Error::Waiting);
+        return Err(Error::Unconfirmed);
     }
     Ok(())
 }

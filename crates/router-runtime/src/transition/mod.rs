@@ -107,7 +107,7 @@ impl Interface {
     ) -> linux::Result<Self> {
         let mut device = tun::create(&uplink.interface, 1, Offloads::None)?;
         let Some(queue) = device.queues.pop() else { unreachable!("a device has a queue") };
-        let mtu = tunnel.mtu.unwrap_or(tunnel.kind.least_mtu());
+        let mtu = tunnel.mtu.unwrap_or(tunnel.kind.min_mtu());
         netlink.set_link_mtu(device.index, mtu)?;
         netlink.set_link_up(device.index, true)?;
         poller.add(&queue, first, Interest::Readable)?;
@@ -265,7 +265,7 @@ impl Interface {
         let kind = &self.tunnel.kind;
         let below = self.over.as_ref().map(|over| over.link.mtu.saturating_sub(kind.overhead()));
         let limits = below.into_iter().chain(self.tunnel.mtu).chain(self.path_mtu.limit());
-        limits.min().unwrap_or(0).max(kind.least_mtu())
+        limits.min().unwrap_or(0).max(kind.min_mtu())
     }
 
     fn set_mtu(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
@@ -283,7 +283,7 @@ impl Interface {
         let Some(below) = &self.over else {
             return Some(format!("uplink {uplink}: there is no interface {over} to carry its tunnel"));
         };
-        let needed = kind.least_mtu() + kind.overhead();
+        let needed = kind.min_mtu() + kind.overhead();
         if self.end.is_none() {
             let version = if kind.is_over_ipv6() { "IPv6" } else { "IPv4" };
             return Some(format!(

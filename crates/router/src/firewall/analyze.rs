@@ -1,7 +1,7 @@
 //! What is strange about a policy: rules that can never decide, that contradict each other, that no packet fits.
 
 use super::lookup::{Entry, Index};
-use super::policy::{Places, Policy, Rule};
+use super::policy::{Policy, Rule, ZoneSet};
 use super::region::{Region, regions};
 
 /// Something that works, but deserves a second look. Rules are given by index.
@@ -54,8 +54,8 @@ pub fn analyze(policy: &Policy) -> Vec<Finding> {
             findings.push(Finding::Nothing(number));
             continue;
         }
-        let gateway = Places::Of(vec![super::policy::Place::Gateway]);
-        if gateway.contain_all(&rule.from) && gateway.contain_all(&rule.to) {
+        let gateway = ZoneSet::Of(vec![super::policy::ZoneRef::Gateway]);
+        if gateway.contains_all(&rule.from) && gateway.contains_all(&rule.to) {
             findings.push(Finding::OwnTraffic(number));
             continue;
         }
@@ -79,8 +79,8 @@ fn shadow(rules: &[Rule], number: usize, regions: &[Region], index: &Index) -> O
         index.overlapping(region, |entry| {
             let earlier = &rules[entry.rule];
             let covers = entry.region.contains(region)
-                && earlier.from.contain_all(&rule.from)
-                && earlier.to.contain_all(&rule.to);
+                && earlier.from.contains_all(&rule.from)
+                && earlier.to.contains_all(&rule.to);
             if covers {
                 first = Some(first.map_or(entry.rule, |other| other.min(entry.rule)));
             }
@@ -103,13 +103,13 @@ fn shadow(rules: &[Rule], number: usize, regions: &[Region], index: &Index) -> O
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy::{Place, Settings, Trust, Verdict, Zone};
+    use super::super::policy::{Settings, Trust, Verdict, Zone, ZoneRef};
     use super::*;
 
     fn rule(service: &str, source: &str, action: Verdict) -> Rule {
         Rule {
-            from: Places::Any,
-            to: Places::Any,
+            from: ZoneSet::Any,
+            to: ZoneSet::Any,
             source: source.parse().ok().map(|address| vec![address]),
             destination: None,
             service: service.parse().ok().map(|service| vec![service]),
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_rule_for_some_zones_or_some_packets_shadows_none_for_more() {
         let mut of_lan = rule("tcp/22", "", Verdict::Drop);
-        of_lan.from = Places::Of(vec![Place::Zone(0)]);
+        of_lan.from = ZoneSet::Of(vec![ZoneRef::Zone(0)]);
         let mut rated = rule("tcp/22", "", Verdict::Drop);
         rated.rate =
             Some(super::super::policy::Rate { packets: 1, per: super::super::policy::Per::Second, burst: 1 });

@@ -25,7 +25,7 @@ use ipnet::IpNet;
 use super::defaults::{Stages, Step, Test, stages};
 use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
 use super::lookup::{Entry, Lookups, Relation};
-use super::policy::{LINK_SOURCES, Place, Places, Policy, Rule, Verdict};
+use super::policy::{LINK_SOURCES, Policy, Rule, Verdict, ZoneRef, ZoneSet};
 use super::region::{Region, regions};
 use element::set_text;
 
@@ -82,9 +82,9 @@ pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
         elements: 0,
     };
     let mut pairs = String::new();
-    for from in policy.places() {
-        for to in policy.places() {
-            if (from, to) != (Place::Gateway, Place::Gateway) {
+    for from in policy.zone_refs() {
+        for to in policy.zone_refs() {
+            if (from, to) != (ZoneRef::Gateway, ZoneRef::Gateway) {
                 let text = writer.pair(from, to);
                 pairs += &text;
             }
@@ -151,12 +151,12 @@ impl Relation for Rules<'_> {
 
 impl Writer<'_> {
     /// The chain for what goes from one place to the other.
-    fn pair(&mut self, from: Place, to: Place) -> String {
+    fn pair(&mut self, from: ZoneRef, to: ZoneRef) -> String {
         let policy = self.policy;
         let Stages { before, after, rest } = stages(policy, from, to);
         let mut text = format!("\tchain {} {{\n", pair_name(policy, from, to));
         text.extend(before.iter().map(step));
-        let concerned = |rule: &Rule| rule.from.contain(from) && rule.to.contain(to);
+        let concerned = |rule: &Rule| rule.from.contains(from) && rule.to.contains(to);
         let listed: Vec<usize> = policy
             .rules()
             .iter()
@@ -204,7 +204,7 @@ impl Writer<'_> {
     }
 }
 
-fn pair_name(policy: &Policy, from: Place, to: Place) -> String {
+fn pair_name(policy: &Policy, from: ZoneRef, to: ZoneRef) -> String {
     format!("{}.{}", policy.name(from), policy.name(to))
 }
 
@@ -267,21 +267,21 @@ fn test_text(test: &Test) -> String {
 /// their upper-layer header. A fragment header that is still there tells them.
 fn dispatch(policy: &Policy) -> String {
     let mut text = String::new();
-    for zone in policy.places().filter(|place| *place != Place::Gateway) {
+    for zone in policy.zone_refs().filter(|place| *place != ZoneRef::Gateway) {
         let _ = writeln!(text, "\tchain from-{} {{", policy.name(zone));
         text += &by_zone(policy, "oifname", "daddr", |to| pair_name(policy, zone, to));
         text += "\t}\n";
     }
     let known = "ct state vmap { established : accept, related : accept }";
     let (input, forward, output) = (
-        by_zone(policy, "iifname", "saddr", |from| pair_name(policy, from, Place::Gateway)),
+        by_zone(policy, "iifname", "saddr", |from| pair_name(policy, from, ZoneRef::Gateway)),
         by_zone(policy, "iifname", "saddr", |from| format!("from-{}", policy.name(from))),
-        by_zone(policy, "oifname", "daddr", |to| pair_name(policy, Place::Gateway, to)),
+        by_zone(policy, "oifname", "daddr", |to| pair_name(policy, ZoneRef::Gateway, to)),
     );
     // What the gateway sends needs no look where no rule is about it.
     let of_gateway = |rule: &Rule| {
-        rule.from.contain(Place::Gateway)
-            && !matches!(rule.to, Places::Of(ref to) if to[..] == [Place::Gateway])
+        rule.from.contains(ZoneRef::Gateway)
+            && !matches!(rule.to, ZoneSet::Of(ref to) if to[..] == [ZoneRef::Gateway])
     };
     let output = if policy.rules().iter().any(of_gateway) {
         format!("\t\toifname \"lo\" accept\n\t\t{known}\n{output}")
@@ -318,10 +318,10 @@ fn dispatch(policy: &Policy) -> String {
 
 /// Rules that send a packet to the chain of its zone: by interface and address where a zone is part of an interface,
 /// then by interface. What is of a link that is in parts comes behind these, since a part may have it.
-fn by_zone(policy: &Policy, interface: &str, field: &str, chain: impl Fn(Place) -> String) -> String {
+fn by_zone(policy: &Policy, interface: &str, field: &str, chain: impl Fn(ZoneRef) -> String) -> String {
     let (mut whole, mut parts, mut links) = (Vec::new(), Vec::new(), BTreeSet::new());
     for (index, zone) in policy.zones().iter().enumerate() {
-        let target = chain(Place::Zone(index));
+        let target = chain(ZoneRef::Zone(index));
         for name in &zone.interfaces {
             if zone.networks.is_empty() {
                 whole.push(format!("\"{name}\" : goto {target}"));
@@ -366,8 +366,8 @@ mod tests {
 
     fn drop_rule(service: &str, source: &str) -> Rule {
         Rule {
-            from: Places::Any,
-            to: Places::Any,
+            from: ZoneSet::Any,
+            to: ZoneSet::Any,
             source: source.parse().ok().map(|address| vec![address]),
             destination: None,
             service: service.parse().ok().map(|service| vec![service]),

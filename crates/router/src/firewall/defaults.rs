@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::address::Family;
 use super::packet_words::{Packet, State};
-use super::policy::{LINK_LOCAL, Place, Policy, Settings, Trust, UNSPECIFIED, Verdict};
+use super::policy::{LINK_LOCAL, Policy, Settings, Trust, UNSPECIFIED, Verdict, ZoneRef};
 use super::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
 
 /// A condition, and what becomes of packets that meet it.
@@ -67,7 +67,7 @@ pub struct Stages {
 impl Test {
     /// Whether the packet meets it.
     #[must_use]
-    pub fn holds(&self, packet: &Packet) -> bool {
+    pub fn matches(&self, packet: &Packet) -> bool {
         let has_type = |protocol| packet.protocol == protocol;
         let among = |address, nets: &[IpNet]| nets.iter().any(|net| net.contains(address));
         match self {
@@ -99,8 +99,8 @@ impl Test {
 impl Step {
     /// Whether the packet meets all its tests.
     #[must_use]
-    pub fn takes(&self, packet: &Packet) -> bool {
-        self.tests.iter().all(|test| test.holds(packet))
+    pub fn matches(&self, packet: &Packet) -> bool {
+        self.tests.iter().all(|test| test.matches(packet))
     }
 }
 
@@ -155,7 +155,7 @@ pub fn never_outside(net: IpNet, settings: &Settings) -> Option<IpNet> {
 
 /// The steps for packets between the two.
 #[must_use]
-pub fn stages(policy: &Policy, from: Place, to: Place) -> Stages {
+pub fn stages(policy: &Policy, from: ZoneRef, to: ZoneRef) -> Stages {
     let mut stages = match (policy.trust(from), policy.trust(to)) {
         (None, None) => Stages { rest: Some(Verdict::Accept), ..Stages::default() },
         (None, Some(_)) => {

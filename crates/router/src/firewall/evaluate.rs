@@ -54,7 +54,7 @@ fn decide(policy: &Policy, packet: &Packet, other_times: &mut Vec<usize>) -> (Ve
         return (Verdict::Accept, Reason::Connection);
     }
     let stages = stages(policy, packet.from, packet.to);
-    if let Some(step) = stages.before.iter().find(|step| step.takes(packet)) {
+    if let Some(step) = stages.before.iter().find(|step| step.matches(packet)) {
         return (step.verdict, Reason::Default(step.reason));
     }
     for (index, rule) in policy.rules().iter().enumerate() {
@@ -70,7 +70,7 @@ fn decide(policy: &Policy, packet: &Packet, other_times: &mut Vec<usize>) -> (Ve
         }
         return (rule.action, Reason::Rule(index));
     }
-    if let Some(step) = stages.after.iter().find(|step| step.takes(packet)) {
+    if let Some(step) = stages.after.iter().find(|step| step.matches(packet)) {
         return (step.verdict, Reason::Default(step.reason));
     }
     match stages.rest {
@@ -81,8 +81,8 @@ fn decide(policy: &Policy, packet: &Packet, other_times: &mut Vec<usize>) -> (Ve
 
 /// Whether the rule is about the packet, its rate and schedule aside.
 fn fits(rule: &Rule, packet: &Packet) -> bool {
-    rule.from.contain(packet.from)
-        && rule.to.contain(packet.to)
+    rule.from.contains(packet.from)
+        && rule.to.contains(packet.to)
         && rule.service.as_ref().is_none_or(|services| services.iter().any(|service| packet.is(service)))
         && rule.source.as_ref().is_none_or(|sources| sources.iter().any(|set| set.contains(packet.source)))
         && rule
@@ -93,7 +93,7 @@ fn fits(rule: &Rule, packet: &Packet) -> bool {
 
 fn is_in_force(rule: &Rule, packet: &Packet) -> bool {
     match (&rule.schedule, packet.moment) {
-        (Some(schedule), Some(moment)) => schedule.holds(moment),
+        (Some(schedule), Some(moment)) => schedule.applies(moment),
         _ => true,
     }
 }

@@ -44,5 +44,5 @@ pub use analyze::{Finding, analyze};
 pub use compile::{Compiled, TABLE, compile};
 pub use evaluate::{Decision, Reason, evaluate};
 pub use packet_words::{Packet, State};
-pub use policy::{Place, Places, Policy, PolicyError, Rate, Rule, Settings, Trust, Verdict, Zone};
+pub use policy::{Policy, PolicyError, Rate, Rule, Settings, Trust, Verdict, Zone, ZoneRef, ZoneSet};
 pub use schedule::{Moment, Schedule};

@@ -22,7 +22,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::address::Family;
-use super::policy::{GATEWAY, Place, Policy, Trust};
+use super::policy::{GATEWAY, Policy, Trust, ZoneRef};
 use super::schedule::{DAYS, Moment, minute_of_day};
 use super::service::{self, Service, protocol};
 
@@ -44,9 +44,9 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packet {
     /// The zone that it comes from, or the gateway that sends it.
-    pub from: Place,
+    pub from: ZoneRef,
     /// The zone that it goes to, or the gateway.
-    pub to: Place,
+    pub to: ZoneRef,
     /// Source address.
     pub source: IpAddr,
     /// Destination address, of the source's family.
@@ -105,7 +105,7 @@ pub enum WordsError {
 impl Packet {
     /// A packet of this protocol with nothing special about it.
     #[must_use]
-    pub fn new(from: Place, to: Place, source: IpAddr, destination: IpAddr, protocol: u8) -> Self {
+    pub fn new(from: ZoneRef, to: ZoneRef, source: IpAddr, destination: IpAddr, protocol: u8) -> Self {
         Packet {
             from,
             to,
@@ -249,7 +249,7 @@ impl<'w> Words<'w> {
         let from = place(policy, from, source)?;
         let to = match self.places.1 {
             Some(name) => place(policy, name, destination)?,
-            None if self.to_gateway => Place::Gateway,
+            None if self.to_gateway => ZoneRef::Gateway,
             None => way_out(policy, from, destination).ok_or_else(|| WordsError::Out(names(policy)))?,
         };
         let icmp = self.icmp.map_or((0, 0), |(_, kind, code)| (kind, code));
@@ -292,13 +292,13 @@ fn moment(day: Option<&str>, time: Option<&str>) -> Option<Moment> {
     Some(Moment { day: u8::try_from(day).ok()?, minute })
 }
 
-fn place(policy: &Policy, name: &str, address: IpAddr) -> Result<Place, WordsError> {
-    let place = policy.place(name).or_else(|| policy.zone_of(name, address));
+fn place(policy: &Policy, name: &str, address: IpAddr) -> Result<ZoneRef, WordsError> {
+    let place = policy.zone_named(name).or_else(|| policy.zone_of(name, address));
     place.ok_or_else(|| WordsError::Zone(name.to_owned(), with_interfaces(policy)))
 }
 
 fn names(policy: &Policy) -> String {
-    policy.places().map(|place| policy.name(place)).collect::<Vec<_>>().join(", ")
+    policy.zone_refs().map(|place| policy.name(place)).collect::<Vec<_>>().join(", ")
 }
 
 fn with_interfaces(policy: &Policy) -> String {
@@ -308,19 +308,19 @@ fn with_interfaces(policy: &Policy) -> String {
 
 /// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside if it comes
 /// from elsewhere, or to the only other zone.
-fn way_out(policy: &Policy, from: Place, destination: IpAddr) -> Option<Place> {
+fn way_out(policy: &Policy, from: ZoneRef, destination: IpAddr) -> Option<ZoneRef> {
     let zones = || policy.zones().iter().enumerate();
-    let only = |mut zones: Vec<usize>| if zones.len() == 1 { zones.pop().map(Place::Zone) } else { None };
+    let only = |mut zones: Vec<usize>| if zones.len() == 1 { zones.pop().map(ZoneRef::Zone) } else { None };
     let named = zones().filter(|(_, zone)| zone.networks.iter().any(|net| net.contains(&destination)));
     only(named.map(|(index, _)| index).collect())
         .or_else(|| {
             let outside =
-                zones().filter(|(index, zone)| zone.trust == Trust::Outside && from != Place::Zone(*index));
+                zones().filter(|(index, zone)| zone.trust == Trust::Outside && from != ZoneRef::Zone(*index));
             let from_outside = policy.trust(from) == Some(Trust::Outside);
             if from_outside { None } else { only(outside.map(|(index, _)| index).collect()) }
         })
         .or_else(|| {
-            only(zones().map(|(index, _)| index).filter(|index| from != Place::Zone(*index)).collect())
+            only(zones().map(|(index, _)| index).filter(|index| from != ZoneRef::Zone(*index)).collect())
         })
 }
 
@@ -350,10 +350,10 @@ mod tests {
         let packet =
             Packet::parse("tcp from 2001:db8::1 port 4000 to 2001:db8:1::5 port 22 in lan", &policy())
                 .unwrap();
-        assert_eq!((packet.from, packet.to), (Place::Zone(0), Place::Zone(2)));
+        assert_eq!((packet.from, packet.to), (ZoneRef::Zone(0), ZoneRef::Zone(2)));
         assert_eq!((packet.protocol, packet.ports, packet.state), (6, (4000, 22), State::New));
         let short = Packet::parse("udp/53 from 10.0.0.1 to gateway in eth2 at fri 23:59", &policy()).unwrap();
-        assert_eq!((short.from, short.to, short.ports.1), (Place::Zone(1), Place::Gateway, 53));
+        assert_eq!((short.from, short.to, short.ports.1), (ZoneRef::Zone(1), ZoneRef::Gateway, 53));
         assert_eq!(short.moment, Some(Moment { day: 4, minute: 1439 }));
         let advertisement = "icmpv6/router-advertisement from fe80::1 to ff02::1 in wan out gateway";
         assert_eq!(Packet::parse(advertisement, &policy()).unwrap().hop_limit, 255);

@@ -55,9 +55,9 @@ pub struct Zone {
     pub networks: Vec<IpNet>,
 }
 
-/// An end of a packet's way.
+/// An end of a packet's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum ZoneRef {
     /// The zone of this index.
     Zone(usize),
     /// This machine itself.
@@ -66,39 +66,30 @@ pub enum Place {
 
 /// Which ends a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Places {
+pub enum ZoneSet {
     /// Any zone, and the gateway.
     Any,
     /// These.
-    Of(Vec<Place>),
+    Of(Vec<ZoneRef>),
 }
 
-impl Places {
-    /// Whether the place is among them.
+impl ZoneSet {
+    /// Whether the zone is among them.
     #[must_use]
-    pub fn contain(&self, place: Place) -> bool {
+    pub fn contains(&self, zone: ZoneRef) -> bool {
         match self {
-            Places::Any => true,
-            Places::Of(places) => places.contains(&place),
+            ZoneSet::Any => true,
+            ZoneSet::Of(zones) => zones.contains(&zone),
         }
     }
 
     /// Whether each of `other` is among them.
     #[must_use]
-    pub fn contain_all(&self, other: &Places) -> bool {
+    pub fn contains_all(&self, other: &ZoneSet) -> bool {
         match (self, other) {
-            (Places::Any, _) => true,
-            (_, Places::Any) => false,
-            (_, Places::Of(others)) => others.iter().all(|place| self.contain(*place)),
-        }
-    }
-
-    /// Whether a place is among both.
-    #[must_use]
-    pub fn meet(&self, other: &Places) -> bool {
-        match (self, other) {
-            (Places::Any, _) | (_, Places::Any) => true,
-            (_, Places::Of(others)) => others.iter().any(|place| self.contain(*place)),
+            (ZoneSet::Any, _) => true,
+            (_, ZoneSet::Any) => false,
+            (_, ZoneSet::Of(others)) => others.iter().all(|zone| self.contains(*zone)),
         }
     }
 }
@@ -131,9 +122,9 @@ pub enum Per {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Rule {
     /// Where packets come from.
-    pub from: Places,
+    pub from: ZoneSet,
     /// Where they go.
-    pub to: Places,
+    pub to: ZoneSet,
     /// Their source; any where None.
     pub source: Option<Vec<Address>>,
     /// Their destination; any where None.
@@ -252,10 +243,10 @@ impl Policy {
                 }
             }
         }
-        let is_there = |places: &Places| match places {
-            Places::Any => true,
-            Places::Of(places) => {
-                places.iter().all(|place| !matches!(place, Place::Zone(zone) if *zone >= zones.len()))
+        let is_there = |set: &ZoneSet| match set {
+            ZoneSet::Any => true,
+            ZoneSet::Of(refs) => {
+                refs.iter().all(|end| !matches!(end, ZoneRef::Zone(zone) if *zone >= zones.len()))
             }
         };
         if let Some(rule) = rules.iter().position(|rule| !is_there(&rule.from) || !is_there(&rule.to)) {
@@ -282,42 +273,42 @@ impl Policy {
         &self.settings
     }
 
-    /// Every place: the zones, then the gateway.
-    pub fn places(&self) -> impl Iterator<Item = Place> {
-        (0..self.zones.len()).map(Place::Zone).chain([Place::Gateway])
+    /// Every end: the zones, then the gateway.
+    pub fn zone_refs(&self) -> impl Iterator<Item = ZoneRef> {
+        (0..self.zones.len()).map(ZoneRef::Zone).chain([ZoneRef::Gateway])
     }
 
-    /// The name of a place.
+    /// The name of a zone.
     #[must_use]
-    pub fn name(&self, place: Place) -> &str {
-        match place {
-            Place::Zone(zone) => self.zones.get(zone).map_or("", |zone| &zone.name),
-            Place::Gateway => GATEWAY,
+    pub fn name(&self, zone: ZoneRef) -> &str {
+        match zone {
+            ZoneRef::Zone(zone) => self.zones.get(zone).map_or("", |zone| &zone.name),
+            ZoneRef::Gateway => GATEWAY,
         }
     }
 
-    /// The place of that name.
+    /// The end of that name.
     #[must_use]
-    pub fn place(&self, name: &str) -> Option<Place> {
+    pub fn zone_named(&self, name: &str) -> Option<ZoneRef> {
         if name == GATEWAY {
-            return Some(Place::Gateway);
+            return Some(ZoneRef::Gateway);
         }
-        self.zones.iter().position(|zone| zone.name == name).map(Place::Zone)
+        self.zones.iter().position(|zone| zone.name == name).map(ZoneRef::Zone)
     }
 
-    /// The trust of a place; None for the gateway.
+    /// The trust of a zone; None for the gateway.
     #[must_use]
-    pub fn trust(&self, place: Place) -> Option<Trust> {
-        match place {
-            Place::Zone(zone) => self.zones.get(zone).map(|zone| zone.trust),
-            Place::Gateway => None,
+    pub fn trust(&self, zone: ZoneRef) -> Option<Trust> {
+        match zone {
+            ZoneRef::Zone(zone) => self.zones.get(zone).map(|zone| zone.trust),
+            ZoneRef::Gateway => None,
         }
     }
 
     /// The zone that an address is in behind an interface: one that has this part of it before one that has all, before
     /// that of its link.
     #[must_use]
-    pub fn zone_of(&self, interface: &str, address: IpAddr) -> Option<Place> {
+    pub fn zone_of(&self, interface: &str, address: IpAddr) -> Option<ZoneRef> {
         let has = |zone: &&Zone| zone.interfaces.iter().any(|name| name == interface);
         let part = |zone: &Zone| zone.networks.iter().any(|net| net.contains(&address));
         let mut zones = self.zones.iter();
@@ -326,18 +317,18 @@ impl Policy {
             .or_else(|| self.zones.iter().position(|zone| has(&zone) && zone.networks.is_empty()));
         let of_link =
             || self.zone_of_link(interface).filter(|_| LINK_SOURCES.iter().any(|net| net.contains(&address)));
-        index.map(Place::Zone).or_else(of_link)
+        index.map(ZoneRef::Zone).or_else(of_link)
     }
 
     /// The zone of what is [`LINK_SOURCES`] where zones have only parts of an interface: the least trusted of them, since
     /// nothing tells whose it is. Without one there would be no neighbor discovery.
-    pub(super) fn zone_of_link(&self, interface: &str) -> Option<Place> {
+    pub(super) fn zone_of_link(&self, interface: &str) -> Option<ZoneRef> {
         let has = |zone: &Zone| zone.interfaces.iter().any(|name| name == interface);
         let there: Vec<_> = self.zones.iter().enumerate().filter(|(_, zone)| has(zone)).collect();
         if there.iter().any(|(_, zone)| zone.networks.is_empty()) {
             return None;
         }
-        there.into_iter().max_by_key(|(_, zone)| zone.trust).map(|(index, _)| Place::Zone(index))
+        there.into_iter().max_by_key(|(_, zone)| zone.trust).map(|(index, _)| ZoneRef::Zone(index))
     }
 }
 
@@ -388,10 +379,10 @@ mod tests {
     #[test]
     fn a_part_of_an_interface_goes_before_the_whole() {
         let policy = policy(vec![zone("all", &["t0"], &[]), zone("part", &["t0"], &["fd00::/8"])]).unwrap();
-        assert_eq!(policy.zone_of("t0", "fd00::1".parse().unwrap()), Some(Place::Zone(1)));
-        assert_eq!(policy.zone_of("t0", "2001:db8::1".parse().unwrap()), Some(Place::Zone(0)));
+        assert_eq!(policy.zone_of("t0", "fd00::1".parse().unwrap()), Some(ZoneRef::Zone(1)));
+        assert_eq!(policy.zone_of("t0", "2001:db8::1".parse().unwrap()), Some(ZoneRef::Zone(0)));
         assert_eq!(policy.zone_of("t1", "fd00::1".parse().unwrap()), None);
-        assert_eq!(policy.zone_of("t0", "fe80::1".parse().unwrap()), Some(Place::Zone(0)));
+        assert_eq!(policy.zone_of("t0", "fe80::1".parse().unwrap()), Some(ZoneRef::Zone(0)));
     }
 
     #[test]
@@ -399,7 +390,7 @@ mod tests {
         let guests = Zone { trust: Trust::Guest, ..zone("guests", &["t0"], &["fd00:2::/32"]) };
         let policy = policy(vec![guests, zone("part", &["t0"], &["fd00:1::/32"])]).unwrap();
         for address in ["fe80::1", "::", "0.0.0.0"] {
-            assert_eq!(policy.zone_of("t0", address.parse().unwrap()), Some(Place::Zone(0)), "{address}");
+            assert_eq!(policy.zone_of("t0", address.parse().unwrap()), Some(ZoneRef::Zone(0)), "{address}");
             assert_eq!(policy.zone_of("t1", address.parse().unwrap()), None, "{address}");
         }
         assert_eq!(policy.zone_of("t0", "fd00:3::1".parse().unwrap()), None);

@@ -17,7 +17,7 @@ pub struct Schedule {
 impl Schedule {
     /// Whether the rule holds then.
     #[must_use]
-    pub fn holds(&self, moment: Moment) -> bool {
+    pub fn applies(&self, moment: Moment) -> bool {
         (self.days.is_empty() || self.days.contains(&moment.day))
             && self.pieces().iter().any(|(from, to)| (*from..*to).contains(&moment.minute))
     }
@@ -63,7 +63,7 @@ mod tests {
     #[test]
     fn a_schedule_over_midnight_has_two_pieces() {
         let night = Schedule { name: String::new(), days: vec![4], from: 22 * 60, to: 6 * 60 };
-        let at = |day, minute| night.holds(Moment { day, minute });
+        let at = |day, minute| night.applies(Moment { day, minute });
         assert!(at(4, 0) && at(4, 359) && at(4, 1439));
         assert!(!at(4, 360) && !at(5, 0));
     }

@@ -12,7 +12,7 @@ use super::{Endpoint, Kind};
 /// What an error says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorReport {
-    /// The largest inner packet that gets to this end, if that is what it says; never below [`Kind::least_mtu`].
+    /// The largest inner packet that gets to this end, if that is what it says; never below [`Kind::min_mtu`].
     pub path_mtu: Option<(IpAddr, u32)>,
     /// The error for the sender of the inner packet, if enough of it was quoted.
     pub answer: Option<Vec<u8>>,
@@ -52,7 +52,7 @@ impl Endpoint {
             (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
                 // Routers before RFC 1191 say nothing.
                 let mtu = (message.body() & 0xffff).saturating_sub(self.kind.overhead());
-                Cause::TooBig(mtu.max(self.kind.least_mtu()))
+                Cause::TooBig(mtu.max(self.kind.min_mtu()))
             }
             (icmpv4::DESTINATION_UNREACHABLE, _) | (icmpv4::TIME_EXCEEDED, 0) => Cause::Unreachable,
             _ => return None,
@@ -137,7 +137,7 @@ impl Endpoint {
         let cause = match *kind {
             icmpv6::PACKET_TOO_BIG => {
                 let mtu = u32::from_be_bytes(*body).saturating_sub(self.kind.overhead());
-                Cause::TooBig(mtu.max(self.kind.least_mtu()))
+                Cause::TooBig(mtu.max(self.kind.min_mtu()))
             }
             icmpv6::DESTINATION_UNREACHABLE | icmpv6::TIME_EXCEEDED => Cause::Unreachable,
             _ => return None,

@@ -93,7 +93,7 @@ impl Kind {
 
     /// The least MTU of the tunnel: what any link with IPv6 takes, inside or outside.
     #[must_use]
-    pub fn least_mtu(&self) -> u32 {
+    pub fn min_mtu(&self) -> u32 {
         if self.is_over_ipv6() { LEAST_MTU - self.overhead() } else { LEAST_MTU }
     }
 

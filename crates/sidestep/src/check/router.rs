@@ -8,13 +8,13 @@ use router::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
 use router::transition::Kind;
 
-use config::Gateway;
+use config::RouterConfig;
 use router_runtime::firewall::compiled;
 
 use crate::firewall;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
-pub(crate) fn describe(file: &Path, gateway: &Gateway) -> String {
+pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
     let Site { uplinks, networks, routes } = &gateway.site;
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -101,8 +101,8 @@ fn write_network(text: &mut String, network: &Network) -> std::fmt::Result {
     let dns = match &advertise.dns_servers {
         DnsServers::FromUplinks => "those of the uplinks".to_owned(),
         DnsServers::Gateway => "the gateway itself".to_owned(),
-        DnsServers::These(servers) if servers.is_empty() => "none".to_owned(),
-        DnsServers::These(servers) => servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        DnsServers::Fixed(servers) if servers.is_empty() => "none".to_owned(),
+        DnsServers::Fixed(servers) => servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
     writeln!(text, "          advertise the prefixes; DNS servers: {dns}")
 }

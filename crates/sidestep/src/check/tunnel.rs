@@ -11,7 +11,7 @@ use mt6d::config::{Padding, PeerConfig};
 use mt6d::overhead;
 
 use config::attachment::Failure;
-use config::{ClassicPeer, Config, Configured, Mode};
+use config::{ClassicPeer, Configured, Mode, TunnelConfig};
 use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
@@ -33,7 +33,7 @@ pub(crate) struct System {
 
 impl System {
     /// Looks at the machine that this runs on.
-    pub(crate) fn of_this_machine(config: &Config) -> System {
+    pub(crate) fn of_this_machine(config: &TunnelConfig) -> System {
         let mtu = Path::new("/sys/class/net").join(&config.node.external).join("mtu");
         System {
             external_mtu: std::fs::read_to_string(mtu).ok().and_then(|text| text.trim().parse().ok()),
@@ -43,7 +43,7 @@ impl System {
 }
 
 /// What `sidestep up` would do with this configuration.
-pub(crate) fn describe(file: &Path, config: &Config, system: &System) -> String {
+pub(crate) fn describe(file: &Path, config: &TunnelConfig, system: &System) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_node(&mut text, file, config, system);
@@ -63,7 +63,7 @@ pub(crate) fn describe(file: &Path, config: &Config, system: &System) -> String 
     text
 }
 
-fn write_node(text: &mut String, file: &Path, config: &Config, system: &System) -> std::fmt::Result {
+fn write_node(text: &mut String, file: &Path, config: &TunnelConfig, system: &System) -> std::fmt::Result {
     let (node, tunnel) = (&config.node, &config.tunnel);
     writeln!(text, "{} is valid. `sidestep up` would do this:\n", file.display())?;
     let mtu = match tunnel.mtu {
@@ -141,7 +141,7 @@ fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
     )
 }
 
-fn write_peer(text: &mut String, config: &Config, peer: &PeerConfig) -> std::fmt::Result {
+fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> std::fmt::Result {
     writeln!(text, "\nPeer      {}, which hops in {}", peer.name, peer.hop_prefix)?;
     if !peer.allowed_ips.is_empty() {
         let (prefixes, name) = (list(&peer.allowed_ips), &config.tunnel.name);
@@ -214,7 +214,7 @@ fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result
     }
 }
 
-fn write_limits(text: &mut String, config: &Config, system: &System) -> std::fmt::Result {
+fn write_limits(text: &mut String, config: &TunnelConfig, system: &System) -> std::fmt::Result {
     let path = system.external_mtu.unwrap_or(1500);
     writeln!(text, "\nMTU       largest inner packet at a path MTU of {path}, the external link's MTU:")?;
     for (overhead, form) in OVERHEADS {
@@ -256,7 +256,7 @@ fn duration(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn config(rotation: &str, lanes: u8) -> Config {
+    fn config(rotation: &str, lanes: u8) -> TunnelConfig {
         let text = format!(
             "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
              hop_prefix = \"2001:db8:a1::/64\"\n[[peer]]\nname = \"site-b\"\n\

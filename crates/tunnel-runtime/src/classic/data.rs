@@ -11,7 +11,7 @@ use wire::coalesce::{Coalescer, MAX_PIECES, Offloads};
 use wire::segment::Segmenter;
 use wire::{icmp_error, ipv6, mss, virtio_net};
 
-use super::in_place::{InPlace, Traffic};
+use super::in_place::{InPlaceForwarder, Traffic};
 
 /// Packets that a turn reads before it writes, and bytes from which on it reads no more: what was read is to be in a
 /// near cache still when it is written.
@@ -29,7 +29,7 @@ pub(super) struct DataPath {
     source: Option<IpAddr>,
     /// The largest TCP segments that fit all streams.
     max_mss: u16,
-    pub(super) in_place: InPlace,
+    pub(super) in_place: InPlaceForwarder,
     /// A packet that the node is to cut, one segment of it, and what becomes of that.
     read: Vec<u8>,
     packet: Vec<u8>,
@@ -54,7 +54,7 @@ impl DataPath {
             own: HashSet::new(),
             source,
             max_mss: u16::MAX,
-            in_place: InPlace::default(),
+            in_place: InPlaceForwarder::default(),
             read: Vec::new(),
             packet: Vec::new(),
             result: Vec::new(),

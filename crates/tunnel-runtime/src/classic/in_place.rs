@@ -43,7 +43,7 @@ type Addresses = [u8; 32];
 
 /// Who sends where, as the node had it last.
 #[derive(Default)]
-pub(super) struct InPlace {
+pub(super) struct InPlaceForwarder {
     outgoing: HashMap<Addresses, Outgoing>,
     incoming: HashMap<Addresses, Incoming>,
 }
@@ -64,7 +64,7 @@ struct Incoming {
     addresses: Addresses,
 }
 
-impl InPlace {
+impl InPlaceForwarder {
     /// Writes down the routes that the node has now.
     pub(super) fn refresh<'a>(&mut self, node: &Node, streams: impl Iterator<Item = &'a StreamConfig>) {
         self.outgoing.clear();
@@ -239,7 +239,7 @@ mod tests {
     /// One end of a stream.
     struct End {
         node: Node,
-        in_place: InPlace,
+        in_place: InPlaceForwarder,
         traffic: [Traffic; 1],
     }
 
@@ -267,7 +267,7 @@ mod tests {
             let stream = stream(local);
             let mut node = Node::new(vec![stream.clone()], [1; 32], NOW).unwrap();
             node.handle_timeout(NOW);
-            let mut in_place = InPlace::default();
+            let mut in_place = InPlaceForwarder::default();
             in_place.refresh(&node, std::iter::once(&stream));
             End { node, in_place, traffic: [Traffic::default()] }
         }

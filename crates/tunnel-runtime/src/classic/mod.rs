@@ -26,9 +26,9 @@ use linux::tun;
 use tracing::{info, warn};
 
 use super::clock::Clock;
-use super::transparent::Gateway;
+use super::transparent::TransparentGateway;
 use crate::error::Error;
-use config::{ClassicPeer, Config};
+use config::{ClassicPeer, TunnelConfig};
 use data::DataPath;
 pub(super) use in_place::Traffic;
 use kernel::KernelPath;
@@ -69,12 +69,12 @@ pub(super) struct Classic {
 impl Classic {
     /// Makes the device, attaches what was loaded for it, and starts the thread, which reports every second.
     pub(super) fn start(
-        config: &Config,
+        config: &TunnelConfig,
         loaded: Option<Loaded>,
         clock: &Clock,
         link_mtu: u16,
         state_dir: &Path,
-        gateway: Option<Arc<Gateway>>,
+        gateway: Option<Arc<TransparentGateway>>,
         report: impl Fn(ThreadEvent) + Send + 'static,
     ) -> Result<Self, Error> {
         warn!(
@@ -170,7 +170,7 @@ struct Thread {
     made: Vec<u64>,
     index: u32,
     /// Where this gateway is transparent: then its programs, not routes, bring what is for hashed addresses.
-    gateway: Option<Arc<Gateway>>,
+    gateway: Option<Arc<TransparentGateway>>,
     _attachment: Option<Attachment>,
     path: DataPath,
     /// The way to each remote host, and its MTU.

@@ -13,24 +13,24 @@ use linux::{process, tun, udp};
 use mt6d::{Action, Node, Time};
 use tracing::info;
 
+use crate::busy_poll::BusyPoll;
 use crate::classic::{self, Classic, ClassicStatus};
 use crate::clock::Clock;
 use crate::data::{DataPath, TUN_QUEUES};
 use crate::error::Error;
-use crate::kernel::{Command, Endpoint, Kernel, Outcome};
+use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
 use crate::load::Loaded;
 use crate::peer_file::PeerFile;
 use crate::priority::Priority;
 use crate::threads::{PacketThreads, ThreadEvent};
-use crate::transparent::Gateway;
-use crate::wait::Wait;
+use crate::transparent::TransparentGateway;
 use crate::{limits, machine, report, token};
 use config::attachment::Tier;
 use config::run::{Feature, RunOptions};
-use config::{Config, Mode};
+use config::{Mode, TunnelConfig};
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
-use router_runtime::Running;
+use router_runtime::RouterThread;
 use script_host::supervisor::Scripts;
 
 /// Of endpoints to open and close, messages of other threads, and peers in a status, so many have their turn before packets
@@ -40,16 +40,20 @@ const SHARE: usize = 64;
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
 
 /// Runs until it is told to end, with a gateway beside if there is to be one: both, or none.
-pub fn run(options: &RunOptions, config: Config, gateway: Option<config::Gateway>) -> Result<(), Error> {
+pub fn run(
+    options: &RunOptions,
+    config: TunnelConfig,
+    gateway: Option<config::RouterConfig>,
+) -> Result<(), Error> {
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
     let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
-    let start = |gateway| Running::start(options, gateway, Some(socket.clone()), drop);
-    let gateway_beside = gateway.map(start).transpose()?;
+    let start = |gateway| RouterThread::start(options, gateway, Some(socket.clone()), drop);
+    let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
-    daemon.gateway_beside = gateway_beside;
+    daemon.router = router;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
     // Where limits are not ours to raise, as in some containers.
     if daemon.config.tunnel.realtime && process::allow_realtime().is_err() {
@@ -65,7 +69,7 @@ pub fn run(options: &RunOptions, config: Config, gateway: Option<config::Gateway
 
 struct Daemon {
     file: PathBuf,
-    config: Config,
+    config: TunnelConfig,
     node: Node,
     clock: Clock,
     peer_file: PeerFile,
@@ -80,9 +84,9 @@ struct Daemon {
     classic_kernel: Option<classic::Loaded>,
     kernel: Option<Kernel>,
     /// Of a transparent gateway.
-    gateway: Option<Arc<Gateway>>,
+    gateway: Option<Arc<TransparentGateway>>,
     /// The router between networks that this machine is, too.
-    gateway_beside: Option<Running>,
+    router: Option<RouterThread>,
     /// What looks after packet scripts.
     scripts: Option<Scripts>,
     started: Time,
@@ -125,7 +129,7 @@ impl StatusRequest {
 
 /// What other threads send to the main thread.
 enum Message {
-    Kernel(Outcome),
+    Kernel(KernelEvent),
     Call(Call),
     Packets(ThreadEvent),
     Classic(classic::ThreadEvent),
@@ -151,7 +155,7 @@ impl Threads {
 }
 
 impl Daemon {
-    fn set_up(options: &RunOptions, config: Config, socket: &Path) -> Result<Self, Error> {
+    fn set_up(options: &RunOptions, config: TunnelConfig, socket: &Path) -> Result<Self, Error> {
         let without = |feature| options.test_without.contains(&feature);
         let offloads = match () {
             () if without(Feature::TunOffload) => tun::Offloads::None,
@@ -211,7 +215,7 @@ impl Daemon {
             let wanted = config.peers.iter().any(|peer| peer.rewrite);
             rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
             kernel.apply(&config)?;
-            gateway = kernel.cross_over(&config, &options.state_dir)?;
+            gateway = kernel.start_transparent(&config, &options.state_dir)?;
             let mut node_config = config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true));
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
@@ -250,7 +254,7 @@ impl Daemon {
             classic_kernel,
             kernel: Some(kernel),
             gateway,
-            gateway_beside: None,
+            router: None,
             scripts: None,
             started,
             link_mtu,
@@ -379,7 +383,7 @@ impl Daemon {
             poller.add(shared, token::SHARED, linux::event::Interest::Readable)?;
         }
         let mut events = Events::with_capacity(256);
-        let mut waiting = Wait::new(self.config.tunnel.spin);
+        let mut waiting = BusyPoll::new(self.config.tunnel.spin);
         let mut priority = Priority::new(self.config.tunnel.realtime);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
         // Whether something was left to do when its share of a turn was over.
@@ -435,7 +439,7 @@ impl Daemon {
             for message in messages.try_iter().take(SHARE) {
                 handled += 1;
                 match message {
-                    Message::Kernel(Outcome::Ended) => return Err(Error::KernelThread),
+                    Message::Kernel(KernelEvent::Ended) => return Err(Error::KernelThread),
                     Message::Kernel(outcome) => self.kernel_did(outcome, &poller, threads),
                     Message::Packets(ThreadEvent::Ended) => return Err(Error::PacketThread),
                     Message::Packets(ThreadEvent::Notices(notices)) => {
@@ -468,12 +472,12 @@ impl Daemon {
         }
     }
 
-    fn kernel_did(&mut self, outcome: Outcome, poller: &Poller, threads: &Threads) {
+    fn kernel_did(&mut self, outcome: KernelEvent, poller: &Poller, threads: &Threads) {
         let now = self.clock.now();
         match outcome {
-            Outcome::Opened { id, endpoint: Ok(Endpoint::Own(socket)) }
+            KernelEvent::Opened { id, endpoint: Ok(Endpoint::Dedicated(socket)) }
                 if self.packet_threads.is_some()
-                    && self.data.wants(id)
+                    && self.data.is_opening(id)
                     && self.node.receiver(id).is_some() =>
             {
                 let (Some(threads), Some((receiver, place))) =
@@ -485,19 +489,19 @@ impl Daemon {
                 self.data.share(id, socket, None);
                 self.node.opened(id, now);
             }
-            Outcome::Opened { id, endpoint: Ok(endpoint) } => {
+            KernelEvent::Opened { id, endpoint: Ok(endpoint) } => {
                 if let Some(unwanted) = self.data.opened(id, endpoint, poller) {
                     threads.send(Command::Close(unwanted));
                 } else {
                     self.node.opened(id, now);
                 }
             }
-            Outcome::Opened { id, endpoint: Err(error) } => {
+            KernelEvent::Opened { id, endpoint: Err(error) } => {
                 tracing::debug!("endpoint: {error}");
-                self.data.not_opened(id);
+                self.data.open_failed(id);
                 self.node.open_failed(id, now);
             }
-            Outcome::LinkMtu(mtu) if mtu != self.link_mtu => {
+            KernelEvent::LinkMtu(mtu) if mtu != self.link_mtu => {
                 self.link_mtu = mtu;
                 info!(
                     "{} now has MTU {mtu}, which applies from the next handshake",
@@ -505,13 +509,13 @@ impl Daemon {
                 );
                 self.node.set_link_mtu(mtu);
             }
-            Outcome::Crossed(pairs) => {
+            KernelEvent::Rewritten(pairs) => {
                 for (inner, traffic) in pairs {
                     self.node.count_rewritten(inner, &traffic, now);
                 }
             }
-            Outcome::Moved(prefix) => self.moved(prefix, threads),
-            Outcome::LinkMtu(_) | Outcome::Ended => {}
+            KernelEvent::PrefixChanged(prefix) => self.moved(prefix, threads),
+            KernelEvent::LinkMtu(_) | KernelEvent::Ended => {}
         }
     }
 

@@ -10,9 +10,9 @@ use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
 use crate::load::{Loaded, load};
-use config::{Config, Mode};
+use config::{Mode, TunnelConfig};
 use control::{Call, Reply};
-use router_runtime::Running;
+use router_runtime::RouterThread;
 
 impl Daemon {
     /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
@@ -23,7 +23,7 @@ impl Daemon {
         }
         self.reloading = true;
         let (file, messages, waker) = (self.file.clone(), threads.messages.clone(), threads.waker.clone());
-        let gateway = self.gateway_beside.as_ref().map(Running::handle);
+        let gateway = self.router.as_ref().map(RouterThread::handle);
         std::thread::spawn(move || {
             let _ = messages.send(Message::Loaded(load(&file, gateway.as_ref()), asked));
             waker.wake();
@@ -33,13 +33,13 @@ impl Daemon {
     /// Applies a configuration that was read again, all of it or nothing.
     pub(super) fn loaded(&mut self, loaded: Result<Loaded, Error>, asked: Option<Call>, threads: &Threads) {
         self.reloading = false;
-        let result = loaded.and_then(|Loaded { mut tunnel, gateway_before }| {
+        let result = loaded.and_then(|Loaded { mut tunnel, router_before }| {
             if tunnel.node.mode == Mode::Host {
                 // The link's, not the file's.
                 tunnel.node.hop_prefix = self.config.node.hop_prefix;
             }
             let result = self.try_reload(tunnel, threads);
-            if let (Err(_), Some(before), Some(gateway)) = (&result, gateway_before, &self.gateway_beside) {
+            if let (Err(_), Some(before), Some(gateway)) = (&result, router_before, &self.router) {
                 gateway.handle().put_back(before);
             }
             result
@@ -79,7 +79,7 @@ impl Daemon {
         }
     }
 
-    fn try_reload(&mut self, new: Box<Config>, threads: &Threads) -> Result<(), Error> {
+    fn try_reload(&mut self, new: Box<TunnelConfig>, threads: &Threads) -> Result<(), Error> {
         let (old, tunnel) = (&self.config, &new.tunnel);
         let fixed = [
             ("[tunnel] name", tunnel.name == old.tunnel.name),

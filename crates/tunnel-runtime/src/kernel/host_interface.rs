@@ -8,14 +8,14 @@ use linux::netlink::{NeighborState, Route, Via};
 use tracing::{debug, info, warn};
 
 use super::network_detection::{Network, RouterDiscovery};
-use super::{Kernel, Outcome};
+use super::{Kernel, KernelEvent};
 use crate::error::Error;
-use config::{Config, Mode};
+use config::{Mode, TunnelConfig};
 
 impl Kernel {
     /// Takes the external interface over, if that is what the configuration asks for: the kernel is silent there from
     /// now on, and the prefix to hop in is that of the link.
-    pub(in super::super) fn take_over_link(&mut self, config: &Config) -> Result<(), Error> {
+    pub(in super::super) fn take_over_link(&mut self, config: &TunnelConfig) -> Result<(), Error> {
         if config.node.mode != Mode::Host {
             return Ok(());
         }
@@ -69,7 +69,7 @@ impl Kernel {
     }
 
     /// Hears what the link's routers have to say, and asks them.
-    pub(super) fn look_for_routers(&mut self, tell: &dyn Fn(Outcome)) {
+    pub(super) fn look_for_routers(&mut self, report: &dyn Fn(KernelEvent)) {
         let Some(discovery) = &mut self.discovery else { return };
         let network = match discovery.handle() {
             Ok(Some(network)) => network,
@@ -84,8 +84,8 @@ impl Kernel {
         if let Err(error) = self.enter(network) {
             warn!("{error}");
         }
-        tell(Outcome::LinkMtu(self.link_mtu()));
-        tell(Outcome::Moved(prefix));
+        report(KernelEvent::LinkMtu(self.link_mtu()));
+        report(KernelEvent::PrefixChanged(prefix));
     }
 
     /// The link is lost, or there again and may lead somewhere else: until a router tells where, nothing is sent from

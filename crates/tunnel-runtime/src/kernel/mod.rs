@@ -25,10 +25,10 @@ mod network_detection;
 use network_detection::{Network, RouterDiscovery};
 
 use super::rewrite::Rewriter;
-use super::transparent::{Gateway, Transparent};
+use super::transparent::{Transparent, TransparentGateway};
 use crate::error::Error;
 use config::run::Feature;
-use config::{Config, INNER_OVERHEAD as OVERHEAD};
+use config::{INNER_OVERHEAD as OVERHEAD, TunnelConfig};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
@@ -54,7 +54,7 @@ pub(super) enum Command {
     /// An action of those that replace addresses.
     Rewrite(Action),
     Apply {
-        config: Box<Config>,
+        config: Box<TunnelConfig>,
         answer: mpsc::Sender<Result<(), Error>>,
     },
     End,
@@ -62,22 +62,22 @@ pub(super) enum Command {
 
 /// An endpoint that is open.
 pub(super) enum Endpoint {
-    Own(Arc<EndpointSocket>),
+    Dedicated(Arc<EndpointSocket>),
     /// A rendezvous endpoint, which is heard on the socket that all of them share.
     Shared(SocketAddrV6),
 }
 
-/// What it tells.
-pub(super) enum Outcome {
+/// What the kernel thread reports.
+pub(super) enum KernelEvent {
     Opened {
         id: EndpointId,
         endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
     /// Packets that crossed with other addresses.
-    Crossed(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
+    Rewritten(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
     /// The link has this prefix now, see [`Mode::Host`](config::Mode::Host).
-    Moved(Ipv6Net),
+    PrefixChanged(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
     Ended,
 }
@@ -94,7 +94,7 @@ struct State {
 }
 
 impl State {
-    fn of(config: &Config, rewrites: bool) -> Self {
+    fn of(config: &TunnelConfig, rewrites: bool) -> Self {
         let prefixes = |peer: &PeerConfig| peer.allowed_ips.clone();
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
@@ -116,11 +116,11 @@ struct OnLink {
 }
 
 /// Tells that the thread has ended, also by a panic.
-struct TellEnd<T: Fn(Outcome)>(T);
+struct ReportEnd<T: Fn(KernelEvent)>(T);
 
-impl<T: Fn(Outcome)> Drop for TellEnd<T> {
+impl<T: Fn(KernelEvent)> Drop for ReportEnd<T> {
     fn drop(&mut self) {
-        (self.0)(Outcome::Ended);
+        (self.0)(KernelEvent::Ended);
     }
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Looks at the interfaces, and takes back what an earlier run left behind.
     pub(super) fn open(
-        config: &Config,
+        config: &TunnelConfig,
         tun_index: u32,
         sockets: Options,
         lookup_table: Option<SkLookupTable>,
@@ -188,11 +188,11 @@ impl Kernel {
     }
 
     /// Lets frames cross over, if this gateway is to be transparent. What comes of it is shared with other threads.
-    pub(super) fn cross_over(
+    pub(super) fn start_transparent(
         &mut self,
-        config: &Config,
+        config: &TunnelConfig,
         state_dir: &Path,
-    ) -> Result<Option<Arc<Gateway>>, Error> {
+    ) -> Result<Option<Arc<TransparentGateway>>, Error> {
         let (netlink, journal) = (&mut self.netlink, &mut self.journal);
         self.transparent =
             Transparent::open(config, &self.link, self.tun_index, state_dir, netlink, journal)?;
@@ -200,7 +200,11 @@ impl Kernel {
     }
 
     /// Prepares to replace addresses, if that is wanted and the kernel can do it: whether it will.
-    pub(super) fn prepare_rewriting(&mut self, config: &Config, without: &dyn Fn(Feature) -> bool) -> bool {
+    pub(super) fn prepare_rewriting(
+        &mut self,
+        config: &TunnelConfig,
+        without: &dyn Fn(Feature) -> bool,
+    ) -> bool {
         let peers = config.peers.iter().filter(|peer| peer.rewrite).count();
         if peers == 0 {
             return false;
@@ -228,7 +232,7 @@ impl Kernel {
     }
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
-    pub(super) fn apply(&mut self, config: &Config) -> Result<(), Error> {
+    pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
         let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
         let mut result = self.change(new);
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
@@ -367,7 +371,7 @@ impl Kernel {
     /// Starts the thread.
     pub(super) fn start(
         mut self,
-        tell: impl Fn(Outcome) + Send + 'static,
+        report: impl Fn(KernelEvent) + Send + 'static,
     ) -> Result<(mpsc::Sender<Command>, Waker, JoinHandle<Kernel>), Error> {
         let (commands, received) = mpsc::channel();
         let waker = Waker::new()?;
@@ -375,8 +379,8 @@ impl Kernel {
         let monitor = Monitor::open()?;
         let woken = waker.clone();
         let run = move || {
-            let tell = TellEnd(tell);
-            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &tell.0) {
+            let report = ReportEnd(report);
+            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &report.0) {
                 warn!("the kernel thread ends: {error}");
             }
             self
@@ -391,7 +395,7 @@ impl Kernel {
         waker: &Waker,
         poller: &Poller,
         monitor: &Monitor,
-        tell: &dyn Fn(Outcome),
+        report: &dyn Fn(KernelEvent),
     ) -> Result<(), Error> {
         const WAKER: u64 = 0;
         const MONITOR: u64 = 1;
@@ -436,15 +440,15 @@ impl Kernel {
                 refreshed = Instant::now();
                 let crossed = rewriter.refresh(&mut self.netlink);
                 if !crossed.is_empty() {
-                    tell(Outcome::Crossed(crossed));
+                    report(KernelEvent::Rewritten(crossed));
                 }
             }
             self.warm_peers();
-            self.look_for_routers(tell);
+            self.look_for_routers(report);
             for event in events.iter() {
                 match event.token {
                     WAKER => waker.drain(),
-                    MONITOR => self.changed(monitor, tell),
+                    MONITOR => self.changed(monitor, report),
                     DISCOVERY => {}
                     INSIDE => self.transparent.iter_mut().for_each(Transparent::read_inside),
                     OUTSIDE => {
@@ -459,7 +463,7 @@ impl Kernel {
                 match command {
                     Command::Open { id, local, remote } => {
                         let endpoint = self.open_endpoint(local, remote);
-                        tell(Outcome::Opened { id, endpoint });
+                        report(KernelEvent::Opened { id, endpoint });
                     }
                     Command::Close(endpoint) => self.close_endpoint(endpoint),
                     Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
@@ -514,7 +518,7 @@ impl Kernel {
                 lookup_table.insert(local).map(|()| Endpoint::Shared(local))
             }
             _ => EndpointSocket::open(local, remote, &self.sockets)
-                .map(|socket| Endpoint::Own(Arc::new(socket))),
+                .map(|socket| Endpoint::Dedicated(Arc::new(socket))),
         };
         match endpoint {
             Ok(endpoint) => {
@@ -532,7 +536,7 @@ impl Kernel {
 
     fn close_endpoint(&mut self, endpoint: Endpoint) {
         let (local, remote) = match &endpoint {
-            Endpoint::Own(socket) => (socket.local(), socket.remote().map(|r| *r.ip())),
+            Endpoint::Dedicated(socket) => (socket.local(), socket.remote().map(|r| *r.ip())),
             Endpoint::Shared(local) => (*local, None),
         };
         if let (Endpoint::Shared(_), Some(lookup_table)) = (&endpoint, &self.lookup_table)
@@ -636,7 +640,7 @@ impl Kernel {
         }
     }
 
-    fn changed(&mut self, monitor: &Monitor, tell: &dyn Fn(Outcome)) {
+    fn changed(&mut self, monitor: &Monitor, report: &dyn Fn(KernelEvent)) {
         let changes = monitor.read().unwrap_or_else(|error| {
             debug!("{error}");
             Vec::new()
@@ -659,7 +663,7 @@ impl Kernel {
                     if changed {
                         self.carrier_changed();
                     }
-                    tell(Outcome::LinkMtu(self.link_mtu()));
+                    report(KernelEvent::LinkMtu(self.link_mtu()));
                 }
                 Change::Address(_) | Change::AddressGone(_) | Change::Overrun => self.refresh_own(),
                 _ => {}

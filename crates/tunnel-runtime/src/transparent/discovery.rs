@@ -23,7 +23,7 @@ use wire::ethernet::{self, Frame, MacAddress};
 use wire::ipv6;
 use wire::ndp::{self, Message, NeighborAdvertisement, RouterSolicitation};
 
-use super::{Gateway, Router, Transparent};
+use super::{Router, Transparent, TransparentGateway};
 
 /// Longer than any such message that is not split.
 const FRAME: usize = 9_216;
@@ -131,7 +131,7 @@ impl Transparent {
     }
 }
 
-impl Gateway {
+impl TransparentGateway {
     fn asked_inside(&self, question: &Question) -> linux::Result<()> {
         let target = question.target;
         let protected = self.tables.is_protected(question.from)?;

@@ -24,7 +24,7 @@ use wire::ethernet::MacAddress;
 use wire::ndp::NeighborSolicitation;
 
 use crate::error::Error;
-use config::Config;
+use config::TunnelConfig;
 use link_file::LinkFile;
 
 /// What keeps the outer interface quiet, and the inner one silent.
@@ -49,7 +49,7 @@ struct Router {
 }
 
 /// What all threads share.
-pub(super) struct Gateway {
+pub(super) struct TransparentGateway {
     settings: Settings,
     tables: Tables,
     tunnel: TunnelProgram,
@@ -62,7 +62,7 @@ pub(super) struct Gateway {
     retired: Mutex<VecDeque<(Instant, Ipv6Addr)>>,
 }
 
-impl Gateway {
+impl TransparentGateway {
     /// Has what is written to a TUN device of ours go where it belongs, as long as what is returned lives.
     pub(super) fn attach_to(&self, device: u32) -> linux::Result<Attachment> {
         self.tunnel.attach(device)
@@ -172,7 +172,7 @@ impl Gateway {
 
 /// What the kernel thread has of it.
 pub(super) struct Transparent {
-    pub(super) gateway: Arc<Gateway>,
+    pub(super) gateway: Arc<TransparentGateway>,
     _frame_programs: FramePrograms,
     _tunnel: Attachment,
     link_file: LinkFile,
@@ -183,13 +183,13 @@ pub(super) struct Transparent {
     configured: HashSet<Ipv6Addr>,
     link_mtu: u32,
     /// Tells the inner MTU.
-    config: Box<Config>,
+    config: Box<TunnelConfig>,
 }
 
 impl Transparent {
     /// Sets it up. `device` is the TUN device of version 2.
     pub(super) fn open(
-        config: &Config,
+        config: &TunnelConfig,
         external: &Link,
         device: u32,
         state_dir: &Path,
@@ -234,7 +234,7 @@ impl Transparent {
         };
         let tunnel = TunnelProgram::load(&settings, &tables)?;
         let attached = tunnel.attach(device)?;
-        let gateway = Gateway {
+        let gateway = TransparentGateway {
             inside: PacketSocket::open(internal.index, &options)?,
             outside: PacketSocket::open(external.index, &options)?,
             settings,
@@ -287,8 +287,8 @@ impl Transparent {
     }
 
     /// Another configuration: other peers.
-    pub(super) fn apply(&mut self, config: &Config, device: u32) -> linux::Result<()> {
-        let remote = |config: &Config| -> HashSet<Ipv6Net> {
+    pub(super) fn apply(&mut self, config: &TunnelConfig, device: u32) -> linux::Result<()> {
+        let remote = |config: &TunnelConfig| -> HashSet<Ipv6Net> {
             let all = config.peers.iter().flat_map(|peer| &peer.allowed_ips);
             all.filter_map(|net| if let IpNet::V6(net) = net { Some(net.trunc()) } else { None }).collect()
         };
@@ -347,7 +347,7 @@ impl Transparent {
 }
 
 /// Where this gateway hops and its peers do, but for the classic profile, whose addresses could be any of the link.
-fn hop_prefixes(config: &Config) -> HashSet<Ipv6Net> {
+fn hop_prefixes(config: &TunnelConfig) -> HashSet<Ipv6Net> {
     let own = (!config.is_classic()).then_some(config.node.hop_prefix);
     config.peers.iter().map(|peer| peer.hop_prefix).chain(own).map(|prefix| prefix.trunc()).collect()
 }

@@ -7,7 +7,7 @@ use router::firewall::policy::Per;
 use router::firewall::service::Service;
 use router::firewall::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
 use router::firewall::{
-    Moment, Packet, Place, Places, Policy, Rate, Rule, Schedule, Settings, Verdict, Zone,
+    Moment, Packet, Policy, Rate, Rule, Schedule, Settings, Verdict, Zone, ZoneRef, ZoneSet,
 };
 
 use super::scene::{INTERFACES, own};
@@ -79,13 +79,13 @@ impl Random {
         text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
     }
 
-    fn places(&mut self, zones: usize) -> Places {
+    fn places(&mut self, zones: usize) -> ZoneSet {
         if self.one_in(3) {
-            return Places::Any;
+            return ZoneSet::Any;
         }
         let count = 1 + self.below(2);
-        let place = |n: usize| if n == zones { Place::Gateway } else { Place::Zone(n) };
-        Places::Of((0..count).map(|_| place(self.below(zones + 1))).collect())
+        let place = |n: usize| if n == zones { ZoneRef::Gateway } else { ZoneRef::Zone(n) };
+        ZoneSet::Of((0..count).map(|_| place(self.below(zones + 1))).collect())
     }
 
     fn several<T>(&mut self, v6: bool, make: fn(&mut Self, bool) -> T) -> Option<Vec<T>> {
@@ -157,7 +157,7 @@ impl Random {
         } else {
             [TCP, TCP, TCP, UDP, UDP, ICMP, ICMP, 47, ESP, 253]
         };
-        let gateway = Place::Gateway;
+        let gateway = ZoneRef::Gateway;
         let protocol = self.of(&protocols);
         let kind = if v6 { self.of(&TYPES) } else { self.of(&[8, 8, 0, 3]) };
         let mut packet = Packet {

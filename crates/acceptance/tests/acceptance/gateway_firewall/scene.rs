@@ -18,7 +18,7 @@ use lab::namespaces::Namespace;
 use linux::netlink::Netlink;
 use linux::packet::{Options, PacketSocket};
 use router::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
-use router::firewall::{Packet, Place, Policy, State, Trust, Zone, compile};
+use router::firewall::{Packet, Policy, State, Trust, Zone, ZoneRef, compile};
 
 use super::frame::{Seen, frame, read};
 
@@ -197,7 +197,7 @@ impl FirewallScene {
             IpAddr::V4(_) => false,
         };
         let to = if is_own || of_link {
-            Place::Gateway
+            ZoneRef::Gateway
         } else if link_source {
             return None;
         } else {
@@ -282,7 +282,7 @@ impl FirewallScene {
 
     /// The interface that a packet comes from.
     fn interface(&self, packet: &Packet) -> usize {
-        let Place::Zone(zone) = packet.from else { panic!("from the router") };
+        let ZoneRef::Zone(zone) = packet.from else { panic!("from the router") };
         self.zones()[zone].interfaces[0][1..].parse().expect("a number")
     }
 
@@ -291,8 +291,13 @@ impl FirewallScene {
         let limit = Instant::now() + Duration::from_secs(20);
         let address = |text: &str| text.parse().expect("an address");
         for n in 0..INTERFACES {
-            let mut packet =
-                Packet::new(Place::Gateway, Place::Gateway, address("fe80::2"), address("fe80::1"), ICMPV6);
+            let mut packet = Packet::new(
+                ZoneRef::Gateway,
+                ZoneRef::Gateway,
+                address("fe80::2"),
+                address("fe80::1"),
+                ICMPV6,
+            );
             packet.icmp = (135, 0);
             packet.hop_limit = 255;
             let id = id + u16::try_from(n).expect("few");
@@ -337,7 +342,7 @@ pub(crate) fn is_answered(packet: &Packet) -> bool {
 /// What a host would answer.
 pub(crate) fn reply(packet: &Packet) -> Option<Packet> {
     let has_ports = matches!(packet.protocol, TCP | UDP);
-    (has_ports && packet.to != Place::Gateway).then(|| Packet {
+    (has_ports && packet.to != ZoneRef::Gateway).then(|| Packet {
         from: packet.to,
         to: packet.from,
         source: packet.destination,

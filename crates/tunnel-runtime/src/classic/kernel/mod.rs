@@ -18,7 +18,7 @@ use wire::{ethernet, ipv6, protocol};
 
 use super::super::next_hop::NextHop;
 use super::in_place::Traffic;
-use config::{ClassicPeer, Config, KernelUse, Mode};
+use config::{ClassicPeer, KernelUse, Mode, TunnelConfig};
 use programs::classic::{incoming, program};
 use programs::pair::{INCOMING, KEY, OUTGOING, Tables, at};
 
@@ -41,7 +41,7 @@ impl Loaded {
     ///
     /// # Errors
     /// Why this kernel cannot do it, where a peer has `kernel = "required"`.
-    pub(in super::super) fn new(config: &Config, tcx: bool) -> linux::Result<Option<Self>> {
+    pub(in super::super) fn new(config: &TunnelConfig, tcx: bool) -> linux::Result<Option<Self>> {
         let peers = &config.classic;
         let streams: Vec<_> = peers.iter().filter(|peer| may_carry(peer)).map(|peer| &peer.stream).collect();
         if streams.is_empty() {

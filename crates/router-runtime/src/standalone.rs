@@ -6,8 +6,8 @@ use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
 use linux::process::{self, Capability};
 use tracing::{info, warn};
 
-use super::{Error, Running};
-use config::Gateway;
+use super::{Error, RouterThread};
+use config::RouterConfig;
 use config::run::RunOptions;
 use control::Reply;
 
@@ -15,7 +15,7 @@ const SIGNALS: u64 = 0;
 const CALLS: u64 = 1;
 
 /// Runs it, until it is told to end.
-pub fn run(options: &RunOptions, gateway: Gateway) -> Result<(), Error> {
+pub fn run(options: &RunOptions, gateway: RouterConfig) -> Result<(), Error> {
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
@@ -23,7 +23,7 @@ pub fn run(options: &RunOptions, gateway: Gateway) -> Result<(), Error> {
     let (send, calls) = channel();
     let waker = Waker::new()?;
     let called = waker.clone();
-    let running = Running::start(options, gateway, None, move |call| {
+    let running = RouterThread::start(options, gateway, None, move |call| {
         let _ = send.send(call);
         called.wake();
     })?;
@@ -54,7 +54,7 @@ pub fn run(options: &RunOptions, gateway: Gateway) -> Result<(), Error> {
 }
 
 /// Reads the configuration again, and tells the log and the caller what came of it.
-fn reload(options: &RunOptions, running: &Running) -> Result<(), Error> {
+fn reload(options: &RunOptions, running: &RouterThread) -> Result<(), Error> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     let result = load(options).and_then(|gateway| running.handle().reload(Box::new(gateway)));
     match &result {
@@ -65,6 +65,6 @@ fn reload(options: &RunOptions, running: &Running) -> Result<(), Error> {
     result.map(drop)
 }
 
-fn load(options: &RunOptions) -> Result<Gateway, Error> {
+fn load(options: &RunOptions) -> Result<RouterConfig, Error> {
     config::load(&options.file)?.gateway.ok_or_else(|| Error::NoRouter(options.file.clone()))
 }

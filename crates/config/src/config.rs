@@ -10,24 +10,24 @@ use mt6d::overhead::CONTEXT;
 use crate::classic::ClassicPeer;
 use crate::node::Node;
 use crate::report::Report;
-use crate::router::Gateway;
+use crate::router::RouterConfig;
 use crate::script::Configured;
 use crate::tunnel::Tunnel;
 
 /// All that a configuration file describes: a tunnel, a router between networks, or one machine that is both.
 #[derive(Debug, Clone)]
-pub struct Whole {
+pub struct Config {
     /// Moving-target defense: tables `[node]`, `[tunnel]`, `[[peer]]`.
-    pub tunnel: Option<Config>,
+    pub tunnel: Option<TunnelConfig>,
     /// A router and its firewall: tables `[[uplink]]`, `[[network]]`, `[[route]]`, `[[zone]]`, `[firewall]`.
-    pub gateway: Option<Gateway>,
+    pub gateway: Option<RouterConfig>,
     /// What works, but deserves a second look.
     pub warnings: Report,
 }
 
 /// A tunnel as its configuration file describes it.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct TunnelConfig {
     /// Table `[node]`.
     pub node: Node,
     /// Table `[tunnel]`.
@@ -40,7 +40,7 @@ pub struct Config {
     pub scripts: Vec<Configured>,
 }
 
-impl Config {
+impl TunnelConfig {
     /// What the protocol needs of it. `link_mtu` is the MTU of the external interface; `hardware_aes` tells whether
     /// the processor has AES instructions, `rewrites` whether this machine can replace addresses.
     pub fn to_node_config(&self, link_mtu: u16, hardware_aes: bool, rewrites: bool) -> NodeConfig {

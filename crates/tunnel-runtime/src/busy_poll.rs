@@ -15,7 +15,7 @@ const AFTER_BULK: Duration = Duration::from_millis(10);
 ///
 /// A stream in one direction is better off asleep: more of it comes at once. So is a bulk flow, which would have to do
 /// without the processor that the looking takes.
-pub(super) struct Wait {
+pub(super) struct BusyPoll {
     /// How long to look before sleeping; zero for not at all.
     spin: Duration,
     /// Whether the last wait was so short that looking pays.
@@ -28,9 +28,9 @@ pub(super) struct Wait {
     bulk: Time,
 }
 
-impl Wait {
+impl BusyPoll {
     pub(super) fn new(spin: Duration) -> Self {
-        Wait { spin, dense: false, answered: false, outwards: false, bulk: Time::default() }
+        BusyPoll { spin, dense: false, answered: false, outwards: false, bulk: Time::default() }
     }
 
     /// A turn has received and sent so much.
@@ -77,7 +77,7 @@ mod tests {
 
     /// Whether turns that received and sent so much, a millisecond apart, are followed by looking.
     fn answered(turns: &[(usize, usize)]) -> bool {
-        let mut wait = Wait::new(Duration::from_micros(50));
+        let mut wait = BusyPoll::new(Duration::from_micros(50));
         for (number, (received, sent)) in (100..).zip(turns) {
             wait.turn(*received, *sent, Time::from_micros(number * 1_000));
         }

@@ -8,32 +8,32 @@ use linux::event::Waker;
 
 use super::error::Error;
 use super::router::{Command, Router};
-use config::Gateway;
+use config::RouterConfig;
 use config::run::RunOptions;
 use control::{Call, Request, Server};
 
 /// A gateway that runs. It ends when this is dropped.
-pub struct Running {
-    handle: Handle,
+pub struct RouterThread {
+    handle: RouterHandle,
     thread: Option<JoinHandle<()>>,
     _server: Server,
 }
 
 /// What gives a gateway that runs another configuration.
 #[derive(Clone)]
-pub struct Handle {
+pub struct RouterHandle {
     commands: Sender<Command>,
     waker: Waker,
 }
 
-impl Running {
+impl RouterThread {
     /// Sets the gateway up, all of it or nothing, and keeps it.
     ///
     /// `tunnel` is the control socket of a tunnel in the same configuration. Without one, who asks for the configuration to
     /// be read again is handed to `reload`, on the control socket's thread.
     pub fn start(
         options: &RunOptions,
-        gateway: Gateway,
+        gateway: RouterConfig,
         tunnel: Option<PathBuf>,
         reload: impl Fn(Call) + Send + 'static,
     ) -> Result<Self, Error> {
@@ -43,9 +43,9 @@ impl Running {
         let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
         let state = options.state_dir.join(format!("{name}-gateway.json"));
         let server = {
-            let (commands, waker, alone) = (commands.clone(), waker.clone(), tunnel.is_none());
+            let (commands, waker, standalone) = (commands.clone(), waker.clone(), tunnel.is_none());
             Server::start(&socket, move |call: Call| match call.request {
-                Request::Reload if alone => reload(call),
+                Request::Reload if standalone => reload(call),
                 _ => {
                     let _ = commands.send(Command::Call(call));
                     waker.wake();
@@ -67,26 +67,26 @@ impl Running {
         };
         let thread = std::thread::Builder::new().name("gateway".into()).spawn(run)?;
         is_ready.recv().map_err(|_| Error::Ended)??;
-        Ok(Running { handle: Handle { commands, waker }, thread: Some(thread), _server: server })
+        Ok(RouterThread { handle: RouterHandle { commands, waker }, thread: Some(thread), _server: server })
     }
 
     /// What gives it another configuration.
-    pub fn handle(&self) -> Handle {
+    pub fn handle(&self) -> RouterHandle {
         self.handle.clone()
     }
 }
 
-impl Handle {
+impl RouterHandle {
     /// Another configuration in the place of the one that is in force, which is returned; or that stays, where the other
     /// cannot be.
-    pub fn reload(&self, gateway: Box<Gateway>) -> Result<Box<Gateway>, Error> {
+    pub fn reload(&self, gateway: Box<RouterConfig>) -> Result<Box<RouterConfig>, Error> {
         let (answer, result) = channel();
         self.send(Command::Reload(gateway, answer));
         result.recv().unwrap_or(Err(Error::Ended))
     }
 
     /// The configuration from before, without waiting for it.
-    pub fn put_back(&self, gateway: Box<Gateway>) {
+    pub fn put_back(&self, gateway: Box<RouterConfig>) {
         self.send(Command::Reload(gateway, channel().0));
     }
 
@@ -97,7 +97,7 @@ impl Handle {
     }
 }
 
-impl Drop for Running {
+impl Drop for RouterThread {
     fn drop(&mut self) {
         self.handle.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
