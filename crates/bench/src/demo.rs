@@ -57,7 +57,7 @@ pub struct DemoOptions {
 /// When the lab, the traffic or the report cannot be made.
 pub fn run(options: &DemoOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
     let mut live = Live::new(options.seconds);
-    live.say(
+    live.print_line(
         &format!("Building the {:?} lab: two hosts, two gateways, a router", options.topology).to_lowercase(),
     );
     let mut lab = Lab::builder(program)
@@ -68,22 +68,22 @@ pub fn run(options: &DemoOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
         .whole_packets(true)
         .build()?;
     let recording = Recording::start(&lab, Node::Router, "a")?;
-    live.say(if options.tunnel {
+    live.print_line(if options.tunnel {
         "starting the gateways"
     } else {
         "no gateways: the baseline without a tunnel"
     });
     lab.start()?;
-    live.say("traffic: UDP 4 Mbit/s from A to B, TCP 20 Mbit/s from B to A, ten echoes a second");
+    live.print_line("traffic: UDP 4 Mbit/s from A to B, TCP 20 Mbit/s from B to A, ten echoes a second");
     let Some(outcome) = traffic(options, &lab, &mut live, recording, stop)? else {
-        live.say("interrupted");
+        live.print_line("interrupted");
         return Ok(ExitCode::from(130));
     };
     live.end();
     let page = report::write(&outcome, &options.report)?;
     println!("\n{}", summary(&outcome));
     println!("Report: {}", page.display());
-    Ok(if outcome.well() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if outcome.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs the traffic and takes stock; `None` if interrupted.
@@ -214,7 +214,7 @@ fn summary(outcome: &DemoOutcome) -> String {
     let mark = |good: bool| if good { "ok  " } else { "BAD " };
     let mut lines: Vec<String> =
         outcome.findings.iter().map(|finding| format!("  {} {}", mark(finding.good), finding.text)).collect();
-    lines.push(if outcome.well() {
+    lines.push(if outcome.passed() {
         "All was well.".into()
     } else {
         "Not all was well: see the lines marked BAD.".into()

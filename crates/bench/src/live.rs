@@ -47,7 +47,7 @@ impl Live {
     }
 
     /// A line about what happens.
-    pub(crate) fn say(&mut self, text: &str) {
+    pub(crate) fn print_line(&mut self, text: &str) {
         println!("- {text}");
     }
 

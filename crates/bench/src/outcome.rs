@@ -36,7 +36,7 @@ pub struct DemoOutcome {
 
 impl DemoOutcome {
     /// Whether all was well.
-    pub fn well(&self) -> bool {
+    pub fn passed(&self) -> bool {
         self.findings.iter().all(|finding| finding.good)
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn cards(cards: impl IntoIterator<Item = Card>) -> Markup {
 }
 
 /// Names and what they are; then what was left out, and why.
-pub(crate) fn who<'a>(
+pub(crate) fn participants<'a>(
     title: &str,
     there: impl Iterator<Item = (&'a str, &'a str)>,
     left_out: impl Iterator<Item = (&'a str, &'a str)>,

@@ -38,8 +38,8 @@ fn page(outcome: &DemoOutcome) -> String {
 }
 
 fn introduction(outcome: &DemoOutcome) -> Markup {
-    let verdict = if outcome.well() { "All was well." } else { "Not all was well." };
-    let class = if outcome.well() { "good" } else { "bad" };
+    let verdict = if outcome.passed() { "All was well." } else { "Not all was well." };
+    let class = if outcome.passed() { "good" } else { "bad" };
     let what = match &outcome.rotation {
         Some(rotation) => format!(
             "Two networks, A and B, talk through two Sidestep gateways. Between the gateways all packets are encrypted, \

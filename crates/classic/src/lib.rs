@@ -36,7 +36,7 @@
 //! | `exchange` | who offers a new session key, and when both agree |
 //! | `stream` | one pair of hosts: routes of one or two keys, and what decides between them |
 //! | `icmp` | errors about outer packets |
-//! | `node`, `host` | the host's side |
+//! | `node`, `host_interface` | the host's side |
 
 #![forbid(unsafe_code)]
 
@@ -45,7 +45,7 @@ mod destination_options;
 mod drops;
 mod exchange;
 pub mod hashed;
-mod host;
+mod host_interface;
 mod icmp;
 pub mod keys;
 mod node;
@@ -59,7 +59,7 @@ mod time;
 mod vectors;
 
 pub use drops::{DropReason, Drops};
-pub use host::{Action, Endpoint};
+pub use host_interface::{Action, Endpoint};
 pub use node::{Node, Received, SendError};
 pub use stream::{KeyState, StreamRoutes, StreamStatus};
 pub use time::UnixTime;

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use wire::ipv6;
 
 use crate::drops::{DropReason, Drops};
-use crate::host::{Action, Endpoint, HostInterface};
+use crate::host_interface::{Action, Endpoint, HostInterface};
 use crate::icmp;
 use crate::profile::{ConfigError, StreamConfig};
 use crate::stream::{Context, Stream, StreamRoutes, StreamStatus};

@@ -10,7 +10,7 @@ use wire::ipv6;
 use crate::drops::DropReason;
 use crate::exchange::{Exchange, KeyMessage, State};
 use crate::hashed::{HashedHost, Salt};
-use crate::host::{Action, Endpoint, HostInterface};
+use crate::host_interface::{Action, Endpoint, HostInterface};
 use crate::icmp;
 use crate::packet::{self, Content, Opened};
 use crate::profile::{Carry, StreamConfig};

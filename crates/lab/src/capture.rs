@@ -13,8 +13,8 @@ use wire::pcap::{self, Capture, LINKTYPE_ETHERNET, Record};
 use wire::{ipv6, tcp, udp};
 
 use crate::Error;
+use crate::frame_socket::{FrameSocket, MAXIMUM_FRAME, wait};
 use crate::lab::Lab;
-use crate::port::{MAXIMUM_FRAME, Port, wait};
 use crate::process::{Process, tail};
 use crate::topology::Node;
 
@@ -72,7 +72,7 @@ impl Recording {
 /// # Errors
 /// When the interface does not exist or the file cannot be written.
 pub fn record(interface: &str, path: &Path, stop: &Arc<AtomicBool>) -> Result<(), Error> {
-    let port = Port::open(interface, true)?;
+    let port = FrameSocket::open(interface, true)?;
     port.stamp()?;
     let failed = |source| Error::file(path, source);
     let mut file = BufWriter::new(File::create(path).map_err(failed)?);

@@ -16,7 +16,7 @@ use crate::helper;
 use crate::impair_script;
 use crate::impairment::Impairment;
 use crate::namespaces::Namespace;
-use crate::network::{self, SIXIN4, Shape};
+use crate::network::{self, Layout, SIXIN4};
 use crate::prefix::directory;
 use crate::process::{Process, tail};
 use crate::topology::{Node, Site, Topology};
@@ -41,15 +41,15 @@ impl Builder {
             let prefix = &self.prefix;
             return Err(Error::Usage(format!("prefix `{prefix}`: expected 1 to 13 letters, digits, - or _")));
         }
-        let shape = Shape::of(&self)?;
+        let layout = Layout::of(&self)?;
         down(&self.prefix)?;
         let directory = self.directory();
         std::fs::create_dir_all(&directory).map_err(|source| Error::file(&directory, source))?;
         let gateways = [Site::A, Site::B].map(|site| Gateway::new(&self, site));
         // From here on a failure drops the lab, which takes down what there is so far.
         let mut lab = Lab { options: self, gateways, helpers: Vec::new(), keep: false };
-        network::build(&lab.options, &shape)?;
-        lab.start_helpers(&shape)?;
+        network::build(&lab.options, &layout)?;
+        lab.start_helpers(&layout)?;
         if lab.options.tunnel {
             let keys = Keys::generate(&lab.options)?;
             for gateway in &lab.gateways {
@@ -285,13 +285,13 @@ impl Lab {
     }
 
     /// Starts the relay, the ends of the 6in4 tunnel and what advertises the routers, where there are.
-    fn start_helpers(&mut self, shape: &Shape) -> Result<(), Error> {
-        if shape.script {
+    fn start_helpers(&mut self, layout: &Layout) -> Result<(), Error> {
+        if layout.script {
             let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);
-            let (_, middle) = shape.middle_of_router();
+            let (_, middle) = layout.middle_of_router();
             impair_script::load(&self.options, [("a", &self.options.impairment), (middle, back)])?;
         }
-        if shape.relay {
+        if layout.relay {
             let forth = self.options.impairment.to_string();
             let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);
             // Another seed: otherwise both directions would lose the same frames.
@@ -299,15 +299,15 @@ impl Lab {
             let words = ["relay", "left", "right", "--impair", &forth, "--impair-back", &back];
             self.start_helper("relay", self.own_command(Node::Relay, &words)?)?;
         }
-        if shape.user_space_tunnel {
+        if layout.user_space_tunnel {
             for (node, ends) in SIXIN4 {
                 let words = [&["sixin4", "--inner", "t46-peer", "--outer", "mid"], ends].concat();
                 let command = self.own_command(node, &words)?;
                 self.start_helper(&format!("sixin4-{}", node.suffix()), command)?;
             }
         }
-        if shape.transparent {
-            for (node, command) in transparent::advertisers(&self.options, shape.second_router)? {
+        if layout.transparent {
+            for (node, command) in transparent::advertisers(&self.options, layout.second_router)? {
                 self.start_helper(&format!("radvd-{}", node.suffix()), command)?;
             }
         }

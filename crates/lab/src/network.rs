@@ -53,7 +53,7 @@ const SIXIN4_OVERHEAD: u16 = 20;
 
 /// What the options make necessary.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Layout {
     pub(crate) topology: Topology,
     pub(crate) second_router: bool,
     pub(crate) relay: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Shape {
     pub(crate) transparent: bool,
 }
 
-impl Shape {
+impl Layout {
     /// Decides it, or says what cannot be combined.
     pub(crate) fn of(options: &Builder) -> Result<Self, Error> {
         let routed = options.topology != Topology::Switched;
@@ -113,12 +113,12 @@ impl Shape {
 
     /// The machines that it has.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = Node> {
-        let shape = *self;
+        let layout = *self;
         Node::ALL.into_iter().filter(move |node| match node {
-            Node::RouterB => shape.second_router,
-            Node::Relay => shape.relay,
+            Node::RouterB => layout.second_router,
+            Node::Relay => layout.relay,
             Node::SwitchInside | Node::ThirdInside | Node::SwitchOutside | Node::ThirdOutside => {
-                shape.transparent
+                layout.transparent
             }
             _ => true,
         })
@@ -137,24 +137,24 @@ impl Shape {
 }
 
 /// Makes the namespaces, links, addresses, routes and filters.
-pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
-    for node in shape.nodes() {
+pub(crate) fn build(options: &Builder, layout: &Layout) -> Result<(), Error> {
+    for node in layout.nodes() {
         options.namespace(node).create()?;
     }
     // Nothing but the frames that they carry may leave these namespaces.
     let switches = [Node::Relay, Node::SwitchInside, Node::SwitchOutside];
-    for node in shape.nodes().filter(|node| switches.contains(node)) {
+    for node in layout.nodes().filter(|node| switches.contains(node)) {
         let quiet = [("ipv6/conf/all/disable_ipv6", 1), ("ipv6/conf/default/disable_ipv6", 1)];
         options.namespace(node).sysctl(&quiet)?;
     }
-    check_with_input(Command::new("ip").args(["-batch", "-"]), &links(options, shape))?;
-    for node in shape.nodes() {
+    check_with_input(Command::new("ip").args(["-batch", "-"]), &links(options, layout))?;
+    for node in layout.nodes() {
         let namespace = options.namespace(node);
-        if shape.transparent {
+        if layout.transparent {
             namespace.sysctl(transparent::parameters(node))?;
         }
-        namespace.ip(&configuration(options, shape, node))?;
-        let gateway = matches!(node, Node::GatewayA | Node::GatewayB) && !shape.transparent;
+        namespace.ip(&configuration(options, layout, node))?;
+        let gateway = matches!(node, Node::GatewayA | Node::GatewayB) && !layout.transparent;
         if gateway || matches!(node, Node::Router | Node::RouterB) {
             namespace.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
             if gateway || !options.tunnel {
@@ -165,11 +165,11 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
             namespace.nft(&ruleset)?;
         }
     }
-    for (node, interface) in honest_interfaces(options, shape) {
+    for (node, interface) in honest_interfaces(options, layout) {
         options.namespace(node).offloads_off(interface)?;
     }
     if !options.offloads {
-        for node in shape.nodes() {
+        for node in layout.nodes() {
             let namespace = options.namespace(node);
             for interface in namespace.ethernet_interfaces()? {
                 namespace.offloads_off(&interface)?;
@@ -180,8 +180,8 @@ pub(crate) fn build(options: &Builder, shape: &Shape) -> Result<(), Error> {
 }
 
 /// The veth pairs, each made right where its ends belong.
-fn links(options: &Builder, shape: &Shape) -> String {
-    let mut links = if shape.transparent {
+fn links(options: &Builder, layout: &Layout) -> String {
+    let mut links = if layout.transparent {
         transparent::LINKS.to_vec()
     } else {
         vec![
@@ -190,20 +190,20 @@ fn links(options: &Builder, shape: &Shape) -> String {
             ((Node::GatewayB, "in", ""), (Node::HostB, "eth", "")),
         ]
     };
-    let (left, right) = if shape.second_router {
+    let (left, right) = if layout.second_router {
         links.push(((Node::RouterB, "b", ""), (Node::GatewayB, "ex", "")));
         ((Node::Router, "mid", MAC_MID[0]), (Node::RouterB, "mid", MAC_MID[1]))
     } else {
-        let (node, port) = shape.middle();
+        let (node, port) = layout.middle();
         ((node, port, ""), (Node::GatewayB, "ex", ""))
     };
-    if shape.relay {
+    if layout.relay {
         links.push((left, (Node::Relay, "left", "")));
         links.push(((Node::Relay, "right", ""), right));
     } else {
         links.push((left, right));
     }
-    if shape.user_space_tunnel {
+    if layout.user_space_tunnel {
         links.push(((Node::Router, "t46", MAC_T46[0]), (Node::Router, "t46-peer", "")));
         links.push(((Node::RouterB, "t46", MAC_T46[1]), (Node::RouterB, "t46-peer", "")));
     }
@@ -218,20 +218,20 @@ fn links(options: &Builder, shape: &Shape) -> String {
 }
 
 /// What one machine's kernel is told: `ip -batch` lines.
-fn configuration(options: &Builder, shape: &Shape, node: Node) -> String {
-    if let Some(lines) = transparent::configuration(options, node).filter(|_| shape.transparent) {
+fn configuration(options: &Builder, layout: &Layout, node: Node) -> String {
+    if let Some(lines) = transparent::configuration(options, node).filter(|_| layout.transparent) {
         return lines;
     }
     let plain = routes_hosts(options);
     match node {
         Node::HostA => host("2001:db8:a::", "10.0.1."),
         Node::HostB => host("2001:db8:b::", "10.0.2."),
-        Node::GatewayA => gateway(shape.topology, Site::A, plain),
-        Node::GatewayB => gateway(shape.topology, Site::B, plain),
+        Node::GatewayA => gateway(layout.topology, Site::A, plain),
+        Node::GatewayB => gateway(layout.topology, Site::B, plain),
         Node::Relay => "link set dev left up\nlink set dev right up\n".into(),
-        Node::Router if shape.topology == Topology::Switched => bridge(options.middle_mtu),
-        Node::Router if shape.second_router => edge_router(options, shape, Site::A),
-        Node::RouterB => edge_router(options, shape, Site::B),
+        Node::Router if layout.topology == Topology::Switched => bridge(options.middle_mtu),
+        Node::Router if layout.second_router => edge_router(options, layout, Site::A),
+        Node::RouterB => edge_router(options, layout, Site::B),
         Node::Router => [Site::A, Site::B].map(|site| towards_site(options, site)).concat(),
         // These are in networks of transparent gateways alone.
         Node::SwitchInside | Node::ThirdInside | Node::SwitchOutside | Node::ThirdOutside => String::new(),
@@ -311,7 +311,7 @@ fn towards_site(options: &Builder, site: Site) -> String {
 }
 
 /// One of two routers: a site on one hand, the middle link or the 6in4 tunnel over it on the other.
-fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
+fn edge_router(options: &Builder, layout: &Layout, site: Site) -> String {
     let (own, peer) = match site {
         Site::A => (1, 2),
         Site::B => (2, 1),
@@ -319,8 +319,8 @@ fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
     let mtu = options.middle_mtu.unwrap_or(1500);
     let mut lines = towards_site(options, site);
     let _ = writeln!(lines, "link set dev mid mtu {mtu} up");
-    let interface = if shape.topology == Topology::Tunneled { "t46" } else { "mid" };
-    if shape.user_space_tunnel {
+    let interface = if layout.topology == Topology::Tunneled { "t46" } else { "mid" };
+    if layout.user_space_tunnel {
         let _ = writeln!(
             lines,
             "link set dev t46 arp off mtu {} up\nlink set dev t46-peer up",
@@ -336,7 +336,7 @@ fn edge_router(options: &Builder, shape: &Shape, site: Site) -> String {
     let via = if interface == "mid" { format!("via 2001:db8:ff::{peer} ") } else { String::new() };
     let far = site.other();
     let [v6, v4] = far.inner_prefixes();
-    if shape.transparent {
+    if layout.transparent {
         let _ = writeln!(lines, "route add {v6} {via}dev {interface}");
         return lines;
     }
@@ -386,20 +386,20 @@ fn filters(options: &Builder, node: Node) -> Option<String> {
 }
 
 /// Interfaces that must send each packet as it would be on a cable, because a process reads it there.
-fn honest_interfaces(options: &Builder, shape: &Shape) -> Vec<(Node, &'static str)> {
+fn honest_interfaces(options: &Builder, layout: &Layout) -> Vec<(Node, &'static str)> {
     let mut interfaces = Vec::new();
     if options.whole_packets {
         interfaces.extend([(Node::GatewayA, "ex"), (Node::GatewayB, "ex"), (Node::Router, "a")]);
-        interfaces.push(if shape.second_router { (Node::RouterB, "b") } else { shape.middle() });
+        interfaces.push(if layout.second_router { (Node::RouterB, "b") } else { layout.middle() });
     }
-    if shape.relay || options.whole_packets || shape.user_space_tunnel {
-        if shape.second_router {
+    if layout.relay || options.whole_packets || layout.user_space_tunnel {
+        if layout.second_router {
             interfaces.extend([(Node::Router, "mid"), (Node::RouterB, "mid")]);
         } else {
-            interfaces.extend([shape.middle(), (Node::GatewayB, "ex")]);
+            interfaces.extend([layout.middle(), (Node::GatewayB, "ex")]);
         }
     }
-    if shape.user_space_tunnel {
+    if layout.user_space_tunnel {
         interfaces.extend([(Node::Router, "t46"), (Node::RouterB, "t46")]);
     }
     interfaces.sort_by_key(|(node, interface)| (node.suffix(), *interface));

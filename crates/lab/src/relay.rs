@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::Error;
+use crate::frame_socket::{FrameSocket, MAXIMUM_FRAME, wait};
 use crate::impairment::{Impairer, Impairment};
-use crate::port::{MAXIMUM_FRAME, Port, wait};
 
 /// Frames taken from one port before the other gets its turn.
 const TURN: usize = 64;
@@ -26,7 +26,7 @@ pub fn run(
     to_left: Impairment,
     stop: &Arc<AtomicBool>,
 ) -> Result<(), Error> {
-    let ports = [Port::open(left, false)?, Port::open(right, false)?];
+    let ports = [FrameSocket::open(left, false)?, FrameSocket::open(right, false)?];
     let mut links = [Impairer::new(to_right), Impairer::new(to_left)];
     let start = Instant::now();
     let mut buffer = vec![0; MAXIMUM_FRAME];

@@ -13,7 +13,7 @@ use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Frame, Header, MacAddress};
 use wire::{ipv4, ipv6};
 
 use crate::Error;
-use crate::port::{MAXIMUM_FRAME, Port, wait};
+use crate::frame_socket::{FrameSocket, MAXIMUM_FRAME, wait};
 
 const PROTOCOL_IPV6: u8 = 41;
 const TTL: u8 = 64;
@@ -40,8 +40,8 @@ pub struct Endpoint {
 /// # Errors
 /// When an interface does not exist or a socket fails.
 pub fn run(endpoint: &Endpoint, stop: &Arc<AtomicBool>) -> Result<(), Error> {
-    let inner = Port::open(&endpoint.inner, false)?;
-    let outer = Port::open(&endpoint.outer, false)?;
+    let inner = FrameSocket::open(&endpoint.inner, false)?;
+    let outer = FrameSocket::open(&endpoint.outer, false)?;
     let mut buffer = vec![0; MAXIMUM_FRAME];
     let mut frame = Vec::with_capacity(MAXIMUM_FRAME + ipv4::HEADER_LEN);
     while !stop.load(Ordering::Relaxed) {

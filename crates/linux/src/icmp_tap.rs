@@ -11,7 +11,7 @@ use programs::icmp_tap::{self, FRAME};
 use crate::bpf::attach::{Attachment, Direction};
 use crate::bpf::{Program, ProgramKind, Ring};
 use crate::error::Result;
-use crate::packet::{self, Filter, Options, PacketSocket};
+use crate::packet::{self, Filter, PacketOptions, PacketSocket};
 
 pub use programs::icmp_tap::Messages;
 
@@ -49,13 +49,14 @@ impl IcmpTap {
         let ring = Ring::create(RING)?;
         let program = Program::load(ProgramKind::SchedCls, &icmp_tap::program(link_header, messages, &ring))?;
         let attachment = Attachment::tcx_before(&program, index, Direction::Ingress)?;
-        let socket = PacketSocket::open(index, &Options { only_sends: true, ..Options::default() })?;
+        let socket =
+            PacketSocket::open(index, &PacketOptions { only_sends: true, ..PacketOptions::default() })?;
         Ok(Self { socket, heard: Some((ring, attachment)) })
     }
 
     /// The same, as older kernels do it.
     pub fn with_socket(index: u32, messages: Messages) -> Result<Self> {
-        let options = Options { filter: Some(filter(messages)), ..Options::default() };
+        let options = PacketOptions { filter: Some(filter(messages)), ..PacketOptions::default() };
         Ok(Self { socket: PacketSocket::open(index, &options)?, heard: None })
     }
 

@@ -11,7 +11,7 @@ use wire::ethernet::{self, MacAddress};
 use wire::ndp::{self, Message, NeighborAdvertisement, NeighborSolicitation};
 
 use crate::error::Result;
-use crate::packet::{NEIGHBOR_SOLICITATIONS, Options, PacketSocket};
+use crate::packet::{NEIGHBOR_SOLICITATIONS, PacketOptions, PacketSocket};
 
 /// Longer than any solicitation with the options that exist; a longer frame is cut off and does not parse.
 const FRAME: usize = 1_514;
@@ -43,8 +43,11 @@ impl Responder {
     /// A responder on the interface `index`, whose hardware address is `mac`.
     /// Add it to a [`crate::event::Poller`] as readable.
     pub fn open(index: u32, mac: MacAddress) -> Result<Self> {
-        let options =
-            Options { filter: Some(NEIGHBOR_SOLICITATIONS), all_multicast: true, ..Options::default() };
+        let options = PacketOptions {
+            filter: Some(NEIGHBOR_SOLICITATIONS),
+            all_multicast: true,
+            ..PacketOptions::default()
+        };
         Ok(Self { socket: PacketSocket::open(index, &options)?, mac, router: true, buffer: vec![0; FRAME] })
     }
 

@@ -91,7 +91,7 @@ const RETURN: u16 = 0x06;
 
 /// How a packet socket is set up.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Options<'a> {
+pub struct PacketOptions<'a> {
     /// Which frames to receive; all without one.
     pub filter: Option<&'a Filter>,
     /// Receive nothing. A socket that receives is asked about every frame of the interface, whatever its filter says:
@@ -117,7 +117,7 @@ pub struct PacketSocket {
 
 impl PacketSocket {
     /// Opens a socket on the interface of that index.
-    pub fn open(index: u32, options: &Options<'_>) -> Result<Self> {
+    pub fn open(index: u32, options: &PacketOptions<'_>) -> Result<Self> {
         // Protocol 0: nothing is received before the filter is in place and the socket is bound.
         let owned =
             sockopt::socket(libc::AF_PACKET, libc::SOCK_RAW, 0, "socket AF_PACKET (needs CAP_NET_RAW)")?;

@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use crate::envelope::Nonce;
 use crate::handshake::InitiatorState;
-use crate::host::{HostInterface, Purpose};
+use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId};
 use crate::keys::PairKeys;
 use crate::rendezvous::{self, Rendezvous};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 
 use crate::deliver::Deliver;
-use crate::host::HostInterface;
+use crate::host_interface::HostInterface;
 use crate::keys::PrivateKey;
 use crate::outbox::Outbox;
 use crate::routes::Routes;

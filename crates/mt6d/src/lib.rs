@@ -115,7 +115,7 @@
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
 //! | `control` | messages inside a session |
 //! | `id`, [`overhead`], `time` | numbers and what they mean |
-//! | `node`, `env`, `host`, [`Outbox`], [`Received`], [`Deliver`] | the host's side |
+//! | `node`, `env`, `host_interface`, [`Outbox`], [`Received`], [`Deliver`] | the host's side |
 //! | `routes` | which peer an inner address is behind |
 //! | `packet_worker` | carrying packets on other threads |
 //! | `drops` | why packets go no further |
@@ -133,7 +133,7 @@ pub mod endpoint;
 mod env;
 mod envelope;
 mod handshake;
-mod host;
+mod host_interface;
 mod id;
 mod kdf;
 pub mod keys;
@@ -155,7 +155,7 @@ mod vectors;
 
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
-pub use host::{Action, Rewrite};
+pub use host_interface::{Action, Rewrite};
 pub use id::{EndpointId, Epoch, LaneId};
 pub use node::Node;
 pub use outbox::{Batch, Outbox};

@@ -8,7 +8,7 @@ use crate::comparison::contender::{KNOWN, NONE};
 use crate::comparison::results::{GROUPS, Group, ManyPeers, Metric, Results};
 use crate::comparison::statistics::Summary;
 use crate::comparison::tables::{self, multiple, number};
-use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose, who};
+use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, participants, prose};
 
 /// The page.
 pub(crate) fn page(results: &Results) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn page(results: &Results) -> String {
     let body = html! {
         (introduction(results))
         (headline(results))
-        (who("Contenders", entries, left_out))
+        (participants("Contenders", entries, left_out))
         @for group in &GROUPS { (section(results, group)) }
         (steady(results))
         (peers(results))

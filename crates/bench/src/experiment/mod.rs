@@ -8,7 +8,7 @@
 //! | `store` | the directory of a run, and how one that stopped goes on |
 //! | `scene` | what a test works with: the lab, and patience that an interruption ends |
 //! | `ping`, `http`, `nginx`, `udp`, `voip`, `emodel`, `video` | the single tests |
-//! | `host` | what a gateway's process costs meanwhile |
+//! | `process_usage` | what a gateway's process costs meanwhile |
 //! | `soak` | the long run |
 //! | `loss` | floods between gateways of each kind |
 //! | `gateway` | another plan: the gateway as router, firewall and tunnel |
@@ -21,7 +21,6 @@
 mod contenders;
 mod emodel;
 mod gateway;
-mod host;
 mod http;
 mod loss;
 mod markdown;
@@ -31,6 +30,7 @@ mod page;
 mod papers;
 mod ping;
 mod plan;
+mod process_usage;
 mod run;
 mod scene;
 mod soak;

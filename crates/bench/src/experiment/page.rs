@@ -8,7 +8,7 @@ use crate::experiment::plan::{Experiment, USUAL};
 use crate::experiment::store::{Place, Store};
 use crate::experiment::tables;
 use crate::experiment::topics::{Topic, topics};
-use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose, who};
+use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, participants, prose};
 
 /// The page.
 pub(crate) fn page(store: &Store) -> String {
@@ -101,7 +101,7 @@ pub(crate) fn contenders(store: &Store) -> Markup {
     let settings = &store.settings;
     let entries = settings.contenders.iter().map(|entry| (entry.name.as_str(), entry.about.as_str()));
     let left_out = settings.left_out.iter().map(|absence| (absence.what.as_str(), absence.why.as_str()));
-    who("Who takes part", entries, left_out)
+    participants("Who takes part", entries, left_out)
 }
 
 fn section(number: usize, topic: &Topic) -> Markup {

@@ -10,7 +10,7 @@ use lab::topology::Topology;
 
 /// Whose value it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum PublishedSystem {
     /// Without MT6D, in the thesis.
     ThesisNone,
     /// The thesis's Python version, unencrypted.
@@ -23,7 +23,7 @@ pub(crate) enum Who {
     Paper,
 }
 
-impl Who {
+impl PublishedSystem {
     /// Its name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -43,7 +43,7 @@ impl Who {
 /// One published value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Published {
-    pub(crate) who: Who,
+    pub(crate) system: PublishedSystem,
     pub(crate) topology: Topology,
     /// Seconds.
     pub(crate) rotation: Option<u32>,
@@ -57,12 +57,12 @@ pub(crate) struct Published {
 }
 
 const fn one(
-    (who, topology, rotation): (Who, Topology, Option<u32>),
+    (system, topology, rotation): (PublishedSystem, Topology, Option<u32>),
     (test, value): (&'static str, &'static str),
     (more_or_less, number): (&'static str, f64),
     source: &'static str,
 ) -> Published {
-    Published { who, topology, rotation, test, value, number, more_or_less, source }
+    Published { system, topology, rotation, test, value, number, more_or_less, source }
 }
 
 const STD: &str = "ping_std_1k";
@@ -71,17 +71,25 @@ const FLOOD_50: &str = "ping_flood_50k";
 /// The test's name where a value is the mean of all files.
 pub(crate) const ALL_FILES: &str = "http";
 
-const THESIS_NONE: (Who, Topology, Option<u32>) = (Who::ThesisNone, Topology::Switched, Some(10));
-const PYTHON: (Who, Topology, Option<u32>) = (Who::ThesisPython, Topology::Switched, Some(10));
-const C: (Who, Topology, Option<u32>) = (Who::ThesisC, Topology::Switched, Some(10));
-const PAPER_NONE: (Who, Topology, Option<u32>) = (Who::PaperNone, Topology::Switched, Some(10));
-const PAPER: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Switched, Some(10));
-const PAPER_5: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Switched, Some(5));
-const PAPER_30: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Switched, Some(30));
-const PAPER_STILL: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Switched, None);
-const FAR_NONE: (Who, Topology, Option<u32>) = (Who::PaperNone, Topology::Routed, Some(10));
-const FAR: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Routed, Some(10));
-const FAR_STILL: (Who, Topology, Option<u32>) = (Who::Paper, Topology::Routed, None);
+const THESIS_NONE: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::ThesisNone, Topology::Switched, Some(10));
+const PYTHON: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::ThesisPython, Topology::Switched, Some(10));
+const C: (PublishedSystem, Topology, Option<u32>) = (PublishedSystem::ThesisC, Topology::Switched, Some(10));
+const PAPER_NONE: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::PaperNone, Topology::Switched, Some(10));
+const PAPER: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::Paper, Topology::Switched, Some(10));
+const PAPER_5: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::Paper, Topology::Switched, Some(5));
+const PAPER_30: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::Paper, Topology::Switched, Some(30));
+const PAPER_STILL: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::Paper, Topology::Switched, None);
+const FAR_NONE: (PublishedSystem, Topology, Option<u32>) =
+    (PublishedSystem::PaperNone, Topology::Routed, Some(10));
+const FAR: (PublishedSystem, Topology, Option<u32>) = (PublishedSystem::Paper, Topology::Routed, Some(10));
+const FAR_STILL: (PublishedSystem, Topology, Option<u32>) = (PublishedSystem::Paper, Topology::Routed, None);
 
 const FIGURE_5_5: &str = "thesis, figure 5.5";
 const EXACTLY: &str = "";
@@ -225,14 +233,15 @@ pub(crate) const LOST: [(&str, &str); 9] = [
 
 /// The published values of one test in a setting.
 pub(crate) fn find(
-    who: Who,
+    system: PublishedSystem,
     topology: Topology,
     rotation: Option<u32>,
     test: &str,
     value: &str,
 ) -> Option<&'static Published> {
     PUBLISHED.iter().find(|one| {
-        (one.who, one.topology, one.rotation, one.test, one.value) == (who, topology, rotation, test, value)
+        (one.system, one.topology, one.rotation, one.test, one.value)
+            == (system, topology, rotation, test, value)
     })
 }
 
@@ -243,14 +252,14 @@ mod tests {
     #[test]
     fn each_value_is_there_once() {
         for one in PUBLISHED {
-            let found = find(one.who, one.topology, one.rotation, one.test, one.value).expect("itself");
+            let found = find(one.system, one.topology, one.rotation, one.test, one.value).expect("itself");
             assert!(
                 std::ptr::eq(found, one) || found.number.to_bits() == one.number.to_bits(),
                 "{one:?} and {found:?}"
             );
             let same = PUBLISHED.iter().filter(|other| {
-                (other.who, other.topology, other.rotation, other.test, other.value)
-                    == (one.who, one.topology, one.rotation, one.test, one.value)
+                (other.system, other.topology, other.rotation, other.test, other.value)
+                    == (one.system, one.topology, one.rotation, one.test, one.value)
             });
             assert_eq!(same.count(), 1, "{one:?}");
         }
@@ -259,7 +268,10 @@ mod tests {
     #[test]
     fn each_value_names_its_source() {
         for one in PUBLISHED {
-            let thesis = matches!(one.who, Who::ThesisNone | Who::ThesisPython | Who::ThesisC);
+            let thesis = matches!(
+                one.system,
+                PublishedSystem::ThesisNone | PublishedSystem::ThesisPython | PublishedSystem::ThesisC
+            );
             assert!(one.source.starts_with(if thesis { "thesis, " } else { "paper, " }), "{one:?}");
         }
     }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use crate::comparison::running::Running;
 use crate::comparison::tables::time;
-use crate::experiment::host::Usage;
 use crate::experiment::plan::{Task, Test, rotation};
+use crate::experiment::process_usage::Usage;
 use crate::experiment::scene::{ExperimentScene, Outcome};
 use crate::experiment::store::{Measurement, Place, Store};
 use crate::experiment::{contenders, http, ping, udp, video, voip};

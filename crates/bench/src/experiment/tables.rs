@@ -6,7 +6,7 @@ use crate::chart::Scale;
 use crate::chart::dots::{Row, figure};
 use crate::comparison::statistics::Mean;
 use crate::comparison::tables::{Table, number, time};
-use crate::experiment::papers::{self, ALL_FILES, LOST, Published, Who};
+use crate::experiment::papers::{self, ALL_FILES, LOST, Published, PublishedSystem};
 use crate::experiment::plan::{HASTE, USUAL, name_of};
 use crate::experiment::store::{Place, Store};
 use lab::topology::Topology;
@@ -50,7 +50,7 @@ pub(crate) fn published() -> Table {
         let interval = one.rotation.map_or("none".into(), |seconds| format!("{seconds} s"));
         let test = if one.test == ALL_FILES { "all files" } else { one.test };
         let cells =
-            [one.source, one.who.name(), &name_of(one.topology), &interval, test, one.value, &theirs(one)];
+            [one.source, one.system.name(), &name_of(one.topology), &interval, test, one.value, &theirs(one)];
         cells.map(str::to_owned).to_vec()
     });
     let header = ["source", "whose", "lab", "rotation", "test", "value", "number"];
@@ -65,10 +65,10 @@ pub(crate) fn lost() -> Table {
 
 /// Whose values a line has.
 #[derive(Clone, Copy)]
-pub(crate) enum Whose<'a> {
+pub(crate) enum Series<'a> {
     Ours(&'a str),
     /// And between which gateways.
-    Theirs(Who, Topology),
+    Theirs(PublishedSystem, Topology),
 }
 
 /// Where a column's values come from.
@@ -109,44 +109,50 @@ impl<'a> Setting<'a> {
     }
 
     /// A published value at this rotation, if there is one.
-    fn published(&self, who: Who, topology: Topology, column: &Column) -> Option<&'static Published> {
-        papers::find(who, topology, self.rotation, &column.test, column.value)
+    fn published(
+        &self,
+        system: PublishedSystem,
+        topology: Topology,
+        column: &Column,
+    ) -> Option<&'static Published> {
+        papers::find(system, topology, self.rotation, &column.test, column.value)
     }
 
     /// Whose published values stand beside ours: those of the same topology, and for different subnets, where the documents
     /// have lost most, those of one subnet too.
-    pub(crate) fn theirs(&self) -> Vec<(Who, Topology)> {
+    pub(crate) fn theirs(&self) -> Vec<(PublishedSystem, Topology)> {
         let more = (self.topology == Topology::Routed).then_some(Topology::Switched);
         let topologies = std::iter::once(self.topology).chain(more);
-        topologies.flat_map(|topology| Who::ALL.map(|who| (who, topology))).collect()
+        topologies.flat_map(|topology| PublishedSystem::ALL.map(|system| (system, topology))).collect()
     }
 
     /// Ours, then theirs.
-    fn everybody(&self) -> Vec<Whose<'a>> {
-        let ours = self.store.settings.contenders.iter().map(|entry| Whose::Ours(entry.name.as_str()));
-        ours.chain(self.theirs().into_iter().map(|(who, topology)| Whose::Theirs(who, topology))).collect()
+    fn all_series(&self) -> Vec<Series<'a>> {
+        let ours = self.store.settings.contenders.iter().map(|entry| Series::Ours(entry.name.as_str()));
+        ours.chain(self.theirs().into_iter().map(|(system, topology)| Series::Theirs(system, topology)))
+            .collect()
     }
 
     /// Its name in a table.
-    pub(crate) fn name(&self, whose: Whose) -> String {
-        match whose {
-            Whose::Ours(name) => name.to_owned(),
-            Whose::Theirs(who, topology) if topology == self.topology => who.name().to_owned(),
-            Whose::Theirs(who, topology) => format!("{}, {}", who.name(), name_of(topology)),
+    pub(crate) fn name(&self, series: Series) -> String {
+        match series {
+            Series::Ours(name) => name.to_owned(),
+            Series::Theirs(system, topology) if topology == self.topology => system.name().to_owned(),
+            Series::Theirs(system, topology) => format!("{}, {}", system.name(), name_of(topology)),
         }
     }
 
     /// What a table says; nothing, if there is no value.
-    pub(crate) fn cell(&self, whose: Whose, column: &Column) -> Option<String> {
-        match whose {
-            Whose::Ours(name) => {
+    pub(crate) fn cell(&self, series: Series, column: &Column) -> Option<String> {
+        match series {
+            Series::Ours(name) => {
                 let mean = self.mean(name, column)?;
                 let place = self.place(name, &column.test);
                 let cut = column.value == "mb_per_s"
                     && self.store.at(&place).any(|one| one.values.get("complete") == Some(&0.0));
                 Some(format!("{}{}", said(mean), if cut { " *" } else { "" }))
             }
-            Whose::Theirs(who, topology) => self.published(who, topology, column).map(theirs),
+            Series::Theirs(system, topology) => self.published(system, topology, column).map(theirs),
         }
     }
 
@@ -160,11 +166,11 @@ impl<'a> Setting<'a> {
         if columns.is_empty() {
             return None;
         }
-        let rows = self.everybody().into_iter().filter_map(|whose| {
-            let cells: Vec<Option<String>> = columns.iter().map(|column| self.cell(whose, column)).collect();
+        let rows = self.all_series().into_iter().filter_map(|series| {
+            let cells: Vec<Option<String>> = columns.iter().map(|column| self.cell(series, column)).collect();
             cells.iter().any(Option::is_some).then(|| {
                 let cells = cells.into_iter().map(|cell| cell.unwrap_or_else(|| "–".into()));
-                std::iter::once(self.name(whose)).chain(cells).collect()
+                std::iter::once(self.name(series)).chain(cells).collect()
             })
         });
         let header: Vec<&str> =
@@ -180,37 +186,43 @@ impl<'a> Setting<'a> {
         scale: Scale,
         range: Option<[&'static str; 2]>,
     ) -> Option<Markup> {
-        let rows = self.everybody().into_iter().filter_map(|whose| self.row(whose, column, range));
+        let rows = self.all_series().into_iter().filter_map(|series| self.row(series, column, range));
         let rows: Vec<Row> = rows.collect();
         if rows.iter().all(|row| row.theirs) { None } else { figure(caption, &rows, scale) }
     }
 
     /// A line of a plot; nothing, if there is no value.
-    pub(crate) fn row(&self, whose: Whose, column: &Column, range: Option<[&'static str; 2]>) -> Option<Row> {
+    pub(crate) fn row(
+        &self,
+        series: Series,
+        column: &Column,
+        range: Option<[&'static str; 2]>,
+    ) -> Option<Row> {
         let ends = |of: &dyn Fn(&'static str) -> Option<f64>| {
             range.and_then(|[low, high]| Some((of(low)?, of(high)?)))
         };
-        match whose {
-            Whose::Ours(contender) => {
+        match series {
+            Series::Ours(contender) => {
                 let Mean { value, margin, .. } = self.mean(contender, column)?;
                 let place = self.place(contender, &column.test);
                 let range = ends(&|name| self.store.mean(&place, name).map(|mean| mean.value));
                 Some(Row {
-                    name: self.name(whose),
+                    name: self.name(series),
                     theirs: false,
                     value,
                     margin,
                     range,
-                    said: self.cell(whose, column)?,
+                    said: self.cell(series, column)?,
                 })
             }
-            Whose::Theirs(who, topology) => {
-                let published = self.published(who, topology, column)?;
+            Series::Theirs(system, topology) => {
+                let published = self.published(system, topology, column)?;
                 let other = |value| Column { value, ..column.clone() };
-                let range = ends(&|name| self.published(who, topology, &other(name)).map(|one| one.number));
+                let range =
+                    ends(&|name| self.published(system, topology, &other(name)).map(|one| one.number));
                 let said = theirs(published);
                 Some(Row {
-                    name: self.name(whose),
+                    name: self.name(series),
                     theirs: true,
                     value: published.number,
                     margin: None,

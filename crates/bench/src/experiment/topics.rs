@@ -5,10 +5,10 @@ use maud::Markup;
 use crate::chart::Scale;
 use crate::chart::dots::{Row, figure};
 use crate::comparison::tables::{Table, thousands, time};
-use crate::experiment::papers::{ALL_FILES, ENCRYPTION, Who};
+use crate::experiment::papers::{ALL_FILES, ENCRYPTION, PublishedSystem};
 use crate::experiment::plan::{FILES, TRANSFERS, name_of, rotation as rotation_of, size};
 use crate::experiment::store::{Place, Store};
-use crate::experiment::tables::{Column, Setting, Whose, column, line, plain, said, table};
+use crate::experiment::tables::{Column, Series, Setting, column, line, plain, said, table};
 use crate::experiment::{loss, soak};
 use lab::topology::Topology;
 
@@ -118,10 +118,10 @@ fn downloads(store: &Store, topology: Topology) -> Topic {
     let mut speed = setting.table("Throughput, MB/s", "", &wide);
     // The papers' means of all files have no column of their own.
     if let Some(table) = &mut speed {
-        for (who, topology) in setting.theirs() {
-            let whose = Whose::Theirs(who, topology);
-            let Some(said) = setting.cell(whose, &column("", ALL_FILES, "mb_per_s")) else { continue };
-            let (name, width) = (setting.name(whose), table.header.len());
+        for (system, topology) in setting.theirs() {
+            let series = Series::Theirs(system, topology);
+            let Some(said) = setting.cell(series, &column("", ALL_FILES, "mb_per_s")) else { continue };
+            let (name, width) = (setting.name(series), table.header.len());
             let with_all = format!("{name} (all files: {said})");
             match table.rows.iter_mut().find(|row| row[0] == name) {
                 Some(row) => row[0] = with_all,
@@ -188,16 +188,16 @@ fn rotation(store: &Store) -> Topic {
         let mut rows = Vec::new();
         let mut drawn = Vec::new();
         for entry in &store.settings.contenders {
-            let whose = Whose::Ours(&entry.name);
+            let series = Series::Ours(&entry.name);
             let cells: Vec<Option<String>> =
-                intervals.iter().map(|interval| at(*interval).cell(whose, &column)).collect();
+                intervals.iter().map(|interval| at(*interval).cell(series, &column)).collect();
             // The usual interval alone is not a comparison.
             if cells.iter().flatten().count() < 2 {
                 continue;
             }
             rows.push(line(entry.name.clone(), cells));
             drawn.extend(intervals.iter().filter_map(|interval| {
-                let row = at(*interval).row(whose, &column, None)?;
+                let row = at(*interval).row(series, &column, None)?;
                 Some(Row { name: format!("{}, {}", row.name, title(*interval)), ..row })
             }));
         }
@@ -207,13 +207,13 @@ fn rotation(store: &Store) -> Topic {
         for (setting, where_) in [(Topology::Switched, "one subnet"), (Topology::Routed, "different subnets")]
         {
             let at = |rotation| Setting { store, topology: setting, rotation };
-            let whose = Whose::Theirs(Who::Paper, setting);
+            let series = Series::Theirs(PublishedSystem::Paper, setting);
             let cells: Vec<Option<String>> =
-                intervals.iter().map(|interval| at(*interval).cell(whose, &column)).collect();
+                intervals.iter().map(|interval| at(*interval).cell(series, &column)).collect();
             if cells.iter().any(Option::is_some) {
-                rows.push(line(format!("{}, {where_}", Who::Paper.name()), cells));
+                rows.push(line(format!("{}, {where_}", PublishedSystem::Paper.name()), cells));
                 drawn.extend(intervals.iter().filter_map(|interval| {
-                    let row = at(*interval).row(whose, &column, None)?;
+                    let row = at(*interval).row(series, &column, None)?;
                     Some(Row { name: format!("paper, {where_}, {}", title(*interval)), ..row })
                 }));
             }
@@ -350,16 +350,16 @@ fn voip(store: &Store) -> Topic {
         let columns: Vec<Column> =
             titles.iter().zip(keys).map(|(title, key)| column(*title, "voip", key)).collect();
         // The published ones have a codec of their own.
-        let theirs = setting.theirs().into_iter().map(|(who, topology)| Whose::Theirs(who, topology));
-        let theirs: Vec<Whose> = theirs.collect();
+        let theirs = setting.theirs().into_iter().map(|(system, topology)| Series::Theirs(system, topology));
+        let theirs: Vec<Series> = theirs.collect();
         let [delay, loss] = ["delay_ms", "loss_percent"].map(|value| column("", "voip", value));
         let range = Some([keys[0], keys[1]]);
-        let ours = store.settings.contenders.iter().map(|entry| Whose::Ours(&entry.name));
-        let mut rows: Vec<Row> = ours.filter_map(|whose| setting.row(whose, &columns[0], range)).collect();
+        let ours = store.settings.contenders.iter().map(|entry| Series::Ours(&entry.name));
+        let mut rows: Vec<Row> = ours.filter_map(|series| setting.row(series, &columns[0], range)).collect();
         if rows.is_empty() {
             continue;
         }
-        rows.extend(theirs.iter().filter_map(|whose| setting.row(*whose, &delay, None)));
+        rows.extend(theirs.iter().filter_map(|series| setting.row(*series, &delay, None)));
         let caption = format!("{title}: one-way delay, ms (grey: up to the greatest)");
         plots.extend(figure(&caption, &rows, Scale::Decades));
         plots.extend(setting.plot(
@@ -369,11 +369,11 @@ fn voip(store: &Store) -> Topic {
             None,
         ));
         let Some(mut table) = setting.table(&format!("{title} calls"), "", &columns) else { continue };
-        for whose in theirs {
-            let [delay, loss] = [&delay, &loss].map(|column| setting.cell(whose, column));
+        for series in theirs {
+            let [delay, loss] = [&delay, &loss].map(|column| setting.cell(series, column));
             if delay.is_some() || loss.is_some() {
                 let cells = vec![delay, None, None, loss, None, None, None, None];
-                table.rows.push(line(format!("{} (Speex)", setting.name(whose)), cells));
+                table.rows.push(line(format!("{} (Speex)", setting.name(series)), cells));
             }
         }
         tables.push(table);

@@ -73,14 +73,14 @@ pub struct NatOptions {
 
 /// What one measurement is.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum NatMeasurement {
     /// One of the tunnels' comparison.
     Between(Measurement),
     /// Small packets, as fast as they go.
     Packets,
 }
 
-impl What {
+impl NatMeasurement {
     const ALL: [Self; 5] = [
         Self::Between(Measurement::Tcp { flows: 1, from: Site::A }),
         Self::Between(Measurement::Tcp { flows: 8, from: Site::A }),
@@ -180,8 +180,10 @@ fn measure(
     results: &mut Results,
     stop: &AtomicBool,
 ) {
-    let wanted = |what: &What| options.only.is_empty() || options.only.iter().any(|only| only == what.kind());
-    let all: Vec<What> = What::ALL.into_iter().filter(wanted).collect();
+    let wanted = |what: &NatMeasurement| {
+        options.only.is_empty() || options.only.iter().any(|only| only == what.kind())
+    };
+    let all: Vec<NatMeasurement> = NatMeasurement::ALL.into_iter().filter(wanted).collect();
     let total = all.len() * scenes.len() * options.repetitions as usize;
     let mut done = 0;
     for repetition in 1..=options.repetitions {

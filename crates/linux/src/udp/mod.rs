@@ -85,7 +85,7 @@ impl Default for Segmentation {
 
 /// How an endpoint socket is set up.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct EndpointOptions {
     /// Bytes of the receive and of the send buffer. The kernel doubles it, and caps it without CAP_NET_ADMIN.
     pub buffer: usize,
     /// Ask for UDP_GRO.
@@ -96,7 +96,7 @@ pub struct Options {
     pub segmentation: Arc<Segmentation>,
 }
 
-impl Default for Options {
+impl Default for EndpointOptions {
     fn default() -> Self {
         Self { buffer: 4 << 20, receive_offload: true, interface: None, segmentation: Arc::default() }
     }
@@ -147,7 +147,11 @@ impl EndpointSocket {
     /// it receives from there only.
     ///
     /// `EADDRINUSE` means that another program holds the port.
-    pub fn open(local: SocketAddrV6, remote: Option<SocketAddrV6>, options: &Options) -> Result<Self> {
+    pub fn open(
+        local: SocketAddrV6,
+        remote: Option<SocketAddrV6>,
+        options: &EndpointOptions,
+    ) -> Result<Self> {
         let owned = sockopt::socket(libc::AF_INET6, libc::SOCK_DGRAM, 0, "socket for IPv6 UDP")?;
         let fd = owned.as_fd();
         let ipv6 = libc::IPPROTO_IPV6;
@@ -241,7 +245,7 @@ impl EndpointSocket {
                     message.for_each_control(|level, kind, data| match (level, kind) {
                         (libc::SOL_UDP, libc::UDP_GRO) => segment_size = leading_int(data) as usize,
                         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                            ecn = Ecn::from_bits(leading_int(data) as u8)
+                            ecn = Ecn::from_bits(leading_int(data) as u8);
                         }
                         _ => {}
                     });
@@ -391,7 +395,7 @@ mod tests {
 
     use super::*;
 
-    fn pair(options: &Options) -> (EndpointSocket, EndpointSocket) {
+    fn pair(options: &EndpointOptions) -> (EndpointSocket, EndpointSocket) {
         let any = SocketAddrV6::new(Ipv6Addr::LOCALHOST, 0, 0, 0);
         let probe = std::net::UdpSocket::bind(any).unwrap();
         let std::net::SocketAddr::V6(a) = probe.local_addr().unwrap() else { unreachable!() };
@@ -405,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_datagram_arrives_with_its_source_and_its_ecn_bits() {
-        let (a, b) = pair(&Options::default());
+        let (a, b) = pair(&EndpointOptions::default());
         let mut buffer = [0; 100];
         assert_eq!(b.recv(&mut buffer).unwrap(), None);
         assert_eq!(a.send(b"hello", None, None, 0b10).unwrap(), SendOutcome::Sent);
@@ -416,7 +420,7 @@ mod tests {
 
     #[test]
     fn an_empty_datagram_is_a_datagram() {
-        let (a, b) = pair(&Options::default());
+        let (a, b) = pair(&EndpointOptions::default());
         assert_eq!(a.send(b"", None, None, 0).unwrap(), SendOutcome::Sent);
         assert_eq!(b.recv(&mut [0; 10]).unwrap().unwrap().len, 0);
         assert_eq!(b.recv(&mut [0; 10]).unwrap(), None);
@@ -426,7 +430,8 @@ mod tests {
     fn a_batch_arrives_whole_with_and_without_offload() {
         let data: Vec<u8> = (0..10_000u32).map(|i| i as u8).collect();
         for segmentation in [Segmentation::new(), Segmentation::off()] {
-            let options = Options { segmentation: Arc::new(segmentation), ..Options::default() };
+            let options =
+                EndpointOptions { segmentation: Arc::new(segmentation), ..EndpointOptions::default() };
             let (a, b) = pair(&options);
             assert_eq!(a.send(&data, Some(1200), None, 0).unwrap(), SendOutcome::Sent);
             let mut arrived = Vec::new();
@@ -443,7 +448,7 @@ mod tests {
 
     #[test]
     fn a_batch_beyond_the_limits_goes_singly() {
-        let (a, b) = pair(&Options { receive_offload: false, ..Options::default() });
+        let (a, b) = pair(&EndpointOptions { receive_offload: false, ..EndpointOptions::default() });
         assert_eq!(a.send(&[7; 100], Some(1), None, 0).unwrap(), SendOutcome::Sent);
         let mut count = 0;
         while let Some(received) = b.recv(&mut [0; 10]).unwrap() {
@@ -455,7 +460,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_is_gone_is_no_reason_to_fail_and_the_error_quotes_the_datagram() {
-        let (a, b) = pair(&Options::default());
+        let (a, b) = pair(&EndpointOptions::default());
         let b_address = b.local();
         drop(b);
         assert_eq!(a.send(b"anybody there", None, None, 0).unwrap(), SendOutcome::Sent);
@@ -472,10 +477,10 @@ mod tests {
 
     #[test]
     fn an_unconnected_socket_answers_whoever_wrote() {
-        let (a, b) = pair(&Options::default());
+        let (a, b) = pair(&EndpointOptions::default());
         let address = b.local();
         drop(b);
-        let b = EndpointSocket::open(address, None, &Options::default()).unwrap();
+        let b = EndpointSocket::open(address, None, &EndpointOptions::default()).unwrap();
         a.send(b"ping", None, None, 0).unwrap();
         let source = b.recv(&mut [0; 10]).unwrap().unwrap().source;
         assert_eq!(b.send(b"pong", None, Some(source), 0).unwrap(), SendOutcome::Sent);
@@ -485,7 +490,7 @@ mod tests {
     #[test]
     fn a_datagram_longer_than_the_mtu_is_too_long_and_says_so_each_time() {
         // Loopback's MTU is 65,536, so the limit here is UDP's own.
-        let (a, _b) = pair(&Options::default());
+        let (a, _b) = pair(&EndpointOptions::default());
         let data = vec![0; 65_530];
         assert_eq!(a.send(&data, None, None, 0).unwrap(), SendOutcome::TooLong);
         assert_eq!(a.send(&data, None, None, 0).unwrap(), SendOutcome::TooLong);
@@ -494,8 +499,8 @@ mod tests {
 
     #[test]
     fn a_port_in_use_is_named() {
-        let (a, _b) = pair(&Options::default());
-        let error = EndpointSocket::open(a.local(), None, &Options::default()).unwrap_err();
+        let (a, _b) = pair(&EndpointOptions::default());
+        let error = EndpointSocket::open(a.local(), None, &EndpointOptions::default()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EADDRINUSE));
         assert!(error.to_string().contains(&a.local().to_string()), "{error}");
     }
@@ -505,7 +510,7 @@ mod tests {
         // The kernel refuses (EINVAL) to segment for a socket that wants no checksums.
         const NO_CHECKSUM_OUT: i32 = 101;
         const NO_CHECKSUM_IN: i32 = 102;
-        let options = Options::default();
+        let options = EndpointOptions::default();
         let (a, b) = pair(&options);
         sockopt::enable(a.as_fd(), libc::SOL_UDP, NO_CHECKSUM_OUT, "UDP_NO_CHECK6_TX").unwrap();
         sockopt::enable(b.as_fd(), libc::SOL_UDP, NO_CHECKSUM_IN, "UDP_NO_CHECK6_RX").unwrap();

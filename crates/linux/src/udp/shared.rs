@@ -17,7 +17,7 @@ use wire::checksum::Sum;
 use wire::ecn::Ecn;
 
 use super::message::{Message, leading_int, send_packet};
-use super::{EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Options, Received, SendOutcome};
+use super::{EndpointOptions, EndpointSocket, IPV6_FREEBIND, IPV6_PMTUDISC_PROBE, Received, SendOutcome};
 use crate::bpf::attach::attach_sk_lookup;
 use programs::sk_lookup;
 
@@ -71,7 +71,7 @@ impl SharedSocket {
     /// thread. The kernel keeps 16 bytes for each of the capacity, and about 64 for each in the table.
     ///
     /// An error says why this kernel cannot do it, or this process may not: then each address takes a socket of its own.
-    pub fn open(capacity: u32, options: &Options) -> Result<Self> {
+    pub fn open(capacity: u32, options: &EndpointOptions) -> Result<Self> {
         at_least_linux_5_19()?;
         let socket = EndpointSocket::open(NOWHERE, None, options)?;
         let fd = socket.as_fd();

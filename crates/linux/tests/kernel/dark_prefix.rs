@@ -6,7 +6,7 @@ use linux::netlink::{Netlink, Route};
 use linux::netns;
 use linux::nft::{self, PrefixDelivery};
 use linux::packet::{self, PacketSocket};
-use linux::udp::{EndpointSocket, Options, SendOutcome};
+use linux::udp::{EndpointOptions, EndpointSocket, SendOutcome};
 
 use crate::network::{A, B, LINK, Node, Pair, endpoint, eventually, routed_pair};
 
@@ -19,7 +19,7 @@ const ROUTED: &str = "2001:db8:b1::/64";
 /// count.
 fn answers(node: &Node, address: Ipv6Addr) -> BTreeSet<(u8, u8)> {
     let index = node.link().index;
-    let capture = node.run(|| PacketSocket::open(index, &packet::Options::default()).unwrap());
+    let capture = node.run(|| PacketSocket::open(index, &packet::PacketOptions::default()).unwrap());
     node.sh(&format!("ping -6 -c 1 -W 0.3 {address}"));
     node.run(|| {
         for port in [50_000, 50_001] {
@@ -42,7 +42,9 @@ fn answers(node: &Node, address: Ipv6Addr) -> BTreeSet<(u8, u8)> {
 }
 
 fn open(node: &Node, local: &str, remote: Option<&str>) -> EndpointSocket {
-    node.run(|| EndpointSocket::open(endpoint(local), remote.map(endpoint), &Options::default()).unwrap())
+    node.run(|| {
+        EndpointSocket::open(endpoint(local), remote.map(endpoint), &EndpointOptions::default()).unwrap()
+    })
 }
 
 fn crosses(from: &EndpointSocket, to: &EndpointSocket) -> bool {

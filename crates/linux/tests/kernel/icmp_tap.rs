@@ -2,7 +2,7 @@ use linux::bpf::attach::{Attachment, Direction};
 use linux::bpf::verdict;
 use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netns;
-use linux::packet::{Options, PacketSocket};
+use linux::packet::{PacketOptions, PacketSocket};
 
 use crate::bpf::{counter, counting};
 use crate::network::{B, Pair, eventually};
@@ -79,7 +79,7 @@ fn it_hears_the_same_by_a_program_as_by_a_socket() {
     }
     let pair = Pair::new();
     let (here, there) = (pair.a.link().index, pair.b.link().index);
-    let sender = pair.b.run(|| PacketSocket::open(there, &Options::default()).unwrap());
+    let sender = pair.b.run(|| PacketSocket::open(there, &PacketOptions::default()).unwrap());
     let kinds = |all: &[Vec<u8>], at: usize| all.iter().map(|frame| frame[at]).collect::<Vec<_>>();
     for (messages, last, at, expected) in [
         (Messages::RouterAdvertisements, ipv6(58, 134, 99), 54, &[134, 134, 134][..]),
@@ -115,7 +115,7 @@ fn it_hears_before_others_decide_and_more_at_once_than_it_reads_is_lost() {
     }
     let pair = Pair::new();
     let (here, there) = (pair.a.link().index, pair.b.link().index);
-    let sender = pair.b.run(|| PacketSocket::open(there, &Options::default()).unwrap());
+    let sender = pair.b.run(|| PacketSocket::open(there, &PacketOptions::default()).unwrap());
     let count = counter();
     let drops = pair.a.run(|| Attachment::tcx(&counting(&count, verdict::DROP), here, Direction::Ingress));
     if drops.as_ref().is_err_and(|error| error.raw_os_error() == Some(22)) {

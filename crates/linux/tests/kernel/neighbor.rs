@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use linux::neighbor::{Responder, SolicitationCounts};
 use linux::netlink::{Netlink, Route};
 use linux::netns;
-use linux::udp::{EndpointSocket, Options, SendOutcome};
+use linux::udp::{EndpointOptions, EndpointSocket, SendOutcome};
 
 use crate::network::{A, LINK, Pair, endpoint};
 
@@ -37,7 +37,7 @@ fn active_addresses_are_answered_for_and_no_others() {
         Netlink::open().unwrap().add_route(&Route::local(format!("{ACTIVE}/128").parse().unwrap())).unwrap();
     });
 
-    let options = Options::default();
+    let options = EndpointOptions::default();
     let (from, to) = (endpoint("[2001:db8:1::a]:4000"), std::net::SocketAddrV6::new(ACTIVE, 5000, 0, 0));
     let at_b = pair.b.run(|| EndpointSocket::open(to, Some(from), &options).unwrap());
     let at_a = pair.a.run(|| EndpointSocket::open(from, Some(to), &options).unwrap());

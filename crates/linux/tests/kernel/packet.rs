@@ -1,5 +1,5 @@
 use linux::netns;
-use linux::packet::{NEIGHBOR_SOLICITATIONS, Options, PacketSocket};
+use linux::packet::{NEIGHBOR_SOLICITATIONS, PacketOptions, PacketSocket};
 
 use crate::network::{B, Pair, eventually};
 
@@ -10,7 +10,7 @@ fn the_filter_lets_neighbor_solicitations_through_and_nothing_else() {
     }
     let pair = Pair::new();
     let index = pair.b.link().index;
-    let options = Options { filter: Some(NEIGHBOR_SOLICITATIONS), ..Options::default() };
+    let options = PacketOptions { filter: Some(NEIGHBOR_SOLICITATIONS), ..PacketOptions::default() };
     let socket = pair.b.run(|| PacketSocket::open(index, &options).unwrap());
     pair.a.must(&format!("ping -6 -c 2 -i 0.1 {B}"));
     let mut buffer = [0; 2000];
@@ -28,7 +28,7 @@ fn frames_go_out_and_come_in_and_outgoing_ones_on_request() {
     }
     let pair = Pair::new();
     let open = |node: &crate::network::Node, outgoing| {
-        let options = Options { promiscuous: true, outgoing, ..Options::default() };
+        let options = PacketOptions { promiscuous: true, outgoing, ..PacketOptions::default() };
         let index = node.link().index;
         node.run(|| PacketSocket::open(index, &options).unwrap())
     };
@@ -62,6 +62,7 @@ fn an_interface_that_is_not_there_is_named() {
     if !netns::available_to_tests() {
         return;
     }
-    let error = crate::network::Node::new().run(|| PacketSocket::open(77, &Options::default()).unwrap_err());
+    let error =
+        crate::network::Node::new().run(|| PacketSocket::open(77, &PacketOptions::default()).unwrap_err());
     assert!(error.to_string().contains("link 77"), "{error}");
 }

@@ -4,7 +4,7 @@ use linux::netns;
 use linux::nft::{self, PrefixDelivery};
 use linux::process::{Capability, keep_capabilities};
 use linux::tun::{self, Offloads};
-use linux::udp::{EndpointSocket, Options};
+use linux::udp::{EndpointOptions, EndpointSocket};
 
 use crate::network::{Pair, endpoint};
 
@@ -24,8 +24,9 @@ fn two_capabilities_are_enough_for_all_that_a_tunnel_needs() {
         netlink.set_link_up(device.index, true).unwrap();
         netlink.add_route(&Route::local(prefix.parse().unwrap())).unwrap();
         Responder::open(link.index, link.mac.unwrap()).unwrap();
-        EndpointSocket::open(endpoint("[2001:db8:a1::1]:500"), None, &Options::default()).unwrap_err();
-        EndpointSocket::open(endpoint("[2001:db8:a1::1]:5000"), None, &Options::default()).unwrap();
+        EndpointSocket::open(endpoint("[2001:db8:a1::1]:500"), None, &EndpointOptions::default())
+            .unwrap_err();
+        EndpointSocket::open(endpoint("[2001:db8:a1::1]:5000"), None, &EndpointOptions::default()).unwrap();
         nft::darken("t0", prefix.parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap();
         assert!(nft::remove("t0").unwrap());
         // What is not kept is refused.

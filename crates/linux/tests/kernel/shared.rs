@@ -3,7 +3,7 @@ use std::net::SocketAddrV6;
 use linux::netns;
 use linux::nft::{self, PrefixDelivery};
 use linux::packet::{self, PacketSocket};
-use linux::udp::{EndpointSocket, MAX_RECEIVE, Options, SendOutcome, SharedSocket};
+use linux::udp::{EndpointOptions, EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
 
@@ -14,7 +14,7 @@ const HEARD: &str = "[2001:db8:b1::77]:50000";
 const UNHEARD: [&str; 2] = ["[2001:db8:b1::77]:50001", "[2001:db8:b1::78]:50000"];
 
 fn shared(node: &Node, capacity: u32, heard: &[&str]) -> SharedSocket {
-    let socket = node.run(|| SharedSocket::open(capacity, &Options::default()).unwrap());
+    let socket = node.run(|| SharedSocket::open(capacity, &EndpointOptions::default()).unwrap());
     for local in heard {
         socket.lookup_table().insert(endpoint(local)).unwrap();
     }
@@ -22,7 +22,9 @@ fn shared(node: &Node, capacity: u32, heard: &[&str]) -> SharedSocket {
 }
 
 fn open(node: &Node, local: &str, remote: Option<&str>) -> EndpointSocket {
-    node.run(|| EndpointSocket::open(endpoint(local), remote.map(endpoint), &Options::default()).unwrap())
+    node.run(|| {
+        EndpointSocket::open(endpoint(local), remote.map(endpoint), &EndpointOptions::default()).unwrap()
+    })
 }
 
 /// Sends to each, and tells to which of them the datagrams were that came to the socket.
@@ -133,14 +135,14 @@ fn a_dark_prefix_stays_dark_but_for_what_is_heard() {
     }
     let pair = routed_pair();
     pair.b.run(|| {
-        nft::darken("mt6d0", "2001:db8:b1::/64".parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap()
+        nft::darken("mt6d0", "2001:db8:b1::/64".parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap();
     });
     let socket = shared(&pair.b, 8, &[HEARD]);
     let a = open(&pair.a, AT_A, None);
     assert_eq!(arrive(&a, &[HEARD, UNHEARD[0], UNHEARD[1]], &socket), [endpoint(HEARD)]);
     // No echo, no port unreachable, no reset, at heard addresses as at others.
     let index = pair.a.link().index;
-    let capture = pair.a.run(|| PacketSocket::open(index, &packet::Options::default()).unwrap());
+    let capture = pair.a.run(|| PacketSocket::open(index, &packet::PacketOptions::default()).unwrap());
     for address in ["2001:db8:b1::77", "2001:db8:b1::78"] {
         assert!(!pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {address}")).0);
         pair.a.run(|| {
@@ -179,9 +181,9 @@ fn headers_are_those_of_a_socket(pair: &Pair, from: &str, to: &str) {
         pair.b.must(&format!("echo {ranges} > /proc/sys/net/ipv6/flowlabel_state_ranges"));
         let (from, to) = (endpoint(from), endpoint(to));
         let index = pair.a.link().index;
-        let capture = pair.a.run(|| PacketSocket::open(index, &packet::Options::default()).unwrap());
-        let socket = pair.b.run(|| SharedSocket::open(8, &Options::default()).unwrap());
-        let own = pair.b.run(|| EndpointSocket::open(from, None, &Options::default()).unwrap());
+        let capture = pair.a.run(|| PacketSocket::open(index, &packet::PacketOptions::default()).unwrap());
+        let socket = pair.b.run(|| SharedSocket::open(8, &EndpointOptions::default()).unwrap());
+        let own = pair.b.run(|| EndpointSocket::open(from, None, &EndpointOptions::default()).unwrap());
         for traffic_class in [0, 0b11] {
             assert_eq!(own.send(b"the same", None, Some(to), traffic_class).unwrap(), SendOutcome::Sent);
             let theirs = next_udp(&capture);

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use linux::netns;
-use linux::udp::{EndpointSocket, ErrorOrigin, MAX_RECEIVE, Options, Received, Segmentation, SendOutcome};
+use linux::udp::{
+    EndpointOptions, EndpointSocket, ErrorOrigin, MAX_RECEIVE, Received, Segmentation, SendOutcome,
+};
 use wire::ecn::Ecn;
 
 use crate::network::{LINK, Pair, endpoint, eventually, routed_pair};
@@ -9,7 +11,7 @@ use crate::network::{LINK, Pair, endpoint, eventually, routed_pair};
 const AT_A: &str = "[2001:db8:a1::1234:5678]:40000";
 const AT_B: &str = "[2001:db8:b1::8765:4321]:50000";
 
-fn connected(pair: &Pair, options: &Options) -> (EndpointSocket, EndpointSocket) {
+fn connected(pair: &Pair, options: &EndpointOptions) -> (EndpointSocket, EndpointSocket) {
     let (a, b) = (endpoint(AT_A), endpoint(AT_B));
     (
         pair.a.run(|| EndpointSocket::open(a, Some(b), options).unwrap()),
@@ -38,7 +40,7 @@ fn a_batch_crosses_whole_between_addresses_that_no_interface_has() {
         return;
     }
     let pair = routed_pair();
-    let (a, b) = connected(&pair, &Options::default());
+    let (a, b) = connected(&pair, &EndpointOptions::default());
     assert!(b.receives_batches());
     let data: Vec<u8> = (0..45 * 1452 - 100).map(|i: usize| (i / 1452) as u8).collect();
     assert_eq!(a.send(&data, Some(1452), None, 0b01).unwrap(), SendOutcome::Sent);
@@ -57,8 +59,11 @@ fn with_offloads_forced_off_the_same_datagrams_come_singly() {
         return;
     }
     let pair = routed_pair();
-    let options =
-        Options { receive_offload: false, segmentation: Arc::new(Segmentation::off()), ..Options::default() };
+    let options = EndpointOptions {
+        receive_offload: false,
+        segmentation: Arc::new(Segmentation::off()),
+        ..EndpointOptions::default()
+    };
     let (a, b) = connected(&pair, &options);
     let data = vec![7; 20 * 1000 + 1];
     assert_eq!(a.send(&data, Some(1000), None, 0).unwrap(), SendOutcome::Sent);
@@ -74,7 +79,7 @@ fn a_device_that_computes_no_checksums_is_no_obstacle() {
     let pair = routed_pair();
     // Older kernels refuse to segment for such a device (EIO), newer ones do it in software.
     pair.a.must(&format!("ethtool -K {LINK} tx off"));
-    let (a, b) = connected(&pair, &Options::default());
+    let (a, b) = connected(&pair, &EndpointOptions::default());
     let data = vec![7; 10 * 1000];
     for _ in 0..2 {
         assert_eq!(a.send(&data, Some(1000), None, 0).unwrap(), SendOutcome::Sent);
@@ -88,7 +93,7 @@ fn segments_longer_than_the_mtu_are_too_long_and_segmentation_stays_on() {
         return;
     }
     let pair = routed_pair();
-    let options = Options::default();
+    let options = EndpointOptions::default();
     let (a, b) = connected(&pair, &options);
     assert_eq!(a.send(&[0; 4500], Some(1460), None, 0).unwrap(), SendOutcome::TooLong);
     assert_eq!(a.send(&[0; 1453], None, None, 0).unwrap(), SendOutcome::TooLong);
@@ -107,7 +112,7 @@ fn no_route_and_a_link_that_is_down_are_unreachable_and_no_error() {
         return;
     }
     let pair = routed_pair();
-    let (a, b) = connected(&pair, &Options::default());
+    let (a, b) = connected(&pair, &EndpointOptions::default());
     pair.a.must(&format!("ip link set {LINK} down"));
     assert!(matches!(a.send(b"x", None, None, 0).unwrap(), SendOutcome::Unreachable(_)));
     pair.a.must(&format!("ip link set {LINK} up; ip address add 2001:db8:1::a/64 dev {LINK} nodad"));
@@ -131,7 +136,8 @@ fn a_packet_too_big_from_the_path_is_told_with_what_it_quotes_and_limits_nothing
     pair.b.must("ip route add 2001:db8:c1::/64 dev far");
     pair.a.must("ip route add 2001:db8:c1::/64 via 2001:db8:1::b");
     let far = endpoint("[2001:db8:c1::1]:9");
-    let socket = pair.a.run(|| EndpointSocket::open(endpoint(AT_A), Some(far), &Options::default()).unwrap());
+    let socket =
+        pair.a.run(|| EndpointSocket::open(endpoint(AT_A), Some(far), &EndpointOptions::default()).unwrap());
     let data: Vec<u8> = (0..1452u32).map(|i| i as u8).collect();
     assert_eq!(socket.send(&data, None, None, 0).unwrap(), SendOutcome::Sent);
     let mut buffer = [0; 2000];
@@ -157,7 +163,8 @@ fn thousands_of_sockets_are_opened_and_closed() {
     let began = std::time::Instant::now();
     pair.a.run(|| {
         let nth = |n: u16| format!("[2001:db8:a1::{n:x}]:{}", 1024 + n);
-        let open = |n| EndpointSocket::open(endpoint(&nth(n)), Some(endpoint(AT_B)), &Options::default());
+        let open =
+            |n| EndpointSocket::open(endpoint(&nth(n)), Some(endpoint(AT_B)), &EndpointOptions::default());
         let sockets: Vec<_> = (0..MANY).map(|n| open(n).unwrap()).collect();
         drop(sockets);
     });

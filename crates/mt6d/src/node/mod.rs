@@ -17,7 +17,7 @@ use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
-use crate::host::{Action, HostInterface, Purpose};
+use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
 use crate::outbox::Outbox;

@@ -6,7 +6,7 @@ use super::Node;
 use crate::deliver::{Deliver, DeliverCopied};
 use crate::drops::DropReason;
 use crate::env::Env;
-use crate::host::Purpose;
+use crate::host_interface::Purpose;
 use crate::id::EndpointId;
 use crate::outbox::Outbox;
 use crate::packet_worker::{Change, Notice, NoticeKind, PacketWorker, Receiver, Update, Updates};

@@ -23,7 +23,7 @@ use crate::drops::{DropReason, Drops};
 use crate::endpoint;
 use crate::env::{Env, Identity};
 use crate::handshake::Parties;
-use crate::host::{HostInterface, Purpose};
+use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
 use crate::keys::{PairKeys, Role};
 use crate::offer::Offer;

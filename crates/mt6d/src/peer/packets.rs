@@ -11,7 +11,7 @@ use wire::{icmp_error, virtio_net};
 use super::{ERRORS, Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
-use crate::host::Purpose;
+use crate::host_interface::Purpose;
 use crate::id::{Generation, LaneId, SessionId};
 use crate::received::Received;
 use crate::session::{self, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};

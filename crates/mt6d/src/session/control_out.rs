@@ -7,7 +7,7 @@ use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
-use crate::host::HostInterface;
+use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, Generation, LaneId};
 use wire::ecn::Ecn;
 use wire::virtio_net;

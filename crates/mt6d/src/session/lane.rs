@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 
-use crate::host::HostInterface;
+use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId};
 use crate::schedule::Schedule;
 
@@ -249,7 +249,7 @@ fn close(slot: &mut Slot, host: &mut HostInterface) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::{Action, Purpose};
+    use crate::host_interface::{Action, Purpose};
     use crate::id::{PeerId, SessionId};
     use proptest::prelude::*;
     use std::collections::HashMap;

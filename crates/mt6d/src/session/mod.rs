@@ -32,7 +32,7 @@ use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
 use crate::handshake::{InitiatorState, SessionSecret};
-use crate::host::HostInterface;
+use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;

@@ -8,7 +8,7 @@ use super::{CONFIRM_WITHIN, Common, DEAD_AFTER, Health, Phase, ReliableMessage, 
 use crate::control::Control;
 use crate::endpoint;
 use crate::env::Env;
-use crate::host::{HostInterface, Purpose};
+use crate::host_interface::{HostInterface, Purpose};
 use crate::id::Epoch;
 use crate::kdf::Secret;
 use crate::time::Time;

@@ -7,7 +7,7 @@ use super::{GenerationKeys, Rekey, Reliable, ReliableMessage, Session, Terms, se
 use crate::control::Control;
 use crate::env::Env;
 use crate::handshake::{self, Parties, SessionSecret};
-use crate::host::HostInterface;
+use crate::host_interface::HostInterface;
 use crate::id::{Epoch, Generation};
 use crate::keys::Role;
 use crate::offer::Offer;

@@ -12,7 +12,7 @@ use ipnet::Ipv6Net;
 use super::contexts::{Pair, addresses};
 use super::lane::Overlap;
 use crate::endpoint;
-use crate::host::{Action, HostInterface, Rewrite};
+use crate::host_interface::{Action, HostInterface, Rewrite};
 use crate::id::{Epoch, LaneId};
 use crate::kdf::Secret;
 use crate::keys::Role;

@@ -12,7 +12,7 @@ use crate::control::Control;
 use crate::deliver::{Deliver, Discard};
 use crate::drops::DropReason;
 use crate::env::{Env, Identity};
-use crate::host::{Action, HostInterface};
+use crate::host_interface::{Action, HostInterface};
 use crate::id::{EndpointId, Generation, LaneId, PeerId};
 use crate::keys::{PrivateKey, Role};
 use crate::offer::Cipher;

@@ -172,7 +172,7 @@ impl Daemon {
             Mode::Host => Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index),
             Mode::Routed | Mode::Transparent => None,
         };
-        let sockets = udp::Options {
+        let sockets = udp::EndpointOptions {
             interface,
             receive_offload: !without(Feature::UdpGro),
             segmentation: if without(Feature::UdpSegment) {
@@ -180,7 +180,7 @@ impl Daemon {
             } else {
                 udp::Segmentation::new().into()
             },
-            ..udp::Options::default()
+            ..udp::EndpointOptions::default()
         };
         let capacity = limits::shared_endpoints(&config);
         let shared = if without(Feature::SkLookup) {

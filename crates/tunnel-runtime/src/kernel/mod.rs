@@ -13,7 +13,7 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
-use linux::udp::{EndpointSocket, Options, SkLookupTable};
+use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
 use mt6d::config::PeerConfig;
 use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
@@ -130,7 +130,7 @@ pub(super) struct Kernel {
     link: Link,
     netlink: Netlink,
     journal: Journal,
-    sockets: Options,
+    sockets: EndpointOptions,
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
     state: State,
@@ -153,7 +153,7 @@ impl Kernel {
     pub(super) fn open(
         config: &TunnelConfig,
         tun_index: u32,
-        sockets: Options,
+        sockets: EndpointOptions,
         lookup_table: Option<SkLookupTable>,
         journal: &Path,
     ) -> Result<Self, Error> {

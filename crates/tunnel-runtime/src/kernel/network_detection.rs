@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
-use linux::packet::{Options, PacketSocket, ROUTER_ADVERTISEMENTS};
+use linux::packet::{PacketOptions, PacketSocket, ROUTER_ADVERTISEMENTS};
 use wire::ethernet::{self, MacAddress};
 use wire::ndp::{self, Message, RouterSolicitation};
 
@@ -159,8 +159,11 @@ pub(super) struct RouterDiscovery {
 
 impl RouterDiscovery {
     pub(super) fn open(index: u32, mac: MacAddress) -> linux::Result<Self> {
-        let options =
-            Options { filter: Some(ROUTER_ADVERTISEMENTS), all_multicast: true, ..Options::default() };
+        let options = PacketOptions {
+            filter: Some(ROUTER_ADVERTISEMENTS),
+            all_multicast: true,
+            ..PacketOptions::default()
+        };
         let socket = PacketSocket::open(index, &options)?;
         Ok(RouterDiscovery {
             socket,

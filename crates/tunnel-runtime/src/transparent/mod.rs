@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use ipnet::{IpNet, Ipv6Net};
 use linux::bpf::attach::Attachment;
 use linux::netlink::{Link, NeighborState, Netlink, Route, Via};
-use linux::packet::{Options, PacketSocket, SOLICITATIONS_AND_ROUTERS};
+use linux::packet::{PacketOptions, PacketSocket, SOLICITATIONS_AND_ROUTERS};
 use linux::transparent::{FramePrograms, HoppingEndpoint, Remote, Settings, Tables, TunnelProgram};
 use linux::undo::Journal;
 use tracing::{debug, info, warn};
@@ -226,11 +226,11 @@ impl Transparent {
         for host in &hosts {
             tables.protect(host.address, host.mac.or_else(|| link_file.host(host.address)))?;
         }
-        let options = Options {
+        let options = PacketOptions {
             filter: Some(SOLICITATIONS_AND_ROUTERS),
             promiscuous: true,
             all_multicast: true,
-            ..Options::default()
+            ..PacketOptions::default()
         };
         let tunnel = TunnelProgram::load(&settings, &tables)?;
         let attached = tunnel.attach(device)?;

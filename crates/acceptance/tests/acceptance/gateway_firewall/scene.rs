@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use lab::namespaces::Namespace;
 use linux::netlink::Netlink;
-use linux::packet::{Options, PacketSocket};
+use linux::packet::{PacketOptions, PacketSocket};
 use router::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
 use router::firewall::{Packet, Policy, State, Trust, Zone, ZoneRef, compile};
 
@@ -138,7 +138,7 @@ impl FirewallScene {
             let mut netlink = Netlink::open().expect("netlink");
             let mut socket = |n| {
                 let link = netlink.link_by_name(&format!("w{n}")).expect("netlink").expect("an interface");
-                PacketSocket::open(link.index, &Options::default()).expect("a packet socket")
+                PacketSocket::open(link.index, &PacketOptions::default()).expect("a packet socket")
             };
             (0..INTERFACES).map(&mut socket).collect()
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lab::edited::Edited;
 use lab::patience::wait_until;
 use lab::{Profile, Topology};
-use linux::packet::{Options, PacketSocket};
+use linux::packet::{PacketOptions, PacketSocket};
 
 use super::frames::{Capture, holds};
 use super::scene::{MACS, THIRD, TransparentScene};
@@ -125,7 +125,7 @@ fn any_frame_of_others_passes_unchanged() {
         let send = || {
             let mut netlink = linux::netlink::Netlink::open().expect("netlink");
             let link = netlink.link_by_name("eth").expect("an answer").expect("a link");
-            let socket = PacketSocket::open(link.index, &Options::default()).expect("a socket");
+            let socket = PacketSocket::open(link.index, &PacketOptions::default()).expect("a socket");
             for frame in strange(source) {
                 assert!(socket.send(&frame).expect("sent"));
             }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use linux::netlink::Netlink;
-use linux::packet::{Options, PacketSocket};
+use linux::packet::{PacketOptions, PacketSocket};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
@@ -19,19 +19,21 @@ pub(crate) const MAXIMUM_FRAME: usize = 65_535 + 14;
 
 /// A packet socket on one interface, which sees all its frames but for those that it sends itself.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub(crate) struct FrameSocket {
     socket: PacketSocket,
     address: MacAddress,
 }
 
-impl Port {
+impl FrameSocket {
     /// Opens the interface of this name in the caller's network namespace; `outgoing` frames are those that the
     /// kernel sends there.
     pub(crate) fn open(interface: &str, outgoing: bool) -> Result<Self, Error> {
         let link = Netlink::open()?.link_by_name(interface)?;
         let link = link.ok_or_else(|| Error::Usage(format!("no interface `{interface}` here")))?;
-        let socket =
-            PacketSocket::open(link.index, &Options { promiscuous: true, outgoing, ..Options::default() })?;
+        let socket = PacketSocket::open(
+            link.index,
+            &PacketOptions { promiscuous: true, outgoing, ..PacketOptions::default() },
+        )?;
         // A burst must wait in the buffer rather than be lost in our own tool.
         for result in [
             setsockopt(&socket, sockopt::RcvBufForce, &(32 << 20)),
@@ -90,14 +92,14 @@ impl Port {
     }
 }
 
-impl AsFd for Port {
+impl AsFd for FrameSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
 /// Waits until one of two ports has a frame, or the time is up.
-pub(crate) fn wait(ports: [&Port; 2], limit: Duration) -> Result<(), Error> {
+pub(crate) fn wait(ports: [&FrameSocket; 2], limit: Duration) -> Result<(), Error> {
     let mut descriptors = ports.map(|port| PollFd::new(port.as_fd(), PollFlags::POLLIN));
     match ppoll(&mut descriptors, Some(TimeSpec::from_duration(limit)), None) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
