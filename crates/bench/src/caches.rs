@@ -21,7 +21,7 @@ use crate::experiment::nginx;
 use lab::Error;
 use lab::Lab;
 use lab::command::{check, find, text};
-use lab::impairment::{Impairment, parse_duration};
+use lab::impairment::Impairment;
 use lab::process::Process;
 use lab::topology::{Node, Site};
 use lab::traffic::wait_listening;
@@ -48,7 +48,7 @@ pub struct CachesOptions {
     #[arg(long, value_enum)]
     only: Option<Protocol>,
     /// Round trip to the server that is far
-    #[arg(long, default_value = "40ms", value_parser = parse_duration, value_name = "TIME")]
+    #[arg(long, default_value = "40ms", value_parser = humantime::parse_duration, value_name = "TIME")]
     delay: Duration,
     /// How often each file is fetched, where that is quick; the medians are shown
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]

@@ -199,7 +199,7 @@ pub enum AttachmentError {
     #[error("iif is another interface than dev: it never holds")]
     OtherIncoming,
     /// A rule of an interface, for packets that came from none.
-    #[error("what this host sends came from nowhere: iif never holds")]
+    #[error("packets that this host sends have no input interface: iif never matches")]
     NoIncoming,
 }
 

@@ -21,33 +21,28 @@ pub(crate) fn problem<T>(label: impl Into<String>, help: impl Into<String>) -> R
 
 /// Why a text is no duration, and what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DurationError {
     /// A number alone, which this is.
     #[error("a unit is missing: write {0}s for seconds")]
     NoUnit(String),
-    /// Anything else that is not a whole number and a unit.
-    #[error("write a whole number and a unit, like 500ms, 10s, 1m or 1h")]
+    /// Anything else that is not a number and a unit.
+    #[error("write a number and a unit, like 500ms, 10s, 1m or 1h")]
     Form,
-    /// More microseconds than can be counted.
-    #[error("write a smaller whole number and a unit, like 10s")]
+    /// Longer than can be counted.
+    #[error("write a smaller number and a unit, like 10s")]
     TooLong,
 }
 
-/// A duration such as `500ms`, `10s`, `1m` or `1h`.
+/// A duration such as `500ms`, `10s`, `1h` or `1h 30m`.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let microseconds = match unit {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        "m" => 60_000_000,
-        "h" => 3_600_000_000,
-        "" if !number.is_empty() => return Err(DurationError::NoUnit(number.to_owned())),
-        _ => return Err(DurationError::Form),
-    };
-    let number = number.parse::<u64>().ok().and_then(|n| n.checked_mul(microseconds));
-    number.map(Duration::from_micros).ok_or(DurationError::TooLong)
+    humantime::parse_duration(text).map_err(|error| match error {
+        humantime::DurationError::NumberOverflow => DurationError::TooLong,
+        _ if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) => {
+            DurationError::NoUnit(text.to_owned())
+        }
+        _ => DurationError::Form,
+    })
 }
 
 /// A duration that a key can have; `help` says which those are.
@@ -200,14 +195,19 @@ mod tests {
 
     #[test]
     fn durations() {
-        for (text, milliseconds) in
-            [("500ms", 500), ("10s", 10_000), ("1m", 60_000), ("1h", 3_600_000), ("0s", 0)]
-        {
+        for (text, milliseconds) in [
+            ("500ms", 500),
+            ("10s", 10_000),
+            ("1.5s", 1_500),
+            ("1m", 60_000),
+            ("1h", 3_600_000),
+            ("1h 30m", 5_400_000),
+            ("0s", 0),
+        ] {
             assert_eq!(parse_duration(text), Ok(Duration::from_millis(milliseconds)));
         }
-        for text in
-            ["", "s", "10", "1d", "1.5s", "-1s", " 1s", "99999999999999999999s", "9999999999999999999h"]
-        {
+        assert_eq!(parse_duration("10"), Err(DurationError::NoUnit("10".into())));
+        for text in ["", "s", "-1s", "1x", "99999999999999999999s", "9999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -264,10 +264,9 @@ fn worth_replaying(frame: &[u8]) -> bool {
     }
 }
 
-/// `20ms`, `500us`, `1.5s`; a bare number is milliseconds.
-pub fn parse_duration(text: &str) -> Result<Duration, ImpairmentError> {
-    let (number, scale) = split_unit(text, &[("us", 1e-6), ("ms", 1e-3), ("s", 1.0)], 1e-3)?;
-    Duration::try_from_secs_f64(number * scale).map_err(|_| ImpairmentError::Duration(text.to_owned()))
+/// `20ms`, `500us`, `1.5s`.
+fn parse_duration(text: &str) -> Result<Duration, ImpairmentError> {
+    humantime::parse_duration(text).map_err(|_| ImpairmentError::Duration(text.to_owned()))
 }
 
 /// `2%` or `0.02`.
