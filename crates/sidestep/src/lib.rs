@@ -1,21 +1,18 @@
-//! The program: command line, configuration, daemon, control socket, status.
+//! The program: command line, screens, texts.
 //!
-//! It joins the protocol (`mt6d`, which is given time and bytes) to the kernel (`linux`, which carries its wishes
-//! out), and tells the user what goes on. How it is put together:
+//! What it starts and asks is in crates of its own: `config` reads the file, `tunnel-runtime` is the daemon, `script-host`
+//! the process of packet scripts, `control` the socket. Here is what a user sees of them:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`cli`] | the commands and their options, each declared once; help, manual and completions come from it |
-//! | [`config`] | the configuration file: text in, valid values or a report of what is wrong out |
-//! | `import_classic` | the files of the published MT6D, made a configuration |
-//! | [`plan`] | what a configuration leads to, in plain words |
-//! | [`daemon`] | `up`: the protocol over the kernel |
-//! | [`control`] | the control socket: requests to the running daemon, and its answers |
-//! | [`status`] | what the daemon says about itself; the field names are a contract |
+//! | `check` | what a configuration leads to, in plain words, or a report of what is wrong |
+//! | `load` | a file, read for a command that needs it |
+//! | `keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
+//! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
-//! | `gateway` | `up` as a router between networks |
-//! | `script` | packet scripts: their tests, and the process that they run in |
-//! | [`show`] | the status as text, JSON, and a screen that follows it |
+//! | `script` | packet scripts: their tests, and commands for the process that they run in |
+//! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
 //!
 //! Invariants:
 //! - A secret is never printed, except by the commands whose purpose it is (`genkey`, `genpsk`).
