@@ -52,6 +52,7 @@ mod builder;
 pub mod capture;
 pub mod classic;
 pub mod command;
+pub mod echoes;
 pub mod edited;
 mod error;
 mod frame_socket;

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::{run, text};
+use crate::echoes::{self, Echoes};
 use crate::helper;
 use crate::process::{Process, tail};
 use crate::topology::Site;
@@ -280,11 +281,14 @@ pub struct PingReport {
 /// # Errors
 /// When ping cannot be started or its summary is not understood. Lost replies are no error.
 pub fn ping(hosts: &dyn Hosts, options: PingOptions) -> Result<PingReport, Error> {
+    let mut counters = counters(hosts, options.from)?;
+    let before = Echoes::parse(&read(&mut counters));
     let output = run(&mut ping_command(hosts, options, true)?)?;
-    ping_report(&text(&output)).ok_or_else(|| {
+    let report = ping_report(&text(&output)).ok_or_else(|| {
         let detail = format!("{}{}", text(&output), String::from_utf8_lossy(&output.stderr));
         Error::output("ping", detail)
-    })
+    })?;
+    Ok(before.complete(report, || read(&mut counters)))
 }
 
 /// What became of each echo.
@@ -321,7 +325,11 @@ pub fn read_round_trips(text: &str) -> Option<RoundTrips> {
 
 /// Pings on their way.
 #[derive(Debug)]
-pub struct Pings(Process);
+pub struct Pings {
+    process: Process,
+    counters: Command,
+    before: Echoes,
+}
 
 impl Pings {
     /// Starts them.
@@ -330,7 +338,10 @@ impl Pings {
     /// When ping cannot be started.
     pub fn start(hosts: &dyn Hosts, options: PingOptions) -> Result<Self, Error> {
         let log = hosts.directory().join(format!("ping-{}.log", options.from.letter()));
-        start_fresh(ping_command(hosts, options, true)?, &log).map(Self)
+        let mut counters = counters(hosts, options.from)?;
+        let before = Echoes::parse(&read(&mut counters));
+        let process = start_fresh(ping_command(hosts, options, true)?, &log)?;
+        Ok(Self { process, counters, before })
     }
 
     /// Waits for the last one.
@@ -338,16 +349,28 @@ impl Pings {
     /// # Errors
     /// When ping's summary is not understood.
     pub fn finish(mut self, limit: Duration) -> Result<PingReport, Error> {
-        if self.0.wait(limit).is_none() {
+        if self.process.wait(limit).is_none() {
             // Interrupted, ping still prints its summary.
-            self.0.signal(nix::sys::signal::Signal::SIGINT);
+            self.process.signal(nix::sys::signal::Signal::SIGINT);
         }
-        let log = self.0.log().to_owned();
-        self.0.wait(Duration::from_secs(2));
-        self.0.stop(Duration::from_secs(1));
+        let log = self.process.log().to_owned();
+        self.process.wait(Duration::from_secs(2));
+        self.process.stop(Duration::from_secs(1));
         let text = std::fs::read_to_string(&log).map_err(|source| Error::file(&log, source))?;
-        ping_report(&text).ok_or_else(|| Error::output("ping", text))
+        let report = ping_report(&text).ok_or_else(|| Error::output("ping", text))?;
+        Ok(self.before.complete(report, || read(&mut self.counters)))
     }
+}
+
+/// Reads the counters of echoes on a host.
+fn counters(hosts: &dyn Hosts, site: Site) -> Result<Command, Error> {
+    let mut command = hosts.on(site, Path::new("cat"))?;
+    command.args(echoes::FILES);
+    Ok(command)
+}
+
+fn read(counters: &mut Command) -> String {
+    run(counters).map_or_else(|_| String::new(), |output| text(&output))
 }
 
 fn ping_command(hosts: &dyn Hosts, options: PingOptions, summary_only: bool) -> Result<Command, Error> {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::echoes::{self, Echoes};
 use lab::namespaces::Namespace;
 use lab::process::Process;
 
@@ -262,10 +263,13 @@ fn moves(carry: &str) {
     scene.host.ip("link set dev eth0 up\n").expect("up");
     scene.plug_in(1);
     scene.reaches(SERVER, PATIENCE);
-    let mut ping = scene.host.command("ping").expect("the namespace");
-    let report = ping.args(["-n", "-q", "-i", "0.02", "-c", "200", SERVER]).output().expect("ping");
-    let report = String::from_utf8_lossy(&report.stdout).into_owned();
-    assert!(report.contains(" 0% packet loss"), "{report}");
+    let run = |program, words: &[&str]| {
+        let output = scene.host.command(program).expect("the namespace").args(words).output().expect(program);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let before = Echoes::parse(&run("cat", &echoes::FILES));
+    let report = run("ping", &["-n", "-q", "-i", "0.02", "-c", "200", SERVER]);
+    assert!(before.all_answered(&report, || run("cat", &echoes::FILES)), "{report}");
     let socket = scene.path("h").display().to_string();
     let show = Command::new(&scene.program).args(["show", "--json", "--socket", &socket]).output();
     let status: serde_json::Value = serde_json::from_slice(&show.expect("it").stdout).expect("JSON");

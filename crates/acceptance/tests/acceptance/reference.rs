@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use classic::keys::SessionKey;
+use lab::echoes::{self, Echoes};
 use lab::namespaces::Namespace;
 use lab::process::Process;
 
@@ -177,11 +178,18 @@ fn interoperate(cipher: &str, kernel: &str) {
     scene.has(1, HOSTS[1], "classic");
     // Both have routes of each other's interval.
     std::thread::sleep(Duration::from_secs(2));
-    let pings = [0, 1].map(|from| scene.ping(from).stdout(Stdio::piped()).spawn().expect("ping"));
-    for ping in pings {
+    let counters = |from: usize| {
+        let mut command = scene.namespaces[from].command("cat").expect("the namespace");
+        String::from_utf8_lossy(&command.args(echoes::FILES).output().expect("cat").stdout).into_owned()
+    };
+    let pings = [0, 1].map(|from| {
+        let before = Echoes::parse(&counters(from));
+        (from, before, scene.ping(from).stdout(Stdio::piped()).spawn().expect("ping"))
+    });
+    for (from, before, ping) in pings {
         let report = ping.wait_with_output().expect("ping");
         let text = String::from_utf8_lossy(&report.stdout).into_owned();
-        assert!(text.contains(" 0% packet loss"), "{text}\n{}", scene.log());
+        assert!(before.all_answered(&text, || counters(from)), "{text}\n{}", scene.log());
     }
     std::thread::sleep(Duration::from_millis(1_500));
     let status = scene.show(&program);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lab::capture::Recording;
 use lab::classic::{ClassicNodes, Settings};
+use lab::echoes::{self, Echoes};
 use lab::observer::packets_containing;
 use lab::scale::scaled;
 use lab::traffic::{self, PingOptions, Pings, TcpOptions};
@@ -92,15 +93,17 @@ fn the_kernel_carries_packets_without_tcx_too_and_a_crash_leaves_nothing() {
 /// Packets that no program in the kernel takes.
 fn fragments_pass(lab: &Lab) {
     let host = Site::B.host().to_string();
-    let ping = |count| {
-        let ping = ["ping", "-n", "-q", "-i", "0.05", "-c", count, "-s", "4000", &host];
-        let output = lab.exec(Node::HostA, ping).expect("ping");
+    let run = |words: &[&str]| {
+        let output = lab.exec(Node::HostA, words).expect(words[0]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
+    let ping = |count| run(&["ping", "-n", "-q", "-i", "0.05", "-c", count, "-s", "4000", &host]);
+    let counters = || run(&[&["cat"], &echoes::FILES[..]].concat());
     // The first ones learn what fits.
     ping("10");
+    let before = Echoes::parse(&counters());
     let text = ping("40");
-    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert!(before.all_answered(&text, counters), "{text}");
 }
 
 fn rewriting() -> Settings {

@@ -11,8 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
+use lab::echoes::{self, Echoes};
 use lab::namespaces::Namespace;
 use lab::process::Process;
+use lab::traffic::{PingReport, ping_report};
 use serde_json::Value;
 
 pub(crate) const CLIENT: &str = "fd00::2";
@@ -132,6 +134,7 @@ impl ScriptScene {
     /// The client floods the server with so many pings, while a script is loaded anew as often as that goes: none is lost.
     pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str, count: u64) {
         let log = self.folder.path().join("flood.log");
+        let before = Echoes::parse(&self.echoes(&self.client));
         let mut command = self.client.command("ping").expect("the namespace");
         let mut flood =
             Process::start(command.args(["-q", "-f", "-c", &count.to_string(), SERVER]), &log).expect("ping");
@@ -144,7 +147,8 @@ impl ScriptScene {
             reloads += 1;
         }
         let summary = std::fs::read_to_string(&log).expect("the log");
-        assert!(reloads > 1 && summary.contains(" 0% packet loss"), "{reloads} reloads: {summary}");
+        let all_answered = before.all_answered(&summary, || self.echoes(&self.client));
+        assert!(reloads > 1 && all_answered, "{reloads} reloads: {summary}");
     }
 
     /// Runs a program on a machine to its end: whether it succeeded, and all that it wrote.
@@ -254,12 +258,17 @@ impl ScriptScene {
 
     /// Pings, and gives the summary up to the loss: `3 packets transmitted, 3 received, 0%`.
     pub(crate) fn ping(&self, from: &Namespace, to: &str, words: &[&str]) -> String {
+        let before = Echoes::parse(&self.echoes(from));
         let mut command = from.command("ping").expect("the namespace");
         let output = command.args(words).args(["-W", "2", to]).output().expect("ping");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let summary =
-            text.lines().find(|line| line.contains("packets transmitted")).unwrap_or(&text).to_owned();
-        summary.split(" packet loss").next().unwrap_or_default().to_owned()
+        let Some(report) = ping_report(&text) else { return text };
+        summary(&before.complete(report, || self.echoes(from)))
+    }
+
+    /// The counters of echoes of a machine.
+    fn echoes(&self, of: &Namespace) -> String {
+        self.run(of, &[&["cat"], &echoes::FILES[..]].concat()).1
     }
 
     /// Runs something in a namespace, on a thread of its own.
@@ -318,4 +327,11 @@ pub(crate) fn verifies_long_scripts() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     (parts.next(), parts.next()) >= (Some(6), Some(6))
+}
+
+fn summary(report: &PingReport) -> String {
+    let PingReport { sent, received, duplicates, .. } = *report;
+    let doubled = if duplicates > 0 { format!(" +{duplicates} duplicates,") } else { String::new() };
+    let loss = (sent - received.min(sent)) as f64 * 100.0 / sent as f64;
+    format!("{sent} packets transmitted, {received} received,{doubled} {loss}%")
 }

@@ -3,6 +3,7 @@
 mod scene;
 mod strangers;
 
+use lab::echoes::{self, Echoes};
 use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 
@@ -167,8 +168,10 @@ fn a_moving_tunnel_crosses_the_brokers() {
     };
     let (begin, crossed) = (rotations(), scene.tunnel("gw")["tx_packets"].as_u64());
     let count = "400";
+    let counters = || scene.run("host", &[&["cat"], &echoes::FILES[..]].concat());
+    let before = Echoes::parse(&counters());
     let report = scene.run("host", &["ping", "-q", "-c", count, "-i", "0.01", "2001:db8:b::1"]);
-    assert!(report.contains(&format!("{count} received")), "{report}");
+    assert!(before.all_answered(&report, counters), "{report}");
     wait_until("rotations", || rotations() >= begin + 3);
     assert!(scene.tunnel("gw")["tx_packets"].as_u64() >= crossed.map(|packets| packets + 400));
 
