@@ -1,8 +1,9 @@
 //! What a demonstration has measured.
 
+use lab::echoes::PingReport;
 use lab::observer::Observation;
 use lab::topology::Topology;
-use lab::traffic::{PingReport, TcpReport, UdpReport};
+use lab::traffic::{TcpReport, UdpReport};
 use serde::Serialize;
 
 use crate::live::Moment;

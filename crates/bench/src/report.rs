@@ -363,9 +363,10 @@ mod tests {
     use super::*;
     use crate::outcome::Finding;
     use lab::capture::Packet;
+    use lab::echoes::PingReport;
     use lab::observer::Observation;
     use lab::topology::Topology;
-    use lab::traffic::{PingReport, TcpReport, UdpReport};
+    use lab::traffic::{TcpReport, UdpReport};
     use lab::udp_stream::{Received, Second, Sent};
 
     /// Half a minute with an epoch every two seconds, a packet each way every 20 ms.

@@ -36,6 +36,7 @@
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
+//! | [`echoes`] | what `ping` reports, and the kernel counts |
 //! | [`patience`], [`edited`] | waiting, and changing examples, in tests |
 //! | [`capture`], [`observer`] | what passed the router, and what that tells an attacker |
 //! | [`command`], [`accounting`] | programs that are waited for; what processes use |

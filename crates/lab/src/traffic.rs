@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::Error;
 use crate::command::{run, text};
-use crate::echoes::{self, Echoes};
+use crate::echoes::{self, Echoes, PingReport, ping_report};
 use crate::helper;
 use crate::process::{Process, tail};
 use crate::topology::Site;
@@ -254,28 +254,6 @@ impl Default for PingOptions {
     }
 }
 
-/// What ping saw.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PingReport {
-    /// Requests sent.
-    pub sent: u64,
-    /// Replies received.
-    pub received: u64,
-    /// Replies received again.
-    pub duplicates: u64,
-    /// ICMP errors received.
-    pub errors: u64,
-    /// Round-trip time in milliseconds, fastest.
-    pub min_ms: f64,
-    /// Average.
-    pub avg_ms: f64,
-    /// Slowest.
-    pub max_ms: f64,
-    /// Standard deviation.
-    #[serde(default)]
-    pub mdev_ms: f64,
-}
-
 /// Pings from one host to the other.
 ///
 /// # Errors
@@ -396,33 +374,6 @@ fn ping_command(hosts: &dyn Hosts, options: PingOptions, summary_only: bool) -> 
     Ok(command)
 }
 
-/// Reads ping's summary: `5 packets transmitted, 4 received, +1 duplicates, 20% packet loss, time 4ms` and
-/// `rtt min/avg/max/mdev = 0.1/0.2/0.3/0.05 ms`.
-pub fn ping_report(text: &str) -> Option<PingReport> {
-    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
-    let number_before = |word: &str| {
-        let part = counts.split(',').find(|part| part.contains(word))?;
-        part.trim().trim_start_matches('+').split(' ').next()?.parse::<u64>().ok()
-    };
-    let mut times = [0.0; 4];
-    if let Some(line) = text.lines().find(|line| line.starts_with("rtt")) {
-        let values = line.split(" = ").nth(1)?.split(['/', ' ']);
-        for (time, value) in times.iter_mut().zip(values) {
-            *time = value.parse().ok()?;
-        }
-    }
-    Some(PingReport {
-        sent: number_before("transmitted")?,
-        received: number_before("received")?,
-        duplicates: number_before("duplicates").unwrap_or(0),
-        errors: number_before("errors").unwrap_or(0),
-        min_ms: times[0],
-        avg_ms: times[1],
-        max_ms: times[2],
-        mdev_ms: times[3],
-    })
-}
-
 fn tcp_report(text: &str) -> Result<TcpReport, Error> {
     let json: Value =
         serde_json::from_str(text).map_err(|error| Error::output("iperf3", format!("{error}: {text}")))?;
@@ -486,23 +437,6 @@ fn last_line<T: for<'a> Deserialize<'a>>(log: &Path) -> Result<T, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ping_summaries_are_read() {
-        let text = "PING ...\n\n--- x ping statistics ---\n\
-            5 packets transmitted, 4 received, +1 duplicates, +2 errors, 20% packet loss, time 4005ms\n\
-            rtt min/avg/max/mdev = 0.030/0.041/0.052/0.009 ms, ipg/ewma 0.1/0.2 ms\n";
-        let report = ping_report(text).expect("a summary");
-        assert_eq!((report.sent, report.received, report.duplicates, report.errors), (5, 4, 1, 2));
-        assert_eq!(
-            (report.min_ms, report.avg_ms, report.max_ms, report.mdev_ms),
-            (0.030, 0.041, 0.052, 0.009)
-        );
-        let silent =
-            ping_report("3 packets transmitted, 0 received, 100% packet loss, time 1ms").expect("a summary");
-        assert_eq!((silent.sent, silent.received), (3, 0));
-        assert_eq!(ping_report("ping: unknown host"), None);
-    }
 
     #[test]
     fn each_echo_has_its_time() {

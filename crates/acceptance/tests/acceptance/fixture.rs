@@ -23,7 +23,7 @@ fn up(builder: Builder) -> Lab {
     lab
 }
 
-fn pings(lab: &Lab, count: u32) -> traffic::PingReport {
+fn pings(lab: &Lab, count: u32) -> lab::echoes::PingReport {
     let options = PingOptions { count, interval: Some(Duration::from_millis(10)), ..PingOptions::default() };
     traffic::ping(lab, options).expect("a ping summary")
 }

@@ -13,8 +13,8 @@ use crate::experiment::store::{Measurement, Place, Store};
 use lab::Error;
 use lab::Lab;
 use lab::command::text;
+use lab::echoes::ping_report;
 use lab::topology::{Node, Site, Topology};
-use lab::traffic::ping_report;
 use lab::{Gateways, Profile};
 
 /// The name of this test.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::experiment::plan::HASTE;
 use crate::experiment::scene::{ExperimentScene, Outcome, not_understood};
 use lab::Error;
+use lab::echoes::{PingReport, ping_report};
 use lab::topology::{Node, Site};
-use lab::traffic::{PingReport, ping_report};
 
 /// So many in the published test, one a second; and here, unless `--full` is given.
 const PUBLISHED: u32 = 1_000;

@@ -18,9 +18,9 @@ use crate::experiment::store::{Measurement, Store, unix_seconds};
 use lab::Error;
 use lab::Lab;
 use lab::command::{check, text};
+use lab::echoes::ping_report;
 use lab::process::Process;
 use lab::topology::{Node, Site, Topology};
-use lab::traffic::ping_report;
 
 /// The name of this test.
 pub(crate) const NAME: &str = "soak";

@@ -11,10 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
-use lab::echoes::{self, Echoes};
+use lab::echoes::{self, Echoes, PingReport, ping_report};
 use lab::namespaces::Namespace;
 use lab::process::Process;
-use lab::traffic::{PingReport, ping_report};
 use serde_json::Value;
 
 pub(crate) const CLIENT: &str = "fd00::2";
