@@ -171,7 +171,13 @@ fn a_moving_tunnel_crosses_the_brokers() {
     let counters = || scene.run("host", &[&["cat"], &echoes::FILES[..]].concat());
     let before = Echoes::parse(&counters());
     let report = scene.run("host", &["ping", "-q", "-c", count, "-i", "0.01", "2001:db8:b::1"]);
-    assert!(before.all_answered(&report, counters), "{report}");
+    let ends = || {
+        ["gw", "inet"].map(|node| {
+            let shown = scene.sidestep(node, &["show", &scene.tunnel_name(node), "--json"]);
+            String::from_utf8_lossy(&shown.stdout).into_owned()
+        })
+    };
+    assert!(before.all_answered(&report, counters), "{report}{:#?}", ends());
     wait_until("rotations", || rotations() >= begin + 3);
     assert!(scene.tunnel("gw")["tx_packets"].as_u64() >= crossed.map(|packets| packets + 400));
 
