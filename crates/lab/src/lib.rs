@@ -7,12 +7,12 @@
 //! ```no_run
 //! use lab::{Lab, Node, Topology, traffic};
 //!
-//! # fn main() -> Result<(), lab::Error> {
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut lab = Lab::builder("/usr/bin/sidestep")
 //!     .prefix("t1")
 //!     .topology(Topology::Routed)
 //!     .rotation("1s")
-//!     .impairment("delay=20ms,loss=2%".parse().map_err(lab::Error::Usage)?)
+//!     .impairment("delay=20ms,loss=2%".parse()?)
 //!     .build()?;
 //! lab.start()?;
 //! let pings = traffic::ping(&lab, traffic::PingOptions::default())?;

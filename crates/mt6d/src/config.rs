@@ -7,7 +7,6 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
-use crate::session::LONGEST_PREFIX;
 
 /// Shortest and longest rotation interval.
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -19,6 +18,8 @@ pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 pub const COVER: u32 = 10_000;
 /// Shortest and longest hopping prefix, in bits.
 pub const HOP_PREFIX_LENGTH: std::ops::RangeInclusive<u8> = 32..=112;
+/// The longest where addresses are replaced: among 2^32 addresses no two pairs meet.
+pub(crate) const LONGEST_REWRITE_PREFIX: u8 = 96;
 
 /// How datagrams hide the size of what they carry. Of two peers' wishes the stronger (later) one holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,7 +186,7 @@ impl NodeConfig {
         if peer.cover > COVER {
             return range("cover must be at most 10000 datagrams per second");
         }
-        let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_PREFIX;
+        let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_REWRITE_PREFIX;
         if peer.rewrite
             && let Some(hop_prefix) = [peer.hop_prefix, self.hop_prefix].into_iter().find(crowded)
         {

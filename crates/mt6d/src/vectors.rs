@@ -77,9 +77,11 @@ fn an_independent_implementation_agrees() {
 }
 
 #[test]
-fn the_document_explains_every_drop_reason() {
-    for reason in DropReason::ALL {
-        assert!(DOCUMENT.contains(&format!("| `{}` |", reason.name())), "{}", reason.name());
+fn both_documents_explain_every_drop_reason() {
+    for document in [DOCUMENT, include_str!("../../../docs/operations.md")] {
+        for reason in DropReason::ALL {
+            assert!(document.contains(&format!("| `{}` |", reason.name())), "{}", reason.name());
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 
 use super::{Answer, Peer, UNCONFIRMED, seen_in};
+use crate::config::LONGEST_REWRITE_PREFIX;
 use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
 use crate::endpoint::rebase;
@@ -16,7 +17,7 @@ use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
-use crate::session::{ANSWER_WITHIN, LONGEST_PREFIX, NewSession, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, NewSession, Phase, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
@@ -210,7 +211,7 @@ impl Peer {
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
     fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: ipnet::Ipv6Net, env: &Env) -> Terms {
         let aes = ours.aes && theirs.aes;
-        let roomy = |prefix: ipnet::Ipv6Net| prefix.prefix_len() <= LONGEST_PREFIX;
+        let roomy = |prefix: ipnet::Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),

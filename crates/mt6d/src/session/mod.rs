@@ -54,7 +54,6 @@ use lane::Lane;
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
-pub(crate) use rewriting::LONGEST_PREFIX;
 use rewriting::Rewriting;
 use seal::{OpeningKey, SealingKey};
 

@@ -19,8 +19,6 @@ use crate::keys::Role;
 use crate::schedule::Schedule;
 use crate::time::Time;
 
-/// The longest hopping prefix: among 2^32 addresses no two pairs meet.
-pub(crate) const LONGEST_PREFIX: u8 = 96;
 /// From when the peer knows a pair until packets of it come.
 const MARGIN: Duration = Duration::from_secs(1);
 /// The lane whose epochs hold.
