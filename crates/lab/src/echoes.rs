@@ -48,12 +48,13 @@ impl Echoes {
         echoes
     }
 
-    /// How many requests sent since are unanswered, after some patience; `read` gives what is in [`FILES`] now.
-    pub fn unanswered(self, mut read: impl FnMut() -> String) -> u64 {
+    /// How many requests since are unanswered, after some patience: at least so many were sent, and `read` gives what is
+    /// in [`FILES`] now. Where that cannot be read, none counts as answered.
+    fn unanswered(self, sent: u64, mut read: impl FnMut() -> String) -> u64 {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let now = Self::parse(&read());
-            let requests = now.requests.saturating_sub(self.requests);
+            let requests = now.requests.saturating_sub(self.requests).max(sent);
             let missing = requests.saturating_sub(now.answers.saturating_sub(self.answers));
             if missing == 0 || Instant::now() >= deadline {
                 return missing;
@@ -62,7 +63,8 @@ impl Echoes {
         }
     }
 
-    /// Whether all requests were answered that `ping` has reported on with this text; `read` as above.
+    /// Whether all requests were answered that `ping` has reported on with this text; `read` gives what is in [`FILES`]
+    /// now.
     pub fn all_answered(self, text: &str, read: impl FnMut() -> String) -> bool {
         let report = ping_report(text).map(|report| self.complete(report, read));
         report.is_some_and(|report| report.sent > 0 && report.received == report.sent)
@@ -72,7 +74,8 @@ impl Echoes {
     /// nothing of single requests.
     pub fn complete(self, mut report: PingReport, read: impl FnMut() -> String) -> PingReport {
         if (1..report.sent).contains(&report.received) && report.duplicates == 0 {
-            report.received = report.received.max(report.sent.saturating_sub(self.unanswered(read)));
+            report.received =
+                report.received.max(report.sent.saturating_sub(self.unanswered(report.sent, read)));
         }
         report
     }
@@ -157,6 +160,8 @@ mod tests {
         let before = Echoes::parse(&counters(1, 1));
         let report = PingReport { sent: 20, received: 17, ..PingReport::default() };
         assert_eq!(before.complete(report, || counters(21, 19)).received, 18);
+        let lost = PingReport { sent: 20, received: 17, ..PingReport::default() };
+        assert_eq!(before.complete(lost.clone(), String::new), lost, "counters that cannot be read");
         let doubled = PingReport { sent: 20, received: 18, duplicates: 2, ..PingReport::default() };
         assert_eq!(before.complete(doubled.clone(), || counters(21, 21)), doubled);
     }
