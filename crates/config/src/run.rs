@@ -1,6 +1,7 @@
 //! How a daemon is run: what is said on the command line beside the configuration.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Options of `sidestep up`.
@@ -41,4 +42,32 @@ pub enum Feature {
     Rewriting,
     /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
     Aes,
+}
+
+impl Feature {
+    /// Each with its name.
+    const NAMES: [(&str, Self); 9] = [
+        ("udp-segment", Self::UdpSegment),
+        ("udp-gro", Self::UdpGro),
+        ("tun-offload", Self::TunOffload),
+        ("tun-udp-offload", Self::TunUdpOffload),
+        ("tun-queues", Self::TunQueues),
+        ("sk-lookup", Self::SkLookup),
+        ("tcx", Self::Tcx),
+        ("rewriting", Self::Rewriting),
+        ("aes", Self::Aes),
+    ];
+}
+
+/// A text that names no [`Feature`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no such feature; choose from {}", Feature::NAMES.map(|(name, _)| name).join(", "))]
+pub struct UnknownFeature;
+
+impl FromStr for Feature {
+    type Err = UnknownFeature;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFeature> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, feature)| *feature).ok_or(UnknownFeature)
+    }
 }

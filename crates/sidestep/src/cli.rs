@@ -10,11 +10,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use config::DurationError;
-use config::run::RunOptions;
+use config::run::{Feature, RunOptions};
 use control::Request;
 
 use crate::failure::Failure;
-use crate::feature::{FeatureName, features};
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{check, firewall, import_classic, keys, manual, rendezvous, script, show, status};
@@ -211,7 +210,7 @@ pub struct UpOptions {
     pub test_rekey_after: Option<Duration>,
     /// Do without these features of kernel and processor (for tests)
     #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
-    pub test_without: Vec<FeatureName>,
+    pub test_without: Vec<Feature>,
 }
 
 /// What a wall clock is wrong by, in milliseconds.
@@ -226,7 +225,7 @@ impl From<UpOptions> for RunOptions {
             state_dir: options.state_dir,
             test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
             test_rekey_after: options.test_rekey_after,
-            test_without: features(options.test_without),
+            test_without: options.test_without,
         }
     }
 }
@@ -355,7 +354,7 @@ mod tests {
             "udp-gro,tun-offload,aes",
         ]);
         assert_eq!(options.test_clock_offset, Some(ClockOffset(-3_600_000)));
-        assert_eq!(options.test_without, [FeatureName::UdpGro, FeatureName::TunOffload, FeatureName::Aes]);
+        assert_eq!(options.test_without, [Feature::UdpGro, Feature::TunOffload, Feature::Aes]);
         let plain = parse(&["sidestep", "up", "a.toml"]);
         assert_eq!((plain.test_clock_offset, plain.test_without.len()), (None, 0));
         assert_eq!(signed_duration("+30s"), Ok(ClockOffset(30_000)));

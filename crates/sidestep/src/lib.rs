@@ -23,7 +23,6 @@
 mod check;
 pub mod cli;
 mod failure;
-mod feature;
 mod firewall;
 mod import_classic;
 mod keys;

@@ -25,10 +25,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use config::attachment::Hook;
+use config::run::Feature;
 
 use self::options::{HookName, LoadOptions};
 use crate::failure::Failure;
-use crate::feature::{FeatureName, features};
 use crate::terminal::{output, start_log};
 
 /// Packet scripts: Lua programs that look at packets and change them
@@ -186,7 +186,7 @@ pub(crate) enum ScriptCommand {
         with_parent: bool,
         /// Do without these features of the kernel (for tests)
         #[arg(long, hide = true, value_name = "FEATURES", value_delimiter = ',')]
-        test_without: Vec<FeatureName>,
+        test_without: Vec<Feature>,
     },
 }
 
@@ -249,7 +249,7 @@ impl ScriptCommand {
                 script_host::serve(
                     &host.path()?,
                     script_host::Life { background, with_parent },
-                    features(test_without),
+                    test_without,
                 )?;
                 Ok(true)
             }
