@@ -31,6 +31,10 @@ const IFF_TUN_EXCL: i32 = 0x8000;
 pub enum Offloads {
     /// None: single packets with complete checksums.
     None,
+    /// None, but checksums are left to us. A program that encapsulates packets at the device needs this: without it the
+    /// kernel (6.18) drops UDP GSO packets of this host's, once a header is put before them, for a checksum that is not
+    /// where it was.
+    Checksums,
     /// TCP over IPv4 and IPv6, and checksums left to us.
     Tcp,
     /// The same, and UDP. Needs Linux 6.2.
@@ -42,6 +46,7 @@ impl Offloads {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         match self {
             Offloads::None => 0,
+            Offloads::Checksums => libc::TUN_F_CSUM,
             Offloads::Tcp => tcp,
             Offloads::TcpAndUdp => tcp | libc::TUN_F_USO4 | libc::TUN_F_USO6,
         }
@@ -205,7 +210,7 @@ fn set_offloads(queues: &[Queue], wanted: Offloads, name: &str) -> Result<Offloa
             }
             offloads = match offloads {
                 Offloads::TcpAndUdp => Offloads::Tcp,
-                Offloads::Tcp => Offloads::None,
+                Offloads::Tcp | Offloads::Checksums => Offloads::None,
                 Offloads::None => return Err(Error::last(format!("TUNSETOFFLOAD {name}"))),
             };
         }

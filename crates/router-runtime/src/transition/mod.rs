@@ -26,6 +26,8 @@ use linux::undo::Journal;
 use router::site::Uplink;
 use router::transition::{Endpoint, ErrorReport, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
 use tracing::{info, warn};
+use wire::segment::Segmenter;
+use wire::virtio_net;
 
 use super::link::BATCH;
 use super::random::random;
@@ -105,7 +107,7 @@ impl Interface {
         netlink: &mut Netlink,
         first: u64,
     ) -> linux::Result<Self> {
-        let mut device = tun::create(&uplink.interface, 1, Offloads::None)?;
+        let mut device = tun::create(&uplink.interface, 1, Offloads::Checksums)?;
         let Some(queue) = device.queues.pop() else { unreachable!("a device has a queue") };
         let mtu = tunnel.mtu.unwrap_or(tunnel.kind.min_mtu());
         netlink.set_link_mtu(device.index, mtu)?;
@@ -345,11 +347,18 @@ impl Interface {
                 return false;
             }
         };
-        let (Some(packet), Some(end), Some(over)) =
-            (self.buffer.get(VNET_HEADER..length), &self.end, &self.over)
-        else {
+        let (Some((header, packet)), Some(end), Some(over)) = (
+            self.buffer.get_mut(..length).and_then(|read| read.split_first_chunk_mut::<VNET_HEADER>()),
+            &self.end,
+            &self.over,
+        ) else {
             return true;
         };
+        // Its checksum may be left to us.
+        if Segmenter::new(&virtio_net::Header::from_bytes(header), packet).is_err() {
+            self.slow_path.refused[Refusal::Malformed as usize] += 1;
+            return true;
+        }
         let mut outer = Vec::new();
         match end.encapsulate(packet, random() as u16, &mut outer) {
             Ok(()) => {
