@@ -171,8 +171,7 @@ fn a_moving_tunnel_crosses_the_brokers() {
     let counters = || scene.run("host", &[&["cat"], &echoes::FILES[..]].concat());
     let before = Echoes::parse(&counters());
     // Many at once at first: they leave as a GSO packet.
-    let report =
-        scene.run("host", &["ping", "-q", "-c", count, "-l", "30", "-i", "0.01", "2001:db8:b::1"]);
+    let report = scene.run("host", &["ping", "-q", "-c", count, "-l", "30", "-i", "0.01", "2001:db8:b::1"]);
     let ends = || {
         ["gw", "inet"].map(|node| {
             let shown = scene.sidestep(node, &["show", &scene.tunnel_name(node), "--json"]);
