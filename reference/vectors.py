@@ -172,21 +172,17 @@ def rendezvous(given):
 
 
 def offer(given):
-    def prefix(text):
-        network = ipaddress.IPv6Network(text)
-        return network.network_address.packed + bytes([network.prefixlen])
-
     items = [
         (1, "unix_ms", u64),
         (2, "ciphers", bytes),
         (3, "rotation", lambda v: struct.pack(">I", v)),
         (4, "lanes", lambda v: bytes([v])),
         (5, "padding", lambda v: bytes([v])),
-        (6, "hop_prefix", prefix),
+        (6, "hop_prefix", packed),
         (7, "receive_mtu", lambda v: struct.pack(">H", v)),
         (8, "stream", lambda v: ipaddress.IPv6Address(v).packed),
         (9, "contexts", lambda v: struct.pack(">H", v)),
-        (10, "observed", prefix),
+        (10, "observed", packed),
         (11, "switch", u64),
         (12, "rewrite", lambda _: b""),
     ]
@@ -244,44 +240,64 @@ class Noise:
         return sealed
 
 
+class Handshake:
+    """Both messages of a handshake, and what it comes to."""
+
+    def __init__(self, given, keys, prologue):
+        initiator = given["initiator"]
+        responder = "H" if initiator == "L" else "L"
+        s_i, s_r = keys.private[keys.node[initiator]], keys.private[keys.node[responder]]
+        e_i, e_r = unhex(given["first_ephemeral"]), unhex(given["answer_ephemeral"])
+        self.responder = responder
+        noise = Noise(prologue, x25519(s_i), x25519(s_r))
+
+        self.first = noise.ephemeral(x25519(e_i))
+        noise.mix_key(x25519(e_i, x25519(s_r)))  # es
+        noise.mix_key(x25519(s_i, x25519(s_r)))  # ss
+        self.first += noise.encrypt_and_hash(unhex(given["first_payload"]))
+
+        self.answer = noise.ephemeral(x25519(e_r))
+        noise.mix_key(x25519(e_r, x25519(e_i)))  # ee
+        noise.mix_key(x25519(e_r, x25519(s_i)))  # se
+        noise.mix_key_and_hash(keys.psk)  # psk
+        self.answer += noise.encrypt_and_hash(unhex(given["answer_payload"]))
+        k1, k2 = noise.hkdf(b"", 2)
+        self.keys = {"k1": k1.hex(), "k2": k2.hex(), "h": noise.h.hex()}
+
+
 def envelope(keys, nonce, aad, message, size):
     plain = struct.pack(">H", len(message)) + message
     plain += bytes(max(0, size - 24 - 16 - len(plain)))
     return nonce + primitives.xchacha20_poly1305(keys.hsk, nonce, plain, aad)
 
 
+def packed(prefix):
+    network = ipaddress.IPv6Network(prefix)
+    return network.network_address.packed + bytes([network.prefixlen])
+
+
 def handshake(given):
     keys = Pair(given)
-    initiator = given["initiator"]
-    responder = "H" if initiator == "L" else "L"
-    s_i, s_r = keys.private[keys.node[initiator]], keys.private[keys.node[responder]]
-    e_i, e_r = unhex(given["first_ephemeral"]), unhex(given["answer_ephemeral"])
-    noise = Noise(b"sidestep/2" + keys.publics, x25519(s_i), x25519(s_r))
-
-    first = noise.ephemeral(x25519(e_i))
-    noise.mix_key(x25519(e_i, x25519(s_r)))  # es
-    noise.mix_key(x25519(s_i, x25519(s_r)))  # ss
-    first += noise.encrypt_and_hash(unhex(given["first_payload"]))
-
-    answer = noise.ephemeral(x25519(e_r))
-    noise.mix_key(x25519(e_r, x25519(e_i)))  # ee
-    noise.mix_key(x25519(e_r, x25519(s_i)))  # se
-    noise.mix_key_and_hash(keys.psk)  # psk
-    answer += noise.encrypt_and_hash(unhex(given["answer_payload"]))
-    k1, k2 = noise.hkdf(b"", 2)
-
+    claim = packed(given["first_prefix"]) + u64(given["first_clock"]) + unhex(given["first_heard"])
+    noise = Handshake(given, keys, b"sidestep/2 contact" + keys.publics + claim)
     first_nonce, answer_nonce = unhex(given["first_nonce"]), unhex(given["answer_nonce"])
-    first_aad = b"1" + responder.encode() + bytes([given["tier"]]) + u64(given["epoch"])
+    first_aad = b"1" + noise.responder.encode() + bytes([given["tier"]]) + u64(given["epoch"])
     answer_aad = b"2" + first_nonce
+    first = envelope(keys, first_nonce, first_aad, claim + noise.first, given["first_size"])
+    answer = envelope(keys, answer_nonce, answer_aad, noise.answer, given["answer_size"])
     return {
-        "first_message": first.hex(),
-        "first_datagram": envelope(keys, first_nonce, first_aad, first, given["first_size"]).hex(),
-        "answer_message": answer.hex(),
-        "answer_datagram": envelope(keys, answer_nonce, answer_aad, answer, given["answer_size"]).hex(),
-        "k1": k1.hex(),
-        "k2": k2.hex(),
-        "h": noise.h.hex(),
+        "first_message": noise.first.hex(),
+        "first_datagram": first.hex(),
+        "answer_message": noise.answer.hex(),
+        "answer_datagram": answer.hex(),
+        **noise.keys,
     }
+
+
+def rekey(given):
+    keys = Pair(given)
+    noise = Handshake(given, keys, b"sidestep/2 rekey" + keys.publics)
+    return {"first_message": noise.first.hex(), "answer_message": noise.answer.hex(), **noise.keys}
 
 
 # "Session keys"
@@ -401,7 +417,7 @@ def data(given):
 SECTIONS = {
     function.__name__: function
     for function in (
-        pair, endpoint, rewrite, epoch, current, rendezvous, offer, handshake, session, path, control, inner, data,
+        pair, endpoint, rewrite, epoch, current, rendezvous, offer, handshake, rekey, session, path, control, inner, data,
     )
 }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::Duration;
 
-use mt6d::config::{NodeConfig, Padding, PeerConfig};
+use mt6d::config::{NodeConfig, PeerConfig};
 use mt6d::keys::PrivateKey;
 use mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
 use wire::ecn::Ecn;
@@ -47,18 +47,16 @@ fn config(own: usize) -> NodeConfig {
         addresses: Vec::new(),
         rekey_after: mt6d::config::REKEY_AFTER,
         peers: vec![PeerConfig {
-            name: "peer".into(),
-            public_key: key(peer).public(),
-            preshared_key: None,
-            hop_prefix: hop_prefix(peer),
-            allowed_ips: vec![format!("fd00:0:0:{peer}::/64").parse().expect("a prefix")],
             rotation: Duration::from_secs(1),
             lanes: 2,
-            padding: Padding::None,
-            cover: 0,
-            keepalive: None,
             clockless: true,
             rewrite: true,
+            ..PeerConfig::new(
+                "peer",
+                key(peer).public(),
+                hop_prefix(peer),
+                vec![format!("fd00:0:0:{peer}::/64").parse().expect("a prefix")],
+            )
         }],
     }
 }

@@ -55,6 +55,10 @@ section! {
         /// Also tries and accepts contact with a clock that was never set. Both ends must set it. The endpoints for it
         /// live for a month.
         clockless: bool = Default("false"), only Version2;
+        /// Whether a prefix translator (NPTv6, RFC 6296) stands in the path, before either end. Both ends must set it,
+        /// and each gives the prefix of the other that it sees. Without it an end that is seen in another prefix than its
+        /// own is refused: somebody else may stand there.
+        translated: bool = Default("false"), only Version2;
         /// The firewall [zone](firewall.md#zones) of the networks behind the peer.
         zone: String = Otherwise("none"), only Version2;
         /// True address of the protected host on this side. Thesis Table 3.1: `users`, `profiles`.
@@ -182,6 +186,7 @@ impl Converter<'_> {
             cover: cover?,
             keepalive: keepalive?,
             clockless: peer.clockless.is_true(),
+            translated: peer.translated.is_true(),
             rewrite: carry? == Encapsulation::Rewrite,
         })
     }

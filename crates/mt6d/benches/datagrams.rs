@@ -9,11 +9,10 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use std::ops::Range;
-use std::time::Duration;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
+use sidestep_mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::schedule::Schedule;
 use sidestep_mt6d::{
@@ -55,20 +54,8 @@ impl End {
             PrivateKey::from_bytes(key)
         };
         let hop_prefix = |n: usize| format!("2001:db8:{n:x}::/64").parse().expect("a prefix");
-        let peer = |n: usize| PeerConfig {
-            name: n.to_string(),
-            public_key: key(n).public(),
-            preshared_key: None,
-            hop_prefix: hop_prefix(n),
-            allowed_ips: vec![format!("fd00:{n:x}::/64").parse().expect("a prefix")],
-            rotation: Duration::from_secs(10),
-            lanes: 1,
-            padding: Padding::None,
-            cover: 0,
-            keepalive: None,
-            clockless: false,
-            rewrite: false,
-        };
+        let inside = |n: usize| vec![format!("fd00:{n:x}::/64").parse().expect("a prefix")];
+        let peer = |n: usize| PeerConfig::new(&n.to_string(), key(n).public(), hop_prefix(n), inside(n));
         let config = NodeConfig {
             private_key: key(own),
             hop_prefix: hop_prefix(own),

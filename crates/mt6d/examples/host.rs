@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::ops::Range;
 use std::time::{Duration, Instant, SystemTime};
 
-use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
+use sidestep_mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::{Action, Deliver, Ecn, EndpointId, Node, Now, Outbox, Received, Time, virtio_net};
 
@@ -48,20 +48,8 @@ struct Host {
 
 impl Host {
     fn new(own: &Site, peer: &Site, now: Now) -> Result<Self, Box<dyn Error>> {
-        let peer = PeerConfig {
-            name: "the other".into(),
-            public_key: peer.key.public(),
-            preshared_key: None,
-            hop_prefix: peer.hop_prefix.parse()?,
-            allowed_ips: vec![peer.inside.parse()?],
-            rotation: Duration::from_secs(10),
-            lanes: 1,
-            padding: Padding::None,
-            cover: 0,
-            keepalive: None,
-            clockless: false,
-            rewrite: false,
-        };
+        let key = peer.key.public();
+        let peer = PeerConfig::new("the other", key, peer.hop_prefix.parse()?, vec![peer.inside.parse()?]);
         let config = NodeConfig {
             private_key: own.key.clone(),
             hop_prefix: own.hop_prefix.parse()?,

@@ -11,7 +11,7 @@ use std::net::SocketAddrV6;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig};
+use sidestep_mt6d::config::{NodeConfig, PeerConfig};
 use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::{Action, Deliver, EndpointId, Node, Now, Outbox, Received, Time};
 use wire::ecn::Ecn;
@@ -35,20 +35,9 @@ fn hop_prefix(number: usize) -> ipnet::Ipv6Net {
 
 /// The node of that number as the peer of another.
 fn peer(number: usize) -> PeerConfig {
-    PeerConfig {
-        name: format!("site-{number}"),
-        public_key: private_key(number).public(),
-        preshared_key: None,
-        hop_prefix: hop_prefix(number),
-        allowed_ips: vec![format!("fd00:{number:x}::/64").parse().expect("a prefix")],
-        rotation: Duration::from_secs(10),
-        lanes: 1,
-        padding: Padding::None,
-        cover: 0,
-        keepalive: None,
-        clockless: false,
-        rewrite: false,
-    }
+    let inside = format!("fd00:{number:x}::/64").parse().expect("a prefix");
+    let key = private_key(number).public();
+    PeerConfig::new(&format!("site-{number}"), key, hop_prefix(number), vec![inside])
 }
 
 fn config(number: usize, peers: Vec<PeerConfig>) -> NodeConfig {

@@ -79,9 +79,34 @@ pub struct PeerConfig {
     pub keepalive: Option<Duration>,
     /// Accept and try the rendezvous tier of 32 days, for devices without a clock. Both ends must agree.
     pub clockless: bool,
+    /// The path to the peer translates prefixes (RFC 6296), so that what it says of its own, and of ours, need not be what
+    /// the other end sees. What it sees is taken as it is then, whoever made it so.
+    pub translated: bool,
     /// Packets of pairs of hosts travel as they are but for their addresses, if both ends want it. The host has to do
     /// what [`Action::AddRewrite`](crate::Action::AddRewrite) and [`Action::Replace`](crate::Action::Replace) ask for.
     pub rewrite: bool,
+}
+
+impl PeerConfig {
+    /// A peer with the protocol's defaults: one lane that moves every ten seconds, no padding, no cover.
+    #[must_use]
+    pub fn new(name: &str, public_key: PublicKey, hop_prefix: Ipv6Net, allowed_ips: Vec<IpNet>) -> Self {
+        PeerConfig {
+            name: name.to_owned(),
+            public_key,
+            preshared_key: None,
+            hop_prefix,
+            allowed_ips,
+            rotation: Duration::from_secs(10),
+            lanes: 1,
+            padding: Padding::None,
+            cover: 0,
+            keepalive: None,
+            clockless: false,
+            translated: false,
+            rewrite: false,
+        }
+    }
 }
 
 /// Why a configuration cannot be used.

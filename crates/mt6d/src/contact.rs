@@ -146,13 +146,20 @@ impl Listeners {
         }
     }
 
-    /// Remembers a first message. False if it came before.
-    pub(crate) fn first_time(&mut self, at: TierEpoch, nonce: &Nonce) -> bool {
-        let Some(listener) = self.open.get_mut(&at) else { return false };
-        listener.seen.len() < NONCES && listener.seen.insert(*nonce)
+    /// Whether a first message came before, or so many have that nobody knows.
+    pub(crate) fn seen(&self, at: TierEpoch, nonce: &Nonce) -> bool {
+        self.open.get(&at).is_none_or(|listener| listener.seen.len() >= NONCES || listener.seen.contains(nonce))
     }
 
-    /// Whether an epoch is within what is listened to now.
+    /// Remembers a first message. Only what was verified in all respects comes here: a copy from elsewhere must not be
+    /// in the genuine one's way.
+    pub(crate) fn remember(&mut self, at: TierEpoch, nonce: Nonce) {
+        if let Some(listener) = self.open.get_mut(&at) {
+            listener.seen.insert(nonce);
+        }
+    }
+
+    /// Whether an epoch is no later than what is listened to at some time.
     pub(crate) fn within(&self, at: TierEpoch, unix_ms: u64) -> bool {
         at.epoch <= *self.rendezvous.window(at.tier, unix_ms).end()
     }
@@ -171,11 +178,22 @@ impl Listeners {
 /// A try: one fresh handshake, its first message sent three times within one epoch.
 pub(crate) struct Attempt {
     pub(crate) first: FirstMessage,
-    pub(crate) begun: Time,
+    /// When its first copy left, or was made.
+    begun: Time,
     pub(crate) pending: Option<InitiatorState>,
-    /// When its first copy left; it waits for the endpoint until then.
+    /// When the first copy of its message left; it waits for the endpoint until then.
     pub(crate) left: Option<Time>,
     copies: usize,
+    /// The peer was heard meanwhile, but may not have been: the next copy is another message, which says what was heard.
+    renews: Renews,
+}
+
+/// Whether a try's message is replaced by another. Once at most: it gives up the answer to the first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Renews {
+    No,
+    WithNextCopy,
+    Has,
 }
 
 /// A first message, and where it goes.
@@ -183,6 +201,8 @@ pub(crate) struct FirstMessage {
     pub(crate) at: TierEpoch,
     pub(crate) from: EndpointId,
     pub(crate) to: SocketAddrV6,
+    /// Where the peer is thought to hop.
+    pub(crate) remote_prefix: Ipv6Net,
     pub(crate) nonce: Nonce,
     pub(crate) datagram: Vec<u8>,
 }
@@ -262,7 +282,26 @@ impl Attempts {
 impl Attempt {
     /// A try that begins now.
     pub(crate) fn new(first: FirstMessage, pending: InitiatorState, now: Time) -> Self {
-        Attempt { first, begun: now, pending: Some(pending), left: None, copies: 0 }
+        Attempt { first, begun: now, pending: Some(pending), left: None, copies: 0, renews: Renews::No }
+    }
+
+    /// The next copy is to be another message.
+    pub(crate) fn renew(&mut self) {
+        if self.renews == Renews::No {
+            self.renews = Renews::WithNextCopy;
+        }
+    }
+
+    /// Whether the copy that is due now is to be another message: it takes the place of the first.
+    pub(crate) fn renewal_due(&mut self, now: Time) -> bool {
+        let due = self.renews == Renews::WithNextCopy && self.copies > 0;
+        due && self.next_copy().is_some_and(|at| at <= now)
+    }
+
+    /// Puts another message in the place of the first.
+    pub(crate) fn replace(&mut self, first: FirstMessage, pending: InitiatorState, now: Time) {
+        (self.first, self.pending, self.left) = (first, Some(pending), Some(now));
+        self.renews = Renews::Has;
     }
 
     /// Whether no answer can come any more that would be taken.
@@ -275,13 +314,14 @@ impl Attempt {
         if self.next_copy().is_none_or(|at| now < at) {
             return false;
         }
-        self.left.get_or_insert(now);
+        if self.left.is_none() {
+            (self.begun, self.left) = (now, Some(now));
+        }
         self.copies += 1;
         true
     }
 
     fn next_copy(&self) -> Option<Time> {
-        let begun = self.left.unwrap_or(self.begun);
-        COPIES.get(self.copies).filter(|_| self.pending.is_some()).map(|after| begun + *after)
+        COPIES.get(self.copies).filter(|_| self.pending.is_some()).map(|after| self.begun + *after)
     }
 }

@@ -17,13 +17,17 @@ wire::drop_reasons! {
     NotForUs = "not_for_us",
     /// A rendezvous datagram came before: a retransmission, or a replay.
     HandshakeRepeated = "handshake_repeated",
-    /// A rendezvous datagram is of an older epoch than one accepted before.
+    /// A first message is of an older epoch than one that led to a session, or an earlier run of this node may have had
+    /// it.
     HandshakeOld = "handshake_old",
+    /// The peer begins more handshakes than one in a second.
+    HandshakeLimit = "handshake_limit",
     /// A handshake failed inside a genuine envelope: the pre-shared keys differ, or a payload is malformed.
     HandshakeFailed = "handshake_failed",
     /// A handshake took longer than its answer may.
     HandshakeLate = "handshake_late",
-    /// A first message came from an address or port that was rewritten on its way (NAT66): unsupported.
+    /// A handshake message came from another address or port than its sender's: something on the path rewrites them, or
+    /// somebody sends copies.
     SourceRewritten = "source_rewritten",
     /// An inner packet is malformed or of an unknown form.
     Malformed = "malformed",

@@ -1,24 +1,74 @@
 //! The random-looking envelope of rendezvous datagrams (docs/protocol.md, "Envelope").
 //!
 //! ```text
-//! datagram = nonce (24) ‖ XChaCha20-Poly1305(HSK, nonce, AAD, length (2) ‖ noise message ‖ padding)
+//! datagram = nonce (24) ‖ XChaCha20-Poly1305(HSK, nonce, AAD, length (2) ‖ message ‖ padding)
+//! message  = claim ‖ Noise message, or, of an answer, the Noise message alone
 //! ```
-//! To who does not know the pair's keys it is a datagram of random bytes and random size. Opening it costs one AEAD,
+//! To whoever does not know the pair's keys it is a datagram of random bytes and random size. Opening it costs one AEAD,
 //! no Diffie-Hellman.
 
-use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
+use std::net::Ipv6Addr;
 
+use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
+use ipnet::Ipv6Net;
+
+use crate::config::HOP_PREFIX_LENGTH;
 use crate::keys::Role;
 use crate::tier::TierEpoch;
 
 /// Length of the envelope's nonce.
 pub(crate) const NONCE: usize = 24;
 const TAG: usize = 16;
-/// What the envelope adds to a Noise message, at least.
+/// What the envelope adds to a message, at least.
 pub(crate) const OVERHEAD: usize = NONCE + 2 + TAG;
 
 /// A nonce; also the identity of a first message.
 pub(crate) type Nonce = [u8; NONCE];
+
+/// What a first message says of its sender before any Diffie-Hellman is computed: enough to tell a copy from elsewhere,
+/// or of earlier. The Noise handshake is bound to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// The prefix that it hops in.
+    pub(crate) hop_prefix: Ipv6Net,
+    /// Its CLOCK_REALTIME when it made the message, in milliseconds.
+    pub(crate) unix_ms: u64,
+    /// The receiver's first message that it heard last; zeros if none since it began to run.
+    pub(crate) heard: Mark,
+}
+
+/// What a first message is known by: the beginning of its nonce.
+pub(crate) type Mark = [u8; 8];
+
+/// The mark of the first message with this nonce.
+pub(crate) fn mark(nonce: &Nonce) -> Mark {
+    *nonce.first_chunk().expect("a nonce is longer")
+}
+
+impl Claim {
+    const LENGTH: usize = 16 + 1 + 8 + 8;
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[..16].copy_from_slice(&self.hop_prefix.network().octets());
+        bytes[16] = self.hop_prefix.prefix_len();
+        bytes[17..25].copy_from_slice(&self.unix_ms.to_be_bytes());
+        bytes[25..].copy_from_slice(&self.heard);
+        bytes
+    }
+
+    /// The claim at the beginning of a first message, and what follows it. None if there is none that can be true.
+    pub(crate) fn split(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (bytes, noise) = message.split_first_chunk::<{ Self::LENGTH }>()?;
+        let (address, rest) = bytes.split_first_chunk::<16>()?;
+        let (plen, rest) = rest.split_first()?;
+        let (unix_ms, heard) = rest.split_first_chunk::<8>()?;
+        let hop_prefix = Ipv6Net::new(Ipv6Addr::from(*address), *plen).ok()?;
+        let claim = Claim { hop_prefix, unix_ms: u64::from_be_bytes(*unix_ms), heard: heard.try_into().ok()? };
+        let valid = HOP_PREFIX_LENGTH.contains(plen) && hop_prefix == hop_prefix.trunc();
+        valid.then_some((claim, noise))
+    }
+}
 
 /// What a datagram is, bound to it as associated data.
 pub(crate) enum Kind<'a> {
@@ -58,7 +108,7 @@ pub(crate) fn seal(key: &[u8; 32], kind: &Kind, nonce: &Nonce, message: &[u8], s
     datagram
 }
 
-/// The nonce and the Noise message of a datagram, if it is of this kind and its sender has the pair's keys.
+/// The nonce and the message of a datagram, if it is of this kind and its sender has the pair's keys.
 pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<(Nonce, Vec<u8>)> {
     if datagram.len() < OVERHEAD {
         return None;
@@ -100,6 +150,20 @@ mod tests {
         assert_eq!(open(&[1; 32], &first(8), &datagram), None);
         assert_eq!(open(&[1; 32], &Kind::Answer { first: &[2; 24] }, &datagram), None);
         assert_eq!(open(&[3; 32], &FIRST, &datagram), None);
+    }
+
+    #[test]
+    fn a_claim_is_read_as_it_was_written_unless_it_cannot_be_true() {
+        let hop_prefix = "2001:db8:a1::/48".parse().unwrap();
+        let claim = Claim { hop_prefix, unix_ms: 1_800_000_000_000, heard: [7; 8] };
+        let message = [claim.to_bytes().as_slice(), b"noise"].concat();
+        assert_eq!(Claim::split(&message), Some((claim, b"noise".as_slice())));
+        assert_eq!(Claim::split(&message[..32]), None, "cut short");
+        for (at, value, what) in [(16, 31, "too short"), (16, 113, "too long"), (16, 129, "no length"), (15, 1, "host bits")] {
+            let mut message = message.clone();
+            message[at] = value;
+            assert_eq!(Claim::split(&message), None, "{what}");
+        }
     }
 
     proptest! {

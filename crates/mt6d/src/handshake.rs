@@ -5,6 +5,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
+use crate::envelope::Claim;
 use crate::id::LaneId;
 use crate::kdf::{Secret, expand, extract};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
@@ -13,6 +14,25 @@ use crate::offer::{Malformed, Offer};
 const PATTERN: &str = "Noise_KKpsk2_25519_ChaChaPoly_BLAKE2s";
 /// Longest Noise message that fits the smallest datagram's envelope and a control message.
 const MESSAGE: usize = 512;
+
+/// What a handshake is for. Its messages are good for nothing else.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Occasion {
+    /// A new session, which a node with this claim begins.
+    Contact(Claim),
+    /// New keys for a session.
+    Rekey,
+}
+
+impl Occasion {
+    fn prologue(&self, parties: &Parties) -> Vec<u8> {
+        let publics = &parties.pair.publics;
+        match self {
+            Occasion::Contact(claim) => [b"sidestep/2 contact", publics.as_slice(), &claim.to_bytes()].concat(),
+            Occasion::Rekey => [b"sidestep/2 rekey".as_slice(), publics].concat(),
+        }
+    }
+}
 
 /// What a handshake needs of a node and its peer.
 pub(crate) struct Parties<'a> {
@@ -49,7 +69,12 @@ impl From<Malformed> for HandshakeError {
     }
 }
 
-fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> HandshakeState {
+fn state(
+    parties: &Parties,
+    occasion: &Occasion,
+    initiator: bool,
+    rng: &mut ChaCha20Rng,
+) -> HandshakeState {
     let mut ephemeral = Zeroizing::new([0; 32]);
     rng.fill_bytes(ephemeral.as_mut_slice());
     // Whoever reads this process's memory later must not be able to go back to the keys of sessions that are over: the
@@ -57,7 +82,7 @@ fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> Handshake
     *rng = ChaCha20Rng::from_rng(rng);
     let psk = parties.psk.map_or([0; 32], |p| *p.as_bytes());
     let psk = Zeroizing::new(psk);
-    let prologue = [b"sidestep/2".as_slice(), &parties.pair.publics].concat();
+    let prologue = occasion.prologue(parties);
     // The name of snow's function warns of reuse: here each handshake takes a fresh key from the generator that the
     // caller gave, which is what makes handshakes repeatable under test and lets the protocol crate do no I/O.
     let builder = Builder::new(PATTERN.parse().expect("a pattern that snow knows"))
@@ -72,8 +97,13 @@ fn state(parties: &Parties, initiator: bool, rng: &mut ChaCha20Rng) -> Handshake
 }
 
 /// Starts a handshake: the first message, and what its answer is read with.
-pub(crate) fn initiate(parties: &Parties, offer: &Offer, rng: &mut ChaCha20Rng) -> (Vec<u8>, InitiatorState) {
-    let mut noise = state(parties, true, rng);
+pub(crate) fn initiate(
+    parties: &Parties,
+    occasion: &Occasion,
+    offer: &Offer,
+    rng: &mut ChaCha20Rng,
+) -> (Vec<u8>, InitiatorState) {
+    let mut noise = state(parties, occasion, true, rng);
     let mut message = vec![0; MESSAGE];
     let length = noise.write_message(&offer.encode(), &mut message).expect("an offer fits a message");
     message.truncate(length);
@@ -91,10 +121,11 @@ impl InitiatorState {
 /// Reads a first message. The answer is written once it is known what to say.
 pub(crate) fn receive(
     parties: &Parties,
+    occasion: &Occasion,
     first: &[u8],
     rng: &mut ChaCha20Rng,
 ) -> Result<(Offer, ResponderState), HandshakeError> {
-    let mut noise = state(parties, false, rng);
+    let mut noise = state(parties, occasion, false, rng);
     let offer = read(&mut noise, first)?;
     Ok((offer, ResponderState(noise)))
 }
@@ -170,10 +201,12 @@ mod tests {
         let at_b = PairKeys::derive(&b, &pa, Some(&psk)).unwrap();
         let parties_a = Parties { own: &a, peer: &pb, psk: Some(&psk), pair: &at_a };
         let mut rng = ChaCha20Rng::from_seed([5; 32]);
+        let claim = Claim { hop_prefix: "2001:db8:a1::/48".parse().unwrap(), unix_ms: 7, heard: [0; 8] };
+        let contact = Occasion::Contact(claim);
 
-        let (first, pending) = initiate(&parties_a, &offer(1), &mut rng);
+        let (first, pending) = initiate(&parties_a, &contact, &offer(1), &mut rng);
         let parties_b = Parties { own: &b, peer: &pa, psk: Some(&psk), pair: &at_b };
-        let (got, answering) = receive(&parties_b, &first, &mut rng).unwrap();
+        let (got, answering) = receive(&parties_b, &contact, &first, &mut rng).unwrap();
         assert_eq!(got, offer(1));
         let (answer, secret_b) = answering.answer(&offer(2));
         let (got, secret_a) = pending.finish(&answer).unwrap();
@@ -184,11 +217,17 @@ mod tests {
         assert_eq!(secret_a.address(Role::H), secret_b.address(Role::H));
         assert_eq!(secret_a.schedule(), secret_b.schedule());
 
-        let (first, pending) = initiate(&parties_a, &offer(1), &mut rng);
+        let (first, pending) = initiate(&parties_a, &contact, &offer(1), &mut rng);
         let parties_b = Parties { own: &b, peer: &pa, psk: None, pair: &at_b };
-        let (_, answering) = receive(&parties_b, &first, &mut rng).unwrap();
+        let (_, answering) = receive(&parties_b, &contact, &first, &mut rng).unwrap();
         let (answer, _) = answering.answer(&offer(2));
         assert_eq!(pending.finish(&answer).err(), Some(HandshakeError::Noise));
-        assert_eq!(receive(&parties_b, &first[1..], &mut rng).err(), Some(HandshakeError::Noise));
+        let failed = |occasion: &Occasion, first: &[u8], rng: &mut ChaCha20Rng| {
+            receive(&parties_b, occasion, first, rng).err() == Some(HandshakeError::Noise)
+        };
+        assert!(failed(&contact, &first[1..], &mut rng));
+        assert!(failed(&Occasion::Rekey, &first, &mut rng), "a handshake is no rekey");
+        let elsewhere = Claim { hop_prefix: "2001:db8:bad::/48".parse().unwrap(), ..claim };
+        assert!(failed(&Occasion::Contact(elsewhere), &first, &mut rng), "another claim");
     }
 }

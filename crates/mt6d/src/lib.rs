@@ -42,24 +42,12 @@
 //! use std::collections::HashMap;
 //! use std::time::Duration;
 //!
-//! use sidestep_mt6d::config::{NodeConfig, Padding, PeerConfig, REKEY_AFTER};
+//! use sidestep_mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 //! use sidestep_mt6d::keys::PrivateKey;
 //! use sidestep_mt6d::{Action, Node, Now, Time};
 //!
-//! let peer = PeerConfig {
-//!     name: "branch".into(),
-//!     public_key: PrivateKey::from_bytes([2; 32]).public(),
-//!     preshared_key: None,
-//!     hop_prefix: "2001:db8:b::/64".parse()?,
-//!     allowed_ips: vec!["fd00:b::/64".parse()?],
-//!     rotation: Duration::from_secs(10),
-//!     lanes: 1,
-//!     padding: Padding::None,
-//!     cover: 0,
-//!     keepalive: None,
-//!     clockless: false,
-//!     rewrite: false,
-//! };
+//! let key = PrivateKey::from_bytes([2; 32]).public();
+//! let peer = PeerConfig::new("branch", key, "2001:db8:b::/64".parse()?, vec!["fd00:b::/64".parse()?]);
 //! let config = NodeConfig {
 //!     private_key: PrivateKey::from_bytes([1; 32]),
 //!     hop_prefix: "2001:db8:a::/64".parse()?,
@@ -137,6 +125,7 @@ mod host_interface;
 mod id;
 mod kdf;
 pub mod keys;
+mod limit;
 mod node;
 mod offer;
 mod outbox;

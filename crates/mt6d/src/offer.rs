@@ -31,13 +31,14 @@ impl Cipher {
 /// One end's side of a handshake. Unknown items are ignored, missing ones leave the default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// The sender's CLOCK_REALTIME in milliseconds.
-    pub(crate) unix_ms: u64,
+    /// Answer: the sender's CLOCK_REALTIME in milliseconds.
+    pub(crate) unix_ms: Option<u64>,
     /// First message: the sender has AES instructions. Answer: AES-256-GCM is chosen.
     pub(crate) aes: bool,
     pub(crate) rotation: Duration,
     pub(crate) lanes: u8,
     pub(crate) padding: Padding,
+    /// Answer: the prefix that the sender hops in.
     pub(crate) hop_prefix: Option<Ipv6Net>,
     /// The largest outer packet that the sender's link takes, in bytes.
     pub(crate) receive_mtu: u16,
@@ -81,7 +82,9 @@ impl Offer {
             out.extend_from_slice(value);
         };
         let prefix = |p: Ipv6Net| [p.network().octets().as_slice(), &[p.prefix_len()]].concat();
-        put(item::UNIX_MS, &self.unix_ms.to_be_bytes());
+        if let Some(unix_ms) = self.unix_ms {
+            put(item::UNIX_MS, &unix_ms.to_be_bytes());
+        }
         let ciphers: &[u8] = if self.aes {
             &[Cipher::Aes256Gcm as u8, Cipher::ChaCha20Poly1305 as u8]
         } else {
@@ -113,7 +116,7 @@ impl Offer {
 
     pub(crate) fn decode(mut bytes: &[u8]) -> Result<Offer, Malformed> {
         let mut offer = Offer {
-            unix_ms: 0,
+            unix_ms: None,
             aes: false,
             rotation: *ROTATION.start(),
             lanes: *LANES.end(),
@@ -131,7 +134,7 @@ impl Offer {
             let (value, rest) = rest.split_at_checked(length).ok_or(Malformed)?;
             bytes = rest;
             match head[0] {
-                item::UNIX_MS => offer.unix_ms = u64::from_be_bytes(fixed(value)?),
+                item::UNIX_MS => offer.unix_ms = Some(u64::from_be_bytes(fixed(value)?)),
                 item::CIPHERS => offer.aes = value.contains(&(Cipher::Aes256Gcm as u8)),
                 item::ROTATION => {
                     offer.rotation = Duration::from_millis(u32::from_be_bytes(fixed(value)?).into());
@@ -188,7 +191,7 @@ mod tests {
 
     fn offer() -> Offer {
         Offer {
-            unix_ms: 1_700_000_000_000,
+            unix_ms: Some(1_700_000_000_000),
             aes: true,
             rotation: Duration::from_secs(10),
             lanes: 4,

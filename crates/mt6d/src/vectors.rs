@@ -20,8 +20,8 @@ use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
 use crate::config::Padding;
 use crate::drops::DropReason;
 use crate::endpoint;
-use crate::envelope::{self, Kind};
-use crate::handshake::{self, Parties, SessionSecret};
+use crate::envelope::{self, Claim, Kind};
+use crate::handshake::{self, Occasion, Parties, SessionSecret};
 use crate::id::{Epoch, LaneId};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::Offer;
@@ -44,6 +44,7 @@ fn the_published_vectors_are_what_the_implementation_does() {
         "rendezvous": meetings(),
         "offer": offers(),
         "handshake": handshakes(),
+        "rekey": rekeys(),
         "session": sessions(),
         "path": paths(),
         "control": datagrams::controls(),
@@ -298,7 +299,7 @@ fn meetings() -> Vec<Value> {
 
 fn smallest_offer() -> Offer {
     Offer {
-        unix_ms: UNIX_MS,
+        unix_ms: None,
         aes: false,
         rotation: Duration::from_secs(1),
         lanes: 1,
@@ -319,7 +320,6 @@ fn first_offer() -> Offer {
         rotation: Duration::from_secs(10),
         lanes: 4,
         padding: Padding::Buckets,
-        hop_prefix: Some(net("2001:db8:a1::/64")),
         stream: Some("2001:db8:b::1".parse().unwrap()),
         ..smallest_offer()
     }
@@ -327,7 +327,7 @@ fn first_offer() -> Offer {
 
 fn answering_offer() -> Offer {
     Offer {
-        unix_ms: UNIX_MS + 1_234,
+        unix_ms: Some(UNIX_MS + 1_234),
         lanes: 2,
         hop_prefix: Some(net("2001:db8:f1::/48")),
         receive_mtu: 1492,
@@ -372,6 +372,11 @@ fn ephemeral(seed: u8) -> (ChaCha20Rng, [u8; 32]) {
     (ChaCha20Rng::from_seed([seed; 32]), key)
 }
 
+/// What the first messages of the vectors claim.
+fn claim() -> Claim {
+    Claim { hop_prefix: net("2001:db8:a1::/64"), unix_ms: UNIX_MS, heard: [0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7] }
+}
+
 /// A handshake that `L` or `H` began: its vector, and the secret that it leaves.
 fn handshake(initiator: Role) -> (Value, SessionSecret) {
     let pair = Pair::new(initiator == Role::L);
@@ -384,13 +389,15 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
     };
     let at = TierEpoch { tier: Tier::Hours, epoch: Epoch(500_000) };
     let (first_nonce, answer_nonce): ([u8; 24], [u8; 24]) = ([0xa1; 24], [0xa2; 24]);
-    let (first_size, answer_size) = (240, 233);
+    let (first_size, answer_size) = (280, 243);
+    let occasion = Occasion::Contact(claim());
     let (mut first_rng, first_ephemeral) = ephemeral(1);
     let (mut answer_rng, answer_ephemeral) = ephemeral(2);
 
-    let (first, pending) = handshake::initiate(&parties(initiator), &first_offer(), &mut first_rng);
+    let (first, pending) = 
+        handshake::initiate(&parties(initiator), &occasion, &first_offer(), &mut first_rng);
     let (offer, answering) =
-        handshake::receive(&parties(initiator.other()), &first, &mut answer_rng).unwrap();
+        handshake::receive(&parties(initiator.other()), &occasion, &first, &mut answer_rng).unwrap();
     assert_eq!(offer, first_offer());
     let (answer, secret) = answering.answer(&answering_offer());
     let (offer, _) = pending.finish(&answer).unwrap();
@@ -401,16 +408,22 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
         assert_eq!(envelope::open(&at_b.handshake, &kind, &datagram), Some((*nonce, message.to_vec())));
         datagram
     };
+    let claimed = [claim().to_bytes().as_slice(), &first].concat();
     let first_datagram =
-        seal(Kind::First { receiver: initiator.other(), at }, &first_nonce, &first, first_size);
+        seal(Kind::First { receiver: initiator.other(), at }, &first_nonce, &claimed, first_size);
     let answer_datagram = seal(Kind::Answer { first: &first_nonce }, &answer_nonce, &answer, answer_size);
+    let ends = (&parties(initiator), &parties(initiator.other()));
+    let prologue = [b"sidestep/2 contact", at_a.publics.as_slice(), &claim().to_bytes()].concat();
     let (k1, k2, hash) =
-        split(&parties(initiator), &parties(initiator.other()), &first_ephemeral, &answer_ephemeral);
+        split(ends, &prologue, &first_ephemeral, &answer_ephemeral, (&first_offer(), &answering_offer())).2;
 
     let mut given = pair.given();
     given["initiator"] = json!(format!("{initiator:?}"));
     given["tier"] = json!(at.tier.number());
     given["epoch"] = json!(at.epoch.0);
+    given["first_prefix"] = json!(claim().hop_prefix);
+    given["first_clock"] = json!(claim().unix_ms);
+    given["first_heard"] = json!(hex::encode(claim().heard));
     given["first_ephemeral"] = json!(hex::encode(first_ephemeral));
     given["first_payload"] = json!(hex::encode(first_offer().encode()));
     given["first_nonce"] = json!(hex::encode(first_nonce));
@@ -431,8 +444,59 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
     (case(given, then), secret)
 }
 
-/// The same handshake with nothing but `snow`: the two keys and the hash that sessions are derived from.
-fn split(first: &Parties, second: &Parties, one: &[u8], two: &[u8]) -> ([u8; 32], [u8; 32], Vec<u8>) {
+/// New keys for a session, which `L` asked for: the messages, and what is split.
+fn rekeys() -> Vec<Value> {
+    let pair = Pair::new(true);
+    let (at_a, at_b) = pair.keys();
+    let (publics_a, publics_b) = (pair.a.public(), pair.b.public());
+    let psk = pair.psk.as_ref();
+    let a = Parties { own: &pair.a, peer: &publics_b, psk, pair: &at_a };
+    let b = Parties { own: &pair.b, peer: &publics_a, psk, pair: &at_b };
+    let (initiator, responder) = if at_a.role == Role::L { (a, b) } else { (b, a) };
+    let first_offer = Offer { switch: Some(Epoch(77)), ..smallest_offer() };
+    let (mut first_rng, first_ephemeral) = ephemeral(3);
+    let (mut answer_rng, answer_ephemeral) = ephemeral(4);
+
+    let (first, pending) =
+        handshake::initiate(&initiator, &Occasion::Rekey, &first_offer, &mut first_rng);
+    let (_, answering) = handshake::receive(&responder, &Occasion::Rekey, &first, &mut answer_rng).unwrap();
+    let (answer, _) = answering.answer(&smallest_offer());
+    pending.finish(&answer).unwrap();
+    let contact = Occasion::Contact(claim());
+    assert!(handshake::receive(&responder, &contact, &first, &mut answer_rng).is_err(), "good for nothing else");
+
+    let prologue = [b"sidestep/2 rekey".as_slice(), &at_a.publics].concat();
+    let offers = (&first_offer, &smallest_offer());
+    let (first_again, answer_again, (k1, k2, hash)) =
+        split((&initiator, &responder), &prologue, &first_ephemeral, &answer_ephemeral, offers);
+    assert_eq!((&first, &answer), (&first_again, &answer_again));
+    let mut given = pair.given();
+    given["initiator"] = json!("L");
+    given["first_ephemeral"] = json!(hex::encode(first_ephemeral));
+    given["first_payload"] = json!(hex::encode(first_offer.encode()));
+    given["answer_ephemeral"] = json!(hex::encode(answer_ephemeral));
+    given["answer_payload"] = json!(hex::encode(smallest_offer().encode()));
+    let then = json!({
+        "first_message": hex::encode(&first),
+        "answer_message": hex::encode(&answer),
+        "k1": hex::encode(k1),
+        "k2": hex::encode(k2),
+        "h": hex::encode(hash),
+    });
+    vec![case(given, then)]
+}
+
+/// The two keys and the hash that sessions are derived from.
+type Split = ([u8; 32], [u8; 32], Vec<u8>);
+
+/// The same handshake with nothing but `snow`: both messages, and what they come to.
+fn split(
+    (first, second): (&Parties, &Parties),
+    prologue: &[u8],
+    one: &[u8],
+    two: &[u8],
+    (offer, answer): (&Offer, &Offer),
+) -> (Vec<u8>, Vec<u8>, Split) {
     fn builder<'a>(
         parties: &'a Parties,
         ephemeral: &'a [u8],
@@ -447,17 +511,18 @@ fn split(first: &Parties, second: &Parties, one: &[u8], two: &[u8]) -> ([u8; 32]
             .map(|b| b.fixed_ephemeral_key_for_testing_only(ephemeral))
             .unwrap()
     }
-    let prologue = [b"sidestep/2".as_slice(), &first.pair.publics].concat();
     let psk = first.psk.map_or([0; 32], |p| *p.as_bytes());
-    let mut initiator = builder(first, one, &prologue, &psk).build_initiator().unwrap();
-    let mut responder = builder(second, two, &prologue, &psk).build_responder().unwrap();
-    let (mut message, mut payload) = ([0; 512], [0; 512]);
-    let length = initiator.write_message(&first_offer().encode(), &mut message).unwrap();
-    responder.read_message(&message[..length], &mut payload).unwrap();
-    let length = responder.write_message(&answering_offer().encode(), &mut message).unwrap();
-    initiator.read_message(&message[..length], &mut payload).unwrap();
+    let mut initiator = builder(first, one, prologue, &psk).build_initiator().unwrap();
+    let mut responder = builder(second, two, prologue, &psk).build_responder().unwrap();
+    let (mut buffer, mut payload) = ([0; 512], [0; 512]);
+    let length = initiator.write_message(&offer.encode(), &mut buffer).unwrap();
+    let first = buffer[..length].to_vec();
+    responder.read_message(&first, &mut payload).unwrap();
+    let length = responder.write_message(&answer.encode(), &mut buffer).unwrap();
+    let second = buffer[..length].to_vec();
+    initiator.read_message(&second, &mut payload).unwrap();
     let (k1, k2) = initiator.dangerously_get_raw_split();
-    (k1, k2, initiator.get_handshake_hash().to_vec())
+    (first, second, (k1, k2, initiator.get_handshake_hash().to_vec()))
 }
 
 fn handshakes() -> Vec<Value> {

@@ -456,6 +456,7 @@ fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
         allowed_ips: old.allowed_ips.clone(),
         cover: old.cover,
         keepalive: old.keepalive,
+        translated: old.translated,
         ..new.clone()
     };
     *old == changeable

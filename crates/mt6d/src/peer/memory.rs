@@ -8,7 +8,7 @@ use crate::tier::Tier;
 /// What a node remembers of a peer over restarts, so that neither replays nor clocks that are off can hurt it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PeerMemory {
-    /// The newest rendezvous epoch of each tier in which a first message of the peer's was accepted.
+    /// The newest rendezvous epoch of each tier in which a first message of the peer's led to a session.
     pub accepted: [Epoch; Tier::ALL.len()],
     /// The newest in which one was sent.
     pub used: [Epoch; Tier::ALL.len()],
@@ -19,13 +19,13 @@ pub struct PeerMemory {
 }
 
 /// Changes of the clock's offset by less are not worth remembering, in milliseconds.
-const OFFSET_MS: i64 = 1_000;
+const OFFSET_MS: u64 = 1_000;
 
 impl PeerMemory {
     /// Whether it is worth remembering in the place of `old`.
     pub(super) fn differs(&self, old: &PeerMemory) -> bool {
         let close = match (self.clock_offset_ms, old.clock_offset_ms) {
-            (Some(new), Some(old)) => (new - old).abs() < OFFSET_MS,
+            (Some(new), Some(old)) => new.abs_diff(old) < OFFSET_MS,
             (new, old) => new == old,
         };
         !close || *self != PeerMemory { clock_offset_ms: self.clock_offset_ms, ..old.clone() }

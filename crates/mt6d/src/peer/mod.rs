@@ -20,16 +20,17 @@ use wire::virtio_net;
 use crate::config::PeerConfig;
 use crate::contact::{Attempts, Listeners};
 use crate::drops::{DropReason, Drops};
-use crate::endpoint;
 use crate::env::{Env, Identity};
+use crate::envelope::Mark;
 use crate::handshake::Parties;
 use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
 use crate::keys::{PairKeys, Role};
+use crate::limit::Limit;
 use crate::offer::Offer;
 use crate::routes::may_be_destination;
 use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
-use crate::tier::Tier;
+use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
@@ -41,7 +42,9 @@ const WANTED_FOR: Duration = Duration::from_secs(60);
 const FORSAKEN_AFTER: Duration = Duration::from_secs(10);
 /// A node that moved tries for this long to tell the peer, who cannot find it otherwise.
 const MOVED_FOR: Duration = Duration::from_secs(600);
-/// ICMP errors to inner senders: this many at once, and again after the pause.
+/// Handshakes that the peer may begin: this many at once, and one more after each pause. A try takes three seconds.
+const HANDSHAKES: (u32, Duration) = (8, Duration::from_secs(1));
+/// ICMP errors to inner senders: this many at once, and again after the pause (RFC 4443 section 2.4 f).
 const ERRORS: (u32, Duration) = (50, Duration::from_millis(20));
 /// Sessions of the peer's making that nobody confirmed yet.
 const UNCONFIRMED: usize = 2;
@@ -75,8 +78,14 @@ pub(crate) struct Peer {
     queue: VecDeque<Queued>,
     /// Where the peer is thought to be.
     remote_prefix: Ipv6Net,
-    /// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
+    /// The peer's first message that was heard last, and our own last ones.
+    heard: Mark,
+    tried: VecDeque<Mark>,
+    /// When this node began to listen for the peer.
+    listens_since: Time,
+    /// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds, if it was learned since.
     clock: Option<i64>,
+    /// Of first messages that led to a session, the newest epochs.
     accepted: [Epoch; Tier::ALL.len()],
     used: [Epoch; Tier::ALL.len()],
     remembered: PeerMemory,
@@ -84,7 +93,8 @@ pub(crate) struct Peer {
     wanted: Time,
     /// The session in use does not answer.
     silent: bool,
-    errors: (u32, Time),
+    errors: Limit,
+    handshakes_begun: Limit,
     /// The inner MTU that the host was last told.
     route_mtu: Option<InnerMtu>,
     drops: Drops,
@@ -103,7 +113,6 @@ impl Peer {
         memory: PeerMemory,
         now: Now,
     ) -> Self {
-        let own_ms = now.unix_ms as i64 - (now.boot.micros() / 1000) as i64;
         Peer {
             next: now.boot,
             timer: None,
@@ -119,13 +128,17 @@ impl Peer {
                 Some((configured, seen)) if configured == config.hop_prefix => seen,
                 _ => config.hop_prefix,
             },
-            clock: memory.clock_offset_ms.map(|offset| own_ms.saturating_add(offset)),
+            heard: Mark::default(),
+            tried: VecDeque::new(),
+            listens_since: now.boot,
+            clock: None,
             accepted: memory.accepted,
             used: memory.used,
             remembered: memory,
             wanted: now.boot,
             silent: false,
-            errors: (ERRORS.0, now.boot),
+            errors: Limit::new(ERRORS.0, ERRORS.1, now.boot),
+            handshakes_begun: Limit::new(HANDSHAKES.0, HANDSHAKES.1, now.boot),
             route_mtu: None,
             drops: Drops::default(),
             past: Traffic::default(),
@@ -268,6 +281,11 @@ impl Peer {
         for session in &mut self.sessions {
             if session.id == id {
                 self.remote_prefix = session.terms.remote_prefix;
+                let learned = std::mem::take(&mut session.learned);
+                self.clock = learned.clock.or(self.clock);
+                if let Some(TierEpoch { tier, epoch }) = learned.accepted {
+                    self.accepted[tier as usize] = epoch;
+                }
                 self.handshakes += u64::from(!std::mem::replace(&mut session.counted, true));
             } else if chooses && !matches!(session.phase, Phase::Responding | Phase::Unconfirmed { .. }) {
                 session.retire(now);
@@ -441,12 +459,12 @@ impl Peer {
             _ => None,
         };
         Offer {
-            unix_ms: env.now.unix_ms,
+            unix_ms: None,
             aes: env.own.hardware_aes,
             rotation: self.config.rotation,
             lanes: self.config.lanes,
             padding: self.config.padding,
-            hop_prefix: Some(env.own.hop_prefix),
+            hop_prefix: None,
             receive_mtu: env.own.link_mtu,
             stream,
             contexts: session::CONTEXTS_KEPT,
@@ -472,11 +490,6 @@ impl Peer {
     }
 }
 
-/// The prefix that a peer moves in, from an address it was seen at.
-fn seen_in(address: SocketAddrV6, plen: u8) -> Ipv6Net {
-    endpoint::prefix_of(*address.ip(), plen)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
@@ -487,7 +500,7 @@ mod tests {
 
     use super::PeerState;
     use super::packets::QUEUED_FOR;
-    use crate::config::{NodeConfig, Padding, PeerConfig};
+    use crate::config::{NodeConfig, PeerConfig};
     use crate::keys::PrivateKey;
     use crate::{Action, Deliver, Node, Now, Outbox, Time};
 
@@ -506,20 +519,12 @@ mod tests {
 
     /// A node whose only peer never answers.
     fn lonely() -> Node {
-        let peer = PeerConfig {
-            name: "away".into(),
-            public_key: PrivateKey::from_bytes([2; 32]).public(),
-            preshared_key: None,
-            hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
-            allowed_ips: vec!["2001:db8:b::/64".parse().unwrap()],
-            rotation: Duration::from_secs(10),
-            lanes: 1,
-            padding: Padding::None,
-            cover: 0,
-            keepalive: None,
-            clockless: false,
-            rewrite: false,
-        };
+        let peer = PeerConfig::new(
+            "away",
+            PrivateKey::from_bytes([2; 32]).public(),
+            "2001:db8:b1::/64".parse().unwrap(),
+            vec!["2001:db8:b::/64".parse().unwrap()],
+        );
         let config = NodeConfig {
             private_key: PrivateKey::from_bytes([1; 32]),
             hop_prefix: "2001:db8:a1::/64".parse().unwrap(),

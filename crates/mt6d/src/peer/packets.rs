@@ -8,7 +8,7 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 use wire::{icmp_error, virtio_net};
 
-use super::{ERRORS, Peer, Queued, WANTED_FOR};
+use super::{Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::host_interface::Purpose;
@@ -93,14 +93,9 @@ impl Peer {
     /// Tells an inner sender, at a limited rate (RFC 4443 section 2.4 f).
     #[cold]
     fn error(&mut self, reason: icmp_error::Reason, invoking: &[u8], env: &mut Env) {
-        let (tokens, filled) = &mut self.errors;
-        let earned = (env.now.boot.since(*filled).as_micros() / ERRORS.1.as_micros()) as u32;
-        if earned > 0 {
-            // What is left of the time counts for the next.
-            (*tokens, *filled) = (tokens.saturating_add(earned).min(ERRORS.0), *filled + ERRORS.1 * earned);
+        if !self.errors.take(env.now.boot) {
+            return;
         }
-        let Some(left) = tokens.checked_sub(1) else { return };
-        *tokens = left;
         let Ok((_, destination)) = wire::flow::addresses(invoking) else { return };
         let same_family = |a: &&IpAddr| a.is_ipv6() == destination.is_ipv6();
         let source = env.own.addresses.iter().find(same_family).copied().unwrap_or(destination);

@@ -1,29 +1,36 @@
 //! A peer's rendezvous: our tries, the peer's first messages, and what both agree on.
 
+use std::net::SocketAddrV6;
 use std::time::Duration;
 
+use ipnet::Ipv6Net;
 use wire::ecn::Ecn;
 
-use super::{Answer, Peer, UNCONFIRMED, seen_in};
+use super::{Answer, Peer, UNCONFIRMED};
 use crate::config::LONGEST_REWRITE_PREFIX;
 use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
-use crate::endpoint::rebase;
+use crate::endpoint::{prefix_of, rebase};
 use crate::env::Env;
-use crate::envelope::{self, Kind, Nonce};
-use crate::handshake::{self, HandshakeError, SessionSecret};
+use crate::envelope::{self, Claim, Kind, Nonce};
+use crate::handshake::{self, HandshakeError, InitiatorState, Occasion, ResponderState, SessionSecret};
 use crate::id::{Epoch, SessionId};
 use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
-use crate::session::{ANSWER_WITHIN, NewSession, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, Learned, NewSession, Phase, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
 
 /// Sizes of first messages, in bytes: the smallest leaves room for an answer with all items.
 const SIZES: std::ops::RangeInclusive<u64> = 200..=1200;
+/// By how much the difference between the clocks may be wrong, in milliseconds: what it was learned from was on its way
+/// for no longer than an answer may be.
+const CLOCKS_DIFFER: u64 = ANSWER_WITHIN.as_millis() as u64;
+/// First messages of ours that the peer may name.
+const TRIES_KNOWN: usize = 8;
 
 impl Peer {
     /// Begins tries that are due and sends the copies of the one under way.
@@ -39,6 +46,11 @@ impl Peer {
             self.begin_try(tier, number, env);
         }
         self.attempts.current.take_if(|t| t.over(now));
+        if let Some(mut current) = self.attempts.current.take_if(|t| t.renewal_due(now)) {
+            let (first, pending) = self.first_message(current.first.at, current.first.remote_prefix, env);
+            current.replace(first, pending, now);
+            self.attempts.current = Some(current);
+        }
         let Some(current) = &mut self.attempts.current else { return };
         if let Some(from) = self.listeners.open_at(current.first.at)
             && current.copy_due(now)
@@ -54,27 +66,44 @@ impl Peer {
     fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
         let at = TierEpoch { tier, epoch: self.epoch_to_try(tier, number, env.now) };
         self.used[tier as usize] = at.epoch;
-        let prefix = env.own.hop_prefix;
-        let from = self.listeners.listen(at, self.index, &self.keys, prefix, env.host);
-        let to = endpoint(&self.keys, self.keys.role.other(), self.remote_prefix, at.tier, at.epoch);
-        let offer = self.offer(env);
+        // Where it was seen last may be where it was for an hour; where it is at home is tried, too.
+        let remote_prefix = if number % 2 == 1 { self.config.hop_prefix } else { self.remote_prefix };
+        let (first, pending) = self.first_message(at, remote_prefix, env);
+        self.attempts.current = Some(Box::new(Attempt::new(first, pending, env.now.boot)));
+    }
+
+    /// A fresh handshake's first message.
+    fn first_message(
+        &mut self,
+        at: TierEpoch,
+        remote_prefix: Ipv6Net,
+        env: &mut Env,
+    ) -> (FirstMessage, InitiatorState) {
+        let hop_prefix = env.own.hop_prefix;
+        let from = self.listeners.listen(at, self.index, &self.keys, hop_prefix, env.host);
+        let to = endpoint(&self.keys, self.keys.role.other(), remote_prefix, at.tier, at.epoch);
         let mut nonce = Nonce::default();
         env.host.rng.fill_bytes(&mut nonce);
-        let (message, pending) = handshake::initiate(&self.parties(env.own), &offer, &mut env.host.rng);
+        if self.tried.len() == TRIES_KNOWN {
+            self.tried.pop_front();
+        }
+        self.tried.push_back(envelope::mark(&nonce));
+        let claim = Claim { hop_prefix, unix_ms: env.now.unix_ms, heard: self.heard };
+        let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
+        let (noise, pending) = handshake::initiate(&parties, &occasion, &self.offer(env), &mut env.host.rng);
+        let message = [claim.to_bytes().as_slice(), &noise].concat();
         let kind = Kind::First { receiver: self.keys.role.other(), at };
         let size = env.host.random(SIZES) as usize;
         let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
-        let first = FirstMessage { at, from, to, nonce, datagram };
-        self.attempts.current = Some(Box::new(Attempt::new(first, pending, env.now.boot)));
+        (FirstMessage { at, from, to, remote_prefix, nonce, datagram }, pending)
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
     /// one before the last used, which the peer would refuse, unless our knowledge has changed by more.
     fn epoch_to_try(&self, tier: Tier, number: u32, now: Now) -> Epoch {
-        let boot_ms = (now.boot.micros() / 1000) as i64;
         let round = number as usize / (3 * self.listeners.tiers().len());
-        let theirs = self.clock.filter(|_| round.is_multiple_of(2));
-        let unix_ms = theirs.and_then(|clock| u64::try_from(clock + boot_ms).ok()).unwrap_or(now.unix_ms);
+        let theirs = self.clock_offset(now).filter(|_| round.is_multiple_of(2));
+        let unix_ms = now.unix_ms.saturating_add_signed(theirs.unwrap_or(0));
         let estimate = self.listeners.epoch(tier, unix_ms);
         let used = self.used[tier as usize];
         if (estimate..=estimate + 2).contains(&used) { used } else { estimate }
@@ -99,58 +128,84 @@ impl Peer {
         {
             let kind = Kind::Answer { first: &current.first.nonce };
             if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
-                return self.handle_answer(&message, env);
+                return self.handle_answer(received.source, &message, env);
             }
         }
         let kind = Kind::First { receiver: self.keys.role, at };
         let Some((nonce, message)) = envelope::open(&self.keys.handshake, &kind, datagram) else {
             return Err(DropReason::NotForUs);
         };
+        let (claim, noise) = Claim::split(&message).ok_or(DropReason::HandshakeFailed)?;
+        let seen = self.seen_in(&claim, at, received.source).ok_or(DropReason::SourceRewritten)?;
         let newest = TierEpoch { epoch: self.accepted[at.tier as usize], ..at };
         if at < newest && self.listeners.within(newest, env.now.unix_ms) {
             return Err(DropReason::HandshakeOld);
         }
-        if !self.listeners.first_time(at, &nonce) {
+        if self.listeners.seen(at, &nonce) {
             return Err(DropReason::HandshakeRepeated);
         }
-        self.handle_first_message(at, received, &nonce, &message, datagram.len(), env)
+        self.heard = envelope::mark(&nonce);
+        if self.may_be_of_an_earlier_run(at, &claim, env.now) {
+            // Nothing leaves because of it that would not have left: who replays it learns nothing.
+            if let Some(current) = &mut self.attempts.current {
+                current.renew();
+            }
+            return Err(DropReason::HandshakeOld);
+        }
+        if !self.handshakes_begun.take(env.now.boot) {
+            return Err(DropReason::HandshakeLimit);
+        }
+        let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
+        let (offer, answering) =
+            handshake::receive(&parties, &occasion, noise, &mut env.host.rng).map_err(failure)?;
+        self.listeners.remember(at, nonce);
+        let first = VerifiedFirst { at, claim, seen, nonce, size: datagram.len(), offer, answering };
+        self.answer(first, received, env);
+        Ok(())
+    }
+
+    /// The prefix that a first message came from: the one that it claims, or any where the path translates prefixes.
+    /// None if it is not from its sender's endpoint there.
+    fn seen_in(&self, claim: &Claim, at: TierEpoch, source: SocketAddrV6) -> Option<Ipv6Net> {
+        let inside = endpoint(&self.keys, self.keys.role.other(), claim.hop_prefix, at.tier, at.epoch);
+        let seen = match self.config.translated {
+            true => prefix_of(*source.ip(), claim.hop_prefix.prefix_len()),
+            false => claim.hop_prefix,
+        };
+        let same = rebase(*inside.ip(), seen) == *source.ip() && inside.port() == source.port();
+        same.then_some(seen)
+    }
+
+    /// Whether a first message may be one that came before this node began to listen, so that it knows no nonce of that
+    /// time: it was made earlier, by its sender's clock, for an epoch in which somebody was there to record it. What
+    /// names a first message of ours was made since.
+    fn may_be_of_an_earlier_run(&self, at: TierEpoch, claim: &Claim, now: Now) -> bool {
+        if self.tried.contains(&claim.heard) {
+            return false;
+        }
+        let Some(offset) = self.clock_offset(now) else { return false };
+        let listening = now.boot.since(self.listens_since).as_millis() as u64;
+        let since = now.unix_ms.saturating_sub(listening);
+        let theirs = since.saturating_add_signed(offset);
+        claim.unix_ms < theirs.saturating_add(CLOCKS_DIFFER) && self.listeners.within(at, since)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
-    fn handle_first_message(
-        &mut self,
-        at: TierEpoch,
-        received: &Received,
-        nonce: &Nonce,
-        message: &[u8],
-        size: usize,
-        env: &mut Env,
-    ) -> Result<(), DropReason> {
-        let parties = self.parties(env.own);
-        let (theirs, answering) =
-            handshake::receive(&parties, message, &mut env.host.rng).map_err(failure)?;
-        let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
-        let source = received.source;
-        let seen = seen_in(source, plen);
-        let expected = endpoint(&self.keys, self.keys.role.other(), seen, at.tier, at.epoch);
-        if rebase(*expected.ip(), seen) != *source.ip() || expected.port() != source.port() {
-            return Err(DropReason::SourceRewritten);
-        }
-        self.accepted[at.tier as usize] = at.epoch;
-        self.learn_clock(&theirs, env.now);
-
+    fn answer(&mut self, first: VerifiedFirst, received: &Received, env: &mut Env) {
+        let VerifiedFirst { at, claim, seen, nonce, size, offer: theirs, answering } = first;
         let mut ours = self.offer(env);
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
         (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, terms.lanes, terms.padding);
         ours.rewrite = terms.rewrite;
-        ours.observed = Some(seen);
+        ours.unix_ms = Some(env.now.unix_ms);
+        (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
         let (answer, secret) = answering.answer(&ours);
         let mut answer_nonce = Nonce::default();
         env.host.rng.fill_bytes(&mut answer_nonce);
         let least = (answer.len() + envelope::OVERHEAD) as u64;
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
-        let kind = Kind::Answer { first: nonce };
+        let kind = Kind::Answer { first: &nonce };
         let datagram = envelope::seal(&self.keys.handshake, &kind, &answer_nonce, &answer, size);
 
         let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Responding | Phase::Unconfirmed { .. });
@@ -159,26 +214,41 @@ impl Peer {
                 self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
             self.remove(oldest.expect("there are some"), env.host);
         }
-        let session = self.begin(self.keys.role.other(), &secret, terms, None, env);
-        self.answers.push(Answer { session, from: received.endpoint, to: source, datagram });
+        let learned = Learned { clock: clock(claim.unix_ms, env.now), accepted: Some(at) };
+        let session = self.begin(self.keys.role.other(), &secret, terms, None, learned, env);
+        self.answers.push(Answer { session, from: received.endpoint, to: received.source, datagram });
         self.next = env.now.boot;
-        Ok(())
     }
 
     /// The peer answered our try.
-    fn handle_answer(&mut self, message: &[u8], env: &mut Env) -> Result<(), DropReason> {
+    fn handle_answer(
+        &mut self,
+        source: SocketAddrV6,
+        message: &[u8],
+        env: &mut Env,
+    ) -> Result<(), DropReason> {
         let now = env.now.boot;
         let current = self.attempts.current.as_mut().expect("the caller has looked");
-        let (pending, to) = (current.pending.take().expect("the caller has looked"), current.first.to);
+        let (to, asked) = (current.first.to, current.first.remote_prefix);
+        if (source.ip(), source.port()) != (to.ip(), to.port()) {
+            return Err(DropReason::SourceRewritten);
+        }
+        let pending = current.pending.take().expect("the caller has looked");
         let took = now.since(current.left.unwrap_or(now));
         if took > ANSWER_WITHIN {
             return Err(DropReason::HandshakeLate);
         }
         let (theirs, secret) = pending.finish(message).map_err(failure)?;
-        self.learn_clock(&theirs, env.now);
-        let plen = theirs.hop_prefix.map_or(self.remote_prefix.prefix_len(), |p| p.prefix_len());
-        let terms = self.terms(&self.offer(env), &theirs, seen_in(to, plen), env);
-        self.begin(self.keys.role, &secret, terms, Some(took), env);
+        // Both ends see each other where they are, or were told that the path translates.
+        let inside = theirs.hop_prefix.ok_or(DropReason::HandshakeFailed)?;
+        if !self.config.translated && (inside != asked || theirs.observed != Some(env.own.hop_prefix)) {
+            return Err(DropReason::SourceRewritten);
+        }
+        let seen = prefix_of(*to.ip(), inside.prefix_len());
+        let terms = self.terms(&self.offer(env), &theirs, seen, env);
+        let learned =
+            Learned { clock: theirs.unix_ms.and_then(|unix_ms| clock(unix_ms, env.now)), accepted: None };
+        self.begin(self.keys.role, &secret, terms, Some(took), learned, env);
         self.attempts.stop();
         self.next = now;
         Ok(())
@@ -190,6 +260,7 @@ impl Peer {
         secret: &SessionSecret,
         terms: Terms,
         round_trip: Option<Duration>,
+        learned: Learned,
         env: &mut Env,
     ) -> SessionId {
         let new = NewSession {
@@ -199,6 +270,7 @@ impl Peer {
             secret,
             terms,
             round_trip,
+            learned,
             keepalive: self.config.keepalive,
             cover: self.config.cover,
         };
@@ -209,9 +281,9 @@ impl Peer {
     }
 
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
-    fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: ipnet::Ipv6Net, env: &Env) -> Terms {
+    fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: Ipv6Net, env: &Env) -> Terms {
         let aes = ours.aes && theirs.aes;
-        let roomy = |prefix: ipnet::Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
+        let roomy = |prefix: Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
@@ -226,12 +298,23 @@ impl Peer {
             rewrite: ours.rewrite && theirs.rewrite && roomy(env.own.hop_prefix) && roomy(remote_prefix),
         }
     }
+}
 
-    fn learn_clock(&mut self, theirs: &Offer, now: Now) {
-        if let Ok(unix_ms) = i64::try_from(theirs.unix_ms) {
-            self.clock = Some(unix_ms.saturating_sub((now.boot.micros() / 1000) as i64));
-        }
-    }
+/// A first message that is the peer's, made in this run of the node, from where the peer is, and comes for the first time.
+struct VerifiedFirst {
+    at: TierEpoch,
+    claim: Claim,
+    seen: Ipv6Net,
+    nonce: Nonce,
+    /// Of its datagram.
+    size: usize,
+    offer: Offer,
+    answering: ResponderState,
+}
+
+/// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds, if its clock shows `unix_ms` now.
+fn clock(unix_ms: u64, now: Now) -> Option<i64> {
+    Some(i64::try_from(unix_ms).ok()?.saturating_sub_unsigned(now.boot.micros() / 1000))
 }
 
 fn failure(error: HandshakeError) -> DropReason {

@@ -167,7 +167,14 @@ impl Peer {
         self.memory(now).differs(&self.remembered)
     }
 
-    fn clock_offset(&self, now: Now) -> Option<i64> {
-        self.clock.map(|clock| clock + (now.boot.micros() / 1000) as i64 - now.unix_ms as i64)
+    /// How far the peer's clock is ahead of ours, in milliseconds: as it told in this run, otherwise in an earlier one.
+    pub(super) fn clock_offset(&self, now: Now) -> Option<i64> {
+        let learned = self.clock.map(|clock| clock.saturating_sub(own_ms(now)));
+        learned.or(self.remembered.clock_offset_ms)
     }
+}
+
+/// Our CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
+fn own_ms(now: Now) -> i64 {
+    i64::try_from(now.unix_ms).unwrap_or(i64::MAX).saturating_sub_unsigned(now.boot.micros() / 1000)
 }

@@ -116,8 +116,8 @@ impl Session {
                 self.pairs_changed();
             }
             Control::Skip { lane, epoch } => {
-                if let Some(lane) = self.lanes.get_mut(lane.index()) {
-                    lane.skip(epoch, clock, env.host);
+                let kept = self.lanes.get_mut(lane.index()).is_some_and(|l| l.skip(epoch, clock, env.host));
+                if kept {
                     self.send_control(id, &Control::Skipped, env);
                 }
             }

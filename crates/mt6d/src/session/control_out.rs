@@ -92,7 +92,11 @@ impl Session {
             return;
         }
         self.update_sender();
-        let lane = self.sender.lane_for(env.host.random(0..=u64::from(u8::MAX)) as u32);
+        // A responder's firewall lets in what comes on the lane that its openers went out on.
+        let lane = match self.phase {
+            Phase::Confirming => LaneId(0),
+            _ => self.sender.lane_for(env.host.random(0..=u64::from(u8::MAX)) as u32),
+        };
         let Some((slot, endpoint)) = self.lanes[lane.index()].current() else { return };
         let origin = Origin { endpoint, lane, generation: slot.generation };
         let now = env.now.boot;

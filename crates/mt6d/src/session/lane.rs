@@ -12,6 +12,8 @@ use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId};
 use crate::schedule::Schedule;
 
+/// A skip is kept for so many epochs ahead.
+const SKIPS_AHEAD: u64 = 4;
 /// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
 const LONGEST_RTT: i64 = 5_000;
 
@@ -182,19 +184,20 @@ impl Lane {
         Some(epoch)
     }
 
-    /// The peer could not open its endpoint of `epoch`.
-    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut HostInterface) {
+    /// The peer could not open its endpoint of `epoch`. False if that lies too far ahead to be kept.
+    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut HostInterface) -> bool {
         if let Some(slot) = self.slots.iter_mut().find(|s| s.epoch == epoch) {
             if slot.state != State::Skipped {
                 self.skips += 1;
                 close(slot, host);
             }
             self.advance(now);
-        } else if (self.next_epoch..self.next_epoch + 4).contains(&epoch)
+        } else if (self.next_epoch..self.next_epoch + SKIPS_AHEAD).contains(&epoch)
             && !self.skips_ahead.contains(&epoch)
         {
             self.skips_ahead.push(epoch);
         }
+        epoch < self.next_epoch + SKIPS_AHEAD
     }
 
     /// Closes all.
@@ -329,7 +332,8 @@ mod tests {
         let schedule = Schedule::new([1; 32], 1_000, 1);
         let mut host = HostInterface::new([0; 32]);
         let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
-        lane.skip(Epoch(3), 0, &mut host);
+        assert!(lane.skip(Epoch(3), 0, &mut host));
+        assert!(!lane.skip(lane.next_epoch() + SKIPS_AHEAD, 0, &mut host), "too far ahead");
         for now in 0..6_000 {
             lane.poll(now, OVERLAP, &schedule, &mut host, slot);
             while let Some(action) = host.next_action() {

@@ -36,8 +36,10 @@ use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
+use crate::limit::Limit;
 use crate::offer::Cipher;
 use crate::schedule::Schedule;
+use crate::tier::TierEpoch;
 use crate::time::Time;
 
 pub(crate) use activity::Activity;
@@ -63,6 +65,8 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 /// Data sent and nothing received for this long: the peer may be gone.
 const DEAD_AFTER: Duration = Duration::from_secs(15);
+/// Rekeys that the peer may begin: this many at once, and one more after each pause. It waits ten seconds before another.
+const REKEYS: (u32, Duration) = (4, Duration::from_secs(5));
 /// How often liveness is looked at.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -212,6 +216,8 @@ pub(crate) struct Session {
     pub(crate) rekeys: u64,
     /// Whether the peer has counted it among its handshakes.
     pub(crate) counted: bool,
+    /// What its handshake told of the peer: to be believed once it is confirmed.
+    pub(crate) learned: Learned,
     common: Common,
     /// What packets are sent with; see [`Session::update_sender`].
     sender: Sender,
@@ -225,6 +231,8 @@ pub(crate) struct Session {
     rewriting: Option<Rewriting>,
     reassembly: Reassembly,
     rekey: Rekey,
+    /// Rekeys that the peer begins.
+    rekeys_begun: Limit,
     keyed: Time,
     reliable: Vec<Reliable>,
     next_id: u32,
@@ -235,6 +243,15 @@ pub(crate) struct Session {
     next_round_trip: Time,
 }
 
+/// What a handshake tells of the peer beyond its session. A forged one tells anything; nobody confirms it.
+#[derive(Debug, Default)]
+pub(crate) struct Learned {
+    /// Its CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
+    pub(crate) clock: Option<i64>,
+    /// The epoch of its first message.
+    pub(crate) accepted: Option<TierEpoch>,
+}
+
 /// What a new session begins with.
 pub(crate) struct NewSession<'a> {
     pub(crate) peer: PeerId,
@@ -243,6 +260,7 @@ pub(crate) struct NewSession<'a> {
     pub(crate) secret: &'a SessionSecret,
     pub(crate) terms: Terms,
     pub(crate) round_trip: Option<Duration>,
+    pub(crate) learned: Learned,
     pub(crate) keepalive: Option<Duration>,
     /// Cover traffic, datagrams per second.
     pub(crate) cover: u32,
@@ -252,7 +270,7 @@ impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, role, initiated_by, secret, terms, round_trip, keepalive, cover } = new;
+        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, cover } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = Schedule::new(*secret.schedule(), interval, terms.lanes);
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
@@ -289,6 +307,7 @@ impl Session {
             path_mtu,
             rekeys: 0,
             counted: false,
+            learned,
             sender,
             clock,
             lanes: LaneId::all(terms.lanes).map(|id| Lane::new(id, &schedule, Epoch::FIRST)).collect(),
@@ -300,6 +319,7 @@ impl Session {
             rewriting: terms.rewrite.then(|| Rewriting::new(role, terms.local_prefix, terms.remote_prefix)),
             reassembly: Reassembly::default(),
             rekey: Rekey::Idle,
+            rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),
             keyed: now,
             reliable: Vec::new(),
             next_id: 1,

@@ -9,7 +9,7 @@ use crate::control::Control;
 use crate::endpoint;
 use crate::env::Env;
 use crate::host_interface::{HostInterface, Purpose};
-use crate::id::Epoch;
+use crate::id::{Epoch, LaneId};
 use crate::kdf::Secret;
 use crate::time::Time;
 
@@ -153,7 +153,10 @@ impl Session {
                 };
                 slot.opener = None;
                 match &mut self.phase {
-                    Phase::Unconfirmed { openers } if *openers < OPENERS_UNCONFIRMED => {
+                    // From the first lane, which the initiator confirms on.
+                    Phase::Unconfirmed { openers }
+                        if lane_id == LaneId(0) && *openers < OPENERS_UNCONFIRMED =>
+                    {
                         *openers += 1;
                         slot.opener = Some(now_ms + 300 * i64::from(*openers));
                     }

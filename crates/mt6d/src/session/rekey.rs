@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use super::{GenerationKeys, Rekey, Reliable, ReliableMessage, Session, Terms, seal};
 use crate::control::Control;
+use crate::drops::DropReason;
 use crate::env::Env;
-use crate::handshake::{self, Parties, SessionSecret};
+use crate::handshake::{self, Occasion, Parties, SessionSecret};
 use crate::host_interface::HostInterface;
 use crate::id::{Epoch, Generation};
 use crate::keys::Role;
@@ -64,7 +65,7 @@ impl Session {
         }
         let switch = self.switch_epoch(now);
         offer.switch = Some(switch);
-        let (message, pending) = handshake::initiate(parties, &offer, &mut host.rng);
+        let (message, pending) = handshake::initiate(parties, &Occasion::Rekey, &offer, &mut host.rng);
         let id = self.new_id();
         let until = now + LEAD;
         self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
@@ -107,12 +108,16 @@ impl Session {
             Rekey::Asked { until, .. } if now < *until && self.common.role == Role::L => return true,
             _ => {}
         }
+        if !self.rekeys_begun.take(now) {
+            self.activity.drops.count(DropReason::HandshakeLimit);
+            return true;
+        }
         // A peer has one generation to come at a time, and one that begins soon.
         let latest = self.switch_epoch(now) + SOON;
         if self.generations.len() > KEPT {
             return true;
         }
-        let Ok((theirs, answering)) = handshake::receive(parties, noise, &mut env.host.rng) else {
+        let Ok((theirs, answering)) = handshake::receive(parties, &Occasion::Rekey, noise, &mut env.host.rng) else {
             return false;
         };
         let Some(switch) =

@@ -20,7 +20,7 @@ use crate::outbox::Outbox;
 use crate::received::Received;
 use crate::routes::Routes;
 use crate::session::seal::{COUNTER, OpeningKey, SealingKey, TAG};
-use crate::session::{NewSession, Session, Terms};
+use crate::session::{Learned, NewSession, Session, Terms};
 use crate::time::{Now, Time};
 
 const NOW: Time = Time::from_micros(1_000_000);
@@ -84,6 +84,7 @@ impl End {
             secret: &secret,
             terms,
             round_trip: None,
+            learned: Learned::default(),
             keepalive: None,
             cover: 0,
         };

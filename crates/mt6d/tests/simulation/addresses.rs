@@ -160,6 +160,7 @@ fn destinations_that_may_not_be_are_refused_at_the_far_end_too() {
     let mut network = established(|network| {
         network.sites[A].peer(0).allowed_ips = vec!["::/0".parse().unwrap()];
         network.sites[A].peer(0).hop_prefix = outside;
+        network.configure(|peer| peer.translated = true);
         network.sites[B].translator = Some(Translator::Prefix { inside: hop_prefix(B), outside });
     });
     let host = u128::from(hop_prefix(B).network()) + 9;

@@ -302,7 +302,10 @@ fn a_prefix_translator_that_keeps_host_bits() {
     for site in [A, B] {
         for first in [A, B] {
             let mut network = Network::pair(37);
-            network.configure(|peer| peer.rotation = Duration::from_secs(1));
+            network.configure(|peer| {
+                peer.rotation = Duration::from_secs(1);
+                peer.translated = true;
+            });
             let outside = "2001:db8:ffff:1::/64".parse().unwrap();
             network.sites[site].translator = Some(Translator::Prefix { inside: hop_prefix(site), outside });
             network.sites[1 - site].peer(0).hop_prefix = outside;
@@ -320,14 +323,25 @@ fn a_prefix_translator_that_keeps_host_bits() {
 }
 
 #[test]
-fn a_prefix_translator_that_nobody_told_of() {
-    let mut network = Network::pair(39);
+fn a_prefix_translator_that_one_end_was_not_told_of() {
     let outside = "2001:db8:ffff:1::/64".parse().unwrap();
-    network.sites[A].translator = Some(Translator::Prefix { inside: hop_prefix(A), outside });
-    network.start();
-    network.establish();
-    assert_works(&mut network);
-    assert_eq!(network.status(B).hop_prefix, outside, "B uses what it sees");
+    for told in [false, true] {
+        let mut network = Network::pair(39);
+        network.sites[A].translator = Some(Translator::Prefix { inside: hop_prefix(A), outside });
+        network.configure(|peer| peer.translated = told);
+        network.start();
+        network.send(A, B, Stream::udp().every_ms(100));
+        network.run_s(30);
+        assert_eq!(network.established(A) && network.established(B), told);
+        if told {
+            network.stop();
+            assert_works(&mut network);
+            assert_eq!(network.status(B).hop_prefix, outside, "B uses what it sees");
+        } else {
+            assert!(network.drops(B, DropReason::SourceRewritten) >= 1);
+            assert_eq!(network.status(B).hop_prefix, hop_prefix(A), "B believes nothing");
+        }
+    }
 }
 
 #[test]

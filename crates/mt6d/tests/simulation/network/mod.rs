@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use prefix_trie::PrefixMap;
-use sidestep_mt6d::config::{Padding, PeerConfig};
+use sidestep_mt6d::config::PeerConfig;
 use sidestep_mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received};
 use wire::ecn::Ecn;
 use wire::virtio_net;
@@ -180,23 +180,12 @@ impl Network {
     /// Makes two sites peers.
     pub(crate) fn introduce(&mut self, one: usize, other: usize) {
         for (site, peer) in [(one, other), (other, one)] {
-            let config = PeerConfig {
-                name: format!("site-{peer}"),
-                public_key: self.sites[peer].key(),
-                preshared_key: None,
-                hop_prefix: self.sites[peer].config.hop_prefix,
-                allowed_ips: vec![
-                    format!("fd00:0:0:{peer:x}::/64").parse().expect("a prefix"),
-                    format!("10.{}.{}.0/24", peer >> 8, peer & 255).parse().expect("a prefix"),
-                ],
-                rotation: Duration::from_secs(10),
-                lanes: 1,
-                padding: Padding::None,
-                cover: 0,
-                keepalive: None,
-                clockless: false,
-                rewrite: false,
-            };
+            let inside = vec![
+                format!("fd00:0:0:{peer:x}::/64").parse().expect("a prefix"),
+                format!("10.{}.{}.0/24", peer >> 8, peer & 255).parse().expect("a prefix"),
+            ];
+            let (key, hop_prefix) = (self.sites[peer].key(), self.sites[peer].config.hop_prefix);
+            let config = PeerConfig::new(&format!("site-{peer}"), key, hop_prefix, inside);
             self.sites[site].config.peers.push(config);
         }
     }
