@@ -148,7 +148,9 @@ impl Listeners {
 
     /// Whether a first message came before, or so many have that nobody knows.
     pub(crate) fn seen(&self, at: TierEpoch, nonce: &Nonce) -> bool {
-        self.open.get(&at).is_none_or(|listener| listener.seen.len() >= NONCES || listener.seen.contains(nonce))
+        self.open
+            .get(&at)
+            .is_none_or(|listener| listener.seen.len() >= NONCES || listener.seen.contains(nonce))
     }
 
     /// Remembers a first message. Only what was verified in all respects comes here: a copy from elsewhere must not be

@@ -64,7 +64,8 @@ impl Claim {
         let (plen, rest) = rest.split_first()?;
         let (unix_ms, heard) = rest.split_first_chunk::<8>()?;
         let hop_prefix = Ipv6Net::new(Ipv6Addr::from(*address), *plen).ok()?;
-        let claim = Claim { hop_prefix, unix_ms: u64::from_be_bytes(*unix_ms), heard: heard.try_into().ok()? };
+        let claim =
+            Claim { hop_prefix, unix_ms: u64::from_be_bytes(*unix_ms), heard: heard.try_into().ok()? };
         let valid = HOP_PREFIX_LENGTH.contains(plen) && hop_prefix == hop_prefix.trunc();
         valid.then_some((claim, noise))
     }
@@ -159,7 +160,9 @@ mod tests {
         let message = [claim.to_bytes().as_slice(), b"noise"].concat();
         assert_eq!(Claim::split(&message), Some((claim, b"noise".as_slice())));
         assert_eq!(Claim::split(&message[..32]), None, "cut short");
-        for (at, value, what) in [(16, 31, "too short"), (16, 113, "too long"), (16, 129, "no length"), (15, 1, "host bits")] {
+        for (at, value, what) in
+            [(16, 31, "too short"), (16, 113, "too long"), (16, 129, "no length"), (15, 1, "host bits")]
+        {
             let mut message = message.clone();
             message[at] = value;
             assert_eq!(Claim::split(&message), None, "{what}");

@@ -28,7 +28,9 @@ impl Occasion {
     fn prologue(&self, parties: &Parties) -> Vec<u8> {
         let publics = &parties.pair.publics;
         match self {
-            Occasion::Contact(claim) => [b"sidestep/2 contact", publics.as_slice(), &claim.to_bytes()].concat(),
+            Occasion::Contact(claim) => {
+                [b"sidestep/2 contact", publics.as_slice(), &claim.to_bytes()].concat()
+            }
             Occasion::Rekey => [b"sidestep/2 rekey".as_slice(), publics].concat(),
         }
     }
@@ -69,12 +71,7 @@ impl From<Malformed> for HandshakeError {
     }
 }
 
-fn state(
-    parties: &Parties,
-    occasion: &Occasion,
-    initiator: bool,
-    rng: &mut ChaCha20Rng,
-) -> HandshakeState {
+fn state(parties: &Parties, occasion: &Occasion, initiator: bool, rng: &mut ChaCha20Rng) -> HandshakeState {
     let mut ephemeral = Zeroizing::new([0; 32]);
     rng.fill_bytes(ephemeral.as_mut_slice());
     // Whoever reads this process's memory later must not be able to go back to the keys of sessions that are over: the

@@ -43,6 +43,9 @@ mod tests {
         let at = |ms: u64| Time::from_micros(5_000_000) + Duration::from_millis(ms);
         let mut limit = Limit::new(3, second, at(0));
         let mut taken = |ms| (0..5).filter(|_| limit.take(at(ms))).count();
-        assert_eq!([0, 999, 1000, 1500, 2000, 100_000, 4_000_000_000_000].map(&mut taken), [3, 0, 1, 0, 1, 3, 3]);
+        assert_eq!(
+            [0, 999, 1000, 1500, 2000, 100_000, 4_000_000_000_000].map(&mut taken),
+            [3, 0, 1, 0, 1, 3, 3]
+        );
     }
 }

@@ -374,7 +374,11 @@ fn ephemeral(seed: u8) -> (ChaCha20Rng, [u8; 32]) {
 
 /// What the first messages of the vectors claim.
 fn claim() -> Claim {
-    Claim { hop_prefix: net("2001:db8:a1::/64"), unix_ms: UNIX_MS, heard: [0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7] }
+    Claim {
+        hop_prefix: net("2001:db8:a1::/64"),
+        unix_ms: UNIX_MS,
+        heard: [0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7],
+    }
 }
 
 /// A handshake that `L` or `H` began: its vector, and the secret that it leaves.
@@ -394,7 +398,7 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
     let (mut first_rng, first_ephemeral) = ephemeral(1);
     let (mut answer_rng, answer_ephemeral) = ephemeral(2);
 
-    let (first, pending) = 
+    let (first, pending) =
         handshake::initiate(&parties(initiator), &occasion, &first_offer(), &mut first_rng);
     let (offer, answering) =
         handshake::receive(&parties(initiator.other()), &occasion, &first, &mut answer_rng).unwrap();
@@ -457,13 +461,15 @@ fn rekeys() -> Vec<Value> {
     let (mut first_rng, first_ephemeral) = ephemeral(3);
     let (mut answer_rng, answer_ephemeral) = ephemeral(4);
 
-    let (first, pending) =
-        handshake::initiate(&initiator, &Occasion::Rekey, &first_offer, &mut first_rng);
+    let (first, pending) = handshake::initiate(&initiator, &Occasion::Rekey, &first_offer, &mut first_rng);
     let (_, answering) = handshake::receive(&responder, &Occasion::Rekey, &first, &mut answer_rng).unwrap();
     let (answer, _) = answering.answer(&smallest_offer());
     pending.finish(&answer).unwrap();
     let contact = Occasion::Contact(claim());
-    assert!(handshake::receive(&responder, &contact, &first, &mut answer_rng).is_err(), "good for nothing else");
+    assert!(
+        handshake::receive(&responder, &contact, &first, &mut answer_rng).is_err(),
+        "good for nothing else"
+    );
 
     let prologue = [b"sidestep/2 rekey".as_slice(), &at_a.publics].concat();
     let offers = (&first_offer, &smallest_offer());

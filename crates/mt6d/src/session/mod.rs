@@ -270,7 +270,8 @@ impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, cover } = new;
+        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, cover } =
+            new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = Schedule::new(*secret.schedule(), interval, terms.lanes);
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);

@@ -117,7 +117,8 @@ impl Session {
         if self.generations.len() > KEPT {
             return true;
         }
-        let Ok((theirs, answering)) = handshake::receive(parties, &Occasion::Rekey, noise, &mut env.host.rng) else {
+        let Ok((theirs, answering)) = handshake::receive(parties, &Occasion::Rekey, noise, &mut env.host.rng)
+        else {
             return false;
         };
         let Some(switch) =

@@ -1,10 +1,11 @@
 //! Somebody on the path, or anywhere, sends what they like.
 
-use std::net::SocketAddrV6;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Duration;
 
+use ipnet::Ipv6Net;
 use proptest::prelude::*;
-use sidestep_mt6d::DropReason;
+use sidestep_mt6d::{DropReason, PeerMemory, PeerState};
 use wire::virtio_net;
 
 use crate::network::{A, B, Network, Random, Seen, Stream, hop_prefix, seeds};
@@ -95,6 +96,114 @@ fn a_recorded_first_message_meets_silence_later() {
         network.run_s(100);
         let answers = network.observer.seen.len() - sent;
         assert_eq!(answers, 0, "remembers: {remembers}");
+    }
+}
+
+/// An attacker who is faster than the path copies what passes, from a port of its own and from a prefix of its own.
+#[test]
+fn copies_from_elsewhere_are_not_in_the_way_and_get_no_answer() {
+    for seed in seeds(20) {
+        let mut network = Network::pair(seed);
+        network.path.delay = 20_000;
+        network.observer.keeps = true;
+        network.observer.keeps_payloads = true;
+        let bad: Ipv6Net = "2001:db8:bad:1::/64".parse().unwrap();
+        network.start();
+        let mut copied = 0;
+        for _ in 0..200 {
+            network.run(Duration::from_millis(5));
+            let seen: Vec<Seen> = network.observer.seen[copied..].to_vec();
+            copied += seen.len();
+            for Seen { source, destination, payload, .. } in seen {
+                let host = u128::from(*source.ip()) & u128::from(bad.hostmask());
+                let elsewhere = Ipv6Addr::from(u128::from(bad.network()) | host);
+                let from_elsewhere = SocketAddrV6::new(elsewhere, source.port(), 0, 0);
+                let from_another_port = SocketAddrV6::new(*source.ip(), source.port() ^ 1, 0, 0);
+                for copy in [from_another_port, from_elsewhere] {
+                    network.forge(copy, destination, payload.clone());
+                }
+            }
+        }
+        assert!(network.established(A) && network.established(B), "within a second");
+        assert!(network.observer.seen.iter().all(|seen| !bad.contains(seen.destination.ip())));
+        assert!(
+            network.drops(A, DropReason::SourceRewritten) + network.drops(B, DropReason::SourceRewritten) > 1
+        );
+        for site in [A, B] {
+            assert_eq!(network.status(site).hop_prefix, hop_prefix(1 - site));
+        }
+    }
+}
+
+/// B is told whatever somebody likes who has its private key, here by an A whose clock and prefix are wrong; but nobody
+/// confirms.
+#[test]
+fn what_nobody_confirms_leaves_nothing_behind() {
+    for seed in seeds(10) {
+        let mut network = Network::pair(seed);
+        network.sites[A].clock.wall = 50_000;
+        network.path_between(A, B, |path| path.delay = 1_000);
+        network.paths.get_mut(&(B, A)).expect("the path").cut = true;
+        network.start();
+        network.send(A, B, Stream::udp().every_ms(100));
+        network.run_s(9);
+        assert_eq!(network.status(B).state, PeerState::Handshake, "it has answered");
+        let now = network.sites[B].clock.now(network.now);
+        let memory = network.sites[B].node().memory(now).next().map(|(_, memory)| memory).unwrap_or_default();
+        assert_eq!(memory.accepted, PeerMemory::default().accepted);
+        assert_eq!((memory.clock_offset_ms, memory.hop_prefix), (None, None));
+        // The true peer is not locked out: as soon as it can be heard, there is a session.
+        network.paths.get_mut(&(B, A)).expect("the path").cut = false;
+        network.establish();
+        let now = network.sites[B].clock.now(network.now);
+        let memory = network.sites[B].node().memory(now).next().expect("of A").1;
+        let offset = memory.clock_offset_ms.expect("learned");
+        assert!(offset.abs_diff(50_000) < 5_000, "{offset}");
+    }
+}
+
+/// All that A ever sent comes again when B has restarted, at once and later; A is away.
+#[test]
+fn after_a_restart_no_recorded_first_message_makes_a_session() {
+    for seed in seeds(8) {
+        let mut network = Network::pair(seed);
+        network.observer.keeps = true;
+        network.observer.keeps_payloads = true;
+        network.start();
+        network.establish();
+        network.run_s(20 + seed % 7);
+        // A moves, and comes back: first messages that led to sessions, late in B's run.
+        network.move_to(A, "2001:db8:c000::/64".parse().unwrap());
+        network.run_s(3);
+        network.move_to(A, hop_prefix(A));
+        network.run_s(3);
+        assert_eq!(network.status(B).hop_prefix, hop_prefix(A));
+        // The last ones B answers no more.
+        network.path_between(A, B, |path| path.cut = true);
+        network.kill(A);
+        network.start_site(A);
+        network.run_s(5);
+        network.kill(A);
+        network.kill(B);
+        let recorded: Vec<Seen> = network
+            .observer
+            .seen
+            .iter()
+            .filter(|s| hop_prefix(B).contains(s.destination.ip()))
+            .cloned()
+            .collect();
+        network.run(Duration::from_millis(100 * seed));
+        network.start_site(B);
+        for pause in [10, 1_000, 2_000, 5_000, 20_000, 40_000] {
+            network.run(Duration::from_millis(pause));
+            for seen in &recorded {
+                network.forge(seen.source, seen.destination, seen.payload.clone());
+            }
+            network.run(Duration::from_millis(5));
+            let sessions = network.sites[B].asked.values().filter(|socket| socket.remote.is_some()).count();
+            assert_eq!(sessions, 0, "{pause} ms later");
+        }
+        assert!(network.drops(B, DropReason::HandshakeOld) >= 3);
     }
 }
 
