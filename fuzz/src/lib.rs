@@ -65,7 +65,7 @@ impl Pair {
     /// Two nodes that have just agreed on a session.
     pub fn established() -> Self {
         let nodes = [0, 1].map(|n| {
-            Node::new(config(n), &HashMap::new(), [n as u8; 32], at(0)).expect("a good configuration")
+            Node::new(config(n), &HashMap::new(), move || [n as u8; 32], at(0)).expect("a good configuration")
         });
         let mut pair =
             Pair { nodes, open: [Vec::new(), Vec::new()], now: 0, delivered: Delivered::default() };

@@ -67,7 +67,7 @@ impl End {
         };
         let offloads = Offloads { tcp4: true, tcp6: true, udp4: true, udp6: true };
         End {
-            node: Node::new(config, &HashMap::new(), [own as u8; 32], now(0)).expect("a node"),
+            node: Node::new(config, &HashMap::new(), move || [own as u8; 32], now(0)).expect("a node"),
             outbox: Outbox::new(),
             sink: Sink(Coalescer::new(offloads)),
             endpoints: HashMap::new(),

@@ -59,7 +59,8 @@ impl Host {
             rekey_after: REKEY_AFTER,
             peers: vec![peer],
         };
-        let node = Node::new(config, &HashMap::new(), random()?, now)?;
+        let entropy = || random().expect("the kernel's randomness");
+        let node = Node::new(config, &HashMap::new(), entropy, now)?;
         Ok(Host { node, endpoints: HashMap::new(), outbox: Outbox::new(), inside: Inside::default() })
     }
 

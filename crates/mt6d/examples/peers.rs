@@ -135,8 +135,8 @@ fn main() {
     let config_of_hub = config(0, (1..=peers).map(peer).collect());
     let (before, began) = (resident(), Instant::now());
     let start = Time::from_micros(1_000_000);
-    let mut hub =
-        Node::new(config_of_hub.clone(), &HashMap::new(), [1; 32], now(start)).expect("a good configuration");
+    let mut hub = Node::new(config_of_hub.clone(), &HashMap::new(), || [1; 32], now(start))
+        .expect("a good configuration");
     println!("a node of {peers} peers: made in {:.2} s", began.elapsed().as_secs_f64());
 
     let mut endpoints = Endpoints::new();
@@ -184,8 +184,9 @@ fn main() {
 fn handshakes() {
     const MANY: usize = 1_000;
     let start = Time::from_micros(1_000_000);
-    let mut hub = Node::new(config(0, (1..=MANY).map(peer).collect()), &HashMap::new(), [1; 32], now(start))
-        .expect("good");
+    let mut hub =
+        Node::new(config(0, (1..=MANY).map(peer).collect()), &HashMap::new(), || [1; 32], now(start))
+            .expect("good");
     let mut endpoints = Endpoints::new();
     let (mut watch, mut outbox) = (Watch::default(), Outbox::new());
     // Listening, but nothing of its own sent.
@@ -197,7 +198,7 @@ fn handshakes() {
     let mut first = Vec::new();
     for number in 1..=MANY {
         let mut site =
-            Node::new(config(number, vec![peer(0)]), &HashMap::new(), [number as u8; 32], now(start))
+            Node::new(config(number, vec![peer(0)]), &HashMap::new(), move || [number as u8; 32], now(start))
                 .expect("good");
         let mut own = Endpoints::new();
         let mut sent = Outbox::new();

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use zeroize::Zeroizing;
 
 use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
 use crate::tier::TierEpoch;
@@ -72,17 +73,23 @@ pub(crate) struct HostInterface {
     free: Vec<u32>,
     actions: VecDeque<Action>,
     next_session: SessionId,
-    pub(crate) rng: ChaCha20Rng,
+    entropy: Entropy,
+    rng: ChaCha20Rng,
 }
 
+/// Gives 32 bytes of the best randomness there is, others each time.
+type Entropy = Box<dyn FnMut() -> [u8; 32] + Send>;
+
 impl HostInterface {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
+    pub(crate) fn new(mut entropy: impl FnMut() -> [u8; 32] + Send + 'static) -> Self {
+        let rng = ChaCha20Rng::from_seed(entropy());
         HostInterface {
             entries: Vec::new(),
             free: Vec::new(),
             actions: VecDeque::new(),
             next_session: SessionId(0),
-            rng: ChaCha20Rng::from_seed(seed),
+            entropy: Box::new(entropy),
+            rng,
         }
     }
 
@@ -141,6 +148,17 @@ impl HostInterface {
     pub(crate) fn new_session(&mut self) -> SessionId {
         self.next_session = SessionId(self.next_session.0.wrapping_add(1));
         self.next_session
+    }
+
+    /// The generator for keys and nonces, with entropy that it did not have before: a copy of this process's memory, as a
+    /// snapshot of a machine is one, does not give the same. What it had stays in it, should the new be worth nothing.
+    pub(crate) fn fresh(&mut self) -> &mut ChaCha20Rng {
+        let mut seed = Zeroizing::new((self.entropy)());
+        let mut old = Zeroizing::new([0; 32]);
+        self.rng.fill_bytes(old.as_mut_slice());
+        seed.iter_mut().zip(*old).for_each(|(new, old)| *new ^= old);
+        self.rng = ChaCha20Rng::from_seed(*seed);
+        &mut self.rng
     }
 
     /// A number from a range, near enough to uniform for sizes and pauses.

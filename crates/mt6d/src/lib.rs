@@ -58,8 +58,8 @@
 //!     peers: vec![peer],
 //! };
 //! let now = Now { boot: Time::from_micros(1), unix_ms: 1_800_000_000_000 };
-//! let seed = [7; 32]; // Not like this: 32 bytes of the best randomness there is.
-//! let mut node = Node::new(config, &HashMap::new(), seed, now)?;
+//! let entropy = || [7; 32]; // Not like this: 32 bytes of the best randomness there is, others each time.
+//! let mut node = Node::new(config, &HashMap::new(), entropy, now)?;
 //! # struct Nothing;
 //! # impl sidestep_mt6d::Deliver for Nothing {
 //! #     fn packet(&mut self, _: &[u8], _: &[u8], _: std::ops::Range<usize>) {}

@@ -51,7 +51,7 @@ fn node(own: usize) -> Node {
         rekey_after: REKEY_AFTER,
         peers: vec![PeerConfig::new("peer", key(1 - own).public(), hop_prefix(1 - own), inside)],
     };
-    Node::new(config, &HashMap::new(), [0x61 + own as u8; 32], now(0)).expect("a good configuration")
+    Node::new(config, &HashMap::new(), move || [0x61 + own as u8; 32], now(0)).expect("a good configuration")
 }
 
 impl Pair {

@@ -10,6 +10,14 @@ pub(crate) fn has_aes() -> bool {
     return false;
 }
 
+/// The kernel's generator, which it has been asked once: later it does not fail. The kernel mixes in what a hypervisor tells
+/// it when the machine was cloned or restored.
+pub(crate) fn entropy() -> std::io::Result<impl FnMut() -> [u8; 32] + Send> {
+    seed()?;
+    // Without, the node goes on with what it has.
+    Ok(|| seed().unwrap_or_default())
+}
+
 /// 32 bytes from the kernel's generator.
 pub(crate) fn seed() -> std::io::Result<[u8; 32]> {
     let mut seed = [0; 32];

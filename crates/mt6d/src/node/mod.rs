@@ -64,12 +64,12 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that begins to reach its peers. `seed`: 32 bytes of the best randomness there is, all of the node's keys
-    /// come from it. `memory`: what [`Node::memory`] told in an earlier life.
+    /// A node that begins to reach its peers. `entropy` gives 32 bytes of the best randomness there is, others each time:
+    /// it is asked for each ephemeral key and each handshake's nonce. `memory`: what [`Node::memory`] told in an earlier life.
     pub fn new(
         config: NodeConfig,
         memory: &HashMap<PublicKey, PeerMemory>,
-        seed: [u8; 32],
+        entropy: impl FnMut() -> [u8; 32] + Send + 'static,
         now: Now,
     ) -> Result<Self, ConfigError> {
         config.check_values()?;
@@ -90,7 +90,7 @@ impl Node {
             timers: BTreeSet::new(),
             new_mtus: BTreeSet::new(),
             unsaved: BTreeSet::new(),
-            host: HostInterface::new(seed),
+            host: HostInterface::new(entropy),
             drops: Arc::default(),
             workers: None,
             wall: wall(now),
@@ -209,6 +209,20 @@ impl Node {
     /// The link towards the peers has another MTU: it bounds the path MTU of sessions that begin from now on.
     pub fn set_link_mtu(&mut self, link_mtu: u16) {
         self.own.link_mtu = link_mtu;
+    }
+
+    /// The machine may run twice from now on, or again from some time ago: it was restored from a snapshot, or cloned. All
+    /// sessions end without a word, which would be sealed with a counter that was used, and others are begun.
+    pub fn forget_sessions(&mut self, now: Now) {
+        let mut at = now.boot;
+        for index in self.peers.ids() {
+            if let Some(peer) = self.peers.get_mut(index) {
+                peer.forget_sessions(&mut self.host);
+                peer.reach_from(at, REACH_AT_START, now.boot);
+                self.wake(index);
+                at = at + PACE;
+            }
+        }
     }
 
     /// Ends all sessions, telling the peers, and closes all endpoints.

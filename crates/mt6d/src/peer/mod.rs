@@ -29,7 +29,7 @@ use crate::keys::{PairKeys, Role};
 use crate::limit::Limit;
 use crate::offer::Offer;
 use crate::routes::may_be_destination;
-use crate::session::{self, Health, InnerMtu, Phase, RekeyMessage, Session, Traffic};
+use crate::session::{self, Health, InnerMtu, PeerClock, Phase, RekeyMessage, Session, Traffic};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
@@ -83,8 +83,10 @@ pub(crate) struct Peer {
     tried: VecDeque<Mark>,
     /// When this node began to listen for the peer.
     listens_since: Time,
-    /// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds, if it was learned since.
-    clock: Option<i64>,
+    /// Whether an earlier run knew the peer.
+    known_before: bool,
+    /// The peer's clock, if it was learned in this run.
+    clock: Option<PeerClock>,
     /// Of first messages that led to a session, the newest epochs.
     accepted: [Epoch; Tier::ALL.len()],
     used: [Epoch; Tier::ALL.len()],
@@ -131,6 +133,7 @@ impl Peer {
             heard: Mark::default(),
             tried: VecDeque::new(),
             listens_since: now.boot,
+            known_before: memory.clock_offset_ms.is_some(),
             clock: None,
             accepted: memory.accepted,
             used: memory.used,
@@ -186,6 +189,15 @@ impl Peer {
             self.remove(session.id, host);
         }
         self.reach_from(from, MOVED_FOR, now);
+    }
+
+    /// Ends all sessions, and what leads to one, without a word.
+    pub(crate) fn forget_sessions(&mut self, host: &mut HostInterface) {
+        while let Some(session) = self.sessions.first() {
+            self.remove(session.id, host);
+        }
+        self.attempts.stop();
+        self.silent = false;
     }
 
     /// Ends all sessions, telling the peer, and closes all endpoints.
@@ -534,7 +546,7 @@ mod tests {
             rekey_after: crate::config::REKEY_AFTER,
             peers: vec![peer],
         };
-        Node::new(config, &HashMap::new(), [0; 32], now(START)).unwrap()
+        Node::new(config, &HashMap::new(), || [0; 32], now(START)).unwrap()
     }
 
     /// Lets time pass; how often the node wanted to be called.

@@ -19,16 +19,15 @@ use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
-use crate::session::{ANSWER_WITHIN, Learned, NewSession, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, Learned, NewSession, PeerClock, Phase, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
 
 /// Sizes of first messages, in bytes: the smallest leaves room for an answer with all items.
 const SIZES: std::ops::RangeInclusive<u64> = 200..=1200;
-/// By how much the difference between the clocks may be wrong, in milliseconds: what it was learned from was on its way
-/// for no longer than an answer may be.
-const CLOCKS_DIFFER: u64 = ANSWER_WITHIN.as_millis() as u64;
+/// How long what told of the peer's clock was on its way, where nobody measured that: no longer than an answer may be.
+const LONGEST_DELAY: u64 = ANSWER_WITHIN.as_millis() as u64;
 /// First messages of ours that the peer may name.
 const TRIES_KNOWN: usize = 8;
 
@@ -83,14 +82,14 @@ impl Peer {
         let from = self.listeners.listen(at, self.index, &self.keys, hop_prefix, env.host);
         let to = endpoint(&self.keys, self.keys.role.other(), remote_prefix, at.tier, at.epoch);
         let mut nonce = Nonce::default();
-        env.host.rng.fill_bytes(&mut nonce);
+        env.host.fresh().fill_bytes(&mut nonce);
         if self.tried.len() == TRIES_KNOWN {
             self.tried.pop_front();
         }
         self.tried.push_back(envelope::mark(&nonce));
         let claim = Claim { hop_prefix, unix_ms: env.now.unix_ms, heard: self.heard };
         let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
-        let (noise, pending) = handshake::initiate(&parties, &occasion, &self.offer(env), &mut env.host.rng);
+        let (noise, pending) = handshake::initiate(&parties, &occasion, &self.offer(env), env.host.fresh());
         let message = [claim.to_bytes().as_slice(), &noise].concat();
         let kind = Kind::First { receiver: self.keys.role.other(), at };
         let size = env.host.random(SIZES) as usize;
@@ -157,7 +156,7 @@ impl Peer {
         }
         let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
         let (offer, answering) =
-            handshake::receive(&parties, &occasion, noise, &mut env.host.rng).map_err(failure)?;
+            handshake::receive(&parties, &occasion, noise, env.host.fresh()).map_err(failure)?;
         self.listeners.remember(at, nonce);
         let first = VerifiedFirst { at, claim, seen, nonce, size: datagram.len(), offer, answering };
         self.answer(first, received, env);
@@ -180,14 +179,15 @@ impl Peer {
     /// time: it was made earlier, by its sender's clock, for an epoch in which somebody was there to record it. What
     /// names a first message of ours was made since.
     fn may_be_of_an_earlier_run(&self, at: TierEpoch, claim: &Claim, now: Now) -> bool {
-        if self.tried.contains(&claim.heard) {
+        if !self.known_before || self.tried.contains(&claim.heard) {
             return false;
         }
         let Some(offset) = self.clock_offset(now) else { return false };
         let listening = now.boot.since(self.listens_since).as_millis() as u64;
         let since = now.unix_ms.saturating_sub(listening);
         let theirs = since.saturating_add_signed(offset);
-        claim.unix_ms < theirs.saturating_add(CLOCKS_DIFFER) && self.listeners.within(at, since)
+        let delay = self.clock.map_or(LONGEST_DELAY, |clock| clock.delay_ms);
+        claim.unix_ms < theirs.saturating_add(delay) && self.listeners.within(at, since)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
@@ -202,7 +202,7 @@ impl Peer {
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
         let (answer, secret) = answering.answer(&ours);
         let mut answer_nonce = Nonce::default();
-        env.host.rng.fill_bytes(&mut answer_nonce);
+        env.host.fresh().fill_bytes(&mut answer_nonce);
         let least = (answer.len() + envelope::OVERHEAD) as u64;
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
         let kind = Kind::Answer { first: &nonce };
@@ -214,7 +214,7 @@ impl Peer {
                 self.sessions.iter().filter(unconfirmed).min_by_key(|s| (s.begun, s.id)).map(|s| s.id);
             self.remove(oldest.expect("there are some"), env.host);
         }
-        let learned = Learned { clock: clock(claim.unix_ms, env.now), accepted: Some(at) };
+        let learned = Learned { clock: clock(claim.unix_ms, LONGEST_DELAY, env.now), accepted: Some(at) };
         let session = self.begin(self.keys.role.other(), &secret, terms, None, learned, env);
         self.answers.push(Answer { session, from: received.endpoint, to: received.source, datagram });
         self.next = env.now.boot;
@@ -246,8 +246,9 @@ impl Peer {
         }
         let seen = prefix_of(*to.ip(), inside.prefix_len());
         let terms = self.terms(&self.offer(env), &theirs, seen, env);
-        let learned =
-            Learned { clock: theirs.unix_ms.and_then(|unix_ms| clock(unix_ms, env.now)), accepted: None };
+        let delay = took.as_millis() as u64 + 1;
+        let clock = theirs.unix_ms.and_then(|unix_ms| clock(unix_ms, delay, env.now));
+        let learned = Learned { clock, accepted: None };
         self.begin(self.keys.role, &secret, terms, Some(took), learned, env);
         self.attempts.stop();
         self.next = now;
@@ -312,9 +313,10 @@ struct VerifiedFirst {
     answering: ResponderState,
 }
 
-/// The peer's CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds, if its clock shows `unix_ms` now.
-fn clock(unix_ms: u64, now: Now) -> Option<i64> {
-    Some(i64::try_from(unix_ms).ok()?.saturating_sub_unsigned(now.boot.micros() / 1000))
+/// The peer's clock, if it showed `unix_ms` `delay_ms` ago at most.
+fn clock(unix_ms: u64, delay_ms: u64, now: Now) -> Option<PeerClock> {
+    let ahead_ms = i64::try_from(unix_ms).ok()?.saturating_sub_unsigned(now.boot.micros() / 1000);
+    Some(PeerClock { ahead_ms, delay_ms })
 }
 
 fn failure(error: HandshakeError) -> DropReason {

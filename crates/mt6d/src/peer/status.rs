@@ -169,7 +169,7 @@ impl Peer {
 
     /// How far the peer's clock is ahead of ours, in milliseconds: as it told in this run, otherwise in an earlier one.
     pub(super) fn clock_offset(&self, now: Now) -> Option<i64> {
-        let learned = self.clock.map(|clock| clock.saturating_sub(own_ms(now)));
+        let learned = self.clock.map(|clock| clock.ahead_ms.saturating_sub(own_ms(now)));
         learned.or(self.remembered.clock_offset_ms)
     }
 }

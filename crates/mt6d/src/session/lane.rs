@@ -280,7 +280,7 @@ mod tests {
     /// that a peer with a clock up to `skew` off could use must be open.
     fn run(key: [u8; 32], seconds: i64, busy: &[Epoch], skew: i64) -> Lane {
         let schedule = Schedule::new(key, 1_000, 1);
-        let mut host = HostInterface::new([0; 32]);
+        let mut host = HostInterface::new(|| [0; 32]);
         let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
         let mut open = HashMap::new();
         let mut now = 0;
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn the_peers_skips_count_before_and_after_the_slot_exists() {
         let schedule = Schedule::new([1; 32], 1_000, 1);
-        let mut host = HostInterface::new([0; 32]);
+        let mut host = HostInterface::new(|| [0; 32]);
         let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
         assert!(lane.skip(Epoch(3), 0, &mut host));
         assert!(!lane.skip(lane.next_epoch() + SKIPS_AHEAD, 0, &mut host), "too far ahead");

@@ -243,11 +243,20 @@ pub(crate) struct Session {
     next_round_trip: Time,
 }
 
+/// What the peer's clock shows.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerClock {
+    /// Its CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
+    pub(crate) ahead_ms: i64,
+    /// How long what told it was on its way at most, in milliseconds: it may show as much more.
+    pub(crate) delay_ms: u64,
+}
+
 /// What a handshake tells of the peer beyond its session. A forged one tells anything; nobody confirms it.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
-    /// Its CLOCK_REALTIME minus our CLOCK_BOOTTIME, in milliseconds.
-    pub(crate) clock: Option<i64>,
+    /// Its CLOCK_REALTIME minus our CLOCK_BOOTTIME.
+    pub(crate) clock: Option<PeerClock>,
     /// The epoch of its first message.
     pub(crate) accepted: Option<TierEpoch>,
 }

@@ -65,7 +65,7 @@ impl Session {
         }
         let switch = self.switch_epoch(now);
         offer.switch = Some(switch);
-        let (message, pending) = handshake::initiate(parties, &Occasion::Rekey, &offer, &mut host.rng);
+        let (message, pending) = handshake::initiate(parties, &Occasion::Rekey, &offer, host.fresh());
         let id = self.new_id();
         let until = now + LEAD;
         self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
@@ -117,7 +117,7 @@ impl Session {
         if self.generations.len() > KEPT {
             return true;
         }
-        let Ok((theirs, answering)) = handshake::receive(parties, &Occasion::Rekey, noise, &mut env.host.rng)
+        let Ok((theirs, answering)) = handshake::receive(parties, &Occasion::Rekey, noise, env.host.fresh())
         else {
             return false;
         };

@@ -225,7 +225,7 @@ mod tests {
             let [local, remote] = if role == Role::L { prefixes } else { [prefixes[1], prefixes[0]] };
             End {
                 rewriting: Rewriting::new(role, local, remote),
-                host: HostInterface::new([0; 32]),
+                host: HostInterface::new(|| [0; 32]),
                 taken: HashSet::new(),
                 sent: HashMap::new(),
             }

@@ -76,7 +76,7 @@ impl End {
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
         let (_, secret) = handshake(Role::L);
-        let mut host = HostInterface::new([0; 32]);
+        let mut host = HostInterface::new(|| [0; 32]);
         let new = NewSession {
             peer: PeerId(0),
             role,

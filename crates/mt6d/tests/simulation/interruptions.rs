@@ -53,6 +53,30 @@ fn a_restarted_node_is_back_within_three_seconds() {
     }
 }
 
+/// Both run for a few seconds only when the one restarts, and then the other.
+#[test]
+fn nodes_that_restart_one_soon_after_the_other_are_back_as_soon() {
+    for seed in seeds(10) {
+        let mut network = Network::pair(seed);
+        network.start();
+        network.establish();
+        for (from, to) in [(A, B), (B, A)] {
+            network.send(from, to, Stream::udp().every_ms(10));
+        }
+        for site in [A, B, A, B, A] {
+            network.run(Duration::from_millis(1_500 + 100 * seed));
+            network.kill(site);
+            let since = network.now;
+            network.start();
+            network.run_s(4);
+            let arrived = network.flows.iter().filter_map(|flow| flow.first_arrival_since(since)).max();
+            assert!(arrived.expect("something arrives") - since <= RESUMES_WITHIN, "site {site}");
+        }
+        network.stop();
+        network.assert_nothing_wrong();
+    }
+}
+
 #[test]
 fn a_restarted_node_that_only_listens_is_back_too() {
     for seed in seeds(10) {
@@ -103,6 +127,28 @@ fn a_restarted_node_behind_a_firewall() {
                 assert_eq!(flow.lost_since(since + limit), 0, "{walls:?}");
             }
             network.assert_nothing_wrong();
+        }
+    }
+}
+
+/// The machine was cloned or restored: from the moment in which it knows, nothing leaves under a key that it may have used.
+#[test]
+fn a_machine_that_was_cloned_says_no_more_under_its_old_keys() {
+    for seed in seeds(6) {
+        for site in [A, B] {
+            let mut network = streaming(seed, 10);
+            network.observer.keeps = true;
+            let old: Vec<_> =
+                network.sites[site].sockets.values().filter(|s| s.remote.is_some()).copied().collect();
+            assert!(!old.is_empty());
+            let since = network.now;
+            network.with(site, |node, now, _, _| node.forget_sessions(now));
+            network.run_s(20);
+            let under_old =
+                network.observer.seen.iter().filter(|seen| old.iter().any(|s| s.local == seen.source));
+            assert_eq!(under_old.count(), 0);
+            network.stop();
+            assert_resumes(&network, since);
         }
     }
 }

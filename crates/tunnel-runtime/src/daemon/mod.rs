@@ -220,7 +220,7 @@ impl Daemon {
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
             }
-            Ok(Node::new(node_config, &peer_file.take_peers(), machine::seed()?, clock.now())?)
+            Ok(Node::new(node_config, &peer_file.take_peers(), machine::entropy()?, clock.now())?)
         };
         let node = match { set_up }() {
             Ok(node) => node,

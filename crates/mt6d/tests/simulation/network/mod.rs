@@ -222,8 +222,9 @@ impl Network {
             let cover: u64 = site.config.peers.iter().map(|p| u64::from(p.cover)).sum();
             site.calls_allowed = 300 + 30 * lanes + 2 * cover;
         }
-        site.node =
-            Some(Node::new(site.config.clone(), &site.memory, seed, now).expect("a good configuration"));
+        site.node = Some(
+            Node::new(site.config.clone(), &site.memory, move || seed, now).expect("a good configuration"),
+        );
         // Some sites carry packets on threads of their own, others do not: nobody can tell.
         self.start_threads(index, (self.seed as usize + index) % 3);
         self.with(index, |_, _, _, _| {});
