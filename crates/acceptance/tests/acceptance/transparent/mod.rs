@@ -154,9 +154,15 @@ fn classic_across_a_router() {
     story(Topology::Routed, Profile::Classic);
 }
 
-#[test]
-fn classic_on_one_link() {
-    story(Topology::Switched, Profile::Classic);
+mod alone {
+    use super::{Profile, Topology, story};
+
+    /// Each new address of the other gateway is asked for on the link, and its daemon answers, on the thread that changes
+    /// routes: the kernel has one lock for those of all namespaces, which tests beside this one hold for seconds.
+    #[test]
+    fn classic_on_one_link() {
+        story(Topology::Switched, Profile::Classic);
+    }
 }
 
 #[test]
