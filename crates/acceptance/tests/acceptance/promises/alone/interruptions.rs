@@ -27,16 +27,21 @@ fn resumes(lab: &mut Lab, site: Site, from: Site, stop: impl FnOnce(&mut lab::Ga
     longest_gap(&report)
 }
 
+/// The gateway that is interrupted, and where the stream comes from: each of the four is interrupted in one way in a quick
+/// run, in both ways in a full one.
+fn cases(quick: [(Site, Site); 2]) -> Vec<(Site, Site)> {
+    let all = [(Site::A, Site::A), (Site::A, Site::B), (Site::B, Site::A), (Site::B, Site::B)];
+    scaled(quick.to_vec(), all.to_vec())
+}
+
 #[test]
 fn traffic_resumes_within_three_seconds_of_a_restart() {
     let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
-    for site in [Site::A, Site::B] {
-        for from in [Site::A, Site::B] {
-            let gap = resumes(&mut lab, site, from, |gateway| assert!(gateway.stop()));
-            eprintln!("gateway {site:?} restarted, stream from {from:?}: away for {gap:?}");
-            assert!(gap < Duration::from_secs(3), "{gap:?}");
-        }
+    for (site, from) in cases([(Site::A, Site::A), (Site::B, Site::A)]) {
+        let gap = resumes(&mut lab, site, from, |gateway| assert!(gateway.stop()));
+        eprintln!("gateway {site:?} restarted, stream from {from:?}: away for {gap:?}");
+        assert!(gap < Duration::from_secs(3), "{gap:?}");
     }
 }
 
@@ -44,11 +49,9 @@ fn traffic_resumes_within_three_seconds_of_a_restart() {
 fn traffic_resumes_within_three_seconds_of_a_crash() {
     let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
-    for site in [Site::A, Site::B] {
-        for from in [Site::A, Site::B] {
-            let gap = resumes(&mut lab, site, from, lab::Gateway::kill);
-            eprintln!("gateway {site:?} killed, stream from {from:?}: away for {gap:?}");
-            assert!(gap < Duration::from_secs(3), "{gap:?}");
-        }
+    for (site, from) in cases([(Site::A, Site::B), (Site::B, Site::B)]) {
+        let gap = resumes(&mut lab, site, from, lab::Gateway::kill);
+        eprintln!("gateway {site:?} killed, stream from {from:?}: away for {gap:?}");
+        assert!(gap < Duration::from_secs(3), "{gap:?}");
     }
 }
