@@ -136,8 +136,10 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 	install -D $(INSTALLED) $(DESTDIR)$(PREFIX)/bin/sidestep
 	install -D -m 644 $(INSTALLED).debug $(DESTDIR)$(DEBUG)
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/bin|$(PREFIX)/bin|; s|/etc/|$(SYSCONFDIR)/|' packaging/sidestep@.service \
-		> $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service
+	for unit in $(UNITS); do \
+		sed 's|/usr/local/bin|$(PREFIX)/bin|; s|/etc/|$(SYSCONFDIR)/|' "packaging/$$unit" \
+			> "$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit"; \
+	done
 	for file in $(GENERATED); do \
 		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$$file")"; \
 	done
@@ -153,6 +155,7 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 
 # Where gdb looks, with PREFIX=/usr
 DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
+UNITS           := sidestep@.service sidestep-close@.service
 EXAMPLE         := mt6d0.toml.example
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep
@@ -162,6 +165,7 @@ GENERATED       := $(MANUAL) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLET
 
 .PHONY: uninstall
 uninstall: ## removes what install put there; configurations stay
-	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(DEBUG) $(DESTDIR)$(PREFIX)/lib/systemd/system/sidestep@.service \
+	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(DEBUG) \
+		$(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) \
 		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
 		$(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)

@@ -34,6 +34,9 @@ section! {
         /// 1, the same thread also runs the protocol, which is fastest on two or three processors; with more, the
         /// protocol has its own thread.
         threads: i64 = Otherwise("half of the processors, 8 at most");
+        /// Whether packets for `allowed_ips` may leave in clear while there is no tunnel: before its start, after its end
+        /// and after a crash. If not, they are refused ("no route to host") until `sidestep down NAME --open`.
+        open_when_down: bool = Default("false");
         /// Processors to pin these threads to, one each in turn, as `[2, 3]`. The scheduler usually does well; use this
         /// where processors are reserved for packets.
         cpus: Vec<Spanned<i64>> = Otherwise("any");
@@ -55,6 +58,8 @@ pub struct Tunnel {
     pub spin: Duration,
     /// Threads that carry packets, 1 to 16; chosen by the machine where not given.
     pub threads: Option<usize>,
+    /// Whether packets for the peers may leave in clear while there is no tunnel.
+    pub open_when_down: bool,
     /// Processors that these keep to, one each in turn; any, where there are none.
     pub cpus: Vec<usize>,
 }
@@ -82,6 +87,7 @@ impl Converter<'_> {
             realtime: table.realtime.is_true(),
             spin: spin?,
             threads: threads?,
+            open_when_down: table.open_when_down.is_true(),
             cpus: cpus?,
         })
     }

@@ -14,6 +14,8 @@ pub enum Request {
     Show,
     /// Read the configuration again.
     Reload,
+    /// End. The answer comes before.
+    Down,
     /// Set the test offset of the wall clock; refused unless the daemon was started for tests.
     TestClockOffset {
         /// Milliseconds that are added to the wall clock.

@@ -283,7 +283,7 @@ mod tests {
                 let reply = match call.request {
                     Request::Show => Reply::Ok(json!({"version": "0"})),
                     Request::Reload => Reply::Error("the file is wrong".into()),
-                    Request::TestClockOffset { .. } => continue,
+                    Request::Down | Request::TestClockOffset { .. } => continue,
                 };
                 call.answer(reply);
             }
@@ -395,6 +395,7 @@ mod tests {
         let parse = |text| serde_json::from_str::<Request>(text).unwrap();
         assert_eq!(parse(r#"{"command":"show"}"#), Request::Show);
         assert_eq!(parse(r#"{"command":"reload"}"#), Request::Reload);
+        assert_eq!(parse(r#"{"command":"down"}"#), Request::Down);
         assert_eq!(
             parse(r#"{"command":"test-clock-offset","ms":-30000}"#),
             Request::TestClockOffset { ms: -30_000 }

@@ -27,6 +27,9 @@ pub struct Status {
     /// Datagrams and packets dropped that belong to no peer, by reason.
     #[serde(default)]
     pub drops: BTreeMap<String, u64>,
+    /// How often another program had changed or removed the rules that keep the hopping prefix dark, and they were restored.
+    #[serde(default)]
+    pub rules_restored: u64,
     /// The peers, in the order of the configuration.
     pub peers: Vec<Peer>,
 }
@@ -216,6 +219,7 @@ pub fn example() -> Status {
         hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
         uptime_s: 90_061,
         drops: BTreeMap::from([("no route".to_owned(), 2)]),
+        rules_restored: 0,
         peers: vec![established, idle],
     }
 }

@@ -112,9 +112,7 @@ impl Gateway {
         if self.process.is_some() {
             return Ok(());
         }
-        let mut command = self.namespace.command(&self.program)?;
-        command.arg("up").arg(&self.configuration).arg("--state-dir").arg(&self.state).args(&self.arguments);
-        let mut process = Process::start(&mut command, &self.log)?;
+        let mut process = self.spawn()?;
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = process.ended() {
@@ -131,6 +129,23 @@ impl Gateway {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Starts it, and waits for nothing.
+    ///
+    /// # Errors
+    /// When there is no such program.
+    pub fn launch(&mut self) -> Result<(), Error> {
+        if self.process.is_none() {
+            self.process = Some(self.spawn()?);
+        }
+        Ok(())
+    }
+
+    fn spawn(&self) -> Result<Process, Error> {
+        let mut command = self.namespace.command(&self.program)?;
+        command.arg("up").arg(&self.configuration).arg("--state-dir").arg(&self.state).args(&self.arguments);
+        Process::start(&mut command, &self.log)
     }
 
     /// Ends it (SIGTERM, then SIGKILL) and says whether it ended by itself with success.

@@ -9,6 +9,7 @@
 //! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue; one for many |
 //! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
+//! | [`ruleset`] | news of changes to tables of nftables |
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`packet`] | whole frames, received from and sent to an interface |
@@ -50,6 +51,7 @@ pub mod packet;
 pub mod process;
 pub mod queue;
 pub mod raw;
+pub mod ruleset;
 mod sockopt;
 pub mod sysctl;
 pub mod transparent;

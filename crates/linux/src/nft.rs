@@ -5,6 +5,11 @@
 //! through is a datagram for which there is a socket bound to that very address (`socket wildcard 0`: connected
 //! ones match their peer only), and ICMPv6 errors, which the kernel never answers.
 //!
+//! Extension headers could be answered before any rule of netfilter's usual hooks sees the packet: an option that the
+//! kernel does not know, a routing header, a fragment whose rest never comes. So a second table, of the family `netdev`,
+//! lets nothing but UDP and ICMPv6 in at the external interface, before the kernel looks at the packet; at other interfaces
+//! a chain does that is first of all. Only hop-by-hop options, which nobody but a neighbor can send, come before that.
+//!
 //! The rules are handed to the `nft` program as text, all or nothing.
 
 use std::io::Write as _;
@@ -15,15 +20,18 @@ use ipnet::Ipv6Net;
 
 use crate::error::{Context, Error, Result};
 
+/// Counts packets whose source is behind the tunnel, and that came from elsewhere.
+const INNER: &str = "inner";
+
 /// How a hopping prefix reaches this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PrefixDelivery<'a> {
+pub enum PrefixDelivery {
     /// Routed to it: all of the prefix is ours, and all of it dark.
     Routed,
-    /// The prefix of the link that this interface is on, shared with the router and other hosts: what arrives
-    /// through the interface, or is local, is dark, but for the interface's real addresses. Neighbor discovery
+    /// The prefix of the link that the external interface is on, shared with the router and other hosts: what arrives
+    /// through that interface, or is local, is dark, but for the interface's real addresses. Neighbor discovery
     /// between others is none of the table's business, and passes.
-    OnLink(&'a str),
+    OnLink,
 }
 
 /// The table's name. Whatever is in it is ours.
@@ -33,38 +41,64 @@ pub fn table_name(tunnel: &str) -> String {
     format!("sidestep-{}", tunnel.chars().map(plain).collect::<String>())
 }
 
-/// Makes the prefix dark, but for `own`: the addresses in it that the host really has and answers for.
-/// A table of that name gets other contents in one step. Its chains stay, if they can: with each one that goes the kernel
-/// drops all packets of the namespace that wait in a queue for a program's verdict.
+/// What is to be dark, and what may come in from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DarkPrefix<'a> {
+    /// The tunnel's name, which is that of its TUN device, too.
+    pub tunnel: &'a str,
+    /// The interface towards the network.
+    pub external: &'a str,
+    /// Where the node hops.
+    pub prefix: Ipv6Net,
+    /// How it reaches the node.
+    pub delivery: PrefixDelivery,
+    /// The addresses in it that the host really has and answers for.
+    pub own: &'a [Ipv6Addr],
+    /// What is behind the tunnel: packets from there that come in by another interface are dropped.
+    pub behind: &'a [Ipv6Net],
+}
+
+/// Makes a prefix dark. Tables of that name get other contents in one step. Their chains stay, if they can: with each one
+/// that goes the kernel drops all packets of the namespace that wait in a queue for a program's verdict. Returns whether
+/// the external interface filters before the kernel looks at packets.
 ///
-/// Where the kernel has no connection tracking there is nothing to be exempt from, and the exemption is left out.
-pub fn darken(tunnel: &str, prefix: Ipv6Net, delivery: PrefixDelivery<'_>, own: &[Ipv6Addr]) -> Result<()> {
-    let rendered = |exempt| render(tunnel, prefix, delivery, own, exempt);
-    let result = run_script(&rendered(true));
-    if !result.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOENT)) {
-        return result;
-    }
-    if run_script(&rendered(false)).is_ok() {
-        return Ok(());
-    }
-    // A table that somebody else made, with chains that are not like ours.
-    remove(tunnel)?;
-    run_script(&rendered(true)).or_else(|_| run_script(&rendered(false)))
+/// Where the kernel has no connection tracking there is nothing to be exempt from, and the exemption is left out; where it
+/// has no hook at ingress, so is that.
+pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
+    let attempt = || {
+        let mut result = Ok(true);
+        for (at_ingress, exempt) in [(true, true), (true, false), (false, true), (false, false)] {
+            result = run_script(&render(dark, at_ingress, exempt)).map(|()| at_ingress);
+            if !result.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOENT)) {
+                break;
+            }
+        }
+        result
+    };
+    attempt().or_else(|_| {
+        // A table that somebody else made, with chains that are not like ours.
+        remove(dark.tunnel)?;
+        attempt()
+    })
 }
 
-/// Changes which addresses of the prefix are not dark, in one step.
-pub fn set_own_addresses(tunnel: &str, own: &[Ipv6Addr]) -> Result<()> {
+/// What the tables are, as the kernel has them, without counters: to be compared.
+pub fn dark_tables(tunnel: &str) -> Result<String> {
     let table = table_name(tunnel);
-    let mut script = format!("flush set ip6 {table} own\n");
-    if !own.is_empty() {
-        script += &format!("add element ip6 {table} own {{ {} }}\n", addresses(own));
-    }
-    run_script(&script)
+    let list = |family| nft(&["--stateless", "list", "table", family, &table], "");
+    let (ip6, netdev) = (list("ip6")?, list("netdev")?);
+    Ok(String::from_utf8_lossy(&[ip6.stdout, netdev.stdout].concat()).into_owned())
 }
 
-/// Removes the table. Returns whether it was there.
+/// Packets that were dropped because their source is behind the tunnel, since the table was made; none without the table.
+pub fn inner_drops(tunnel: &str) -> u64 {
+    crate::ruleset::counted_packets(&table_name(tunnel), INNER).unwrap_or(0)
+}
+
+/// Removes the tables. Returns whether there were some.
 pub fn remove(tunnel: &str) -> Result<bool> {
-    remove_table("ip6", &table_name(tunnel))
+    let at_ingress = remove_table("netdev", &table_name(tunnel));
+    Ok(remove_table("ip6", &table_name(tunnel))? | at_ingress.unwrap_or(false))
 }
 
 /// Removes a table. Returns whether it was there.
@@ -130,29 +164,28 @@ pub fn is_dark(tunnel: &str) -> Result<bool> {
 
 /// The script that [`darken`] runs.
 #[must_use]
-pub fn render(
-    tunnel: &str,
-    prefix: Ipv6Net,
-    delivery: PrefixDelivery<'_>,
-    own: &[Ipv6Addr],
-    exempt_from_tracking: bool,
-) -> String {
+pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: bool) -> String {
+    let DarkPrefix { tunnel, external, delivery, own, .. } = dark;
     let table = table_name(tunnel);
-    let prefix = prefix.trunc();
+    let prefix = dark.prefix.trunc();
     let elements =
         if own.is_empty() { String::new() } else { format!("\n\t\telements = {{ {} }}", addresses(own)) };
-    let dark = match delivery {
-        PrefixDelivery::Routed => format!("\t\tip6 daddr {prefix} ip6 daddr != @own goto dark\n"),
-        PrefixDelivery::OnLink(interface) => format!(
-            "\t\tiifname \"{interface}\" ip6 daddr {prefix} ip6 daddr != @own goto dark\n\
-             \t\tip6 daddr {prefix} ip6 daddr != @own fib daddr type local goto dark\n"
-        ),
+    let own = format!("\tset own {{\n\t\ttype ipv6_addr{elements}\n\t}}\n");
+    let into = format!("ip6 daddr {prefix} ip6 daddr != @own");
+    let conditions = match delivery {
+        PrefixDelivery::Routed => vec![into.clone()],
+        PrefixDelivery::OnLink => {
+            vec![format!("iifname \"{external}\" {into}"), format!("{into} fib daddr type local")]
+        }
+    };
+    let each = |verdict: &str| -> String {
+        conditions.iter().map(|condition| format!("\t\t{condition} {verdict}\n")).collect()
     };
     let untracked = if exempt_from_tracking {
         format!(
             "\tchain untracked_in {{\n\
              \t\ttype filter hook prerouting priority -300; policy accept;\n\
-             \t\tip6 daddr {prefix} ip6 daddr != @own notrack\n\
+             \t\t{into} notrack\n\
              \t}}\n\
              \tchain untracked_out {{\n\
              \t\ttype filter hook output priority -300; policy accept;\n\
@@ -162,6 +195,54 @@ pub fn render(
     } else {
         String::new()
     };
+    // The route back decides, so that networks that are reached otherwise stay so; there is none while the tunnel is down,
+    // but one that refuses. What is for the hopping prefix comes from
+    // the peer, whose address may be behind the tunnel, too.
+    let inner = if dark.behind.is_empty() {
+        String::new()
+    } else {
+        let behind: Vec<String> = dark.behind.iter().map(|prefix| prefix.trunc().to_string()).collect();
+        format!(
+            "\tset behind {{\n\t\ttype ipv6_addr\n\t\tflags interval\n\t\tauto-merge\n\
+             \t\telements = {{ {} }}\n\t}}\n\
+             \tcounter {INNER} {{\n\t}}\n\
+             \tchain inner {{\n\
+             \t\ttype filter hook prerouting priority -140; policy accept;\n\
+             \t\tiifname != \"{tunnel}\" ip6 saddr != fe80::/10 fib saddr oifname \"{tunnel}\" jump outside\n\
+             \t\tiifname != \"{tunnel}\" ip6 saddr @behind fib saddr oif missing jump outside\n\
+             \t}}\n\
+             \tchain outside {{\n\
+             \t\t{into} return\n\
+             \t\tcounter name \"{INNER}\" drop\n\
+             \t}}\n",
+            behind.join(", ")
+        )
+    };
+    let early = if at_ingress {
+        // A unicast solicitation of a neighbor that is known, or its answer, is for an address that is in use.
+        format!(
+            "add table netdev {table}\n\
+             flush table netdev {table}\n\
+             add set netdev {table} own {{ type ipv6_addr; }}\n\
+             flush set netdev {table} own\n\
+             table netdev {table} {{\n\
+             {own}\
+             \tchain dark {{\n\
+             \t\tip6 nexthdr udp accept\n\
+             \t\tip6 nexthdr ipv6-icmp icmpv6 type {{ destination-unreachable, packet-too-big, time-exceeded, \
+             parameter-problem, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
+             \t\tdrop\n\
+             \t}}\n\
+             \tchain ingress {{\n\
+             \t\ttype filter hook ingress device \"{external}\" priority -500; policy accept;\n\
+             \t\t{into} goto dark\n\
+             \t}}\n\
+             }}\n"
+        )
+    } else {
+        String::new()
+    };
+    let (first, darkness) = (each("ip6 nexthdr != { udp, ipv6-icmp } drop"), each("goto dark"));
     // Adding before flushing makes that succeed whether or not the table is there.
     // An ICMPv6 error for an address that is no longer local must not be forwarded back to the link.
     format!(
@@ -169,20 +250,28 @@ pub fn render(
          flush table ip6 {table}\n\
          add set ip6 {table} own {{ type ipv6_addr; }}\n\
          flush set ip6 {table} own\n\
+         add set ip6 {table} behind {{ type ipv6_addr; flags interval; auto-merge; }}\n\
+         flush set ip6 {table} behind\n\
          table ip6 {table} {{\n\
-         \tset own {{\n\t\ttype ipv6_addr{elements}\n\t}}\n\
+         {own}\
          \tchain dark {{\n\
          \t\tmeta l4proto udp socket wildcard 0 accept\n\
          \t\ticmpv6 type {{ destination-unreachable, packet-too-big, time-exceeded, parameter-problem }} \
          fib daddr type local accept\n\
          \t\tdrop\n\
          \t}}\n\
+         \tchain headers {{\n\
+         \t\ttype filter hook prerouting priority -450; policy accept;\n\
+         {first}\
+         \t}}\n\
          \tchain prerouting {{\n\
          \t\ttype filter hook prerouting priority -150; policy accept;\n\
-         {dark}\
+         {darkness}\
          \t}}\n\
+         {inner}\
          {untracked}\
-         }}\n"
+         }}\n\
+         {early}"
     )
 }
 
@@ -240,7 +329,15 @@ mod tests {
 
     #[test]
     fn host_bits_of_the_prefix_do_not_reach_the_rules() {
-        let script = render("t", "2001:db8::1/64".parse().unwrap(), PrefixDelivery::Routed, &[], false);
+        let dark = DarkPrefix {
+            tunnel: "t",
+            external: "eth0",
+            prefix: "2001:db8::1/64".parse().unwrap(),
+            delivery: PrefixDelivery::Routed,
+            own: &[],
+            behind: &[],
+        };
+        let script = render(&dark, true, false);
         assert!(script.contains("ip6 daddr 2001:db8::/64 "), "{script}");
         assert!(!script.contains("notrack"));
     }

@@ -41,7 +41,7 @@ pub enum Step {
         /// The neighbor's address.
         address: Ipv6Addr,
     },
-    /// The table that keeps the prefix of this tunnel dark.
+    /// The tables that keep the prefix of this tunnel dark.
     DarkPrefix {
         /// The tunnel's name.
         tunnel: String,
@@ -167,15 +167,9 @@ impl Journal {
     }
 
     /// Makes a prefix dark: see [`nft::darken`].
-    pub fn darken(
-        &mut self,
-        tunnel: &str,
-        prefix: ipnet::Ipv6Net,
-        delivery: nft::PrefixDelivery<'_>,
-        own: &[Ipv6Addr],
-    ) -> Result<()> {
-        let step = Step::DarkPrefix { tunnel: tunnel.to_owned() };
-        self.take(step, || nft::darken(tunnel, prefix, delivery, own))
+    pub fn darken(&mut self, dark: &nft::DarkPrefix<'_>) -> Result<bool> {
+        let step = Step::DarkPrefix { tunnel: dark.tunnel.to_owned() };
+        self.take(step, || nft::darken(dark))
     }
 
     /// Gives an interface an address, for good if there are no lifetimes. If it has it already, it stays, and the error

@@ -471,6 +471,10 @@ impl Router {
             Request::Reload => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
             ),
+            Request::Down => Reply::Error(
+                "`sidestep down` ends tunnels; end this one where it was started (`systemctl stop sidestep@…`)"
+                    .to_owned(),
+            ),
             Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
         };
         call.answer(reply);

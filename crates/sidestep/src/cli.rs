@@ -16,7 +16,7 @@ use control::Request;
 use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
-use crate::{check, firewall, import_classic, keys, manual, rendezvous, script, show, status};
+use crate::{check, down, firewall, import_classic, keys, manual, rendezvous, script, show, status};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -67,6 +67,28 @@ enum Command {
                             sidestep reload gateway      a gateway without a tunnel, beside a tunnel\n\n\
                             A configuration with an error is refused; the one in use stays in force.")]
     Reload(Daemon),
+    /// End a tunnel; what it carried stays closed
+    ///
+    /// Packets for the peers' networks are refused from then on, so that none leaves in clear: also after a crash, and
+    /// after `systemctl stop`. With --open they go where other routes lead.
+    #[command(after_help = "Examples:\n  sidestep down mt6d0\n  \
+                            sidestep down mt6d0 --open      in clear from now on, also where it has ended already")]
+    Down {
+        #[command(flatten)]
+        daemon: Daemon,
+        /// Lets packets for the peers' networks leave in clear
+        #[arg(long)]
+        open: bool,
+    },
+    /// Refuse what a tunnel is to carry, as it is refused after the tunnel's end
+    ///
+    /// For the time before the first start after a boot: run it before there is a network.
+    #[command(after_help = "Examples:\n  sidestep close /etc/sidestep/mt6d0.toml\n  \
+                            systemctl enable sidestep-close@mt6d0      at each boot, before the network")]
+    Close {
+        /// The configuration
+        file: PathBuf,
+    },
     /// Show the tunnel and its peers
     #[command(after_help = "Examples:\n  sidestep show\n  sidestep show mt6d0 --watch\n  \
                             sidestep show --json | jq '.peers[] | {name, state, rtt_ms}'")]
@@ -296,6 +318,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             control::ask_within(&path, &Request::Reload, control::LONG)?;
             print(format_args!("{}: reloaded\n", path.display()))?;
         }
+        Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
+        Command::Close { file } => down::close(&file)?,
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {

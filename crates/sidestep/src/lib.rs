@@ -22,6 +22,7 @@
 
 mod check;
 pub mod cli;
+mod down;
 mod failure;
 mod firewall;
 mod import_classic;

@@ -7,7 +7,8 @@
 //! packets of sessions. They all talk over channels.
 //!
 //! Invariants:
-//! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device.
+//! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device; what is to stay
+//!   ([`kernel::closed`]) is in a journal of its own.
 //! - A configuration is applied as a whole or not at all.
 
 mod busy_poll;
@@ -32,3 +33,4 @@ mod transparent;
 
 pub use daemon::run;
 pub use error::Error;
+pub use kernel::closed::{close, open_up};

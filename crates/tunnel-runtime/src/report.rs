@@ -11,7 +11,13 @@ use config::{ClassicPeer, TunnelConfig};
 use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
 
 /// The daemon as it is now, without its peers.
-pub(super) fn node(config: &TunnelConfig, node: &Node, now: Now, started: Time) -> Status {
+pub(super) fn node(
+    config: &TunnelConfig,
+    node: &Node,
+    now: Now,
+    started: Time,
+    rules_restored: u64,
+) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         tunnel: config.tunnel.name.clone(),
@@ -20,7 +26,16 @@ pub(super) fn node(config: &TunnelConfig, node: &Node, now: Now, started: Time) 
         hop_prefix: node.hop_prefix(),
         uptime_s: now.boot.since(started).as_secs(),
         drops: drops(&node.drops()),
+        rules_restored,
         peers: Vec::new(),
+    }
+}
+
+/// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere.
+pub(super) fn add_inner_drops(status: &mut Status) {
+    let packets = linux::nft::inner_drops(&status.tunnel);
+    if packets > 0 {
+        status.drops.insert("outside_tunnel".to_owned(), packets);
     }
 }
 

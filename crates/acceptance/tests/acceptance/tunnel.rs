@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use std::process::Command;
 use std::time::Duration;
 
+use lab::edited::Edited;
 use lab::traffic::{self, PingOptions, UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site, Topology};
 
@@ -49,6 +50,33 @@ fn what_a_crash_leaves_is_removed_at_the_next_start() {
     lab.wait_connected(Duration::from_secs(30)).expect("a tunnel again");
     end(&mut lab);
     assert_eq!(kernel(&lab), before);
+}
+
+/// The peer itself is behind the route into the tunnel, and nothing else is asked of the user. When the tunnel is down,
+/// nothing takes another way, and nothing that comes for the hopping prefix goes back to where it came from.
+#[test]
+fn everything_goes_through_the_tunnel_or_nowhere() {
+    let Some(builder) = lab(Topology::Routed) else { return };
+    let mut lab = builder.build().expect("a lab");
+    let file = lab.gateway_a().configuration().to_owned();
+    let text = std::fs::read_to_string(&file).expect("a configuration");
+    std::fs::write(&file, text.edited("\"2001:db8:b::/64\"", "\"::/0\"")).expect("a configuration");
+    lab.start().expect("a tunnel");
+    let options =
+        PingOptions { count: 100, interval: Some(Duration::from_millis(50)), ..PingOptions::default() };
+    let ping = traffic::ping(&lab, options).expect("a summary");
+    assert_eq!((ping.received, ping.errors), (ping.sent, 0), "over rotations");
+    let ping = |lab: &Lab, from: Node, to: &str| {
+        let words = ["ping", "-6", "-n", "-c", "2", "-i", "0.1", "-W", "1", to];
+        String::from_utf8_lossy(&lab.exec(from, words).expect("ping").stdout).into_owned()
+    };
+    let elsewhere = "2001:db8:fb::1";
+    assert!(ping(&lab, Node::GatewayB, elsewhere).contains(" 0% packet loss"));
+    assert!(lab.gateway_a().stop());
+    let said = ping(&lab, Node::HostA, elsewhere);
+    assert!(said.contains("No route") && said.contains("100% packet loss"), "{said}");
+    let said = ping(&lab, Node::Router, "2001:db8:a1::7");
+    assert!(said.contains("100% packet loss") && !said.contains("From "), "{said}");
 }
 
 fn story(builder: Option<Builder>) {
@@ -113,8 +141,23 @@ fn rotations(lab: &Lab) -> u64 {
     lab.show(Site::A).expect("a status")["peers"][0]["rotations"].as_u64().expect("a number")
 }
 
+/// Ends the tunnel. What it carried is refused from then on, until somebody says that it may leave in clear.
 fn end(lab: &mut Lab) {
     assert!(lab.gateway_a().stop() && lab.gateway_b().stop(), "a gateway did not end well");
+    let host = Site::B.host().to_string();
+    let ping = ["ping", "-6", "-n", "-c", "1", "-W", "1", &host];
+    let said = String::from_utf8_lossy(&lab.exec(Node::HostA, ping).expect("ping").stdout).into_owned();
+    assert!(said.contains("No route"), "{said}");
+    let (program, tunnel) = (lab.program().to_owned(), lab.gateway_a().tunnel().to_owned());
+    for expected in ["leaves in clear", "nothing closed"] {
+        let down = lab
+            .command(Node::GatewayA, &program)
+            .expect("a command")
+            .args(["down", "--open", &tunnel])
+            .output();
+        let said = String::from_utf8_lossy(&down.expect("an end").stdout).into_owned();
+        assert!(said.contains(expected), "{said}");
+    }
 }
 
 /// What a gateway could leave in the kernel of gateway A.

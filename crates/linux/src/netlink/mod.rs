@@ -117,7 +117,7 @@ impl Netlink {
 }
 
 /// The netlink messages of one receive, each with its header.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     const HEADER: usize = 16;
     std::iter::from_fn(move || {
         let length = u32::from_ne_bytes(*bytes.first_chunk()?) as usize;

@@ -45,12 +45,17 @@ pub enum Via {
         #[serde(default)]
         source: Option<Ipv6Net>,
     },
-    /// Not at all: senders are told that there is no way (IPv6).
+    /// Not at all: senders are told that there is no way.
     Unreachable {
         /// As above.
         metric: u32,
         /// As above.
         source: Option<Ipv6Net>,
+    },
+    /// Not at all, and nobody is told.
+    Blackhole {
+        /// As above.
+        metric: u32,
     },
 }
 
@@ -101,6 +106,7 @@ impl std::fmt::Display for Route {
                 let source = source.map(|source| format!(" from {source}")).unwrap_or_default();
                 write!(f, "unreachable {destination}{source} metric {metric}")
             }
+            Via::Blackhole { metric } => write!(f, "blackhole {destination} metric {metric}"),
             Via::Link { index, gateway, mtu, metric, source } => {
                 write!(f, "{destination} dev {index}")?;
                 let gateway = gateway.map(|gateway| format!(" via {gateway}"));
@@ -154,6 +160,11 @@ impl Netlink {
         self.next_hop(destination, &[])
     }
 
+    /// The same with a packet of a socket that is bound to the interface of this index.
+    pub fn route_through(&mut self, index: u32, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Oif(index)])
+    }
+
     /// The same with a packet from this address of this host that leaves by the interface of this index.
     pub fn route_by(&mut self, index: u32, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
         self.next_hop(destination, &[RouteAttribute::Source(source.into()), RouteAttribute::Oif(index)])
@@ -164,7 +175,7 @@ impl Netlink {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
         message.header.destination_prefix_length = length;
-        if !more.is_empty() {
+        if more.iter().any(|attribute| matches!(attribute, RouteAttribute::Source(_))) {
             message.header.source_prefix_length = length;
         }
         message.attributes.push(RouteAttribute::Destination(destination.into()));
@@ -235,13 +246,10 @@ fn route_message(route: &Route) -> RouteMessage {
             attributes.push(RouteAttribute::Oif(LOOPBACK));
         }
         Via::Unreachable { metric, source } => {
-            header.kind = RouteType::Unreachable;
-            header.table = RouteHeader::RT_TABLE_MAIN;
-            header.scope = RouteScope::Universe;
+            leads_nowhere(header, attributes, RouteType::Unreachable, *metric);
             only_from(header, attributes, source.as_ref());
-            attributes.push(RouteAttribute::Oif(LOOPBACK));
-            attributes.push(RouteAttribute::Priority(*metric));
         }
+        Via::Blackhole { metric } => leads_nowhere(header, attributes, RouteType::BlackHole, *metric),
         Via::Link { index, gateway, mtu, metric, source } => {
             only_from(header, attributes, source.as_ref());
             header.kind = RouteType::Unicast;
@@ -257,6 +265,22 @@ fn route_message(route: &Route) -> RouteMessage {
         }
     }
     message
+}
+
+fn leads_nowhere(
+    header: &mut RouteHeader,
+    attributes: &mut Vec<RouteAttribute>,
+    kind: RouteType,
+    metric: u32,
+) {
+    header.kind = kind;
+    header.table = RouteHeader::RT_TABLE_MAIN;
+    header.scope = RouteScope::Universe;
+    // IPv4 takes no interface here; IPv6 needs one to find the route again.
+    if header.address_family == netlink_packet_route::AddressFamily::Inet6 {
+        attributes.push(RouteAttribute::Oif(LOOPBACK));
+    }
+    attributes.push(RouteAttribute::Priority(metric));
 }
 
 fn only_from(header: &mut RouteHeader, attributes: &mut Vec<RouteAttribute>, source: Option<&Ipv6Net>) {
@@ -298,6 +322,7 @@ fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
         RouteType::Local => Via::Local,
         RouteType::Unicast => Via::Link { index, gateway, mtu, metric, source },
         RouteType::Unreachable => Via::Unreachable { metric: metric.unwrap_or(0), source },
+        RouteType::BlackHole => Via::Blackhole { metric: metric.unwrap_or(0) },
         _ => return None,
     };
     Some(Route { destination, via })

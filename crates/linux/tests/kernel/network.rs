@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use linux::netlink::{Link, Netlink};
 use linux::netns::{self, Namespace};
+use linux::nft::{DarkPrefix, PrefixDelivery};
 
 /// The name of the interface in either namespace.
 pub(crate) const LINK: &str = "veth0";
@@ -106,4 +107,15 @@ pub(crate) fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < Duration::from_secs(2), "nothing came within two seconds");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A prefix that is to be dark, behind [`LINK`].
+pub(crate) fn dark<'a>(
+    tunnel: &'a str,
+    prefix: &str,
+    delivery: PrefixDelivery,
+    own: &'a [Ipv6Addr],
+) -> DarkPrefix<'a> {
+    let prefix = prefix.parse().unwrap();
+    DarkPrefix { tunnel, external: LINK, prefix, delivery, own, behind: &[] }
 }

@@ -7,7 +7,7 @@ use linux::udp::{EndpointOptions, EndpointSocket, MAX_RECEIVE, SendOutcome, Shar
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
 
-use crate::network::{Node, Pair, endpoint, eventually, routed_pair};
+use crate::network::{Node, Pair, dark, endpoint, eventually, routed_pair};
 
 const AT_A: &str = "[2001:db8:a1::1]:4000";
 const HEARD: &str = "[2001:db8:b1::77]:50000";
@@ -135,7 +135,7 @@ fn a_dark_prefix_stays_dark_but_for_what_is_heard() {
     }
     let pair = routed_pair();
     pair.b.run(|| {
-        nft::darken("mt6d0", "2001:db8:b1::/64".parse().unwrap(), PrefixDelivery::Routed, &[]).unwrap();
+        nft::darken(&dark("mt6d0", "2001:db8:b1::/64", PrefixDelivery::Routed, &[])).unwrap();
     });
     let socket = shared(&pair.b, 8, &[HEARD]);
     let a = open(&pair.a, AT_A, None);

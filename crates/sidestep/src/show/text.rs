@@ -19,6 +19,9 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     writeln!(text, "  hopping prefix: {} on {}", status.hop_prefix, status.external)?;
     writeln!(text, "  running for: {}, version {}", duration(status.uptime_s), status.version)?;
     write_drops(text, &status.drops)?;
+    if status.rules_restored > 0 {
+        writeln!(text, "  rules restored after another program's change: {}", status.rules_restored)?;
+    }
     for peer in &status.peers {
         write_peer(text, peer)?;
     }

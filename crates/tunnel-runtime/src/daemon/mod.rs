@@ -7,6 +7,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use caps::Capability;
+use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
 use linux::netlink::Netlink;
 use linux::{process, tun, udp};
@@ -100,6 +101,10 @@ struct Daemon {
     /// Whether the configuration is being read again, and who has asked for that since; see [`Daemon::reload`].
     reloading: bool,
     reload_again: Vec<Option<Call>>,
+    /// A client has asked for the end.
+    ending: bool,
+    /// How often the rules that keep the prefix dark had to be restored.
+    rules_restored: u64,
 }
 
 /// A request for the status, which is gathered a few peers in a turn.
@@ -167,10 +172,11 @@ impl Daemon {
         if let Some(error) = &device.unsteered {
             info!("all flows share one queue, where a large one delays the others: {error}");
         }
-        // In the network of the host itself a route into the tunnel may lead everywhere.
-        let interface = match config.node.mode {
-            Mode::Host => Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index),
-            Mode::Routed | Mode::Transparent => None,
+        // Where a route into the tunnel leads to the peers themselves, or may: everywhere, in the network of a host.
+        let interface = if config.node.mode == Mode::Host || leads_to_peers(&config) {
+            Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index)
+        } else {
+            None
         };
         let sockets = udp::EndpointOptions {
             interface,
@@ -201,8 +207,7 @@ impl Daemon {
         }
         // The journal is that of a daemon that has died, not of one in another network namespace.
         control::remove_stale_socket(socket)?;
-        let mut kernel =
-            Kernel::open(&config, device.index, sockets, lookup_table, &socket.with_extension("journal"))?;
+        let mut kernel = Kernel::open(&config, device.index, sockets, lookup_table, socket)?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset_ms);
         let mut peer_file = PeerFile::load(&options.state_dir, &config.tunnel.name);
@@ -262,6 +267,8 @@ impl Daemon {
             status_request: None,
             reloading: false,
             reload_again: Vec::new(),
+            ending: false,
+            rules_restored: 0,
             hardware_aes,
             rewrites,
         })
@@ -453,6 +460,9 @@ impl Daemon {
                     Message::Loaded(config, asked) => self.loaded(config, asked, threads),
                 }
             }
+            if self.ending {
+                return Ok(());
+            }
             self.status_request =
                 self.status_request.take().and_then(|request| request.gather(&self.node, now));
             busy = handled == SHARE || self.status_request.is_some();
@@ -514,6 +524,7 @@ impl Daemon {
                     self.node.count_rewritten(inner, &traffic, now);
                 }
             }
+            KernelEvent::RulesRestored => self.rules_restored += 1,
             KernelEvent::PrefixChanged(prefix) => self.moved(prefix, threads),
             KernelEvent::LinkMtu(_) | KernelEvent::Ended => {}
         }
@@ -522,7 +533,10 @@ impl Daemon {
     fn answer(&mut self, call: Call, options: &RunOptions, threads: &Threads) {
         let reply = match call.request {
             Request::Show => {
-                let mut status = report::node(&self.config, &self.node, self.clock.now(), self.started);
+                let now = self.clock.now();
+                let mut status =
+                    report::node(&self.config, &self.node, now, self.started, self.rules_restored);
+                report::add_inner_drops(&mut status);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();
                 let classic =
@@ -532,6 +546,10 @@ impl Daemon {
                 return;
             }
             Request::Reload => return self.reload(Some(call), threads),
+            Request::Down => {
+                self.ending = true;
+                Reply::Ok(serde_json::Value::Null)
+            }
             Request::TestClockOffset { ms } if options.test_clock_offset_ms.is_some() => {
                 self.clock.set_offset(ms);
                 Reply::Ok(serde_json::Value::Null)
@@ -542,6 +560,19 @@ impl Daemon {
         };
         call.answer(reply);
     }
+}
+
+/// Whether the hopping prefix of a peer, or a part of it, is behind the tunnel, too.
+fn leads_to_peers(config: &TunnelConfig) -> bool {
+    let ipv6 = |prefix: &IpNet| if let IpNet::V6(prefix) = prefix { Some(*prefix) } else { None };
+    let behind: Vec<_> = config.peers.iter().flat_map(|peer| &peer.allowed_ips).filter_map(ipv6).collect();
+    // In order, and apart from each other.
+    let behind = Ipv6Net::aggregate(&behind);
+    let covered = |prefix: Ipv6Net| {
+        let next = behind.partition_point(|network| network.broadcast() < prefix.network());
+        behind.get(next).is_some_and(|network| network.network() <= prefix.broadcast())
+    };
+    config.peers.iter().any(|peer| covered(peer.hop_prefix))
 }
 
 /// The device's queues for this thread, and for each of so many packet threads, if it is more than one: then this one

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
-use super::{Daemon, Message, Threads};
+use super::{Daemon, Message, Threads, leads_to_peers};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
@@ -91,6 +91,10 @@ impl Daemon {
             (
                 "carry of a [[peer]], the first with \"rewrite\",",
                 self.rewrites.is_some() || !new.peers.iter().any(|peer| peer.rewrite),
+            ),
+            (
+                "allowed_ips, which for the first time cover a peer's hop_prefix,",
+                old.node.mode == Mode::Host || leads_to_peers(old) || !leads_to_peers(&new),
             ),
             ("[node] mode", new.node.mode == old.node.mode),
             ("[node] internal, protect or others", new.node.transparent == old.node.transparent),

@@ -13,27 +13,33 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
+use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
 use mt6d::config::PeerConfig;
 use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
 use tracing::{debug, info, warn};
 
+pub(crate) mod closed;
 mod host_interface;
 mod network_detection;
 
+use closed::{Beside, ClosedRoutes, closed_routes, destinations};
 use network_detection::{Network, RouterDiscovery};
 
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
 use crate::error::Error;
 use config::run::Feature;
-use config::{INNER_OVERHEAD as OVERHEAD, TunnelConfig};
+use config::{INNER_OVERHEAD as OVERHEAD, Mode, TunnelConfig};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(3));
 /// How often a transparent gateway asks for its router, as long as there is none.
 const ASK_ROUTER: Duration = Duration::from_secs(4);
+
+/// How often the rules that keep the prefix dark are restored at most.
+const RESTORE_EVERY: Duration = Duration::from_secs(1);
 
 /// How often it is looked how packets leave whose addresses are replaced, and which did.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -76,6 +82,8 @@ pub(super) enum KernelEvent {
     LinkMtu(u16),
     /// Packets that crossed with other addresses.
     Rewritten(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
+    /// The rules that keep the prefix dark were gone or others, and are there again.
+    RulesRestored,
     /// The link has this prefix now, see [`Mode::Host`](config::Mode::Host).
     PrefixChanged(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
@@ -91,19 +99,31 @@ struct State {
     /// Those of them whose packets may be as large as the link: they are to travel without the tunnel.
     whole: HashSet<IpNet>,
     mtu: Option<u16>,
+    /// Networks of which packets come in through the tunnel alone.
+    behind: Vec<Ipv6Net>,
 }
 
 impl State {
     fn of(config: &TunnelConfig, rewrites: bool) -> Self {
-        let prefixes = |peer: &PeerConfig| peer.allowed_ips.clone();
+        let mode = config.node.mode;
+        let prefixes = |peer: &PeerConfig| -> Vec<IpNet> {
+            peer.allowed_ips.iter().flat_map(|prefix| destinations(*prefix, mode)).collect()
+        };
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
             routes: config.peers.iter().flat_map(prefixes).collect(),
             whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
             mtu: config.tunnel.mtu,
+            behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
         }
     }
+}
+
+/// What is behind the peers.
+fn behind(config: &TunnelConfig) -> Vec<Ipv6Net> {
+    let ipv6 = |prefix: &IpNet| if let IpNet::V6(prefix) = prefix { Some(prefix.trunc()) } else { None };
+    config.peers.iter().flat_map(|peer| &peer.allowed_ips).filter_map(ipv6).collect()
 }
 
 /// On-link hopping: who answers for it, and for what.
@@ -130,10 +150,15 @@ pub(super) struct Kernel {
     link: Link,
     netlink: Netlink,
     journal: Journal,
+    closed: ClosedRoutes,
+    /// What is to be closed, too, when there is no tunnel any more.
+    closed_after: HashSet<Route>,
     sockets: EndpointOptions,
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
     state: State,
+    /// The tables that keep the prefix dark, as they are to be.
+    dark_tables: String,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
     discovery: Option<RouterDiscovery>,
@@ -155,12 +180,13 @@ impl Kernel {
         tun_index: u32,
         sockets: EndpointOptions,
         lookup_table: Option<SkLookupTable>,
-        journal: &Path,
+        socket: &Path,
     ) -> Result<Self, Error> {
         let mut netlink = Netlink::open()?;
         let external = &config.node.external;
         let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
-        let (journal, left) = Journal::open(journal, &mut netlink)?;
+        let closed = ClosedRoutes::open(socket, &mut netlink)?;
+        let (journal, left) = Journal::open(&socket.with_extension("journal"), &mut netlink)?;
         if !left.is_empty() {
             info!(
                 "an earlier run did not end cleanly: removed {} things that it left in the kernel",
@@ -173,9 +199,12 @@ impl Kernel {
             link,
             netlink,
             journal,
+            closed,
+            closed_after: HashSet::new(),
             sockets,
             lookup_table,
             state: State::default(),
+            dark_tables: String::new(),
             on_link: None,
             discovery: None,
             network: None,
@@ -234,15 +263,22 @@ impl Kernel {
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
         let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
-        let mut result = self.change(new);
+        let closed = closed_routes(config, Beside::Tunnel);
+        let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
+        result = result.and_then(|()| self.change(new));
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
             result = transparent.apply(config, self.tun_index).map_err(Error::from);
+        }
+        if result.is_ok() {
+            self.closed_after = closed_routes(config, Beside::Nothing);
+            result = self.closed.commit(closed, &mut self.netlink).map_err(Error::from);
         }
         if result.is_ok() {
             self.peer_prefixes = config.peers.iter().map(|peer| peer.hop_prefix.trunc()).collect();
         }
         if result.is_err()
-            && let Err(error) = self.change(old)
+            && let Err(error) =
+                self.change(old).and_then(|()| self.closed.go_back(&mut self.netlink).map_err(Error::from))
         {
             warn!("could not restore what was before: {error}");
         }
@@ -250,6 +286,7 @@ impl Kernel {
     }
 
     fn change(&mut self, new: State) -> Result<(), Error> {
+        self.state.behind.clone_from(&new.behind);
         if new.hop != self.state.hop {
             let old = self.state.hop.take();
             self.change_prefix(old, new.hop)?;
@@ -332,12 +369,25 @@ impl Kernel {
     /// before: a firewall that is started anew flushes the tables of others.
     fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
         let (delivery, own) = if on_link {
-            let own = self.own_addresses(prefix)?;
-            (nft::PrefixDelivery::OnLink(&self.link.name), own)
+            (nft::PrefixDelivery::OnLink, self.own_addresses(prefix)?)
         } else {
             (nft::PrefixDelivery::Routed, Vec::new())
         };
-        self.journal.darken(&self.tunnel, prefix, delivery, &own)?;
+        let dark = nft::DarkPrefix {
+            tunnel: &self.tunnel,
+            external: &self.link.name,
+            prefix,
+            delivery,
+            own: &own,
+            behind: &self.state.behind,
+        };
+        let at_ingress = self.journal.darken(&dark)?;
+        if !at_ingress {
+            warn!(
+                "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
+            );
+        }
+        self.dark_tables = nft::dark_tables(&self.tunnel)?;
         Ok(own)
     }
 
@@ -360,6 +410,9 @@ impl Kernel {
 
     /// Removes all that was set up.
     pub(super) fn close(mut self) {
+        if let Err(error) = self.closed.add(&self.closed_after, &mut self.netlink) {
+            warn!("what the tunnel carried may leave in clear: {error}");
+        }
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;
         self.rewriter = None;
@@ -377,10 +430,11 @@ impl Kernel {
         let waker = Waker::new()?;
         let poller = Poller::new()?;
         let monitor = Monitor::open()?;
+        let ruleset = RulesetMonitor::open()?;
         let woken = waker.clone();
         let run = move || {
             let report = ReportEnd(report);
-            if let Err(error) = self.run(&received, &woken, &poller, &monitor, &report.0) {
+            if let Err(error) = self.run(&received, &woken, &poller, (&monitor, &ruleset), &report.0) {
                 warn!("the kernel thread ends: {error}");
             }
             self
@@ -394,7 +448,7 @@ impl Kernel {
         commands: &mpsc::Receiver<Command>,
         waker: &Waker,
         poller: &Poller,
-        monitor: &Monitor,
+        (monitor, ruleset): (&Monitor, &RulesetMonitor),
         report: &dyn Fn(KernelEvent),
     ) -> Result<(), Error> {
         const WAKER: u64 = 0;
@@ -403,8 +457,10 @@ impl Kernel {
         const INSIDE: u64 = 3;
         const OUTSIDE: u64 = 4;
         const DISCOVERY: u64 = 5;
+        const RULESET: u64 = 6;
         poller.add(waker, WAKER, Interest::Readable)?;
         poller.add(monitor, MONITOR, Interest::Readable)?;
+        poller.add(ruleset, RULESET, Interest::Readable)?;
         if let Some(on_link) = &self.on_link {
             poller.add(&on_link.responder, RESPONDER, Interest::Readable)?;
         }
@@ -419,6 +475,10 @@ impl Kernel {
         let mut events = Events::with_capacity(4);
         let mut asked = Instant::now();
         let mut refreshed = Instant::now();
+        // When to look whether the tables are still ours, and not before when: two programs could keep each other busy.
+        let mut restore: Option<Instant> = None;
+        let mut rested = Instant::now();
+        let table = nft::table_name(&self.tunnel);
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
             let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
@@ -433,7 +493,13 @@ impl Kernel {
             let again = cold.then_some(LOOK_AGAIN.0);
             let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
             let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
-            poller.wait(&mut events, again.into_iter().chain(ask).chain(discovery).chain(refresh).min())?;
+            let restoring = restore.map(|at| at.saturating_duration_since(Instant::now()));
+            let deadlines = [again, ask, discovery, refresh, restoring];
+            poller.wait(&mut events, deadlines.into_iter().flatten().min())?;
+            if restore.is_some_and(|at| at <= Instant::now()) {
+                rested = Instant::now() + RESTORE_EVERY;
+                restore = if self.restore_dark_tables(report) { None } else { Some(rested) };
+            }
             if refreshed.elapsed() >= REFRESH
                 && let Some(rewriter) = &mut self.rewriter
             {
@@ -450,6 +516,11 @@ impl Kernel {
                     WAKER => waker.drain(),
                     MONITOR => self.changed(monitor, report),
                     DISCOVERY => {}
+                    RULESET => {
+                        if ruleset.changed(&table)? {
+                            restore.get_or_insert(rested);
+                        }
+                    }
                     INSIDE => self.transparent.iter_mut().for_each(Transparent::read_inside),
                     OUTSIDE => {
                         if let Some(transparent) = &mut self.transparent {
@@ -577,7 +648,11 @@ impl Kernel {
     /// Sees that neither end of an on-link endpoint waits for address resolution when its epoch begins: a router
     /// learns our address, and a peer on the link is entered with the hardware address that it has now.
     fn warm(&mut self, local: Ipv6Addr, remote: Ipv6Addr) {
-        let Ok(Some(hop)) = self.netlink.route_to(IpAddr::V6(remote)) else { return };
+        let hop = match self.sockets.interface {
+            Some(index) => self.netlink.route_through(index, IpAddr::V6(remote)),
+            None => self.netlink.route_to(IpAddr::V6(remote)),
+        };
+        let Ok(Some(hop)) = hop else { return };
         let Some(on_link) = self.on_link.as_mut().filter(|_| hop.index == self.link.index) else { return };
         let Some(IpAddr::V6(router)) = hop.gateway else {
             on_link.cold.push((remote, Instant::now()));
@@ -626,8 +701,36 @@ impl Kernel {
         }
     }
 
+    /// Another program may have changed the tables that keep the prefix dark, or removed them, as one that flushes all of
+    /// them does. Returns whether they are there.
+    fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
+        let Some((prefix, on_link)) = self.state.hop else { return true };
+        let found = nft::dark_tables(&self.tunnel);
+        if found.as_ref().is_ok_and(|tables| *tables == self.dark_tables) {
+            return true;
+        }
+        match found.and_then(|_| self.darken(prefix, on_link)) {
+            Ok(own) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.own = own;
+                }
+                warn!(
+                    "another program changed or removed the rules that keep {prefix} dark: they are restored"
+                );
+                report(KernelEvent::RulesRestored);
+                true
+            }
+            Err(error) => {
+                warn!("{prefix} is no longer dark: {error}");
+                false
+            }
+        }
+    }
+
     fn set_mtu(&mut self, prefixes: &[IpNet], mtu: InnerMtu) {
         let device = self.state.mtu.unwrap_or(u16::MAX);
+        let halves = prefixes.iter().flat_map(|prefix| destinations(*prefix, Mode::Routed));
+        let prefixes: HashSet<IpNet> = prefixes.iter().copied().chain(halves).collect();
         for prefix in prefixes.iter().filter(|p| self.state.routes.contains(p)) {
             let fits = if prefix.addr().is_ipv4() { mtu.ipv4 } else { mtu.ipv6 }.min(device);
             let mut route = Route::device(*prefix, self.tun_index);
@@ -676,9 +779,9 @@ impl Kernel {
         let Some((prefix, true)) = self.state.hop else { return };
         let Ok(own) = self.own_addresses(prefix) else { return };
         let Some(on_link) = self.on_link.as_mut().filter(|o| o.own != own) else { return };
-        match nft::set_own_addresses(&self.tunnel, &own) {
-            Ok(()) => on_link.own = own,
-            Err(error) => warn!("{error}"),
+        on_link.own = own;
+        if let Err(error) = self.darken(prefix, true) {
+            warn!("{error}");
         }
     }
 }

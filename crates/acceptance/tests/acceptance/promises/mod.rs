@@ -7,6 +7,7 @@ mod alone;
 mod classic;
 mod clocks;
 mod endurance;
+mod kills;
 mod network;
 mod offloads;
 mod packet_sizes;

@@ -1,0 +1,141 @@
+//! What stays in the kernel while there is no tunnel, so that nothing of it leaves in clear or goes around in circles: routes
+//! that lead nowhere, below those of the tunnel. They go only when somebody says so.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use config::{Mode, TunnelConfig};
+use ipnet::IpNet;
+use linux::netlink::{Netlink, Route, Via};
+use linux::undo::{Journal, Step};
+
+/// Behind all that others make: the kernel's own default is 1024 for IPv6 and 0 for IPv4.
+const METRIC: u32 = 0xf000_0000;
+
+/// The routes of a tunnel that outlive it. Their journal is a file of its own, which the end of the daemon leaves.
+#[derive(Debug)]
+pub(crate) struct ClosedRoutes {
+    journal: Journal,
+    /// Those of the configuration in force; at first those of an earlier run are, whatever they were.
+    in_force: Option<HashSet<Route>>,
+}
+
+impl ClosedRoutes {
+    /// With those that an earlier run has left.
+    pub(crate) fn open(socket: &Path, netlink: &mut Netlink) -> linux::Result<Self> {
+        let (journal, _) = Journal::open_keeping(&file(socket), netlink, |_| true)?;
+        Ok(ClosedRoutes { journal, in_force: None })
+    }
+
+    /// Adds those of a new configuration to those that there are: nothing is open while one takes the other's place.
+    pub(crate) fn add(&mut self, new: &HashSet<Route>, netlink: &mut Netlink) -> linux::Result<()> {
+        for route in new {
+            match self.journal.add_route(netlink, route.clone()) {
+                Err(error) if error.already_exists() => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The new configuration is in force: what it does not ask for goes.
+    pub(crate) fn commit(&mut self, new: HashSet<Route>, netlink: &mut Netlink) -> linux::Result<()> {
+        self.in_force = Some(new);
+        self.go_back(netlink)
+    }
+
+    /// Goes back to the configuration in force. Where there was none yet all stays closed.
+    pub(crate) fn go_back(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        let Some(in_force) = &self.in_force else { return Ok(()) };
+        for step in self.journal.done().to_vec() {
+            if let Step::Route(route) = step
+                && !in_force.contains(&route)
+            {
+                self.journal.delete_route(netlink, &route)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there is a tunnel beside the routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Tunnel,
+    Nothing,
+}
+
+/// What is refused without the tunnel of this configuration: what is for its peers. What is for an address of its hopping
+/// prefix is dropped: the router that sends it here would get it back.
+pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Route> {
+    let mode = config.node.mode;
+    if config.tunnel.open_when_down || mode == Mode::Transparent {
+        return HashSet::new();
+    }
+    let refused =
+        |prefix| Route { destination: prefix, via: Via::Unreachable { metric: METRIC, source: None } };
+    let routed = !config.is_classic() && mode == Mode::Routed && !config.node.on_link;
+    let own = routed.then(|| Route {
+        destination: IpNet::V6(config.node.hop_prefix.trunc()),
+        via: Via::Blackhole { metric: METRIC },
+    });
+    let classic = config.classic.iter().map(|peer| IpNet::from(IpAddr::V6(peer.stream.remote.address)));
+    let prefixes = config.peers.iter().flat_map(|peer| &peer.allowed_ips).copied().chain(classic);
+    // Without a tunnel the default route of others is there.
+    let mode = if beside == Beside::Nothing { Mode::Routed } else { mode };
+    prefixes.flat_map(|prefix| destinations(prefix, mode)).map(refused).chain(own).collect()
+}
+
+/// Has what is for the peers of a configuration refused, as if its tunnel had been up before.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn close(config: &TunnelConfig, socket: &Path) -> linux::Result<usize> {
+    let mut netlink = Netlink::open()?;
+    let wanted = closed_routes(config, Beside::Nothing);
+    ClosedRoutes::open(socket, &mut netlink)?.add(&wanted, &mut netlink)?;
+    Ok(wanted.len())
+}
+
+/// Removes what a tunnel has left, if it has ended. Returns how many routes there were.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn open_up(socket: &Path) -> linux::Result<usize> {
+    let mut netlink = Netlink::open()?;
+    let (journal, _) = Journal::open_keeping(&file(socket), &mut netlink, |_| true)?;
+    let routes = journal.done().len();
+    journal.undo_all(&mut netlink)?;
+    Ok(routes)
+}
+
+fn file(socket: &Path) -> PathBuf {
+    socket.with_extension("closed")
+}
+
+/// What is routed for a prefix: a default route as two halves, which go before the one that the machine has anyway. In the
+/// network of a host there is none but ours, for the sources of that network; the kernel passes over other routes to the
+/// same destination where such a route is, unless that is everything.
+pub(super) fn destinations(prefix: IpNet, mode: Mode) -> impl Iterator<Item = IpNet> {
+    let length = if mode == Mode::Host { prefix.prefix_len() } else { prefix.prefix_len().max(1) };
+    prefix.subnets(length).expect("at least as long")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_default_route_is_halved() {
+        let of = |text: &str, mode| -> Vec<String> {
+            destinations(text.parse().unwrap(), mode).map(|prefix| prefix.to_string()).collect()
+        };
+        let halved = |text| of(text, Mode::Routed);
+        assert_eq!(of("::/0", Mode::Host), ["::/0"]);
+        assert_eq!(halved("::/0"), ["::/1", "8000::/1"]);
+        assert_eq!(halved("0.0.0.0/0"), ["0.0.0.0/1", "128.0.0.0/1"]);
+        assert_eq!(halved("2001:db8::/32"), ["2001:db8::/32"]);
+        assert_eq!(halved("10.0.0.1/32"), ["10.0.0.1/32"]);
+    }
+}
