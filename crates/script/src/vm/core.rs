@@ -197,9 +197,19 @@ impl Core {
         lines
     }
 
-    /// Takes a step off the budget. Once it is used up, every further step fails too.
+    /// Takes the instructions since the last look off the budget.
     fn look(&self, lua: &Lua) -> mlua::Result<()> {
-        let left = self.instructions_left.get().saturating_sub(u64::from(INSTRUCTIONS_PER_LOOK));
+        self.spend(lua, u64::from(INSTRUCTIONS_PER_LOOK))
+    }
+
+    /// What is left of the budget.
+    pub(super) fn instructions_left(&self) -> u64 {
+        self.instructions_left.get()
+    }
+
+    /// Takes work off the budget, as instructions. Once it is used up, all further work fails too.
+    pub(super) fn spend(&self, lua: &Lua, instructions: u64) -> mlua::Result<()> {
+        let left = self.instructions_left.get().saturating_sub(instructions);
         self.instructions_left.set(left);
         if left > 0 {
             return Ok(());
