@@ -94,10 +94,15 @@ impl Ready {
         Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark })
     }
 
-    /// Attaches it.
-    pub(super) fn attach(self, journal: &mut AttachJournal) -> linux::Result<InKernel> {
+    /// Attaches it before the others, of which the last loaded are given first.
+    pub(super) fn attach<'a>(
+        self,
+        journal: &mut AttachJournal,
+        others: impl IntoIterator<Item = &'a InKernel>,
+    ) -> linux::Result<InKernel> {
         let Self { loaded, number, point, index, counters, fault, attach_type, mark } = self;
-        let attached = journal.attach(&loaded.program, &point, index)?;
+        let others = others.into_iter().map(|other| &other.attached);
+        let attached = journal.attach(&loaded.program, &point, index, others)?;
         let lines = vec![(number, loaded.lines)];
         Ok(InKernel { attached, counters, fault, attach_type, mark, lines, seen: Cell::default() })
     }

@@ -17,6 +17,7 @@ mod in_kernel;
 mod interface;
 pub mod kernel;
 mod log;
+mod order;
 pub mod protocol;
 mod redirect;
 mod rules;
@@ -308,6 +309,14 @@ impl Host {
         }
         let runs = loaded?;
         info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+        if let Some(other) = self.first_nevertheless(attachment, &runs) {
+            let what = format!(
+                "script {other} comes before this one, though it was loaded before: it runs in another tier \
+                 (load both with the same --tier)"
+            );
+            warn!("script {id}: {what}");
+            self.common.log.add(id, &what);
+        }
         self.last_id = id;
         self.scripts.push(Script { id, attachment: attachment.clone(), key, runs });
         Ok(id)
@@ -382,7 +391,7 @@ impl Host {
         for script in &self.scripts {
             let Some(threads) = script.runs.user() else { continue };
             let queues = self.slots.queues(threads.slot);
-            if rules::restore(script.id, &script.attachment, &queues, script.runs.mark())? {
+            if rules::restore(script.id, &script.attachment, &queues, threads.place, script.runs.mark())? {
                 warn!("the rules of script {} were gone: put back", script.id);
             }
         }
