@@ -51,7 +51,7 @@ use self::attach_journal::AttachJournal;
 use self::attach_point::MARK;
 pub use self::error::Error;
 use self::error::RequestError;
-use self::group::{Group, Key};
+use self::group::{Group, Key, link_is_enough};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
 use self::log::Log;
@@ -364,6 +364,12 @@ impl Host {
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
     fn reload(&mut self, ids: &[u32]) -> Result<(), RequestError> {
+        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
+            if script.runs.user().is_some() {
+                let enough = link_is_enough(&script.attachment, &read(&script.attachment.file)?);
+                enough.map_err(RequestError::NotReplaced)?;
+            }
+        }
         let prepared = self.prepare_in_kernel(ids)?;
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {

@@ -10,7 +10,7 @@ use script::vm;
 use tracing::info;
 
 use super::error::AttachError;
-use super::group::{Group, Key};
+use super::group::{Group, Key, link_is_enough};
 use super::in_kernel::Ready;
 use super::order::Place;
 use super::runs::{InThreads, Runs};
@@ -19,7 +19,6 @@ use super::{Host, RING, SETTLE, Script, rules};
 use crate::attach_point::{AttachPoint, MOST_PUNTS, PUNT_MARK, netfilter_hook, priority};
 use crate::kernel::Maps;
 use config::attachment::{Attachment, Tier};
-use config::folder::Folder;
 
 impl Host {
     /// Has a script run where it was asked for, with `auto` in the best of the tiers that can have it.
@@ -149,6 +148,7 @@ impl Host {
         key: &Key,
         mark: Option<u32>,
     ) -> Result<InThreads, AttachError> {
+        link_is_enough(attachment, &script.source)?;
         let shares = |other: &&Script| other.key == *key && other.runs.user().is_none();
         if let Some(other) = self.scripts.iter().find(shares)
             && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
@@ -179,7 +179,7 @@ impl Host {
     ) -> Result<Arc<Statistics>, AttachError> {
         let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
-        group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
+        group.load(id, script, attachment, &statistics)?;
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
             rules::add(id, attachment, &self.slots.queues(slot), place, mark)

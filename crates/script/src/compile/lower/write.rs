@@ -26,14 +26,11 @@ impl Lower<'_> {
         let mut places = Vec::new();
         let mut end = at;
         for piece in pieces {
-            let made_up = self.made_up(end, piece.bytes);
-            end = self.calculate(Operation::Add, end, i64::from(made_up));
-            let piece = Piece { bytes: piece.bytes - made_up, ..*piece };
-            if piece.bytes == 0 {
-                continue;
+            if !self.is_there(end) {
+                return;
             }
             let old = self.load(end, piece.bytes);
-            places.push((end, old, piece));
+            places.push((end, old, *piece));
             end = self.calculate(Operation::Add, end, i64::from(piece.bytes));
         }
         let Some((at, ..)) = places.first().copied() else { return };
