@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
+pub use crate::syntax::names::Unknown;
 use crate::vm::{Limits, Machine, ScriptError};
 
 /// Instructions for one test: it may run its script over many packets.
@@ -49,6 +50,8 @@ pub struct Contents {
     pub tests: Vec<String>,
     /// The protocols that it declares.
     pub protocols: Vec<String>,
+    /// Names in its text that nothing has: a packet would find that out.
+    pub unknown: Vec<Unknown>,
 }
 
 /// What a test can see and change of the world.
@@ -59,6 +62,8 @@ pub(crate) struct World {
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) log: Vec<String>,
     pub(crate) given: Vec<Given>,
+    /// Modules that were loaded.
+    pub(crate) modules: Vec<Module>,
 }
 
 /// A packet that a test has given to a function of its script.
@@ -101,17 +106,21 @@ impl Host for TestHost {
     }
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
-        self.files.module(name)
+        let found = self.files.module(name)?;
+        self.world.borrow_mut().modules.extend(found.clone());
+        Ok(found)
     }
 }
 
-/// Loads a script, and says what is in it.
+/// Loads a script as it is loaded for packets, with the same limits and without the module `test`, and says what is in it.
 ///
 /// # Errors
 /// The script's.
 pub fn inspect(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Contents, ScriptError> {
-    let (machine, _) = machine(files);
-    machine.inspect(path, source, &Rc::clone(files), PREFIX)
+    let world = Rc::new(RefCell::new(World::default()));
+    let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
+    let modules = || std::mem::take(&mut world.borrow_mut().modules);
+    Machine::new(host, Limits::default()).inspect(path, source, PREFIX, modules)
 }
 
 /// Runs the tests of a script, for the packets that they give to its functions.

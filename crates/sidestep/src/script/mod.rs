@@ -53,9 +53,11 @@ pub(crate) enum ScriptCommand {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Load a script, and say which functions, tests and protocols it has
+    /// Load a script, and say which functions, tests and protocols it has, and which names in it nothing has
+    ///
+    /// It is loaded as for packets, with the same limits.
     #[command(
-        after_help = "Examples:\n  sidestep script check nat.lua\n\nExit status: 0 if it can be loaded, 1 if not."
+        after_help = "Examples:\n  sidestep script check nat.lua\n\nExit status: 0 if it can be loaded, and names nothing that is not there; 1 if not."
     )]
     Check {
         /// The script

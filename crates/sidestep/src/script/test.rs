@@ -35,7 +35,7 @@ pub(super) fn check(file: &Path, out: &mut dyn Write) -> io::Result<bool> {
         Ok((source, folder)) => match testing::inspect(&file.display().to_string(), &source, &folder) {
             Ok(contents) => {
                 write!(out, "{}", described(file, &contents))?;
-                Ok(true)
+                Ok(contents.unknown.is_empty())
             }
             Err(error) => refused(out, &error),
         },
@@ -110,13 +110,21 @@ fn refused(out: &mut dyn Write, error: &ScriptError) -> io::Result<bool> {
 
 fn described(file: &Path, contents: &Contents) -> String {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    format!(
-        "{} can be loaded.\n  functions: {}\n  protocols: {}\n  tests:     {}\n",
+    let mut text = String::new();
+    for unknown in &contents.unknown {
+        let _ = writeln!(text, "{}:{}: {}", file.display(), unknown.line, unknown.what);
+    }
+    let but =
+        if contents.unknown.is_empty() { "." } else { ", but fails at packets that come to these names." };
+    let _ = writeln!(
+        text,
+        "{} can be loaded{but}\n  functions: {}\n  protocols: {}\n  tests:     {}",
         file.display(),
         list(&contents.functions),
         list(&contents.protocols),
         list(&contents.tests)
-    )
+    );
+    text
 }
 
 type Read = (String, Rc<dyn Files>);
@@ -168,6 +176,55 @@ mod tests {
         assert!(text.contains("log: seen\n") && text.ends_with("\n1 passed, 1 failed\n"), "{text}");
         let (good, text) = said(|out| check(&file, out));
         assert!(good && text.contains("functions: process_packet\n"), "{text}");
+    }
+
+    #[test]
+    fn names_that_nothing_has_are_told_with_their_lines() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nlocal names = {}\nfunction names:known() return self.count end\n\
+             function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ipv6)\n\
+             \x20 if not ip then return NF_ACEPT end\n  names:known()\n  seen = (seen or 0) + 1\n\
+             \x20 nf.lgo(ip:srcaddr():get(), ('x'):rep(2))\n  return NF_DROP\nend\n",
+        );
+        let (good, text) = said(|out| check(&file, out));
+        assert!(!good, "{text}");
+        for (line, what) in [
+            (5, "there is no variable packet_ipv6"),
+            (6, "there is no variable NF_ACEPT"),
+            (9, "nf has no lgo"),
+            (9, "nothing has a field or method srcaddr"),
+        ] {
+            assert!(text.contains(&format!("a.lua:{line}: {what}")), "{text}");
+        }
+        assert_eq!(text.matches("a.lua:").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn check_and_test_load_a_script_as_it_is_loaded_for_packets() {
+        for text in [
+            "for i = 1, 2000000 do end function process_packet(p) return NF_ACCEPT end",
+            "local test = require 'test' local packet = test.udp('::1', 1, '::2', 2) function process_packet(p) end",
+        ] {
+            let (_folder, file) = script(text);
+            let (good, said_by_check) = said(|out| check(&file, out));
+            assert!(!good, "{said_by_check}");
+            let (good, said_by_test) = said(|out| test_all(std::slice::from_ref(&file), out));
+            assert!(!good && said_by_test.contains("1 script could not be read"), "{said_by_test}");
+        }
+    }
+
+    #[test]
+    fn the_examples_name_nothing_that_is_not_there() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts");
+        for folder in [folder.join("seed"), folder] {
+            for entry in std::fs::read_dir(&folder).expect("examples") {
+                let file = entry.expect("an entry").path();
+                if file.extension().is_some_and(|kind| kind == "lua") {
+                    let (good, text) = said(|out| check(&file, out));
+                    assert!(good, "{text}");
+                }
+            }
+        }
     }
 
     #[test]
