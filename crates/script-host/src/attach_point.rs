@@ -8,7 +8,7 @@ use script::compile::{
 };
 use script::vm::Script;
 
-use super::kernel::TopLevel;
+use super::kernel::{Interfaces, TopLevel};
 use config::attachment::{Attachment, Failure};
 use config::folder::Folder;
 
@@ -159,6 +159,7 @@ pub fn compile_for(
     script: &Script,
     attach_type: AttachType,
     punt_mark: Option<u32>,
+    interfaces: Interfaces,
 ) -> Result<Compiled, CompileError> {
     let (pass, drop) = match attach_type {
         AttachType::Interface { .. } => (verdict::NEXT, verdict::DROP),
@@ -173,7 +174,8 @@ pub fn compile_for(
     let script = matched(script, &attachment.matching())
         .map_err(|error| Refusal { line: 1, reason: error.to_string() })
         .map_err(|refusal| CompileError::Refused(vec![refusal]))?;
-    compile(&script, TopLevel(Folder::of(&attachment.file)), results, attach_type)
+    let top = TopLevel { folder: Folder::of(&attachment.file), interfaces };
+    compile(&script, top, results, attach_type)
 }
 
 #[cfg(test)]

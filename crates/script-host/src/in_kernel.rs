@@ -18,7 +18,7 @@ use super::log::unix_ms;
 use super::protocol::{Fault, Verdicts};
 use super::statistics::Counts;
 use crate::attach_point::{AttachPoint, compile_for};
-use crate::kernel::{self, Maps};
+use crate::kernel::{self, Interfaces, Maps};
 use config::attachment::Attachment;
 
 /// A script, attached. It is detached when this is dropped.
@@ -193,7 +193,8 @@ fn load(
     accounts: Accounts,
     mark: Option<u32>,
 ) -> Result<kernel::Loaded, AttachError> {
-    let compiled = compile_for(attachment, script, attach_type, mark).map_err(|error| match error {
+    let compiled = compile_for(attachment, script, attach_type, mark, Interfaces::Here);
+    let compiled = compiled.map_err(|error| match error {
         refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
         other => AttachError::Compile(other),
     })?;

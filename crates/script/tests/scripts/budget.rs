@@ -152,4 +152,11 @@ fn a_script_with_an_error_is_not_loaded() {
     let message =
         load("register_dynamic_protbuf { name = 'x', protocol_fields = { { 'a', 0, 65, 'int' } } }").message;
     assert_eq!(message, "a.lua:1: protocol x: protocol_fields: entry 1: a: an int has at most 64 bits");
+    for name in ["nf", "print", "string", "process_packet"] {
+        let source = format!(
+            "function process_packet(p) end\nregister_dynamic_protbuf {{ name = '{name}', protocol_fields = {{}} }}"
+        );
+        let message = load(&source).message;
+        assert!(message.starts_with(&format!("a.lua:2: protocol {name}: the name has another")), "{message}");
+    }
 }
