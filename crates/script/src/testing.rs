@@ -4,12 +4,14 @@
 //! with a packet as a hook would give it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
 pub use crate::syntax::names::Unknown;
-use crate::vm::{Limits, Machine, ScriptError};
+use crate::vm::{Limits, Machine, Script, ScriptError, Verdict};
+use wire::checksum::TransportChecksum;
 
 /// Instructions for one test: it may run its script over many packets.
 const INSTRUCTIONS: u64 = 1_000_000_000;
@@ -38,6 +40,21 @@ pub struct Outcome {
     /// What went wrong.
     pub error: Option<ScriptError>,
     /// What the script logged.
+    pub log: Vec<String>,
+    /// The packets that it gave to functions of its script.
+    pub given: Vec<Given>,
+}
+
+/// What a function made of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The verdict, or why it failed.
+    pub verdict: Result<Verdict, String>,
+    /// Whether the packet leaves through another interface.
+    pub redirected: bool,
+    /// The packet, with its Ethernet header.
+    pub frame: Vec<u8>,
+    /// What it logged.
     pub log: Vec<String>,
 }
 
@@ -141,8 +158,46 @@ pub fn packets(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Vec<Gi
 pub fn run(path: &str, source: &str, name: &str, files: &Rc<dyn Files>) -> Outcome {
     let (mut machine, world) = machine(files);
     let error = machine.test(path, source, name, &world, files).err();
-    let log = std::mem::take(&mut world.borrow_mut().log);
-    Outcome { name: name.to_owned(), error, log }
+    let World { log, given, .. } = world.take();
+    Outcome { name: name.to_owned(), error, log, given }
+}
+
+/// Gives frames to functions of a script, one after the other, from a fresh start and with the limits of packets.
+///
+/// # Errors
+/// The script's, or that it has no such function.
+pub fn replay(
+    path: &str,
+    source: &str,
+    given: &[Given],
+    files: &Rc<dyn Files>,
+) -> Result<Vec<Made>, ScriptError> {
+    let world = Rc::new(RefCell::new(World::default()));
+    let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
+    let mut machine = Machine::new(host, Limits::default());
+    let mut rules = BTreeMap::new();
+    let mut all = Vec::new();
+    for Given { function, frame } in given {
+        let rule = match rules.get(function) {
+            Some(rule) => *rule,
+            None => {
+                let script = Script { function: function.clone(), ..Script::new(path, source) };
+                let rule = machine.load(script)?;
+                rules.insert(function.clone(), rule);
+                rule
+            }
+        };
+        world.borrow_mut().log.clear();
+        let mut packet = Packet::of_frame(frame.clone(), TransportChecksum::Complete);
+        let (verdict, error) = machine.run(rule, &mut packet);
+        all.push(Made {
+            verdict: error.map_or(Ok(verdict), |error| Err(error.message)),
+            redirected: packet.redirected().is_some(),
+            frame: packet.bytes().to_vec(),
+            log: std::mem::take(&mut world.borrow_mut().log),
+        });
+    }
+    Ok(all)
 }
 
 fn machine(files: &Rc<dyn Files>) -> (Machine, Rc<RefCell<World>>) {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use script::testing::{self, Contents, Files, Outcome};
 use script::vm::ScriptError;
 
+use super::tiers::{self, Compared};
 use config::folder::Folder;
 
 /// Runs the tests of scripts; whether all was well.
@@ -77,13 +78,33 @@ fn test(file: &Path, out: &mut dyn Write) -> io::Result<Tally> {
         writeln!(out, "  no tests: there is no function whose name begins with test_")?;
     }
     let mut tally = Tally::default();
+    let (mut same, mut not) = (0, Vec::new());
     for name in &contents.tests {
         let outcome = testing::run(&path, &source, name, &folder);
-        match &outcome.error {
-            None => tally.passed += 1,
-            Some(_) => tally.failed += 1,
+        let compared = match &outcome.error {
+            None if !outcome.given.is_empty() => tiers::compare(file, &source, &outcome.given),
+            _ => Compared::Same(0),
+        };
+        let is_good = outcome.error.is_none() && !matches!(compared, Compared::Differs(_));
+        *(if is_good { &mut tally.passed } else { &mut tally.failed }) += 1;
+        match compared {
+            Compared::Same(packets) => same += packets,
+            Compared::Not(why) if not.contains(&why) => {}
+            Compared::Not(why) => not.push(why),
+            Compared::Differs(what) => {
+                writeln!(out, "  FAIL  {name}\n        the tiers differ: {what}")?;
+                continue;
+            }
         }
         write!(out, "{}", line(&outcome))?;
+    }
+    match same {
+        0 => {}
+        1 => writeln!(out, "  1 packet comes out the same in the kernel")?,
+        many => writeln!(out, "  {many} packets come out the same in the kernel")?,
+    }
+    for why in not {
+        writeln!(out, "  not compared with the kernel: {why}")?;
     }
     Ok(tally)
 }
@@ -224,6 +245,26 @@ mod tests {
                     assert!(good, "{text}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn packets_of_tests_go_through_the_kernel_too() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nlocal seen = nf.counter 'seen'\n\
+             function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n\
+             \x20 ip:hop_limit():set(7) seen:add()\n  nf.log('seen', seen:get())\n\
+             \x20 return seen:get() > 1 and NF_DROP or NF_ACCEPT\nend\n\
+             function odd(p) return #p / 2 > 1 and NF_ACCEPT or NF_DROP end\n\
+             local packet = function() return test.udp('::1', 1, '::2', 2) end\n\
+             function test_first() test.verdict(NF_ACCEPT, packet()) test.verdict(NF_DROP, packet()) end\n\
+             function test_second() test.verdict(NF_ACCEPT, packet(), 'odd') end\n",
+        );
+        let (good, text) = said(|out| test_all(&[file], out));
+        assert!(good, "{text}");
+        assert!(text.contains("odd does not run there as a whole: line 9: '/'"), "{text}");
+        if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_BPF).unwrap_or(false) {
+            assert!(text.contains("  2 packets come out the same in the kernel\n"), "{text}");
         }
     }
 
