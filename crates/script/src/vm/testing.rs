@@ -192,6 +192,18 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
             Ok(())
         })?,
     )?;
+    let core = Rc::clone(&state.core);
+    let begin = move |_: &Lua, ()| {
+        core.begin_packet();
+        Ok(())
+    };
+    natives.set("begin_packet", lua.create_function(begin)?)?;
+    let core = Rc::clone(&state.core);
+    let end = move |_: &Lua, ()| {
+        core.end_packet();
+        Ok(())
+    };
+    natives.set("end_packet", lua.create_function(end)?)?;
     let seen = Rc::clone(world);
     natives.set(
         "sent",

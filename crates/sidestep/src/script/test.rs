@@ -235,6 +235,19 @@ mod tests {
     }
 
     #[test]
+    fn a_packet_of_a_test_has_the_instructions_of_a_packet() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nfunction process_packet(p)\n  for i = 1, #p * 1000 do end\n  return NF_ACCEPT\nend\n\
+             local function run(octets) test.run(test.udp('::1', 1, '::2', 2, ('x'):rep(octets))) end\n\
+             function test_many() for i = 1, 40 do run(1) end end\n\
+             function test_long() run(2000) end\n",
+        );
+        let (good, text) = said(|out| test_all(&[file], out));
+        assert!(!good && text.contains("  ok    test_many\n"), "{text}");
+        assert!(text.contains("FAIL  test_long\n        ") && text.contains("used up its 1000000"), "{text}");
+    }
+
+    #[test]
     fn the_examples_name_nothing_that_is_not_there() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts");
         for folder in [folder.join("seed"), folder] {
