@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use script::testing::{self, Files};
+use script::testing::{self, Contents, Files};
 use script::vm::ScriptError;
 use toml::Spanned;
 
@@ -111,7 +111,12 @@ pub(crate) fn check_files(scripts: &mut [Configured], report: &mut Report) {
         let [file, function] = script.places.clone();
         let attachment = &mut script.attachment;
         match contents(&attachment.file) {
-            Ok((path, functions)) => {
+            Ok((path, Contents { functions, unknown, .. })) => {
+                if let Some(first) = unknown.first() {
+                    let help = format!("`sidestep script check {}` shows all of them", path.display());
+                    let label = first.to_string();
+                    report.add(Finding::warning(file, "a script has names that nothing has", label, help));
+                }
                 if !functions.contains(&attachment.function) {
                     let label = format!("the script has no function {}", attachment.function);
                     let help = match &functions[..] {
@@ -142,13 +147,13 @@ enum LoadError {
     Script(#[from] ScriptError),
 }
 
-/// The absolute path of a script, and its functions.
-fn contents(file: &Path) -> Result<(PathBuf, Vec<String>), LoadError> {
+/// The absolute path of a script, and what is in it.
+fn contents(file: &Path) -> Result<(PathBuf, Contents), LoadError> {
     let path = file.canonicalize()?;
     let source = std::fs::read_to_string(&path)?;
     let files: Rc<dyn Files> = Rc::new(Folder::of(&path));
     let contents = testing::inspect(&path.display().to_string(), &source, &files)?;
-    Ok((path, contents.functions))
+    Ok((path, contents))
 }
 
 /// The one of `all` that has this name.

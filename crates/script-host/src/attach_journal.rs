@@ -8,14 +8,15 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use linux::bpf::Program;
-use linux::bpf::attach::{Attachment, Filter};
-use linux::bpf::netfilter::{Hook, Links};
+use linux::bpf::attach::{Attachment, Direction, Filter, Mechanism};
+use linux::bpf::netfilter::Links;
 use linux::bpf::xdp;
 use linux::netlink::Netlink;
 use linux::undo::Journal;
 use tracing::{info, warn};
 
 use super::error::Error;
+use super::order::{Order, Place};
 use crate::attach_point::AttachPoint;
 use config::run::Feature;
 
@@ -24,7 +25,7 @@ use config::run::Feature;
 pub(super) enum Attached {
     Interface(Attachment),
     Xdp(xdp::Link),
-    Netfilter(Links, Taken),
+    Netfilter(Links, Place),
 }
 
 impl Attached {
@@ -37,6 +38,14 @@ impl Attached {
         }
     }
 
+    /// What it is attached by, if that is at this interface.
+    fn interface(&self, index: u32, direction: Direction) -> Option<&Attachment> {
+        match self {
+            Attached::Interface(attachment) => Some(attachment).filter(|one| one.is_at(index, direction)),
+            _ => None,
+        }
+    }
+
     /// Where it runs, if that is at XDP.
     pub(super) const fn xdp_mode(&self) -> Option<xdp::Mode> {
         match self {
@@ -44,14 +53,6 @@ impl Attached {
             _ => None,
         }
     }
-}
-
-/// A priority of netfilter that a script has: what was asked for, or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Taken {
-    hook: Hook,
-    asked: i32,
-    given: i32,
 }
 
 /// What attaches and detaches, and remembers what has to be undone.
@@ -63,7 +64,8 @@ pub(super) struct AttachJournal {
     path: PathBuf,
     /// There once it is needed.
     journal: Option<Journal>,
-    taken: Vec<Taken>,
+    /// Of scripts in either tier.
+    pub(super) order: Order,
 }
 
 impl AttachJournal {
@@ -71,26 +73,36 @@ impl AttachJournal {
     pub(super) fn open(without: Vec<Feature>) -> Result<Self, Error> {
         let path = control::socket_of_scripts()?.with_extension("undo");
         let mut attached =
-            Self { without, netlink: Netlink::open()?, path, journal: None, taken: Vec::new() };
+            Self { without, netlink: Netlink::open()?, path, journal: None, order: Order::default() };
         if attached.path.exists() {
             attached.journal()?;
         }
         Ok(attached)
     }
 
-    /// Attaches a program, to an interface of this number as well as the kernel can.
-    pub(super) fn attach(
+    /// Attaches a program, to an interface of this number as well as the kernel can: before the others of ours, of which
+    /// the last loaded are given first.
+    pub(super) fn attach<'a>(
         &mut self,
         program: &Program,
         point: &AttachPoint,
         index: u32,
+        others: impl IntoIterator<Item = &'a Attached>,
     ) -> linux::Result<Attached> {
         let (hook, families, asked) = match point {
             AttachPoint::Interface { direction, .. } => {
-                if !self.without.contains(&Feature::Tcx)
-                    && let Ok(attachment) = Attachment::tcx(program, index, *direction)
-                {
-                    return Ok(Attached::Interface(attachment));
+                let first = others.into_iter().find_map(|other| other.interface(index, *direction));
+                match first {
+                    Some(first) if first.mechanism() == Mechanism::Tcx => {
+                        return Attachment::tcx_before_other(program, first).map(Attached::Interface);
+                    }
+                    None if !self.without.contains(&Feature::Tcx) => {
+                        if let Ok(attachment) = Attachment::tcx(program, index, *direction) {
+                            return Ok(Attached::Interface(attachment));
+                        }
+                    }
+                    // The kernel puts a filter before the others.
+                    _ => {}
                 }
                 let filter = Filter::new(index, *direction);
                 return self.journal()?.attach_filter(program, filter).map(Attached::Interface);
@@ -109,14 +121,9 @@ impl AttachJournal {
             }
             AttachPoint::Netfilter { hook, families, priority, .. } => (*hook, families, *priority),
         };
-        // The last one loaded comes first, and the kernel puts none where another is: so before all of ours, and if that is
-        // somebody else's, before that.
-        let ours = self.taken.iter().filter(|taken| (taken.hook, taken.asked) == (hook, asked));
-        let first = ours.map(|taken| taken.given.saturating_sub(1)).min().unwrap_or(asked);
-        let links = Links::attach(program, families, hook, &[first, first.saturating_sub(1)])?;
-        let taken = Taken { hook, asked, given: links.priority() };
-        self.taken.push(taken);
-        Ok(Attached::Netfilter(links, taken))
+        let links = Links::attach(program, families, hook, &self.order.for_program(hook, asked))?;
+        let place = self.order.take(hook, asked, links.priority());
+        Ok(Attached::Netfilter(links, place))
     }
 
     /// Detaches it.
@@ -124,8 +131,8 @@ impl AttachJournal {
         match (attached, &mut self.journal) {
             (Attached::Interface(attachment), Some(journal)) => journal.detach(&mut self.netlink, attachment),
             (Attached::Interface(_), None) | (Attached::Xdp(_), _) => Ok(()),
-            (Attached::Netfilter(_, given_back), _) => {
-                self.taken.retain(|taken| *taken != given_back);
+            (Attached::Netfilter(_, place), _) => {
+                self.order.give_back(place);
                 Ok(())
             }
         }

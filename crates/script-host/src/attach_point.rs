@@ -8,7 +8,7 @@ use script::compile::{
 };
 use script::vm::Script;
 
-use super::kernel::TopLevel;
+use super::kernel::{Interfaces, TopLevel};
 use config::attachment::{Attachment, Failure};
 use config::folder::Folder;
 
@@ -72,13 +72,8 @@ impl AttachPoint {
         let oif = rule.oif.map(|name| (Side::Outgoing, name));
         let mut interfaces: Vec<_> = device.iter().cloned().chain(iif).chain(oif).collect();
         interfaces.dedup();
-        let (hook, direction) = match attachment.hook.netfilter() {
-            "prerouting" => (NetfilterHook::Prerouting, Some(Direction::Ingress)),
-            "input" => (NetfilterHook::Input, None),
-            "forward" => (NetfilterHook::Forward, None),
-            "output" => (NetfilterHook::Output, None),
-            _ => (NetfilterHook::Postrouting, Some(Direction::Egress)),
-        };
+        let hook = netfilter_hook(attachment);
+        let direction = direction(hook);
         match (direction, device) {
             (Some(Direction::Ingress), Some((_, device))) if attachment.xdp => AttachPoint::Xdp(device),
             (Some(direction), Some((_, device)))
@@ -87,7 +82,7 @@ impl AttachPoint {
                 AttachPoint::Interface { device, direction }
             }
             _ => {
-                let priority = attachment.priority.unwrap_or(PRIORITY);
+                let priority = priority(attachment);
                 let families = match rule.family {
                     Some(4) => vec![Family::Ipv4],
                     Some(_) => vec![Family::Ipv6],
@@ -127,6 +122,33 @@ impl AttachPoint {
     }
 }
 
+/// The hook of netfilter that the user tier has a script's packets at.
+#[must_use]
+pub fn netfilter_hook(attachment: &Attachment) -> NetfilterHook {
+    match attachment.hook.netfilter() {
+        "prerouting" => NetfilterHook::Prerouting,
+        "input" => NetfilterHook::Input,
+        "forward" => NetfilterHook::Forward,
+        "output" => NetfilterHook::Output,
+        _ => NetfilterHook::Postrouting,
+    }
+}
+
+/// Which packets of an interface are those of a hook.
+const fn direction(hook: NetfilterHook) -> Option<Direction> {
+    match hook {
+        NetfilterHook::Prerouting => Some(Direction::Ingress),
+        NetfilterHook::Postrouting => Some(Direction::Egress),
+        NetfilterHook::Input | NetfilterHook::Forward | NetfilterHook::Output => None,
+    }
+}
+
+/// The priority that was asked for.
+#[must_use]
+pub fn priority(attachment: &Attachment) -> i32 {
+    attachment.priority.unwrap_or(PRIORITY)
+}
+
 /// Compiles a script for a place, with the rule that says which packets are its own: all of it, or what can be if there is
 /// a mark for what it hands over.
 ///
@@ -137,6 +159,7 @@ pub fn compile_for(
     script: &Script,
     attach_type: AttachType,
     punt_mark: Option<u32>,
+    interfaces: Interfaces,
 ) -> Result<Compiled, CompileError> {
     let (pass, drop) = match attach_type {
         AttachType::Interface { .. } => (verdict::NEXT, verdict::DROP),
@@ -151,7 +174,8 @@ pub fn compile_for(
     let script = matched(script, &attachment.matching())
         .map_err(|error| Refusal { line: 1, reason: error.to_string() })
         .map_err(|refusal| CompileError::Refused(vec![refusal]))?;
-    compile(&script, TopLevel(Folder::of(&attachment.file)), results, attach_type)
+    let top = TopLevel { folder: Folder::of(&attachment.file), interfaces };
+    compile(&script, top, results, attach_type)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use config::attachment::AttachmentError;
-use script::compile::CompileError;
+use script::compile::{CompileError, Refusal};
 use script::matching::RuleError;
 use script::vm::ScriptError;
 
@@ -103,6 +103,9 @@ pub(super) enum AttachError {
     /// Another script of its state has tables in the kernel.
     #[error("it shares tables with script {0}, which runs in the kernel: load that with --tier user first")]
     TablesInKernel(u32),
+    /// It reads what Lua does not have of a packet.
+    #[error("line {}: {} (`sidestep script explain` says what keeps it from the kernel)", .0.line, .0.reason)]
+    NoLink(Refusal),
     /// It does not load.
     #[error("{}{}", .0.message, .0.traceback.lines().map(|frame| format!("\n  {frame}")).collect::<String>())]
     Script(ScriptError),

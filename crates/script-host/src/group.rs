@@ -10,12 +10,14 @@ use std::time::Duration;
 
 use linux::event::Waker;
 use linux::queue::Socket;
+use script::link;
 use script::vm::{MAX_DEFERRED, Script, Tables};
 
 use super::error::AttachError;
 use super::statistics::Statistics;
 use super::thread_host::Common;
 use super::worker::{Answer, Command, DeferredSender, Worker};
+use config::attachment::{Attachment, Hook};
 use config::folder::Folder;
 
 /// How long a thread may take to load a script: it ends the packets that it has first.
@@ -94,12 +96,13 @@ impl Group {
         &self,
         id: u32,
         script: &Script,
-        folder: &Folder,
+        attachment: &Attachment,
         statistics: &Arc<Statistics>,
     ) -> Result<(), AttachError> {
         let loaded = self.ask(|answer| {
-            let (script, folder, statistics) = (script.clone(), folder.clone(), Arc::clone(statistics));
-            Command::Load { id, script, folder, statistics, answer }
+            let (script, statistics) = (script.clone(), Arc::clone(statistics));
+            let (folder, inward) = (Folder::of(&attachment.file), !attachment.hook.is_outward());
+            Command::Load { id, script, folder, inward, statistics, answer }
         });
         loaded.inspect_err(|_| {
             self.remove(id);
@@ -147,5 +150,14 @@ impl Group {
             }
         }
         Ok(())
+    }
+}
+
+/// Refuses a text that asks for addresses of link headers, where Lua has none.
+pub(super) fn link_is_enough(attachment: &Attachment, source: &str) -> Result<(), AttachError> {
+    let come_in = !attachment.hook.is_outward() && attachment.hook != Hook::TunnelIn;
+    match link::unmet(source, &attachment.function, come_in) {
+        Some(refusal) => Err(AttachError::NoLink(refusal)),
+        None => Ok(()),
     }
 }

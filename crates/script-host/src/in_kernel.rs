@@ -18,7 +18,7 @@ use super::log::unix_ms;
 use super::protocol::{Fault, Verdicts};
 use super::statistics::Counts;
 use crate::attach_point::{AttachPoint, compile_for};
-use crate::kernel::{self, Maps};
+use crate::kernel::{self, Interfaces, Maps};
 use config::attachment::Attachment;
 
 /// A script, attached. It is detached when this is dropped.
@@ -94,10 +94,15 @@ impl Ready {
         Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark })
     }
 
-    /// Attaches it.
-    pub(super) fn attach(self, journal: &mut AttachJournal) -> linux::Result<InKernel> {
+    /// Attaches it before the others, of which the last loaded are given first.
+    pub(super) fn attach<'a>(
+        self,
+        journal: &mut AttachJournal,
+        others: impl IntoIterator<Item = &'a InKernel>,
+    ) -> linux::Result<InKernel> {
         let Self { loaded, number, point, index, counters, fault, attach_type, mark } = self;
-        let attached = journal.attach(&loaded.program, &point, index)?;
+        let others = others.into_iter().map(|other| &other.attached);
+        let attached = journal.attach(&loaded.program, &point, index, others)?;
         let lines = vec![(number, loaded.lines)];
         Ok(InKernel { attached, counters, fault, attach_type, mark, lines, seen: Cell::default() })
     }
@@ -188,7 +193,8 @@ fn load(
     accounts: Accounts,
     mark: Option<u32>,
 ) -> Result<kernel::Loaded, AttachError> {
-    let compiled = compile_for(attachment, script, attach_type, mark).map_err(|error| match error {
+    let compiled = compile_for(attachment, script, attach_type, mark, Interfaces::Here);
+    let compiled = compiled.map_err(|error| match error {
         refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
         other => AttachError::Compile(other),
     })?;

@@ -136,7 +136,21 @@ fn create(map: &shared::Map) -> linux::Result<Map> {
 
 /// What a script needs to be compiled: its modules. Its top level sees no time and no packets.
 #[derive(Debug)]
-pub struct TopLevel(pub Folder);
+pub struct TopLevel {
+    /// Where its modules are.
+    pub folder: Folder,
+    /// Where packets can be redirected to.
+    pub interfaces: Interfaces,
+}
+
+/// What names of interfaces stand for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interfaces {
+    /// Those of this machine.
+    Here,
+    /// Those of another one: every name is one's, and nothing is sent.
+    Elsewhere,
+}
 
 impl Host for TopLevel {
     fn now_ms(&mut self) -> u64 {
@@ -150,13 +164,16 @@ impl Host for TopLevel {
     fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
 
     fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
-        interface::number(name)
+        match self.interfaces {
+            Interfaces::Here => interface::number(name),
+            Interfaces::Elsewhere => Ok(1),
+        }
     }
 
     fn log(&mut self, _: &str) {}
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
-        self.0.module(name)
+        self.folder.module(name)
     }
 }
 

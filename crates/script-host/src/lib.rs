@@ -17,6 +17,7 @@ mod in_kernel;
 mod interface;
 pub mod kernel;
 mod log;
+mod order;
 pub mod protocol;
 mod redirect;
 mod rules;
@@ -50,7 +51,7 @@ use self::attach_journal::AttachJournal;
 use self::attach_point::MARK;
 pub use self::error::Error;
 use self::error::RequestError;
-use self::group::{Group, Key};
+use self::group::{Group, Key, link_is_enough};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
 use self::log::Log;
@@ -308,6 +309,14 @@ impl Host {
         }
         let runs = loaded?;
         info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+        if let Some(other) = self.first_nevertheless(attachment, &runs) {
+            let what = format!(
+                "script {other} comes before this one, though it was loaded before: it runs in another tier \
+                 (load both with the same --tier)"
+            );
+            warn!("script {id}: {what}");
+            self.common.log.add(id, &what);
+        }
         self.last_id = id;
         self.scripts.push(Script { id, attachment: attachment.clone(), key, runs });
         Ok(id)
@@ -355,6 +364,12 @@ impl Host {
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
     fn reload(&mut self, ids: &[u32]) -> Result<(), RequestError> {
+        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
+            if script.runs.user().is_some() {
+                let enough = link_is_enough(&script.attachment, &read(&script.attachment.file)?);
+                enough.map_err(RequestError::NotReplaced)?;
+            }
+        }
         let prepared = self.prepare_in_kernel(ids)?;
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
@@ -382,7 +397,7 @@ impl Host {
         for script in &self.scripts {
             let Some(threads) = script.runs.user() else { continue };
             let queues = self.slots.queues(threads.slot);
-            if rules::restore(script.id, &script.attachment, &queues, script.runs.mark())? {
+            if rules::restore(script.id, &script.attachment, &queues, threads.place, script.runs.mark())? {
                 warn!("the rules of script {} were gone: put back", script.id);
             }
         }

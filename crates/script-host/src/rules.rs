@@ -8,7 +8,8 @@ use linux::queue::rule;
 use script::compile::PUNT_MASK;
 use script::matching::Rule;
 
-use crate::attach_point::{MARK, PRIORITY, PUNT_MARK};
+use crate::attach_point::{MARK, PUNT_MARK};
+use crate::order::Place;
 use config::attachment::Attachment;
 
 /// Whatever is in it is ours.
@@ -35,11 +36,17 @@ pub(super) fn end() -> linux::Result<()> {
 
 /// Gives packets to the queues of a script: its own, or those that a program hands over by this mark. On an error nothing
 /// is left of it.
-pub(super) fn add(id: u32, attachment: &Attachment, queues: &Queues, mark: Option<u32>) -> linux::Result<()> {
+pub(super) fn add(
+    id: u32,
+    attachment: &Attachment,
+    queues: &Queues,
+    place: Place,
+    mark: Option<u32>,
+) -> linux::Result<()> {
     let taken = nft::apply(&format!("add chain inet {TABLE} tcp{id}\nadd chain inet {TABLE} other{id}\n"))
         .and_then(|()| rule::send_to(TABLE, &format!("tcp{id}"), &queues.tcp, attachment.fail_open))
         .and_then(|()| rule::send_to(TABLE, &format!("other{id}"), &queues.other, attachment.fail_open))
-        .and_then(|()| nft::apply(&hook_chain(id, attachment, mark)));
+        .and_then(|()| nft::apply(&hook_chain(id, attachment, place, mark)));
     taken.inspect_err(|_| {
         // The first error is the one to tell.
         let _ = nft::apply(&removal(id, ""));
@@ -51,13 +58,14 @@ pub(super) fn restore(
     id: u32,
     attachment: &Attachment,
     queues: &Queues,
+    place: Place,
     mark: Option<u32>,
 ) -> linux::Result<bool> {
     if nft::has_chain(TABLE, &format!("script{id}"))? {
         return Ok(false);
     }
     nft::apply(&format!("add table inet {TABLE}\n"))?;
-    add(id, attachment, queues, mark).map(|()| true)
+    add(id, attachment, queues, place, mark).map(|()| true)
 }
 
 /// Gives it no more packets.
@@ -75,9 +83,9 @@ fn removal(id: u32, hook: &str) -> String {
     format!("{flush}{hook}delete chain inet {TABLE} tcp{id}\ndelete chain inet {TABLE} other{id}\n")
 }
 
-fn hook_chain(id: u32, attachment: &Attachment, mark: Option<u32>) -> String {
+fn hook_chain(id: u32, attachment: &Attachment, place: Place, mark: Option<u32>) -> String {
     let hook = attachment.hook.netfilter();
-    let priority = attachment.priority.unwrap_or(PRIORITY);
+    let priority = place.priority();
     let chain = format!("inet {TABLE} script{id}");
     let begin =
         format!("add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::in_kernel::InKernel;
+use super::order::Place;
 use super::statistics::Statistics;
 
 /// In which tier a script runs.
@@ -17,6 +18,8 @@ pub(super) enum Runs {
 pub(super) struct InThreads {
     pub(super) statistics: Arc<Statistics>,
     pub(super) slot: usize,
+    /// Of the rule that gives them packets.
+    pub(super) place: Place,
 }
 
 impl Runs {

@@ -4,20 +4,21 @@ use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use linux::bpf::Ring;
+use linux::bpf::attach::Direction;
 use script::compile::account;
 use script::vm;
 use tracing::info;
 
 use super::error::AttachError;
-use super::group::{Group, Key};
+use super::group::{Group, Key, link_is_enough};
 use super::in_kernel::Ready;
+use super::order::Place;
 use super::runs::{InThreads, Runs};
 use super::statistics::Statistics;
 use super::{Host, RING, SETTLE, Script, rules};
-use crate::attach_point::{MOST_PUNTS, PUNT_MARK};
+use crate::attach_point::{AttachPoint, MOST_PUNTS, PUNT_MARK, netfilter_hook, priority};
 use crate::kernel::Maps;
 use config::attachment::{Attachment, Tier};
-use config::folder::Folder;
 
 impl Host {
     /// Has a script run where it was asked for, with `auto` in the best of the tiers that can have it.
@@ -44,6 +45,16 @@ impl Host {
                 })
             }),
         }
+    }
+
+    /// A script at the same interface that was loaded before and comes first nevertheless: packets that come in are the
+    /// kernel's first, and those that leave are Lua's first.
+    pub(super) fn first_nevertheless(&self, attachment: &Attachment, runs: &Runs) -> Option<u32> {
+        let point = AttachPoint::of(attachment);
+        let AttachPoint::Interface { direction, .. } = point else { return None };
+        let late = |runs: &Runs| runs.kernel().is_some() == (direction == Direction::Egress);
+        let early = |other: &&Script| !late(&other.runs) && AttachPoint::of(&other.attachment) == point;
+        self.scripts.iter().filter(|_| late(runs)).find(early).map(|other| other.id)
     }
 
     /// Why a script does not run in the kernel as a whole, and whether a part of it would.
@@ -77,7 +88,8 @@ impl Host {
             self.maps.len() - 1
         });
         let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
-        Ok(Runs::Kernel(ready.attach(&mut self.attach_journal)?))
+        let others = self.scripts.iter().rev().filter_map(|script| script.runs.kernel());
+        Ok(Runs::Kernel(ready.attach(&mut self.attach_journal, others)?))
     }
 
     /// In the kernel as far as that goes, and in the user tier with the packets that are handed over. It is in the user
@@ -95,7 +107,8 @@ impl Host {
         let log = self.next_log()?;
         let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
         let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;
-        match ready.attach(&mut self.attach_journal) {
+        let others = self.scripts.iter().rev().filter_map(|script| script.runs.kernel());
+        match ready.attach(&mut self.attach_journal, others) {
             Ok(in_kernel) => Ok(Runs::Both(in_kernel, threads)),
             Err(error) => {
                 // The first error is the one to tell.
@@ -135,6 +148,7 @@ impl Host {
         key: &Key,
         mark: Option<u32>,
     ) -> Result<InThreads, AttachError> {
+        link_is_enough(attachment, &script.source)?;
         let shares = |other: &&Script| other.key == *key && other.runs.user().is_none();
         if let Some(other) = self.scripts.iter().find(shares)
             && self.maps.iter().any(|(known, maps)| known == key && !maps.is_empty())
@@ -145,17 +159,19 @@ impl Host {
             self.groups.push(Group::start(key.clone(), self.threads, &self.common)?);
         }
         let slot = self.slots.take();
-        let listening = self.listen(id, slot, attachment, script, key, mark);
+        let place = self.attach_journal.order.chain(netfilter_hook(attachment), priority(attachment));
+        let listening = self.listen(id, (slot, place), attachment, script, key, mark);
         if listening.is_err() {
             self.slots.free(slot);
+            self.attach_journal.order.give_back(place);
         }
-        listening.map(|statistics| InThreads { statistics, slot })
+        listening.map(|statistics| InThreads { statistics, slot, place })
     }
 
     fn listen(
         &self,
         id: u32,
-        slot: usize,
+        (slot, place): (usize, Place),
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
@@ -163,10 +179,10 @@ impl Host {
     ) -> Result<Arc<Statistics>, AttachError> {
         let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
-        group.load(id, script, &Folder::of(&attachment.file), &statistics)?;
+        group.load(id, script, attachment, &statistics)?;
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
-            rules::add(id, attachment, &self.slots.queues(slot), mark)
+            rules::add(id, attachment, &self.slots.queues(slot), place, mark)
         });
         attached.inspect_err(|_| {
             group.remove(id);
@@ -177,6 +193,7 @@ impl Host {
     /// Gives a script no more packets, and forgets it when what waits for it is done.
     pub(super) fn leave_queues(&mut self, id: u32, key: &Key, threads: &InThreads) -> linux::Result<()> {
         rules::remove(id)?;
+        self.attach_journal.order.give_back(threads.place);
         std::thread::sleep(SETTLE);
         if self.group(key).is_none_or(|group| group.remove(id)) {
             self.slots.free(threads.slot);

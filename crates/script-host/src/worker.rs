@@ -30,7 +30,15 @@ const SHARE: usize = 64;
 /// What the host tells a thread. Answers go where it says; nobody may wait for them any more.
 pub(super) enum Command {
     /// Load a script.
-    Load { id: u32, script: Script, folder: Folder, statistics: Arc<Statistics>, answer: Answer },
+    Load {
+        id: u32,
+        script: Script,
+        folder: Folder,
+        /// Whether its packets come in, or are on their way through, rather than leave.
+        inward: bool,
+        statistics: Arc<Statistics>,
+        answer: Answer,
+    },
     /// Packets for it come from here.
     Listen { id: u32, socket: Socket },
     /// No more packets come for it: end what waits, and forget it.
@@ -58,6 +66,8 @@ struct Loaded {
     id: u32,
     rule: RuleId,
     failure: Verdict,
+    /// Packets come with the source address of their frame.
+    inward: bool,
     statistics: Arc<Statistics>,
     socket: Option<Socket>,
 }
@@ -155,7 +165,7 @@ impl Worker {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Load { id, script, folder, statistics, answer } => {
+            Command::Load { id, script, folder, inward, statistics, answer } => {
                 self.context.id.set(id);
                 let known = self.context.folders.borrow().contains(&folder);
                 if !known {
@@ -163,7 +173,7 @@ impl Worker {
                 }
                 let failure = script.failure;
                 let result = self.machine.load(script).map(|rule| {
-                    self.loaded.push(Loaded { id, rule, failure, statistics, socket: None });
+                    self.loaded.push(Loaded { id, rule, failure, inward, statistics, socket: None });
                 });
                 if self.deferred.is_some() {
                     // What the text itself puts off is done once, not for each thread.
@@ -221,6 +231,9 @@ impl Worker {
         for position in 0..count {
             let Some(queued) = self.batch.packet(position) else { continue };
             self.packet.fill_ip(queued.packet, queued.checksum);
+            if let Some(source) = queued.source.filter(|_| loaded.inward) {
+                self.packet.put_source(source);
+            }
             self.context.interface.set(if queued.from == 0 { queued.to } else { queued.from });
             let (queue, id, is_whole) = (queued.queue, queued.id, queued.whole_length == queued.packet.len());
             self.packets += 1;

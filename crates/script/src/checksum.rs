@@ -132,6 +132,7 @@ impl Layout {
     /// If `new` does not fit into `bytes`.
     pub fn write(&self, bytes: &mut [u8], at: usize, new: &[u8], form: TransportChecksum) {
         let end = at + new.len();
+        let mut has_followed = false;
         if self.version == 4 {
             self.follow(bytes, at, new, self.network, self.header_end, self.network + 10, Form::Complement);
         }
@@ -148,14 +149,34 @@ impl Layout {
                     self.follow(bytes, at, new, from, to, field, form);
                 }
                 if form != Form::Sum {
-                    self.follow(bytes, at, new, transport.start, self.end, field, form);
+                    has_followed = self.follow(bytes, at, new, transport.start, self.end, field, form);
                 }
             }
         }
         bytes[at..end].copy_from_slice(new);
+        if has_followed {
+            self.mend_sum_of_zeros(bytes);
+        }
     }
 
-    /// Has the checksum at `field`, which covers `from..to`, follow what `new` at `at` will change there.
+    /// The sum of zeros alone is zero, and the checksum 0xffff; a difference gives 0, as for a sum of 0xffff, which is the
+    /// same number (RFC 1624 §3). Only ICMP in IPv4 has no pseudo-header, and may be zeros. Its header says so: to look at
+    /// all of it is more than can be done for a packet, and with a header of zeros 0xffff is right in any case.
+    fn mend_sum_of_zeros(&self, bytes: &mut [u8]) {
+        let Some(transport) = self.transport.filter(|transport| !transport.has_pseudo_header()) else {
+            return;
+        };
+        let Transport { start, checksum, .. } = transport;
+        let rest = start + 4..(start + 8).min(self.end);
+        let rest = if rest.len() == 4 { rest } else { start..start };
+        let is_zero = |octets: &[u8]| octets.iter().all(|octet| *octet == 0);
+        if is_zero(&bytes[start..start + 4]) && is_zero(&bytes[rest]) {
+            bytes[checksum..checksum + 2].fill(0xff);
+        }
+    }
+
+    /// Has the checksum at `field`, which covers `from..to`, follow what `new` at `at` will change there, if that is
+    /// anything: whether it was.
     #[allow(
         clippy::too_many_arguments,
         reason = "a range that is written, a range that is covered, and the field"
@@ -169,10 +190,10 @@ impl Layout {
         to: usize,
         field: usize,
         form: Form,
-    ) {
+    ) -> bool {
         let (start, end) = (at.max(from), (at + new.len()).min(to));
         if start >= end || (at < field + 2 && field < at + new.len()) {
-            return;
+            return false;
         }
         let odd = (start - from) % 2 == 1;
         let old = aligned(&bytes[start..end], odd);
@@ -180,6 +201,7 @@ impl Layout {
         if old != new {
             form.replace(bytes, field, old, new);
         }
+        old != new
     }
 }
 
@@ -246,6 +268,10 @@ pub fn resize(
     }
     if count < 0 {
         bytes.drain(at..removed_to);
+        if let Some(layout) = layout.filter(|layout| removed_to <= layout.end) {
+            // What was right is, and what is not zeros is as it was.
+            Layout { end: layout.end - amount, ..layout }.mend_sum_of_zeros(bytes);
+        }
     } else {
         bytes.splice(at..at, std::iter::repeat_n(0, amount));
     }

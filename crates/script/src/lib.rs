@@ -28,6 +28,7 @@
 //! |---|---|
 //! | [`kind`] | kinds of field values, from octets and back |
 //! | [`protocol`] | what a protocol is: fields, policy, changes; the built-in ones, reading declarations, the reference |
+//! | [`link`] | what a script wants of the link header, which Lua does not have |
 //! | [`matching`] | which packets a script gets |
 //! | [`packet`] | a packet as a script gets it |
 //! | [`checksum`] | which checksums cover what, and how they follow a change |
@@ -46,6 +47,7 @@ pub mod checksum;
 pub mod compile;
 pub mod host;
 pub mod kind;
+pub mod link;
 pub mod matching;
 pub mod packet;
 pub mod pcap;

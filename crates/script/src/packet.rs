@@ -7,6 +7,10 @@ use wire::ethernet;
 
 use crate::checksum::{self, Layout, ResizeError};
 
+/// Where the addresses of an Ethernet header are: the source, and the end of both.
+const SOURCE: usize = 6;
+const ADDRESSES: usize = 12;
+
 /// A packet that begins with an Ethernet header, a true one or one that is made up.
 ///
 /// It owns its bytes so that it can grow; a caller that keeps one and fills it again allocates nothing.
@@ -15,6 +19,8 @@ pub struct Packet {
     bytes: Vec<u8>,
     /// Octets at the beginning that exist for the script only.
     made_up: usize,
+    /// Whether the source address among them is that of the frame.
+    has_source: bool,
     form: TransportChecksum,
     /// Whether a script has written into what is real, since it was filled.
     changed: bool,
@@ -27,6 +33,7 @@ impl Default for Packet {
         Self {
             bytes: Vec::new(),
             made_up: 0,
+            has_source: false,
             form: TransportChecksum::Complete,
             changed: false,
             redirected: None,
@@ -40,8 +47,8 @@ impl Packet {
         Self { bytes: frame, form, ..Self::default() }
     }
 
-    /// An IP packet from where there are no frames. The Ethernet header before it has addresses of zero and the
-    /// EtherType that the packet's version says; what a script writes there goes nowhere.
+    /// An IP packet from where there are no frames. The Ethernet header before it has the EtherType that the packet's
+    /// version says, and no addresses: a script that reads them, or writes there, fails.
     pub fn of_ip(packet: &[u8], form: TransportChecksum) -> Self {
         let mut new = Self::default();
         new.fill_ip(packet, form);
@@ -60,9 +67,31 @@ impl Packet {
         self.bytes.extend_from_slice(&ethertype.to_be_bytes());
         self.bytes.extend_from_slice(packet);
         self.made_up = ethernet::HEADER_LEN;
+        self.has_source = false;
         self.form = form;
         self.changed = false;
         self.redirected = None;
+    }
+
+    /// Puts the source address of the frame that an [IP packet](Self::fill_ip) came in into its header.
+    pub fn put_source(&mut self, address: [u8; 6]) {
+        if self.made_up > 0 {
+            self.bytes[SOURCE..ADDRESSES].copy_from_slice(&address);
+            self.has_source = true;
+        }
+    }
+
+    /// Whether these octets, by their places, are of addresses that there are not, and of nothing but the link header:
+    /// who takes the whole packet gets zeros.
+    pub(crate) fn lacks(&self, start: usize, end: usize) -> bool {
+        let known = if self.has_source { SOURCE } else { ADDRESSES };
+        start < known && start < end && end <= self.made_up
+    }
+
+    /// Whether these octets would change a link header that there is not.
+    pub(crate) fn changes_made_up(&self, start: usize, octets: &[u8]) -> bool {
+        let within = start..self.made_up.min(start + octets.len());
+        !within.is_empty() && self.bytes[within.clone()] != octets[..within.len()]
     }
 
     /// Everything, with the Ethernet header.

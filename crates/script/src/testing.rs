@@ -4,11 +4,14 @@
 //! with a packet as a hook would give it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
-use crate::vm::{Limits, Machine, ScriptError};
+pub use crate::syntax::names::Unknown;
+use crate::vm::{Limits, Machine, Script, ScriptError, Verdict};
+use wire::checksum::TransportChecksum;
 
 /// Instructions for one test: it may run its script over many packets.
 const INSTRUCTIONS: u64 = 1_000_000_000;
@@ -38,6 +41,21 @@ pub struct Outcome {
     pub error: Option<ScriptError>,
     /// What the script logged.
     pub log: Vec<String>,
+    /// The packets that it gave to functions of its script.
+    pub given: Vec<Given>,
+}
+
+/// What a function made of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The verdict, or why it failed.
+    pub verdict: Result<Verdict, String>,
+    /// Whether the packet leaves through another interface.
+    pub redirected: bool,
+    /// The packet, with its Ethernet header.
+    pub frame: Vec<u8>,
+    /// What it logged.
+    pub log: Vec<String>,
 }
 
 /// What a script has, found by loading it.
@@ -49,6 +67,8 @@ pub struct Contents {
     pub tests: Vec<String>,
     /// The protocols that it declares.
     pub protocols: Vec<String>,
+    /// Names in its text that nothing has: a packet would find that out.
+    pub unknown: Vec<Unknown>,
 }
 
 /// What a test can see and change of the world.
@@ -59,6 +79,8 @@ pub(crate) struct World {
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) log: Vec<String>,
     pub(crate) given: Vec<Given>,
+    /// Modules that were loaded.
+    pub(crate) modules: Vec<Module>,
 }
 
 /// A packet that a test has given to a function of its script.
@@ -101,17 +123,21 @@ impl Host for TestHost {
     }
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
-        self.files.module(name)
+        let found = self.files.module(name)?;
+        self.world.borrow_mut().modules.extend(found.clone());
+        Ok(found)
     }
 }
 
-/// Loads a script, and says what is in it.
+/// Loads a script as it is loaded for packets, with the same limits and without the module `test`, and says what is in it.
 ///
 /// # Errors
 /// The script's.
 pub fn inspect(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Contents, ScriptError> {
-    let (machine, _) = machine(files);
-    machine.inspect(path, source, &Rc::clone(files), PREFIX)
+    let world = Rc::new(RefCell::new(World::default()));
+    let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
+    let modules = || std::mem::take(&mut world.borrow_mut().modules);
+    Machine::new(host, Limits::default()).inspect(path, source, PREFIX, modules)
 }
 
 /// Runs the tests of a script, for the packets that they give to its functions.
@@ -132,8 +158,46 @@ pub fn packets(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Vec<Gi
 pub fn run(path: &str, source: &str, name: &str, files: &Rc<dyn Files>) -> Outcome {
     let (mut machine, world) = machine(files);
     let error = machine.test(path, source, name, &world, files).err();
-    let log = std::mem::take(&mut world.borrow_mut().log);
-    Outcome { name: name.to_owned(), error, log }
+    let World { log, given, .. } = world.take();
+    Outcome { name: name.to_owned(), error, log, given }
+}
+
+/// Gives frames to functions of a script, one after the other, from a fresh start and with the limits of packets.
+///
+/// # Errors
+/// The script's, or that it has no such function.
+pub fn replay(
+    path: &str,
+    source: &str,
+    given: &[Given],
+    files: &Rc<dyn Files>,
+) -> Result<Vec<Made>, ScriptError> {
+    let world = Rc::new(RefCell::new(World::default()));
+    let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
+    let mut machine = Machine::new(host, Limits::default());
+    let mut rules = BTreeMap::new();
+    let mut all = Vec::new();
+    for Given { function, frame } in given {
+        let rule = match rules.get(function) {
+            Some(rule) => *rule,
+            None => {
+                let script = Script { function: function.clone(), ..Script::new(path, source) };
+                let rule = machine.load(script)?;
+                rules.insert(function.clone(), rule);
+                rule
+            }
+        };
+        world.borrow_mut().log.clear();
+        let mut packet = Packet::of_frame(frame.clone(), TransportChecksum::Complete);
+        let (verdict, error) = machine.run(rule, &mut packet);
+        all.push(Made {
+            verdict: error.map_or(Ok(verdict), |error| Err(error.message)),
+            redirected: packet.redirected().is_some(),
+            frame: packet.bytes().to_vec(),
+            log: std::mem::take(&mut world.borrow_mut().log),
+        });
+    }
+    Ok(all)
 }
 
 fn machine(files: &Rc<dyn Files>) -> (Machine, Rc<RefCell<World>>) {

@@ -56,9 +56,17 @@ impl Filter {
     }
 }
 
+// Flags of LINK_CREATE, from linux/bpf.h.
+const BEFORE: u32 = 1 << 3;
+const RELATIVE_TO_LINK: u32 = 1 << 13;
+
 /// A program that runs until this is dropped.
 #[derive(Debug)]
-pub struct Attachment(Attached);
+pub struct Attachment {
+    attached: Attached,
+    index: u32,
+    direction: Direction,
+}
 
 #[derive(Debug)]
 enum Attached {
@@ -76,38 +84,63 @@ impl Attachment {
     ///
     /// `EINVAL`: the kernel is older than Linux 6.6.
     pub fn tcx(program: &Program, index: u32, direction: Direction) -> Result<Self> {
-        Self::link(program, index, direction, 0)
+        Self::link(program, index, direction, 0, 0)
     }
 
     /// The same, before those that are there, and before what they decide.
     pub(crate) fn tcx_before(program: &Program, index: u32, direction: Direction) -> Result<Self> {
-        const BEFORE: u32 = 1 << 3;
-        Self::link(program, index, direction, BEFORE)
+        Self::link(program, index, direction, BEFORE, 0)
     }
 
-    fn link(program: &Program, index: u32, direction: Direction, flags: u32) -> Result<Self> {
+    /// The same, directly before another one, at its interface.
+    ///
+    /// `EINVAL`: that one is attached by a filter. `ENOENT`: it is no longer there.
+    pub fn tcx_before_other(program: &Program, other: &Self) -> Result<Self> {
+        // Without a link the kernel refuses the flag.
+        let number = match &other.attached {
+            Attached::Link(link) => link.number(),
+            Attached::Filter { .. } => 0,
+        };
+        Self::link(program, other.index, other.direction, BEFORE | RELATIVE_TO_LINK, number)
+    }
+
+    fn link(
+        program: &Program,
+        index: u32,
+        direction: Direction,
+        flags: u32,
+        relative_to: u32,
+    ) -> Result<Self> {
         let attach_type = match direction {
             Direction::Ingress => AttachType::TcxIngress,
             Direction::Egress => AttachType::TcxEgress,
         };
-        let link = Link::create(program, index, attach_type, flags, [0; 4]);
+        let link = Link::create(program, index, attach_type, flags, [relative_to, 0, 0, 0]);
         let what = || format!("bpf LINK_CREATE tcx at interface {index} (needs CAP_NET_ADMIN and Linux 6.6)");
-        Ok(Self(Attached::Link(link.context(what)?)))
+        Ok(Self { attached: Attached::Link(link.context(what)?), index, direction })
     }
 
     /// Attaches a program of type `sched_cls` to an interface of this thread's network namespace by a filter. It stays if
-    /// the process crashes: use [`crate::undo::Journal::attach`], unless the interface goes with the process too.
+    /// the process crashes: use [`crate::undo::Journal::attach`], unless the interface goes with the process too. The
+    /// kernel puts it before other filters of ours.
     pub fn clsact(program: &Program, filter: Filter) -> Result<Self> {
         let mut netlink = Netlink::open()?;
         netlink.add_clsact(filter.index)?;
         netlink.put_filter(&filter, program.fd.as_raw_fd())?;
-        Ok(Self(Attached::Filter { filter, netlink }))
+        let (index, direction) = (filter.index, filter.direction);
+        Ok(Self { attached: Attached::Filter { filter, netlink }, index, direction })
+    }
+
+    /// Whether it is at this interface, and sees these packets.
+    #[must_use]
+    pub fn is_at(&self, index: u32, direction: Direction) -> bool {
+        (self.index, self.direction) == (index, direction)
     }
 
     /// Puts another program in the place of the one that runs, between two packets. A filter that somebody has removed is
     /// there again.
     pub fn replace(&mut self, program: &Program) -> Result<()> {
-        match &mut self.0 {
+        match &mut self.attached {
             Attached::Link(link) => link.replace(program).context(|| "bpf LINK_UPDATE"),
             Attached::Filter { filter, netlink } => {
                 netlink.add_clsact(filter.index)?;
@@ -118,7 +151,7 @@ impl Attachment {
 
     /// The filter, if it is attached by one.
     pub(crate) fn filter(&self) -> Option<Filter> {
-        match &self.0 {
+        match &self.attached {
             Attached::Link(_) => None,
             Attached::Filter { filter, .. } => Some(*filter),
         }
@@ -127,7 +160,7 @@ impl Attachment {
     /// How it is attached.
     #[must_use]
     pub fn mechanism(&self) -> Mechanism {
-        match self.0 {
+        match self.attached {
             Attached::Link(_) => Mechanism::Tcx,
             Attached::Filter { .. } => Mechanism::Clsact,
         }
@@ -136,7 +169,7 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        if let Attached::Filter { filter, netlink } = &mut self.0 {
+        if let Attached::Filter { filter, netlink } = &mut self.attached {
             // The interface may be gone. What else can fail here the journal tries again.
             let _ = netlink.delete_filter(filter);
         }

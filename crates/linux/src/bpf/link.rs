@@ -40,6 +40,11 @@ impl Link {
         unsafe { bpf(LINK_CREATE, &attributes) }.map(Self)
     }
 
+    /// The descriptor, as a place among links is told by.
+    pub(super) fn number(&self) -> u32 {
+        self.0.as_raw_fd() as u32
+    }
+
     /// Puts another program in the place of the one that runs, between two packets.
     pub(super) fn replace(&self, program: &Program) -> Result<()> {
         #[repr(C)]

@@ -37,6 +37,7 @@ const ATTR_PACKET_HDR: u16 = 1;
 const ATTR_VERDICT_HDR: u16 = 2;
 const ATTR_IFINDEX_INDEV: u16 = 5;
 const ATTR_IFINDEX_OUTDEV: u16 = 6;
+const ATTR_HWADDR: u16 = 9;
 const ATTR_PAYLOAD: u16 = 10;
 const ATTR_CAP_LEN: u16 = 13;
 const ATTR_SKB_INFO: u16 = 14;
@@ -230,6 +231,8 @@ pub struct Queued<'a> {
     pub whole_length: usize,
     /// Whether its transport checksum is still to be completed.
     pub checksum: TransportChecksum,
+    /// The source address of the Ethernet frame that it came in; before it leaves, that is no longer its own.
+    pub source: Option<[u8; 6]>,
     /// Index of the interface that it came from, 0 if from none.
     pub from: u32,
     /// Index of the interface that it goes to, 0 if that is not known.
@@ -268,7 +271,7 @@ fn parse(message: &[u8]) -> Option<Queued<'_>> {
     }
     let message = message.get(..length)?;
     let queue = u16::from_be_bytes([*message.get(18)?, *message.get(19)?]);
-    let mut id = None;
+    let (mut id, mut source) = (None, None);
     let (mut packet, mut whole_length, mut from, mut to) = (&[][..], 0, 0, 0);
     let mut checksum = TransportChecksum::Complete;
     for (kind, value) in attributes(message.get(HEADERS..)?) {
@@ -277,6 +280,10 @@ fn parse(message: &[u8]) -> Option<Queued<'_>> {
             ATTR_PACKET_HDR => id = value.first_chunk().copied(),
             ATTR_IFINDEX_INDEV => from = number(),
             ATTR_IFINDEX_OUTDEV => to = number(),
+            // Its length, two octets of nothing, and room for eight.
+            ATTR_HWADDR => {
+                source = value.strip_prefix(&[0, 6]).and_then(|rest| rest.get(2..)?.first_chunk().copied());
+            }
             ATTR_PAYLOAD => packet = value,
             ATTR_CAP_LEN => whole_length = number() as usize,
             ATTR_SKB_INFO if number() & SKB_CSUM_NOT_READY != 0 => checksum = TransportChecksum::Partial,
@@ -284,7 +291,7 @@ fn parse(message: &[u8]) -> Option<Queued<'_>> {
         }
     }
     let whole_length = whole_length.max(packet.len());
-    Some(Queued { queue, id: id?, packet, whole_length, checksum, from, to })
+    Some(Queued { queue, id: id?, packet, whole_length, checksum, source, from, to })
 }
 
 /// The code of an acknowledgement, 0 if all was well; none if the message is something else.
@@ -314,12 +321,13 @@ mod tests {
             (ATTR_PACKET_HDR, &[0, 0, 0, 9, 0x86, 0xdd, 0]),
             (ATTR_IFINDEX_INDEV, &[0, 0, 0, 3]),
             (ATTR_SKB_INFO, &[0, 0, 0, 3]),
+            (ATTR_HWADDR, &[0, 6, 0, 0, 2, 0, 0, 0, 0, 7, 0, 0]),
             (ATTR_PAYLOAD, b"packet"),
         ]);
         let queued = parse(&bytes).expect("a packet");
         assert_eq!((queued.queue, queued.id, queued.packet), (7, [0, 0, 0, 9], &b"packet"[..]));
         assert_eq!((queued.from, queued.to, queued.whole_length), (3, 0, 6));
-        assert_eq!(queued.checksum, TransportChecksum::Partial);
+        assert_eq!((queued.checksum, queued.source), (TransportChecksum::Partial, Some([2, 0, 0, 0, 0, 7])));
         assert_eq!(parse(&message(&[(ATTR_PAYLOAD, b"without a number")])), None);
     }
 

@@ -345,6 +345,12 @@ impl Program {
         result
     }
 
+    /// Whether it asks for the time or a random number.
+    pub(super) fn asks_for_chance(&self) -> bool {
+        let mut code = self.blocks.iter().flat_map(|block| &block.code);
+        code.any(|instruction| matches!(instruction.action, Action::Time | Action::Random))
+    }
+
     /// Whether it decides what becomes of any packet of the script's.
     pub(super) fn decides(&self) -> bool {
         let ends = self.blocks.iter().filter_map(|block| block.end.as_ref());

@@ -144,6 +144,14 @@ impl Compiled {
         &self.punts
     }
 
+    /// Whether a packet has the same result at any time, and what is in tables the same fate in both tiers: it asks for no
+    /// time or random number, no entry expires, and none is evicted.
+    #[must_use]
+    pub fn is_repeatable(&self) -> bool {
+        let evicts = |map: &shared::Map| map.measures().0 == shared::MapKind::LruHash;
+        !self.program.asks_for_chance() && !self.maps().iter().any(evicts)
+    }
+
     /// Where it can be attached.
     #[must_use]
     pub const fn attach_type(&self) -> &AttachType {

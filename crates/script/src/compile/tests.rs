@@ -3,8 +3,11 @@ use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
 use super::{AttachType, CompileError, Compiled, Refusal, Results};
+use crate::checksum::{self, Layout};
 use crate::host::NoHost;
-use crate::vm::Script;
+use crate::packet::Packet;
+use crate::vm::{Limits, Machine, Script};
+use wire::checksum::TransportChecksum;
 
 pub(super) const RESULTS: Results =
     Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, punt_mark: None };
@@ -474,4 +477,93 @@ fn examples_are_compiled() {
     }
     let lines: Vec<_> = example("dns_blocklist.lua", "process_packet").iter().map(|one| one.line).collect();
     assert!(!lines.is_empty());
+}
+
+/// What both tiers make of a packet: the verdict, and the frame.
+fn both(text: &str, frame: &[u8]) -> [(Option<i64>, Vec<u8>); 2] {
+    let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
+    let mut octets = frame.to_vec();
+    let compiled = match run(program.intermediate(), &mut Maps::default(), &mut octets, 0, || 7) {
+        Outcome::Verdict(verdict) => (Some(verdict), octets),
+        _ => (None, octets),
+    };
+    let mut machine = Machine::new(NoHost, Limits::default());
+    let rule = machine.load(Script::new("test.lua", text)).expect("it loads");
+    let mut packet = Packet::of_frame(frame.to_vec(), TransportChecksum::Complete);
+    let (verdict, error) = machine.run(rule, &mut packet);
+    [compiled, (error.is_none().then_some(verdict.value()), packet.bytes().to_vec())]
+}
+
+#[test]
+fn a_call_without_a_result_is_no_argument() {
+    let text = |body: &str| {
+        format!(
+            "local function none(k) if k == 99 then return 4, 5 end end
+             local function nothing(k) end
+             function process_packet(p) local k = p:get()[0] {body} end"
+        )
+    };
+    for (body, verdict) in [
+        ("return math.max(1, nothing(k))", Some(1)),
+        ("local a, b = none(k) return b == nil and NF_ACCEPT or NF_DROP", Some(1)),
+        ("return math.max(1, (none(k)))", None),
+    ] {
+        let [compiled, lua] = both(&text(body), &[7; 60]);
+        assert_eq!((compiled.0, lua.0), (verdict, verdict), "{body}");
+    }
+    for body in ["return math.max(1, none(k))", "nf.log(none(k)) return NF_ACCEPT"] {
+        let refusals = compile(&text(body)).expect_err(body);
+        assert!(refusals[0].reason.contains("in brackets it is one"), "{refusals:?}");
+    }
+}
+
+#[test]
+fn a_checksum_of_zeros_is_0xffff() {
+    let text = "function process_packet(p)
+        p:data(packet_eth):data(packet_ip):data(packet_icmp):type():set(0)
+        return NF_ACCEPT
+    end";
+    for (payload, wanted) in [
+        // Without data; of zeros; with an identifier; of a sum of 0xffff.
+        (vec![0; 4], 0xffff_u16),
+        (vec![0; 14], 0xffff),
+        (vec![0xff, 0xff, 0, 0], 0),
+        (vec![0, 0, 0, 0, 0x12, 0x34, 0xed, 0xcb], 0xffff),
+        (vec![0, 1, 0, 1, 9], !0x0902),
+    ] {
+        let icmp = [&[8, 0, 0, 0][..], &payload].concat();
+        let mut frame = [0; 12].to_vec();
+        frame.extend([
+            8,
+            0,
+            0x45,
+            0,
+            0,
+            20 + icmp.len() as u8,
+            0,
+            0,
+            0,
+            0,
+            64,
+            1,
+            0,
+            0,
+            192,
+            0,
+            2,
+            1,
+            192,
+            0,
+            2,
+            2,
+        ]);
+        frame.extend(icmp);
+        let layout = Layout::of_frame(&frame).expect("IPv4");
+        checksum::complete(&mut frame, &layout);
+        let [compiled, lua] = both(text, &frame);
+        assert_eq!(compiled, lua, "{payload:?}");
+        assert_eq!(compiled.0, Some(1));
+        assert_eq!(u16::from_be_bytes([lua.1[36], lua.1[37]]), wanted, "{payload:?}");
+        assert!(checksum::are_right(&lua.1), "{payload:?}");
+    }
 }

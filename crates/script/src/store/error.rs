@@ -21,6 +21,15 @@ pub enum AccessError {
         /// How many it has.
         available: usize,
     },
+    /// Addresses of a link header that there is not.
+    #[error(
+        "there is no link header here to read an address of: Lua has the source of packets that come in alone, and a \
+         script that is compiled has all of it at an interface"
+    )]
+    NoAddress,
+    /// A link header that there is not.
+    #[error("there is no link header here to write: a script that is compiled has one at an interface")]
+    NoLink,
     /// A byte array of a field that begins or ends within an octet.
     #[error(
         "bit {offset}, {length} bits: only fields of the kind int or bool may begin or end within an octet"

@@ -14,6 +14,7 @@ impl Store {
     pub fn octets(&self, protocols: &Protocols, handle: Handle) -> Result<&[u8], AccessError> {
         let region = self.region(protocols, handle)?;
         let (start, end) = region.octets()?;
+        self.has(start, end)?;
         Ok(&self.bytes()[start..end])
     }
 
@@ -26,10 +27,18 @@ impl Store {
             Some(Access::Kind(kind)) => *kind,
         };
         match kind {
-            Kind::Int => Ok(Got::Value(Value::Int(self.bits(protocols, handle, region)?.cast_signed()))),
-            Kind::Bool => Ok(Got::Value(Value::Bool(self.bits(protocols, handle, region)? != 0))),
+            Kind::Int | Kind::Bool => {
+                self.has(region.start / 8, (region.start + region.length).div_ceil(8))?;
+                let bits = self.bits(protocols, handle, region)?;
+                Ok(Got::Value(if kind == Kind::Int {
+                    Value::Int(bits.cast_signed())
+                } else {
+                    Value::Bool(bits != 0)
+                }))
+            }
             kind => {
                 let (start, end) = region.octets()?;
+                self.has(start, end)?;
                 Ok(Got::Value(kind.read(&self.bytes()[start..end])))
             }
         }
@@ -63,7 +72,7 @@ impl Store {
                 if bits != number.cast_unsigned() {
                     let (octets, count) =
                         replace_bits(self.bytes(), region.start, length, number.cast_unsigned());
-                    self.write(region.start / 8, &octets[..count]);
+                    self.put(region.start / 8, &octets[..count])?;
                 }
                 Ok(Written::Done)
             }
@@ -74,13 +83,13 @@ impl Store {
                 if count > end - start {
                     return Err(ValueError::Length { field: end - start, value: count }.into());
                 }
-                self.write(start, &octets[..count]);
+                self.put(start, &octets[..count])?;
                 Ok(Written::Done)
             }
             (Kind::Raw, Given::Int(number)) => {
                 let byte = u8::try_from(number).map_err(|_| kind.refuses(number))?;
                 let (start, end) = region.octets()?;
-                self.write(start, &vec![byte; end - start]);
+                self.put(start, &vec![byte; end - start])?;
                 Ok(Written::Done)
             }
             (Kind::Raw | Kind::Text, Given::Text(text)) => {
@@ -88,7 +97,7 @@ impl Store {
                 if text.len() != end - start {
                     return Err(ValueError::Length { field: end - start, value: text.len() }.into());
                 }
-                self.write(start, text);
+                self.put(start, text)?;
                 Ok(Written::Done)
             }
             (kind, value) => Err(kind.refuses(value.describe()).into()),
@@ -99,8 +108,13 @@ impl Store {
     pub fn byte(&self, protocols: &Protocols, handle: Handle, index: i64) -> Result<u8, AccessError> {
         let region = self.region(protocols, handle)?;
         let (start, end) = region.octets()?;
-        let octet = usize::try_from(index).ok().and_then(|index| self.bytes()[start..end].get(index));
-        octet.copied().ok_or_else(|| self.outside(index, 1, region))
+        match usize::try_from(index).ok().filter(|index| *index < end - start) {
+            Some(index) => {
+                self.has(start + index, start + index + 1)?;
+                Ok(self.bytes()[start + index])
+            }
+            None => Err(self.outside(index, 1, region)),
+        }
     }
 
     /// Writes the octet `index` of a view or field.
@@ -115,12 +129,21 @@ impl Store {
         let (start, end) = region.octets()?;
         let byte = u8::try_from(value).map_err(|_| Kind::Raw.refuses(value))?;
         match usize::try_from(index).ok().filter(|index| *index < end - start) {
-            Some(index) => {
-                self.write(start + index, &[byte]);
-                Ok(())
-            }
+            Some(index) => self.put(start + index, &[byte]),
             None => Err(self.outside(index, 1, region)),
         }
+    }
+
+    fn has(&self, start: usize, end: usize) -> Result<(), AccessError> {
+        if self.octets.lacks(start, end) { Err(AccessError::NoAddress) } else { Ok(()) }
+    }
+
+    fn put(&mut self, at: usize, octets: &[u8]) -> Result<(), AccessError> {
+        if self.octets.changes_made_up(at, octets) {
+            return Err(AccessError::NoLink);
+        }
+        self.write(at, octets);
+        Ok(())
     }
 
     /// The declaration of the field that the handle stands for; none for a view.

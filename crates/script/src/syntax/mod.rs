@@ -3,6 +3,7 @@
 //! The user tier has Lua read the text itself; what Lua refuses never comes here, so messages about syntax are Lua's.
 
 mod literal;
+pub(crate) mod names;
 mod read;
 pub(crate) mod tree;
 

@@ -11,8 +11,8 @@ use full_moon::tokenizer::{StringLiteralQuoteType, TokenReference, TokenType};
 
 use super::literal;
 use super::tree::{
-    Binary, Block, Chunk, Error, Expression, ExpressionKind, Function, FunctionId, Local, LocalId, Result,
-    Statement, StatementKind, Target, Unary, Variable,
+    Binary, Block, Chunk, Error, Expression, ExpressionKind, Function, FunctionId, Local, LocalId, Mention,
+    Mentioned, Result, Statement, StatementKind, Target, Unary, Variable,
 };
 
 /// Global names by which a function can reach what is no variable of its own. Those that come first do nothing by being
@@ -24,7 +24,13 @@ const HARMLESS_AT_FIRST: usize = 4;
 pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
     let lines = (1, line_of(tree.eof()));
     let mut reader = Reader {
-        chunk: Chunk { functions: Vec::new(), locals: Vec::new(), fields: BTreeSet::new(), unsettled: None },
+        chunk: Chunk {
+            functions: Vec::new(),
+            locals: Vec::new(),
+            fields: BTreeSet::new(),
+            unsettled: None,
+            mentions: Vec::new(),
+        },
         functions: Vec::new(),
         scopes: Vec::new(),
     };
@@ -53,6 +59,7 @@ impl Reader {
         let id = FunctionId(self.chunk.functions.len());
         self.chunk.functions.push(Function {
             name,
+            outer: self.function_here(),
             lines,
             parameters: Vec::new(),
             variadic,
@@ -106,9 +113,30 @@ impl Reader {
         local.map_or_else(|| Variable::Global(name.into()), |local| Variable::Local(*local))
     }
 
-    fn assigned(&mut self, variable: &Variable) {
-        if let Variable::Local(local) = variable {
-            self.chunk.locals[local.0].assigned = true;
+    fn function_here(&self) -> FunctionId {
+        self.functions.last().copied().unwrap_or(FunctionId(0))
+    }
+
+    fn mention(&mut self, what: Mentioned, name: impl Into<Arc<str>>, line: u32) {
+        let function = self.function_here();
+        self.chunk.mentions.push(Mention { what, name: name.into(), line, function });
+    }
+
+    /// A variable that is read.
+    fn read(&mut self, name: &TokenReference) -> Expression {
+        let variable = self.resolve(&text(name));
+        let what = match variable {
+            Variable::Local(_) => Mentioned::Local,
+            Variable::Global(_) => Mentioned::Global,
+        };
+        self.mention(what, text(name), line_of(name));
+        expression(line_of(name), ExpressionKind::Variable(variable))
+    }
+
+    fn assigned(&mut self, variable: &Variable, line: u32) {
+        match variable {
+            Variable::Local(local) => self.chunk.locals[local.0].assigned = true,
+            Variable::Global(name) => self.mention(Mentioned::SetGlobal, name.clone(), line),
         }
     }
 
@@ -249,10 +277,11 @@ impl Reader {
         let variable = self.resolve(&text(first));
         let target = match keys.split_last() {
             None => {
-                self.assigned(&variable);
+                self.assigned(&variable, line);
                 Target::Variable(variable)
             }
             Some((last, path)) => {
+                self.mention(Mentioned::Key, text(last), line);
                 if self.functions.len() > 1 {
                     self.unsettle(line);
                 }
@@ -268,13 +297,18 @@ impl Reader {
     }
 
     fn target(&mut self, variable: &Var) -> Result<Target> {
+        if let Var::Name(name) = variable {
+            self.note_reach(name, false);
+            let target = self.resolve(&text(name));
+            self.assigned(&target, line_of(name));
+            return Ok(Target::Variable(target));
+        }
         let read = self.variable(variable)?;
         Ok(match *read.kind {
-            ExpressionKind::Variable(variable) => {
-                self.assigned(&variable);
-                Target::Variable(variable)
-            }
             ExpressionKind::Index(object, key) => {
+                if let ExpressionKind::String(name) = &*key.kind {
+                    self.mention(Mentioned::Key, String::from_utf8_lossy(name), read.line);
+                }
                 if self.functions.len() > 1 {
                     self.unsettle(read.line);
                 }
@@ -336,7 +370,7 @@ impl Reader {
         match variable {
             Var::Name(name) => {
                 self.note_reach(name, false);
-                Ok(expression(line_of(name), ExpressionKind::Variable(self.resolve(&text(name)))))
+                Ok(self.read(name))
             }
             Var::Expression(read) => {
                 if let Prefix::Name(name) = read.prefix() {
@@ -356,7 +390,7 @@ impl Reader {
         let mut object = match prefix {
             Prefix::Name(name) => {
                 self.note_reach(name, true);
-                expression(line_of(name), ExpressionKind::Variable(self.resolve(&text(name))))
+                self.read(name)
             }
             Prefix::Expression(inner) => self.expression(inner)?,
             other => return Err(unknown(other)),
@@ -366,6 +400,9 @@ impl Reader {
             let kind = match suffix {
                 Suffix::Index(Index::Dot { name, .. }) => {
                     self.note_field(&object, name);
+                    if let ExpressionKind::Variable(Variable::Global(of)) = &*object.kind {
+                        self.mention(Mentioned::EntryOf(of.clone()), text(name), line);
+                    }
                     ExpressionKind::Index(object, string(name))
                 }
                 Suffix::Index(Index::Brackets { expression, .. }) => {
@@ -379,6 +416,7 @@ impl Reader {
                     ExpressionKind::Call(object, arguments)
                 }
                 Suffix::Call(Call::MethodCall(call)) => {
+                    self.mention(Mentioned::Method, text(call.name()), line_of(call.name()));
                     ExpressionKind::Method(object, text(call.name()).into(), self.arguments(call.args())?)
                 }
                 other => return Err(unknown(other)),
@@ -408,7 +446,14 @@ impl Reader {
                     self.expression(key)?;
                     self.expression(value)?;
                 }
-                ast::Field::NameKey { value, .. } => drop(self.expression(value)?),
+                ast::Field::NameKey { key, value, .. } => {
+                    self.mention(Mentioned::Key, text(key), line_of(key));
+                    let value = self.expression(value)?;
+                    if let ("name", ExpressionKind::String(name)) = (text(key).as_str(), &*value.kind) {
+                        // It may be a protocol's.
+                        self.mention(Mentioned::SetGlobal, String::from_utf8_lossy(name), value.line);
+                    }
+                }
                 ast::Field::NoKey(value) => drop(self.expression(value)?),
                 other => return Err(unknown(other)),
             }

@@ -36,6 +36,38 @@ pub(crate) struct Chunk {
     /// The first line from which on tables and global variables of the top level may become others than it left them
     /// without an assignment to a variable: an entry that is set in a function, a function that can do so, a module.
     pub(crate) unsettled: Option<u32>,
+    /// Names, in their order.
+    pub(crate) mentions: Vec<Mention>,
+}
+
+/// A name where it stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Mention {
+    /// What it is there.
+    pub(crate) what: Mentioned,
+    /// The name.
+    pub(crate) name: Arc<str>,
+    /// Where.
+    pub(crate) line: u32,
+    /// In which function.
+    pub(crate) function: FunctionId,
+}
+
+/// What a name is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mentioned {
+    /// A local variable that is read.
+    Local,
+    /// A global variable that is read.
+    Global,
+    /// A global variable that is assigned to, or a protocol's name.
+    SetGlobal,
+    /// What a global variable of this name has by this one: `nf.log`.
+    EntryOf(Arc<str>),
+    /// A method that is called.
+    Method,
+    /// What a table gets by this name.
+    Key,
 }
 
 /// A function.
@@ -43,6 +75,8 @@ pub(crate) struct Chunk {
 pub(crate) struct Function {
     /// As it was declared, for messages: `process_packet`, `Filter:check`, or where it stands if it has no name.
     pub(crate) name: String,
+    /// The one around it; of the chunk it is the chunk.
+    pub(crate) outer: FunctionId,
     /// The line of `function`, and that of its `end`: what Lua says of a function, too.
     pub(crate) lines: (u32, u32),
     /// Its parameters; with `self`, if it is a method.

@@ -114,6 +114,8 @@ pub(crate) struct Core {
     /// Number of the state, for deferred work.
     pub(crate) state: u32,
     instructions_left: Cell<u64>,
+    /// What is left besides while a test has a packet looked at.
+    set_aside: Cell<Option<u64>>,
     exhausted: Cell<bool>,
     /// Octets in byte arrays, which Lua does not count.
     pub(crate) byte_arrays: Rc<Cell<usize>>,
@@ -132,6 +134,7 @@ impl Core {
             runtime: OnceCell::new(),
             state,
             instructions_left: Cell::new(limits.instructions),
+            set_aside: Cell::new(None),
             exhausted: Cell::new(false),
             byte_arrays: Rc::default(),
             limits,
@@ -157,7 +160,23 @@ impl Core {
 
     pub(crate) fn renew_budget(&self) {
         self.instructions_left.set(self.limits.instructions);
+        self.set_aside.set(None);
         self.exhausted.set(false);
+    }
+
+    /// Has a test spend no more from here on than a packet may, until it [ends](Self::end_packet).
+    pub(super) fn begin_packet(&self) {
+        self.end_packet();
+        let left = self.instructions_left.get();
+        let own = left.min(Limits::default().instructions);
+        self.instructions_left.set(own);
+        self.set_aside.set(Some(left - own));
+    }
+
+    /// Gives a test back what it has besides.
+    pub(super) fn end_packet(&self) {
+        let besides = self.set_aside.take().unwrap_or(0);
+        self.instructions_left.set(self.instructions_left.get() + besides);
     }
 
     /// Takes the work of copying so many octets off the budget, as instructions; the next look finds it used up.
@@ -197,15 +216,26 @@ impl Core {
         lines
     }
 
-    /// Takes a step off the budget. Once it is used up, every further step fails too.
+    /// Takes the instructions since the last look off the budget.
     fn look(&self, lua: &Lua) -> mlua::Result<()> {
-        let left = self.instructions_left.get().saturating_sub(u64::from(INSTRUCTIONS_PER_LOOK));
+        self.spend(lua, u64::from(INSTRUCTIONS_PER_LOOK))
+    }
+
+    /// What is left of the budget.
+    pub(super) fn instructions_left(&self) -> u64 {
+        self.instructions_left.get()
+    }
+
+    /// Takes work off the budget, as instructions. Once it is used up, all further work fails too.
+    pub(super) fn spend(&self, lua: &Lua, instructions: u64) -> mlua::Result<()> {
+        let left = self.instructions_left.get().saturating_sub(instructions);
         self.instructions_left.set(left);
         if left > 0 {
             return Ok(());
         }
         self.exhausted.set(true);
-        let all = self.limits.instructions;
+        let of_packet = self.set_aside.get().map(|_| Limits::default().instructions);
+        let all = of_packet.unwrap_or(self.limits.instructions);
         // An error of a hook has no traceback of its own.
         let trace = lua.traceback(None, 0)?.to_string_lossy();
         let what = format_args!("used up its {all} instructions (is there a loop without an end?)\n{trace}");

@@ -7,7 +7,7 @@ local native = ...
 local of_packet, of_any = native.of_packet, native.of_any
 -- Scripts may give these names another meaning: the thesis's listing 3.1 has a global variable `type`.
 local getmetatable, type, error, tostring, rawget = getmetatable, type, error, tostring, rawget
-local setmetatable, ipairs, concat = native.setmetatable, ipairs, table.concat
+local setmetatable, ipairs, concat, globals = native.setmetatable, ipairs, table.concat, _G
 
 -- Byte arrays ---------------------------------------------------------------------------------------------------------
 
@@ -156,7 +156,17 @@ local function function_of(value, what)
   return found
 end
 
+-- Names that scripts rely on, or know from Lua elsewhere: a protocol that took one would be found out at a packet.
+local taken = {
+  print = true, io = true, os = true, debug = true, package = true, coroutine = true, dofile = true, loadfile = true,
+}
+
 function register_dynamic_protbuf(declaration)
+  local wanted = type(declaration) == "table" and rawget(declaration, "name")
+  local present = wanted and rawget(globals, wanted)
+  if wanted and (taken[wanted] or present ~= nil and type(present) ~= "userdata") then
+    error("protocol " .. tostring(wanted) .. ": the name has another meaning (those of protocols begin with packet_)", 2)
+  end
   local protocol, name, functions = native.declare(declaration)
   policies[protocol] = function_of(declaration.has_protocol, name .. ": has_protocol")
   changes[protocol] = function_of(declaration.get_field_changes, name .. ": get_field_changes")

@@ -7,7 +7,7 @@ use mlua::{Function, Lua, LuaOptions, StdLib, Table, Value};
 
 use super::core::{Core, Limits, Runtime, Shared};
 use super::error::{ErrorKind, RUNTIME, ScriptError, TRACEBACK, text};
-use super::{library, natives};
+use super::{library, natives, strings};
 use crate::protocol::builtin;
 use crate::store::Handle;
 
@@ -36,6 +36,7 @@ impl State {
             // As it is before `confine` wraps it: views of byte arrays are made with it.
             natives.set("setmetatable", lua.globals().get::<Function>("setmetatable")?)?;
             confine(&lua, &core)?;
+            strings::install(&lua, &core)?;
             let entry: Table =
                 lua.load(include_str!("runtime.lua")).set_name(format!("={RUNTIME}")).call(&natives)?;
             let _ = core.runtime.set(Runtime::of(&entry)?);

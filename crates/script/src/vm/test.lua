@@ -86,14 +86,16 @@ function entry.methods.redirect(_, name)
   return NF_STOLEN
 end
 
--- The verdict of a function of the script, process_packet if none is named.
+-- The verdict of a function of the script, process_packet if none is named. It may use what a packet may, and no more.
 function test.run(view, name)
   name = name or "process_packet"
   local callback = type(name) == "function" and name or _G[name]
   if type(callback) ~= "function" then fail("run: there is no function " .. tostring(name)) end
   if type(name) == "string" then native.given(name, entry.octets(view)) end
   noted, redirected = nil, nil
+  native.begin_packet()
   local verdict = callback(view)
+  native.end_packet()
   redirected = verdict == NF_STOLEN and noted or nil
   return verdict
 end
@@ -133,6 +135,7 @@ end
 -- Fails unless `callback` does, with an error that contains `text`.
 function test.fails(callback, text)
   local ok, message = pcall(callback)
+  native.end_packet()
   if ok then fail("there was no error") end
   if text and not tostring(message):find(text, 1, true) then fail("another error: " .. tostring(message)) end
 end

@@ -11,25 +11,27 @@ use super::error::{ErrorKind, RUNTIME, ScriptError, fail};
 use super::natives::Octets;
 use super::state::State;
 use crate::checksum::{Layout, complete};
+use crate::host::Module;
 use crate::packet::Packet;
 use crate::pcap;
 use crate::store::Store;
+use crate::syntax;
+use crate::syntax::names::{self, Names, Unknown};
 use crate::testing::{Contents, Files, Given, World};
 
 /// Packets of one test that are kept.
 const MAX_GIVEN: usize = 10_000;
 
 impl Machine {
-    /// What a script has, with the module `test` at hand.
+    /// What a script has, once it is loaded as it is for packets; `modules` are those that it has loaded meanwhile.
     pub(crate) fn inspect(
         &self,
         path: &str,
         source: &str,
-        files: &Rc<dyn Files>,
         prefix: &str,
+        modules: impl FnOnce() -> Vec<Module>,
     ) -> Result<Contents, ScriptError> {
         let state = self.state(0, &[], true)?;
-        prepare(&state, &Rc::default(), files).map_err(|error| state.error(&error))?;
         let globals = state.lua.globals();
         let known: Vec<String> =
             globals.pairs::<String, Value>().filter_map(|pair| Some(pair.ok()?.0)).collect();
@@ -50,6 +52,7 @@ impl Machine {
             functions,
             tests,
             protocols: protocols.filter(|name| !builtin.contains(name)).collect(),
+            unknown: unknown_names(&state, source, &modules()),
         })
     }
 
@@ -98,6 +101,32 @@ impl Machine {
         }
         state.core.renew_budget();
         function.call::<()>(()).map_err(|error| state.error(&error))
+    }
+}
+
+/// Names of a script that nothing has. What the compiler's parser does not read has none.
+fn unknown_names(state: &State, source: &str, modules: &[Module]) -> Vec<Unknown> {
+    let Ok(chunk) = syntax::parse(source) else { return Vec::new() };
+    let modules: Result<Vec<_>, _> = modules.iter().map(|module| syntax::parse(&module.source)).collect();
+    modules.map_or_else(|_| Vec::new(), |modules| names::unknown(&chunk, &modules, state))
+}
+
+/// Methods of `nf.table` and its like, of flows, and of packets alone.
+const OBJECTS: [&str; 9] = ["get", "set", "add", "delete", "count", "find", "is_reply", "forget", "redirect"];
+
+impl Names for State {
+    fn has_global(&self, name: &str) -> bool {
+        self.lua.globals().contains_key(name).unwrap_or(true)
+    }
+
+    fn has_entry(&self, library: &str, name: &str) -> Option<bool> {
+        self.lua.globals().get::<Table>(library).ok()?.contains_key(name).ok()
+    }
+
+    fn has_method(&self, name: &str) -> bool {
+        let of =
+            |table: mlua::Result<Table>| table.is_ok_and(|table| table.contains_key(name).unwrap_or(true));
+        OBJECTS.contains(&name) || of(self.entry.get("methods")) || of(self.lua.globals().get("string"))
     }
 }
 
@@ -163,6 +192,18 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
             Ok(())
         })?,
     )?;
+    let core = Rc::clone(&state.core);
+    let begin = move |_: &Lua, ()| {
+        core.begin_packet();
+        Ok(())
+    };
+    natives.set("begin_packet", lua.create_function(begin)?)?;
+    let core = Rc::clone(&state.core);
+    let end = move |_: &Lua, ()| {
+        core.end_packet();
+        Ok(())
+    };
+    natives.set("end_packet", lua.create_function(end)?)?;
     let seen = Rc::clone(world);
     natives.set(
         "sent",

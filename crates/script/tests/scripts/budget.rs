@@ -53,6 +53,30 @@ fn a_script_that_fails_costs_one_packet() {
 }
 
 #[test]
+fn work_of_c_uses_up_the_budget() {
+    for body in [
+        "local _ = ('a'):rep(40):find(('.-'):rep(40) .. 'b')",
+        "local _ = ('a'):rep(40):match(('a*'):rep(30) .. 'b')",
+        "for _ in ('a'):rep(40):gmatch(('.-'):rep(40) .. 'b') do end",
+        "local _ = ('a'):rep(40):gsub(('.-'):rep(40) .. 'b', '')",
+        "local _ = ('pass'):rep(16000):find('pass%w*=%d+')",
+        "local _ = ('('):rep(60000):find('%b()')",
+        "local _ = ('a'):rep(60000):find(('a'):rep(30000) .. 'b', 1, true)",
+        "pcall(string.find, ('a'):rep(40), ('.-'):rep(40) .. 'b')",
+        "table.move({}, 1, 1 << 40, 1)",
+        "local t = {} for i = 1, 5000 do table.insert(t, 1, i) end",
+        "local t = {} for i = 1, 5000 do t[i] = -i end for i = 1, 20 do table.sort(t) end",
+        "for i = 1, 3000 do local s = ('x'):rep(500000) end",
+        "local s = ('x'):rep(60000) for i = 1, 3000 do local t = s:sub(2):upper() end",
+    ] {
+        let mut bench = limited(&format!("if count == 1 then {body} end"));
+        let (_, error) = bench.run(&mut packet());
+        assert_eq!(error.map(|error| error.kind), Some(ErrorKind::Budget), "{body}");
+        assert_eq!(bench.pass(&mut packet()), Verdict::Accept, "{body}");
+    }
+}
+
+#[test]
 fn copying_octets_counts_as_work() {
     let rounds = |octets: usize| {
         let source = "rounds = nf.counter 'rounds'
@@ -128,4 +152,11 @@ fn a_script_with_an_error_is_not_loaded() {
     let message =
         load("register_dynamic_protbuf { name = 'x', protocol_fields = { { 'a', 0, 65, 'int' } } }").message;
     assert_eq!(message, "a.lua:1: protocol x: protocol_fields: entry 1: a: an int has at most 64 bits");
+    for name in ["nf", "print", "string", "process_packet"] {
+        let source = format!(
+            "function process_packet(p) end\nregister_dynamic_protbuf {{ name = '{name}', protocol_fields = {{}} }}"
+        );
+        let message = load(&source).message;
+        assert!(message.starts_with(&format!("a.lua:2: protocol {name}: the name has another")), "{message}");
+    }
 }

@@ -151,13 +151,37 @@ fn values_that_do_not_fit_are_told() {
 }
 
 #[test]
-fn a_header_that_was_made_up_is_written_in_vain() {
+fn what_there_is_not_of_a_link_header_is_an_error() {
     let ip = ipv4(17, &udp(1, 2, b""));
-    let mut packet = Packet::of_ip(&ip, TransportChecksum::Complete);
-    let mut bench = Bench::body("p:data(packet_eth):dmac():set('01:02:03:04:05:06') p:raw(12, 4):set(0x45)");
-    bench.pass(&mut packet);
-    assert_eq!(packet.bytes()[..14], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0]);
-    assert_eq!(packet.real()[..2], [0x45, 0x45], "what is behind it is written");
+    let without = || Packet::of_ip(&ip, TransportChecksum::Complete);
+    let with_source = || {
+        let mut packet = without();
+        packet.put_source([2, 0, 0, 0, 0, 7]);
+        packet
+    };
+    for body in ["eth:smac():get()", "p:raw(6, 6):get()[5]", "p:get()[11]", "tostring(p:raw(6, 6):get())"] {
+        let mut bench = Bench::body(&format!("local eth = p:data(packet_eth) nf.log({body})"));
+        assert!(bench.fails(&mut without()).contains("no link header here to read"), "{body}");
+        bench.pass(&mut with_source());
+        assert!(bench.log()[0].ends_with(['7', '\u{7}']), "{body}");
+    }
+    for (body, error) in [
+        ("local x = p:data(packet_eth):dmac():get()", "read"),
+        ("local x = p:raw(5, 1):get()[0]", "read"),
+        ("p:data(packet_eth):dmac():set('01:02:03:04:05:06')", "write"),
+        ("p:data(packet_eth):smac():set('01:02:03:04:05:06')", "write"),
+        ("p:raw(12, 4):set(0x45)", "write"),
+        ("p:get()[0] = 1", "write"),
+    ] {
+        let said = Bench::body(body).fails(&mut with_source());
+        assert!(said.contains(&format!("no link header here to {error}")), "{body}: {said}");
+    }
+    // Of the whole packet it is zeros, and the EtherType is there.
+    let body = "assert(#tostring(p:get()) == #p and p:data(packet_eth):type():get() == 0x800)
+        p:raw(14, 2):set(0x45)";
+    let mut packet = without();
+    Bench::body(body).pass(&mut packet);
+    assert_eq!(packet.real()[..2], [0x45, 0x45]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use script::vm::Script;
 
 use config::attachment::{Attachment, Failure, Hook, Tier};
 use script_host::attach_point::{AttachPoint, PUNT_MARK, compile_for};
-use script_host::kernel::{self, Maps};
+use script_host::kernel::{self, Interfaces, Maps};
 
 /// Where a function is explained: at a hook, or at any interface.
 #[derive(Debug, Clone, Copy, Default)]
@@ -65,7 +65,7 @@ pub(super) fn explain(
             return Ok(false);
         }
     };
-    let refusals = match compile_for(&attachment, &script, place.clone(), None) {
+    let refusals = match compile_for(&attachment, &script, place.clone(), None, Interfaces::Elsewhere) {
         Ok(compiled) => {
             let at = if xdp {
                 ", at XDP (native or generic, as the driver can: `script list` says it)"
@@ -88,7 +88,8 @@ pub(super) fn explain(
     }
     // Which one of the marks is nothing to the program.
     let in_part = point.may_punt().map_err(|error| error.to_string()).and_then(|()| {
-        compile_for(&attachment, &script, place, Some(PUNT_MARK | 1)).map_err(|error| error.to_string())
+        compile_for(&attachment, &script, place, Some(PUNT_MARK | 1), Interfaces::Elsewhere)
+            .map_err(|error| error.to_string())
     });
     match in_part {
         Ok(compiled) => {
@@ -213,6 +214,16 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("; line 16: ip:saddr():set(") && text.contains("  exit\n"), "{text}");
+    }
+
+    #[test]
+    fn interfaces_may_be_another_machines() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.lua");
+        std::fs::write(&file, "function process_packet(p) return p:redirect('not-here') end\n")
+            .expect("a file");
+        let (_, text) = explained(&file, "process_packet", None);
+        assert!(text.contains("process_packet runs in the kernel\n"), "{text}");
     }
 
     #[test]

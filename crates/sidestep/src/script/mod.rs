@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
+//! | [`tiers`] | whether the kernel does with the packets of a test what Lua does |
 //! | [`options`] | where a script is put, and how it is run there |
 //! | [`bench`] | what a packet costs in a script |
 //! | [`explain`] | what can run in the kernel |
@@ -17,6 +18,7 @@ mod explain;
 mod list;
 mod options;
 mod test;
+mod tiers;
 
 use std::io;
 use std::path::PathBuf;
@@ -44,6 +46,8 @@ pub(crate) enum ScriptCommand {
     /// Run the tests that scripts carry, functions named test_*
     ///
     /// Each runs by itself, in a fresh Lua state and on a clock that it moves. `require` finds modules beside the script.
+    /// With CAP_BPF and CAP_NET_ADMIN the packets of each go through the kernel, too, if their function runs there as a whole:
+    /// what comes out has to be the same.
     #[command(
         after_help = "Examples:\n  sidestep script test nat.lua\n  sidestep script test examples/scripts/*.lua\n\n\
                             Exit status: 0 if all pass, 1 if one fails or a script cannot be loaded."
@@ -53,9 +57,11 @@ pub(crate) enum ScriptCommand {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Load a script, and say which functions, tests and protocols it has
+    /// Load a script, and say which functions, tests and protocols it has, and which names in it nothing has
+    ///
+    /// It is loaded as for packets, with the same limits.
     #[command(
-        after_help = "Examples:\n  sidestep script check nat.lua\n\nExit status: 0 if it can be loaded, 1 if not."
+        after_help = "Examples:\n  sidestep script check nat.lua\n\nExit status: 0 if it can be loaded, and names nothing that is not there; 1 if not."
     )]
     Check {
         /// The script

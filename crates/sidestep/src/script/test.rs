@@ -8,6 +8,7 @@ use std::rc::Rc;
 use script::testing::{self, Contents, Files, Outcome};
 use script::vm::ScriptError;
 
+use super::tiers::{self, Compared};
 use config::folder::Folder;
 
 /// Runs the tests of scripts; whether all was well.
@@ -35,7 +36,7 @@ pub(super) fn check(file: &Path, out: &mut dyn Write) -> io::Result<bool> {
         Ok((source, folder)) => match testing::inspect(&file.display().to_string(), &source, &folder) {
             Ok(contents) => {
                 write!(out, "{}", described(file, &contents))?;
-                Ok(true)
+                Ok(contents.unknown.is_empty())
             }
             Err(error) => refused(out, &error),
         },
@@ -77,13 +78,33 @@ fn test(file: &Path, out: &mut dyn Write) -> io::Result<Tally> {
         writeln!(out, "  no tests: there is no function whose name begins with test_")?;
     }
     let mut tally = Tally::default();
+    let (mut same, mut not) = (0, Vec::new());
     for name in &contents.tests {
         let outcome = testing::run(&path, &source, name, &folder);
-        match &outcome.error {
-            None => tally.passed += 1,
-            Some(_) => tally.failed += 1,
+        let compared = match &outcome.error {
+            None if !outcome.given.is_empty() => tiers::compare(file, &source, &outcome.given),
+            _ => Compared::Same(0),
+        };
+        let is_good = outcome.error.is_none() && !matches!(compared, Compared::Differs(_));
+        *(if is_good { &mut tally.passed } else { &mut tally.failed }) += 1;
+        match compared {
+            Compared::Same(packets) => same += packets,
+            Compared::Not(why) if not.contains(&why) => {}
+            Compared::Not(why) => not.push(why),
+            Compared::Differs(what) => {
+                writeln!(out, "  FAIL  {name}\n        the tiers differ: {what}")?;
+                continue;
+            }
         }
         write!(out, "{}", line(&outcome))?;
+    }
+    match same {
+        0 => {}
+        1 => writeln!(out, "  1 packet comes out the same in the kernel")?,
+        many => writeln!(out, "  {many} packets come out the same in the kernel")?,
+    }
+    for why in not {
+        writeln!(out, "  not compared with the kernel: {why}")?;
     }
     Ok(tally)
 }
@@ -110,13 +131,21 @@ fn refused(out: &mut dyn Write, error: &ScriptError) -> io::Result<bool> {
 
 fn described(file: &Path, contents: &Contents) -> String {
     let list = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-    format!(
-        "{} can be loaded.\n  functions: {}\n  protocols: {}\n  tests:     {}\n",
+    let mut text = String::new();
+    for unknown in &contents.unknown {
+        let _ = writeln!(text, "{}:{}: {}", file.display(), unknown.line, unknown.what);
+    }
+    let but =
+        if contents.unknown.is_empty() { "." } else { ", but fails at packets that come to these names." };
+    let _ = writeln!(
+        text,
+        "{} can be loaded{but}\n  functions: {}\n  protocols: {}\n  tests:     {}",
         file.display(),
         list(&contents.functions),
         list(&contents.protocols),
         list(&contents.tests)
-    )
+    );
+    text
 }
 
 type Read = (String, Rc<dyn Files>);
@@ -168,6 +197,88 @@ mod tests {
         assert!(text.contains("log: seen\n") && text.ends_with("\n1 passed, 1 failed\n"), "{text}");
         let (good, text) = said(|out| check(&file, out));
         assert!(good && text.contains("functions: process_packet\n"), "{text}");
+    }
+
+    #[test]
+    fn names_that_nothing_has_are_told_with_their_lines() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nlocal names = {}\nfunction names:known() return self.count end\n\
+             function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ipv6)\n\
+             \x20 if not ip then return NF_ACEPT end\n  names:known()\n  seen = (seen or 0) + 1\n\
+             \x20 nf.lgo(ip:srcaddr():get(), ('x'):rep(2))\n  return NF_DROP\nend\n",
+        );
+        let (good, text) = said(|out| check(&file, out));
+        assert!(!good, "{text}");
+        for (line, what) in [
+            (5, "there is no variable packet_ipv6"),
+            (6, "there is no variable NF_ACEPT"),
+            (9, "nf has no lgo"),
+            (9, "nothing has a field or method srcaddr"),
+        ] {
+            assert!(text.contains(&format!("a.lua:{line}: {what}")), "{text}");
+        }
+        assert_eq!(text.matches("a.lua:").count(), 4, "{text}");
+    }
+
+    #[test]
+    fn check_and_test_load_a_script_as_it_is_loaded_for_packets() {
+        for text in [
+            "for i = 1, 2000000 do end function process_packet(p) return NF_ACCEPT end",
+            "local test = require 'test' local packet = test.udp('::1', 1, '::2', 2) function process_packet(p) end",
+        ] {
+            let (_folder, file) = script(text);
+            let (good, said_by_check) = said(|out| check(&file, out));
+            assert!(!good, "{said_by_check}");
+            let (good, said_by_test) = said(|out| test_all(std::slice::from_ref(&file), out));
+            assert!(!good && said_by_test.contains("1 script could not be read"), "{said_by_test}");
+        }
+    }
+
+    #[test]
+    fn a_packet_of_a_test_has_the_instructions_of_a_packet() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nfunction process_packet(p)\n  for i = 1, #p * 1000 do end\n  return NF_ACCEPT\nend\n\
+             local function run(octets) test.run(test.udp('::1', 1, '::2', 2, ('x'):rep(octets))) end\n\
+             function test_many() for i = 1, 40 do run(1) end end\n\
+             function test_long() run(2000) end\n",
+        );
+        let (good, text) = said(|out| test_all(&[file], out));
+        assert!(!good && text.contains("  ok    test_many\n"), "{text}");
+        assert!(text.contains("FAIL  test_long\n        ") && text.contains("used up its 1000000"), "{text}");
+    }
+
+    #[test]
+    fn the_examples_name_nothing_that_is_not_there() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts");
+        for folder in [folder.join("seed"), folder] {
+            for entry in std::fs::read_dir(&folder).expect("examples") {
+                let file = entry.expect("an entry").path();
+                if file.extension().is_some_and(|kind| kind == "lua") {
+                    let (good, text) = said(|out| check(&file, out));
+                    assert!(good, "{text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn packets_of_tests_go_through_the_kernel_too() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nlocal seen = nf.counter 'seen'\n\
+             function process_packet(p)\n  local ip = p:data(packet_eth):data(packet_ip6)\n\
+             \x20 ip:hop_limit():set(7) seen:add()\n  nf.log('seen', seen:get())\n\
+             \x20 return seen:get() > 1 and NF_DROP or NF_ACCEPT\nend\n\
+             function odd(p) return #p / 2 > 1 and NF_ACCEPT or NF_DROP end\n\
+             local packet = function() return test.udp('::1', 1, '::2', 2) end\n\
+             function test_first() test.verdict(NF_ACCEPT, packet()) test.verdict(NF_DROP, packet()) end\n\
+             function test_second() test.verdict(NF_ACCEPT, packet(), 'odd') end\n",
+        );
+        let (good, text) = said(|out| test_all(&[file], out));
+        assert!(good, "{text}");
+        assert!(text.contains("odd does not run there as a whole: line 9: '/'"), "{text}");
+        if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_BPF).unwrap_or(false) {
+            assert!(text.contains("  2 packets come out the same in the kernel\n"), "{text}");
+        }
     }
 
     #[test]

@@ -146,3 +146,41 @@ fn packets_are_made_and_put_off() {
     let status = scene.status(2);
     assert_eq!(status["sent"], status["packets"], "{status}");
 }
+
+/// A guard that knows who may send: in both tiers it judges by the address in the frame, or is not loaded.
+#[test]
+fn the_source_address_of_frames_is_there_in_both_tiers() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let (_, link) = scene.run(&scene.client, &["ip", "-o", "link", "show", "eth0"]);
+    let client = link.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).expect("an address");
+    let client = client.to_uppercase();
+    let guard = |known: &str| {
+        format!(
+            "function process_packet(p)\n  local eth = p:data(packet_eth)\n\
+             \x20 return eth:smac():get() == \"{known}\" and NF_ACCEPT or NF_DROP\nend\n"
+        )
+    };
+    for tier in ["kernel", "user"] {
+        for (known, lost) in [(&*client, " 0%"), ("02:00:00:00:00:01", " 100%")] {
+            let file = scene.script("guard.lua", &guard(known));
+            scene.load(&file, "--hook ingress --dev lan --match", &["icmpv6 type 128", "--tier", tier]);
+            let summary = scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.01"]);
+            assert!(summary.ends_with(lost), "{tier}: {summary}");
+            scene.sidestep(&["unload", &file]);
+        }
+    }
+    let file = scene.script("guard.lua", &guard(&client));
+    let refused = scene.refusal(&["load", &file, "--hook", "egress", "--dev", "wan", "--tier", "user"]);
+    assert!(refused.contains("line 3: 'smac': Lua gets packets without their link header"), "{refused}");
+    // What the text does not show is an error at the packet.
+    let hidden = scene.script(
+        "hidden.lua",
+        "function process_packet(p)\n  return p:raw(0, 6):get()[0] == 0 and NF_ACCEPT or NF_DROP\nend\n",
+    );
+    scene.load(&hidden, "--hook ingress --dev lan --match", &["icmpv6 type 128", "--tier", "user"]);
+    assert!(scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.01"]).ends_with(" 100%"));
+    let status = scene.only_status();
+    assert_eq!(status["errors"], 2, "{status}");
+    let said = status["last_error"]["message"].as_str().expect("a message");
+    assert!(said.contains("hidden.lua:2: there is no link header here to read"), "{said}");
+}

@@ -1,5 +1,6 @@
 //! Loading, reloading, following and losing scripts.
 
+use std::process::Stdio;
 use std::time::Duration;
 
 use super::scene::{SERVER, ScriptScene};
@@ -109,4 +110,25 @@ fn a_host_that_is_killed_leaves_what_was_asked_for() {
     let mut nft = scene.router.command("nft").expect("the namespace");
     let tables = nft.args(["list", "tables"]).output().expect("nft");
     assert_eq!(String::from_utf8_lossy(&tables.stdout), "");
+}
+
+/// The host ends with its last script, whoever asks it for something meanwhile, and the next one finds its place free.
+#[test]
+fn a_host_ends_at_once_while_its_log_is_followed() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let file = scene.script("count.lua", COUNT);
+    for round in 0..4 {
+        scene.sidestep(&["load", &file, "--hook", "forward", "--tier", "user"]);
+        let followers = [0, 1].map(|_| {
+            let mut command = scene.router.command(scene.program()).expect("the namespace");
+            command.args(["script", "logs", "--follow"]).stdin(Stdio::null()).stdout(Stdio::null());
+            command.stderr(Stdio::null()).spawn().expect("the program")
+        });
+        assert!(scene.ping(&scene.client, SERVER, &["-c", "20", "-i", "0.01"]).ends_with(" 0%"), "{round}");
+        scene.sidestep(&["unload", &file]);
+        for mut follower in followers {
+            let _ = follower.kill();
+            let _ = follower.wait();
+        }
+    }
 }

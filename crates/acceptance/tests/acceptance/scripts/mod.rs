@@ -9,6 +9,7 @@ mod hooks;
 mod impair;
 mod in_kernel;
 mod life;
+mod order;
 mod resized;
 mod scene;
 mod speed;

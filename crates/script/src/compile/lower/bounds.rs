@@ -23,17 +23,14 @@ impl Lower<'_> {
             Link::MadeUp(ethertype) => ethertype,
         };
         let made_up = match offset {
-            Operand::Constant(at @ 0..LINK) => at,
+            Operand::Constant(..ADDRESSES) => return self.refuse_link("to read an address of"),
+            Operand::Constant(at @ ADDRESSES..LINK) => at,
             offset if self.is_behind_link(offset) => return self.emit(Action::Load { offset, bytes }),
             _ => return self.refuse_place(),
         };
         let mut value = Operand::Constant(0);
         for at in made_up..(made_up + i64::from(bytes)).min(LINK) {
-            let byte = match at {
-                12 => ethertype >> 8,
-                13 => ethertype & 0xff,
-                _ => 0,
-            };
+            let byte = if at == ADDRESSES { ethertype >> 8 } else { ethertype & 0xff };
             let high = self.calculate(Operation::ShiftLeft, value, 8);
             value = self.calculate(Operation::Or, high, i64::from(byte));
         }
@@ -65,16 +62,21 @@ impl Lower<'_> {
         value
     }
 
-    /// How much of a piece at this offset is in a link header that is made up, and so is not written.
-    pub(super) fn made_up(&mut self, offset: Operand, bytes: u8) -> u8 {
-        match (self.link, offset) {
-            (Link::MadeUp(_), Operand::Constant(at @ 0..LINK)) => (LINK - at).min(i64::from(bytes)) as u8,
-            (Link::MadeUp(_), offset) if !self.is_behind_link(offset) => {
-                self.refuse_place();
-                0
-            }
-            _ => 0,
+    /// Whether what begins at this offset can be written: not in a link header that is made up.
+    pub(super) fn is_there(&mut self, offset: Operand) -> bool {
+        let is_there = !matches!(self.link, Link::MadeUp(_)) || self.is_behind_link(offset);
+        if !is_there {
+            match offset {
+                Operand::Constant(..LINK) => self.refuse_link("to write"),
+                Operand::Constant(_) | Operand::Value(_) => self.refuse_place(),
+            };
         }
+        is_there
+    }
+
+    fn refuse_link(&mut self, what: &str) -> Operand {
+        self.refuse(format!("packets come without a link header {what}"));
+        Operand::Constant(0)
     }
 
     fn refuse_place(&mut self) -> Operand {

@@ -1,6 +1,6 @@
 //! Calls: functions of the script are inlined, those of the library are instructions.
 
-use super::{Inlined, Key, Lower, State};
+use super::{Inlined, Key, Lower, Results, State};
 use crate::compile::ir::{Action, Condition};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
@@ -11,50 +11,67 @@ const DEEPEST: usize = 16;
 
 impl Lower<'_> {
     /// What a call gives.
-    pub(super) fn call(&mut self, expression: &Expression) -> Vec<Slot> {
+    pub(super) fn call(&mut self, expression: &Expression) -> Results {
         self.line = expression.line;
         match &*expression.kind {
             ExpressionKind::Call(function, arguments) => {
                 let function = self.expression(function);
-                let arguments = self.values(arguments);
+                let arguments = self.list(arguments);
                 self.line = expression.line;
                 let function = self.unwrap(function);
                 match &function.shape {
-                    Shape::Known(Known::Function(id)) => self.inline(*id, arguments),
-                    Shape::Known(Known::Library(name)) => vec![self.library(&name.clone(), &arguments)],
+                    // What it is not given is nil to it.
+                    Shape::Known(Known::Function(id)) => self.inline(*id, arguments.values),
+                    Shape::Known(Known::Library(name)) => {
+                        let name = name.clone();
+                        let arguments = self.counted(arguments);
+                        self.library(&name, &arguments).into()
+                    }
                     Shape::Unclear => {
                         self.refuse_use("what is called");
-                        vec![Slot::unclear()]
+                        Slot::unclear().into()
                     }
                     shape => {
                         let name = shape.name();
-                        vec![self.refuse(format!("{name} is called"))]
+                        self.refuse(format!("{name} is called")).into()
                     }
                 }
             }
             ExpressionKind::Method(object, name, arguments) => {
                 let object = self.expression(object);
-                let arguments = self.values(arguments);
+                let arguments = self.list(arguments);
                 self.line = expression.line;
                 let object = self.unwrap(object);
-                vec![self.method(&object, name, &arguments)]
+                let arguments = self.counted(arguments);
+                self.method(&object, name, &arguments).into()
             }
-            _ => vec![self.expression(expression)],
+            _ => self.expression(expression).into(),
         }
     }
 
+    /// Arguments whose number is known.
+    fn counted(&mut self, arguments: Results) -> Vec<Slot> {
+        if arguments.least < arguments.values.len() {
+            self.refuse(
+                "the last argument is a call that gives one value on one way, and another number of them on another: \
+                 in brackets it is one",
+            );
+        }
+        arguments.values
+    }
+
     /// Follows a function of the script.
-    pub(super) fn inline(&mut self, id: FunctionId, arguments: Vec<Slot>) -> Vec<Slot> {
+    pub(super) fn inline(&mut self, id: FunctionId, arguments: Vec<Slot>) -> Results {
         let chunk = self.chunk;
         let function = &chunk.functions[id.0];
         if self.functions.iter().any(|inlined| inlined.function == id) {
-            return vec![self.refuse(format!("'{}' calls itself", function.name))];
+            return self.refuse(format!("'{}' calls itself", function.name)).into();
         }
         if self.functions.len() == DEEPEST {
-            return vec![self.refuse(format!("calls are nested more than {DEEPEST} deep"))];
+            return self.refuse(format!("calls are nested more than {DEEPEST} deep")).into();
         }
         if function.variadic {
-            return vec![self.refuse(format!("'{}' takes any number of arguments", function.name))];
+            return self.refuse(format!("'{}' takes any number of arguments", function.name)).into();
         }
         let mut arguments = arguments.into_iter();
         for parameter in &function.parameters {
@@ -68,19 +85,20 @@ impl Lower<'_> {
         self.line = line;
 
         let mut returns = inlined.returns;
-        returns.extend(ended.map(|state| (state, Vec::new())));
-        let most = returns.iter().map(|(_, results)| results.len()).max().unwrap_or(0);
+        returns.extend(ended.map(|state| (state, Results::default())));
+        let most = returns.iter().map(|(_, results)| results.values.len()).max().unwrap_or(0);
+        let least = returns.iter().map(|(_, results)| results.least).min().unwrap_or(0);
         let keys: Vec<Key> = (0..most).map(|_| self.temporary()).collect();
         let states: Vec<State> = returns
             .into_iter()
             .map(|(mut state, results)| {
-                let results = results.into_iter().chain(std::iter::repeat_with(Slot::nil));
+                let results = results.values.into_iter().chain(std::iter::repeat_with(Slot::nil));
                 state.variables.extend(keys.iter().cloned().zip(results));
                 state
             })
             .collect();
         self.join(states);
-        keys.iter().map(|key| self.take(key)).collect()
+        Results { values: keys.iter().map(|key| self.take(key)).collect(), least }
     }
 
     /// Whether it is a function, or may be one, that a function makes. Its variables are followed as long as their block is:

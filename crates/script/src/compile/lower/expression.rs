@@ -1,6 +1,6 @@
 //! Expressions that give values.
 
-use super::{Key, Lower, State};
+use super::{Key, Lower, Results, State};
 use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
@@ -27,7 +27,7 @@ impl Lower<'_> {
                 self.index(object, key)
             }
             ExpressionKind::Call(..) | ExpressionKind::Method(..) => {
-                self.call(expression).into_iter().next().unwrap_or_else(Slot::nil)
+                self.call(expression).values.into_iter().next().unwrap_or_else(Slot::nil)
             }
             ExpressionKind::One(inner) => self.expression(inner),
             ExpressionKind::Unary(Unary::Not, _)
@@ -54,13 +54,20 @@ impl Lower<'_> {
 
     /// Values of a list: the last one may be a call that gives several.
     pub(super) fn values(&mut self, expressions: &[Expression]) -> Vec<Slot> {
-        let Some((last, others)) = expressions.split_last() else { return Vec::new() };
+        self.list(expressions).values
+    }
+
+    /// The same, with how many there are.
+    pub(super) fn list(&mut self, expressions: &[Expression]) -> Results {
+        let Some((last, others)) = expressions.split_last() else { return Results::default() };
         let mut values: Vec<_> = others.iter().map(|expression| self.expression(expression)).collect();
-        match &*last.kind {
-            ExpressionKind::Call(..) | ExpressionKind::Method(..) => values.extend(self.call(last)),
-            _ => values.push(self.expression(last)),
-        }
-        values
+        let last = match &*last.kind {
+            ExpressionKind::Call(..) | ExpressionKind::Method(..) => self.call(last),
+            _ => self.expression(last).into(),
+        };
+        let least = values.len() + last.least;
+        values.extend(last.values);
+        Results { values, least }
     }
 
     /// Two integers.

@@ -161,11 +161,26 @@ struct State {
     changed: Option<u32>,
 }
 
+/// What a list of expressions gives, of which the last may be a call.
+#[derive(Default)]
+struct Results {
+    /// As many as there are at most; those that there are not are nil.
+    values: Vec<Slot>,
+    /// How many there are at least.
+    least: usize,
+}
+
+impl From<Slot> for Results {
+    fn from(value: Slot) -> Self {
+        Self { values: vec![value], least: 1 }
+    }
+}
+
 /// A function that we are in.
 struct Inlined {
     function: FunctionId,
     /// Where it has returned, with its results in temporaries.
-    returns: Vec<(State, Vec<Slot>)>,
+    returns: Vec<(State, Results)>,
     /// Where `break` was said, for each loop around.
     breaks: Vec<Vec<State>>,
 }
@@ -215,7 +230,7 @@ impl Lower<'_> {
         self.set(Key::Intact, Slot::nil());
         self.set(Key::Redirect, Slot::integer(0));
         let results = self.inline(function, vec![packet]);
-        self.verdict(results.into_iter().next().unwrap_or_else(Slot::nil));
+        self.verdict(results.values.into_iter().next().unwrap_or_else(Slot::nil));
     }
 
     /// The same for each EtherType that a link header can have that is made up from the IP version, so that what is in it

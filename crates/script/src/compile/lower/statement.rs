@@ -51,12 +51,12 @@ impl Lower<'_> {
             }
             StatementKind::ForIn(..) => drop(self.refuse("'for … in': only loops over numbers are compiled")),
             StatementKind::Return(values) => {
-                let values = self.values(values);
-                if values.iter().any(|value| self.is_made_here(&value.shape)) {
+                let results = self.list(values);
+                if results.values.iter().any(|value| self.is_made_here(&value.shape)) {
                     self.refuse("a function that is made for each packet is returned");
                 }
                 if let (Some(state), Some(inlined)) = (self.state.take(), self.functions.last_mut()) {
-                    inlined.returns.push((state, values));
+                    inlined.returns.push((state, results));
                 }
             }
             StatementKind::Break => {

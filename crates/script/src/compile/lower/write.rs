@@ -3,6 +3,7 @@
 use super::{Key, LINK, Lower};
 use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Slot};
+use wire::protocol;
 
 /// Up to eight bytes that are written.
 #[derive(Clone, Copy)]
@@ -26,18 +27,17 @@ impl Lower<'_> {
         let mut places = Vec::new();
         let mut end = at;
         for piece in pieces {
-            let made_up = self.made_up(end, piece.bytes);
-            end = self.calculate(Operation::Add, end, i64::from(made_up));
-            let piece = Piece { bytes: piece.bytes - made_up, ..*piece };
-            if piece.bytes == 0 {
-                continue;
+            if !self.is_there(end) {
+                return;
             }
             let old = self.load(end, piece.bytes);
-            places.push((end, old, piece));
+            places.push((end, old, *piece));
             end = self.calculate(Operation::Add, end, i64::from(piece.bytes));
         }
         let Some((at, ..)) = places.first().copied() else { return };
         let line = self.line;
+        let follows = self.temporary();
+        self.set(follows.clone(), Slot::integer(0));
         let header_field = self.calculate(Operation::Add, header_from, 10);
         self.unless_over(header_field, [at, end], |lower| {
             lower.differing(&places, [header_from, header_to], |lower, difference| {
@@ -54,17 +54,49 @@ impl Lower<'_> {
                         pseudo: Operand::Constant(pseudo),
                         optional: udp,
                     });
+                    if pseudo == 0 {
+                        lower.set(follows.clone(), Slot::integer(1));
+                    }
                 });
             }
         });
         for (offset, _, Piece { bytes, value }) in places {
             self.emit(Action::Store { offset, bytes, value });
         }
+        let has_followed = self.take(&follows);
+        self.mend_sum_of_zeros(&has_followed, &layout);
         self.has_written();
         if !safe && let Some(state) = &mut self.state {
             state.variables.remove(&Key::Layout);
             state.variables.remove(&Key::Intact);
         }
+    }
+
+    /// Makes a checksum of zero 0xffff where it is that of zeros alone, as [`crate::checksum`] does.
+    fn mend_sum_of_zeros(&mut self, has_followed: &Slot, layout: &[Operand]) {
+        let ([has_followed], [_, _, _, _, from, to, field, _, _, number, ..]) =
+            (&has_followed.parts[..], layout)
+        else {
+            return;
+        };
+        let mut others = Vec::new();
+        self.leave_if(Condition::Equal, *has_followed, 0, &mut others);
+        self.leave_if(Condition::NotEqual, *number, i64::from(protocol::ICMPV4), &mut others);
+        for at in [*from, *field] {
+            let word = self.emit(Action::Load { offset: at, bytes: 2 });
+            self.leave_if(Condition::NotEqual, word, 0, &mut others);
+        }
+        let length = self.calculate(Operation::Subtract, *to, *from);
+        let (short, long) = self.branch(Condition::Below, length, 8.into());
+        self.state = long;
+        let at = self.calculate(Operation::Add, *from, 4);
+        let rest = self.emit(Action::Load { offset: at, bytes: 4 });
+        self.leave_if(Condition::NotEqual, rest, 0, &mut others);
+        let long = self.state.take();
+        self.join(short.into_iter().chain(long));
+        self.emit(Action::Store { offset: *field, bytes: 2, value: 0xffff.into() });
+        let here = self.state.take();
+        self.join(others.into_iter().chain(here));
     }
 
     /// Whether all of it is in the link header, which no checksum covers.

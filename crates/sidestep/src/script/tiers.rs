@@ -1,0 +1,208 @@
+//! Tests of a script in both tiers: what a test gives to functions of its script goes through Lua once more and through
+//! the kernel (BPF_PROG_TEST_RUN), both from a fresh start, and has to come out the same.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::rc::Rc;
+
+use bpf::verdict;
+use config::folder::Folder;
+use linux::bpf::{Map, MapKind, Ring};
+use script::compile::account::{self, Accounts};
+use script::compile::{AttachType, CompileError, Compiled, Results, compile, logging};
+use script::testing::{self, Files, Given, Made};
+use script::vm::{Script, Verdict};
+use script_host::kernel::{self, Interfaces, Loaded, Maps, TopLevel};
+
+/// Results that nothing else gives.
+const PASS: i32 = 101;
+const DROP: i32 = 102;
+const ERROR: i32 = 103;
+const RESULTS: Results =
+    Results { pass: PASS, drop: DROP, error: ERROR, queue_mark: None, unseen_mark: None, punt_mark: None };
+/// Octets of the ring for what is logged of one packet.
+const RING: u32 = 1 << 16;
+/// The kernel has room for as long a frame, wherever it is.
+const LONGEST: usize = 3000;
+
+/// What has come of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Compared {
+    /// So many packets came out the same.
+    Same(usize),
+    /// Nothing could be compared, or not all: why.
+    Not(String),
+    /// A packet did not come out the same.
+    Differs(String),
+}
+
+/// A function in the kernel.
+struct InKernel {
+    loaded: Loaded,
+    ring: Ring,
+    /// The program counts in them.
+    _accounts: [Map; 2],
+}
+
+/// Compares the tiers by the packets of one test.
+pub(super) fn compare(file: &Path, source: &str, given: &[Given]) -> Compared {
+    let path = file.display().to_string();
+    let given: Vec<Given> = given.iter().filter(|given| can_be_run(&given.frame)).cloned().collect();
+    let mut compiled = BTreeMap::new();
+    for Given { function, .. } in &given {
+        if !compiled.contains_key(function) {
+            match compile_function(file, source, function) {
+                Ok(program) => compiled.insert(function.clone(), program),
+                Err(why) => return Compared::Not(format!("{function} does not run there as a whole: {why}")),
+            };
+        }
+    }
+    let files: Rc<dyn Files> = Rc::new(Folder::of(file));
+    let in_lua = match testing::replay(&path, source, &given, &files) {
+        Ok(made) => made,
+        Err(error) => return Compared::Not(error.to_string()),
+    };
+    let mut maps = Maps::default();
+    let mut programs = BTreeMap::new();
+    for (function, program) in &compiled {
+        match InKernel::load(program, &path, &mut maps) {
+            Ok(loaded) => programs.insert(function, loaded),
+            Err(why) => return Compared::Not(why),
+        };
+    }
+    for (at, (Given { function, frame }, wanted)) in given.iter().zip(&in_lua).enumerate() {
+        let Some(program) = programs.get_mut(function) else { continue };
+        let got = match program.run(frame) {
+            Ok(got) => got,
+            Err(why) => return Compared::Not(why),
+        };
+        if let Some(what) = difference(wanted, &got) {
+            let packet = format!("packet {} of the test, to {function}: {what}", at + 1);
+            return match compiled.values().all(Compiled::is_repeatable) {
+                true => Compared::Differs(packet),
+                false => Compared::Not(format!("{packet}; but it asks for the time or for chance")),
+            };
+        }
+    }
+    Compared::Same(given.len())
+}
+
+fn compile_function(file: &Path, source: &str, function: &str) -> Result<Compiled, String> {
+    let script = Script { function: function.to_owned(), ..Script::new(&file.display().to_string(), source) };
+    let top = TopLevel { folder: Folder::of(file), interfaces: Interfaces::Elsewhere };
+    compile(&script, top, RESULTS, AttachType::Interface { has_link: true }).map_err(|error| match error {
+        CompileError::Refused(refusals) => {
+            refusals.first().map_or_else(String::new, |one| format!("line {}: {}", one.line, one.reason))
+        }
+        CompileError::Script(error) => error.to_string(),
+    })
+}
+
+impl InKernel {
+    fn load(program: &Compiled, path: &str, maps: &mut Maps) -> Result<Self, String> {
+        let make = || -> linux::Result<_> {
+            Ok((
+                Ring::create(RING)?,
+                Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?,
+                Map::create(MapKind::Array, 4, account::SIZES.1, 1)?,
+            ))
+        };
+        let (ring, counters, fault) = make().map_err(|error| error.to_string())?;
+        let log = Some(account::Log { ring: ring.as_raw_fd(), program: 1 });
+        let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log };
+        let loaded = kernel::load(program, path, maps, Some(accounts)).map_err(|error| error.to_string())?;
+        Ok(Self { loaded, ring, _accounts: [counters, fault] })
+    }
+
+    fn run(&mut self, frame: &[u8]) -> Result<(i32, Vec<u8>, Vec<String>), String> {
+        let (result, frame) = self.loaded.program.test_run(frame).map_err(|error| error.to_string())?;
+        let mut log = Vec::new();
+        let lines = &self.loaded.lines;
+        self.ring.read(usize::MAX, |bytes| {
+            if let Some((_, line, numbers)) = logging::record(bytes) {
+                log.extend(lines.get(line).map(|line| line.text(&numbers)));
+            }
+        });
+        Ok((result, frame, log))
+    }
+}
+
+/// What differs in the kernel, if anything does.
+fn difference(lua: &Made, (result, frame, log): &(i32, Vec<u8>, Vec<String>)) -> Option<String> {
+    let wanted = match &lua.verdict {
+        Err(_) => ERROR,
+        Ok(_) if lua.redirected => verdict::REDIRECT,
+        Ok(Verdict::Drop | Verdict::Stolen) => DROP,
+        Ok(Verdict::Accept | Verdict::Queue | Verdict::Repeat | Verdict::Continue) => PASS,
+    };
+    if wanted != *result {
+        let in_lua = match &lua.verdict {
+            Ok(verdict) => verdict.name(),
+            Err(why) => why,
+        };
+        let in_kernel = match *result {
+            PASS => "passes it",
+            DROP => "drops it",
+            ERROR => "fails at it",
+            verdict::REDIRECT => "redirects it",
+            _ => "does something else with it",
+        };
+        return Some(format!("Lua: {in_lua}; the kernel {in_kernel}"));
+    }
+    // What has failed, or goes nowhere, is nothing to anybody.
+    if matches!(*result, PASS | verdict::REDIRECT) && lua.frame != *frame {
+        let at = lua.frame.iter().zip(frame).take_while(|(one, other)| one == other).count();
+        let lengths = (lua.frame.len(), frame.len());
+        return Some(format!(
+            "changed from octet {at} on, {} octets in Lua and {} in the kernel",
+            lengths.0, lengths.1
+        ));
+    }
+    (lua.log != *log).then(|| format!("Lua logs {:?}, the kernel {log:?}", lua.log))
+}
+
+/// BPF_PROG_TEST_RUN takes frames with a whole IP header alone.
+fn can_be_run(frame: &[u8]) -> bool {
+    let least = match frame.get(12..14) {
+        Some([0x08, 0]) => 34,
+        Some([0x86, 0xdd]) => 54,
+        _ => 15,
+    };
+    (least..=LONGEST).contains(&frame.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(verdict: Verdict) -> Made {
+        Made { verdict: Ok(verdict), redirected: false, frame: vec![1, 2, 3], log: vec!["a".into()] }
+    }
+
+    #[test]
+    fn what_differs_is_told() {
+        let kernel = |result, frame: &[u8], log: &str| (result, frame.to_vec(), vec![log.to_owned()]);
+        for (lua, kernel, wanted) in [
+            (made(Verdict::Accept), kernel(PASS, &[1, 2, 3], "a"), None),
+            (made(Verdict::Stolen), kernel(DROP, &[9], "a"), None),
+            (
+                made(Verdict::Accept),
+                kernel(DROP, &[1, 2, 3], "a"),
+                Some("Lua: NF_ACCEPT; the kernel drops it".to_owned()),
+            ),
+            (
+                made(Verdict::Accept),
+                kernel(PASS, &[1, 2, 4], "a"),
+                Some("changed from octet 2 on, 3 octets in Lua and 3 in the kernel".to_owned()),
+            ),
+            (
+                made(Verdict::Drop),
+                kernel(DROP, &[1, 2, 3], "b"),
+                Some("Lua logs [\"a\"], the kernel [\"b\"]".to_owned()),
+            ),
+        ] {
+            assert_eq!(difference(&lua, &kernel), wanted);
+        }
+    }
+}
