@@ -8,9 +8,14 @@ use prefix_trie::PrefixMap;
 
 use crate::id::PeerId;
 
+/// Tells routes from those that a node had before: what was judged by one generation is not known of another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RoutesGeneration(u64);
+
 /// The allowed prefixes of all peers.
 #[derive(Default)]
 pub(crate) struct Routes {
+    generation: RoutesGeneration,
     own: Option<Ipv6Net>,
     v4: PrefixMap<Ipv4Net, PeerId>,
     v6: PrefixMap<Ipv6Net, Option<PeerId>>,
@@ -36,6 +41,15 @@ impl Routes {
             }
         }
         routes
+    }
+
+    /// These routes take the place of `before`.
+    pub(crate) fn replacing(self, before: &Routes) -> Self {
+        Routes { generation: RoutesGeneration(before.generation.0 + 1), ..self }
+    }
+
+    pub(crate) fn generation(&self) -> RoutesGeneration {
+        self.generation
     }
 
     /// Whether this node hops there.

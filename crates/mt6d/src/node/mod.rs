@@ -122,7 +122,8 @@ impl Node {
     fn route(&mut self) {
         let behind = self.peers.iter().map(|(i, p)| (i, p.config.allowed_ips.as_slice()));
         let hop_prefixes = self.peers.iter().map(|(_, p)| p.config.hop_prefix);
-        self.routes = Arc::new(Routes::new(behind, self.own.hop_prefix, hop_prefixes));
+        let routes = Routes::new(behind, self.own.hop_prefix, hop_prefixes);
+        self.routes = Arc::new(routes.replacing(&self.routes));
         if let Some(workers) = &mut self.workers {
             workers.routes_changed(&self.routes);
         }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use ipnet::Ipv6Net;
 use wire::ecn::{self, Ecn};
@@ -17,7 +17,7 @@ use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::id::{PeerId, SessionId};
 use crate::received::Received;
-use crate::routes::{Routes, may_be_destination};
+use crate::routes::{Routes, RoutesGeneration, may_be_destination};
 use crate::time::Time;
 
 const IPV6_HEADER: usize = 40;
@@ -36,16 +36,18 @@ pub(crate) struct Receiver {
 
 struct Opening {
     key: OpeningKey,
-    /// Addresses that were found good last.
-    admitted: Option<Pair>,
+    admitted: Option<Admitted>,
 }
+
+/// Addresses that were found good last, and by which routes: a packet thread may have others than the node for a while.
+type Admitted = (RoutesGeneration, Pair);
 
 /// Judges the addresses of inner packets: the source is behind the peer, the destination is one that may be.
 struct Gate<'a> {
     receiver: &'a Receiver,
     routes: &'a Routes,
     contexts: &'a ReceiveContexts,
-    admitted: &'a mut Option<Pair>,
+    admitted: &'a mut Option<Admitted>,
 }
 
 impl Receiver {
@@ -61,15 +63,6 @@ impl Receiver {
         Receiver { peer, session, opening, contexts, remote_prefix, activity }
     }
 
-    fn opening(&self) -> MutexGuard<'_, Opening> {
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What may cross is another thing now.
-    pub(super) fn forget_admitted(&self) {
-        self.opening().admitted = None;
-    }
-
     /// Opens datagrams where they lie, and delivers the inner packets. Where the contents lie that are the session's
     /// business is added to `punted`: control messages, and everything while it is unproven.
     pub(crate) fn receive(
@@ -81,7 +74,7 @@ impl Receiver {
         deliver: &mut dyn Deliver,
         punted: &mut Vec<Range<usize>>,
     ) {
-        let mut opening = self.opening();
+        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         let Opening { key, admitted } = &mut *opening;
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         let unproven = self.activity.unproven.load(Relaxed);
@@ -208,8 +201,9 @@ impl Gate<'_> {
 
     /// Judges the addresses in a header; those of the packet before are known to be good.
     fn admit(&mut self, header: &[u8]) -> Result<(), DropReason> {
-        let pair: Option<Pair> = (header[0] >> 4 == 6).then(|| header[8..40].try_into().expect("32 bytes"));
-        if pair.is_some() && pair == *self.admitted {
+        let pair = || header[8..40].try_into().expect("32 bytes");
+        let admitted: Option<Admitted> = (header[0] >> 4 == 6).then(|| (self.routes.generation(), pair()));
+        if admitted.is_some() && admitted == *self.admitted {
             return Ok(());
         }
         let (source, destination) = flow::addresses(header).map_err(|_| DropReason::Malformed)?;
@@ -220,7 +214,7 @@ impl Gate<'_> {
         if hops || self.routes.in_hop_prefix(destination) || !may_be_destination(destination) {
             return Err(DropReason::DestinationNotAllowed);
         }
-        *self.admitted = pair;
+        *self.admitted = admitted;
         Ok(())
     }
 }

@@ -375,9 +375,6 @@ impl Session {
     pub(crate) fn reconfigure(&mut self, keepalive: Option<Duration>, cover: u32) {
         self.keepalive = keepalive;
         self.cover = (cover > 0).then(|| Duration::from_secs(1) / cover.max(1));
-        for receiver in self.generations.iter().flat_map(|g| &g.receivers) {
-            receiver.forget_admitted();
-        }
         self.pairs_changed();
     }
 

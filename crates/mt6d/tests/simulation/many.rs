@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
-use sidestep_mt6d::PeerState;
+use sidestep_mt6d::{DropReason, PeerState};
 
-use crate::network::{A, B, Network, Stream};
+use crate::network::{A, B, Network, Stream, seeds};
 
 /// A hub, and so many sites around it.
 fn star(seed: u64, sites: usize) -> Network {
@@ -138,6 +138,28 @@ fn a_change_of_configuration_leaves_unchanged_peers_their_sessions() {
     network.send(0, 3, Stream::udp().every_ms(20));
     network.run_s(3);
     network.assert_all_arrived();
+}
+
+#[test]
+fn a_prefix_that_is_taken_away_is_closed_to_a_running_stream() {
+    // Two of three seeds give B packet threads, which learn of the change while datagrams keep coming.
+    for seed in seeds(100) {
+        let mut network = Network::pair(seed);
+        network.start();
+        network.establish();
+        network.send(A, B, Stream { every: 20, ..Stream::udp() });
+        network.run(Duration::from_millis(3));
+        network.sites[B].peer(0).allowed_ips = vec!["fd00:0:0:99::/64".parse().unwrap()];
+        let known_to_all = network.now + 300;
+        network.reconfigure(B);
+        network.run(Duration::from_millis(3));
+        network.stop();
+        let flow = &network.flows[0];
+        assert!(flow.lost() < flow.sent.len(), "some arrived before");
+        let since = flow.sent.iter().filter(|sent| **sent >= known_to_all).count();
+        assert_eq!(flow.lost_since(known_to_all), since, "packets of a source that is no longer allowed");
+        assert_eq!(network.drops(B, DropReason::SourceNotAllowed), flow.lost() as u64);
+    }
 }
 
 #[test]
