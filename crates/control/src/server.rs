@@ -1,10 +1,10 @@
 //! Answering clients.
 
-use std::fs::{DirBuilder, Permissions};
+use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, socket};
+use nix::sys::stat::{Mode, fchmod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -88,8 +90,7 @@ impl Server {
             DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about_path)?;
         }
         remove_stale_socket(path)?;
-        let listener = UnixListener::bind(path).map_err(about_path)?;
-        std::fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(about_path)?;
+        let listener = listen(path).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
         let ended = Arc::new(AtomicBool::new(false));
@@ -126,6 +127,16 @@ impl Drop for Server {
             let _ = thread.join();
         }
     }
+}
+
+/// A listening socket that its owner alone may use, from the first moment: the file gets the mode that the socket has when
+/// it is bound.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket.into())
 }
 
 /// Removes the socket of a daemon that has died.
@@ -271,6 +282,7 @@ mod tests {
     use super::*;
     use crate::client::{Error, ask, find};
     use serde_json::json;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::sync::mpsc::channel;
 
     /// A daemon that echoes requests, in a folder of its own.
@@ -351,6 +363,18 @@ mod tests {
         for tunnel in ["gateway-home.sock", "mt6d0.sock"] {
             assert!(said(tunnel).ends_with("or choose another socket with --socket"), "{tunnel}");
         }
+    }
+
+    /// Whatever the mode of new files is, and at no time: between `bind` and a change of mode somebody could connect.
+    #[test]
+    fn the_socket_is_made_for_its_owner_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mt6d0.sock");
+        let before = nix::sys::stat::umask(Mode::empty());
+        let listener = listen(&path);
+        nix::sys::stat::umask(before);
+        let _listener = listener.unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

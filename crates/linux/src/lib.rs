@@ -23,6 +23,7 @@
 //! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
+//! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
 //! | [`process`] | open files, capabilities, private files |
 //! | [`netns`] | network namespaces, for the lab and the tests |
 //! | [`undo`] | the journal of what was set up, so that it can be taken down after a crash |
@@ -36,6 +37,7 @@
 
 pub mod bpf;
 pub mod clock;
+pub mod confine;
 pub mod conntrack;
 pub mod echo;
 mod error;

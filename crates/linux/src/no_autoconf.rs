@@ -30,6 +30,10 @@ impl NoAutoconf {
         })
     }
 
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface
+    }
+
     /// The kernel does nothing by itself there: the interface's IPv6 addresses go, and with them all IPv6 routes over it.
     pub(crate) fn apply(&self) -> Result<()> {
         self.set("0", "0", IN6_ADDR_GEN_MODE_NONE)

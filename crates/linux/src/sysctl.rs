@@ -28,6 +28,12 @@ pub(crate) fn write_global(name: &str, value: &str) -> Result<()> {
         .context(|| format!("write {value} to {path} (a service with ProtectKernelTunables= cannot)"))
 }
 
+/// Whether this can be an interface's name, and so leads to no other folder (dev_valid_name in the kernel).
+pub(crate) fn is_interface(name: &str) -> bool {
+    let good = |c: char| c != '/' && c != ':' && !c.is_whitespace() && c != '\0';
+    !name.is_empty() && ![".", ".."].contains(&name) && name.chars().all(good)
+}
+
 fn path(interface: &str, name: &str) -> String {
     // /proc/sys/net is that of the thread's namespace. In it a name with a dot, as of a VLAN, stands as it is.
     format!("ipv6/conf/{interface}/{name}")

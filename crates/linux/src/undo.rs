@@ -6,11 +6,13 @@
 //! [`crate::netlink::PROTOCOL`], a table our name, a filter our priority and a handle drawn at random.
 //!
 //! The file has one JSON value a line: `{"did":STEP}` or `{"undid":STEP}`. A line that a crash cut short is passed
-//! over: its step was not taken yet.
+//! over: its step was not taken yet. So is a step that no journal of ours has. A file that somebody else could have
+//! written is refused: what it says is done with our privileges.
 
-use std::fs::File;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Ipv6Addr;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
@@ -117,11 +119,7 @@ impl Journal {
         netlink: &mut Netlink,
         keep: impl Fn(&Step) -> bool,
     ) -> Result<(Self, Vec<Step>)> {
-        let left = match std::fs::read(path) {
-            Ok(content) => outstanding(&content),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::new(format!("read {}", path.display()), error)),
-        };
+        let left = outstanding(&read(path)?);
         let (done, left): (Vec<_>, Vec<_>) = left.into_iter().partition(keep);
         for step in left.iter().rev() {
             take_back(step, netlink)?;
@@ -338,12 +336,68 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
     }
 }
 
+/// The journal's text, if nobody else could have written it.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let what = || format!("read the journal {}", path.display());
+    let refuse = |reason: String| Err(Error::other(what(), reason + ": remove it"));
+    let mut file = match OpenOptions::new()
+        .read(true)
+        // A pipe in place of the file must not hold us up.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+    {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => return refuse("a symbolic link".into()),
+        Err(error) => return Err(Error::new(what(), error)),
+    };
+    let metadata = file.metadata().context(what)?;
+    if !metadata.is_file() {
+        return refuse("not a plain file".into());
+    }
+    if ![0, nix::unistd::geteuid().as_raw()].contains(&metadata.uid()) {
+        return refuse(format!("it belongs to user {}", metadata.uid()));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return refuse(format!("others may write to it (mode {:04o})", metadata.mode() & 0o7777));
+    }
+    let mut content = Vec::new();
+    file.read_to_end(&mut content).context(what)?;
+    Ok(content)
+}
+
+impl Step {
+    /// Whether a journal of ours may have it: its names are names, and lead nowhere else.
+    fn is_plausible(&self) -> bool {
+        let word = |text: &str| {
+            let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+            !text.is_empty() && !text.starts_with('.') && text.bytes().all(plain)
+        };
+        match self {
+            Step::Table { family, name } => {
+                ["inet", "ip", "ip6"].contains(&family.as_str())
+                    && name.starts_with("sidestep-")
+                    && word(name)
+            }
+            Step::NoAutoconf(before) => sysctl::is_interface(before.interface()),
+            Step::Parameter { interface, name, .. } => sysctl::is_interface(interface) && word(name),
+            // Those of an interface have its name in them, which may be any.
+            Step::Global { name, .. } => name.contains('/') && name.split('/').all(sysctl::is_interface),
+            Step::Route(_)
+            | Step::Neighbor { .. }
+            | Step::DarkPrefix { .. }
+            | Step::Address { .. }
+            | Step::Filter(_) => true,
+        }
+    }
+}
+
 /// The steps of a journal's text that were taken and not taken back.
 fn outstanding(content: &[u8]) -> Vec<Step> {
     let mut steps = Vec::new();
     for line in content.split(|&byte| byte == b'\n') {
         match serde_json::from_slice(line) {
-            Ok(Line::Did(step)) if !steps.contains(&step) => steps.push(step),
+            Ok(Line::Did(step)) if step.is_plausible() && !steps.contains(&step) => steps.push(step),
             Ok(Line::Undid(step)) => steps.retain(|kept| *kept != step),
             Ok(Line::Did(_)) | Err(_) => {}
         }
@@ -357,7 +411,14 @@ fn write_anew(path: &Path, steps: &[Step]) -> Result<File> {
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).context(|| format!("mkdir {}", directory.display()))?;
     }
-    let mut file = File::create(&new).context(|| format!("create {}", new.display()))?;
+    // One that a crash left, or that somebody else has put there: it is not written to.
+    let _ = std::fs::remove_file(&new);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .context(|| format!("create {}", new.display()))?;
     for step in steps {
         let line = encode(&Line::Did(step.clone()))?;
         file.write_all(&line).context(|| format!("write {}", new.display()))?;
@@ -412,6 +473,74 @@ mod tests {
         let content = std::fs::read(&path).unwrap();
         assert!(content.split(|&byte| byte == b'\n').count() < COMPACT_AFTER, "{} bytes", content.len());
         assert_eq!(outstanding(&content), [kept]);
+    }
+
+    #[test]
+    fn a_journal_that_somebody_else_could_have_written_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mt6d0.journal");
+        let refused = || read(&path).unwrap_err().to_string();
+        assert_eq!(read(&path).unwrap(), b"", "there is none");
+
+        let elsewhere = folder.path().join("elsewhere");
+        std::fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(refused().ends_with("a symbolic link: remove it"), "{}", refused());
+        // Nor is a link followed where the new one is written.
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, path.with_extension("new")).unwrap();
+        write_anew(&path, &[route("2001:db8::/64")]).unwrap();
+        assert_eq!(std::fs::read(&elsewhere).unwrap(), b"precious");
+        assert_eq!(std::fs::symlink_metadata(&path).unwrap().mode(), libc::S_IFREG | 0o600);
+        assert_eq!(outstanding(&read(&path).unwrap()), [route("2001:db8::/64")]);
+
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o622)).unwrap();
+        assert!(refused().contains("others may write to it (mode 0622)"), "{}", refused());
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(65534), None).unwrap();
+            assert!(refused().contains("it belongs to user 65534"), "{}", refused());
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(refused().contains("not a plain file"), "{}", refused());
+    }
+
+    #[test]
+    fn steps_that_lead_elsewhere_are_none_of_ours() {
+        let own = [
+            Step::Global { name: "ipv6/conf/all/forwarding".into(), before: "0".into(), now: "1".into() },
+            Step::Global { name: "netfilter/nf_conntrack_max".into(), before: "0".into(), now: "1".into() },
+            Step::Parameter {
+                interface: "eth0.7".into(),
+                name: "accept_ra".into(),
+                before: "1".into(),
+                now: "2".into(),
+            },
+            Step::Table { family: "ip".into(), name: "sidestep-nat".into() },
+        ];
+        let global = |name: &str| Step::Global { name: name.into(), before: "x".into(), now: "y".into() };
+        let parameter = |interface: &str, name: &str| Step::Parameter {
+            interface: interface.into(),
+            name: name.into(),
+            before: "x".into(),
+            now: "y".into(),
+        };
+        let forged = [
+            global("../kernel/core_pattern"),
+            global("ipv6/../../kernel/core_pattern"),
+            global("/etc/passwd"),
+            global("ipv6//forwarding"),
+            parameter("../../../kernel", "core_pattern"),
+            parameter("..", "forwarding"),
+            parameter("eth0", "../../../../kernel/core_pattern"),
+            Step::Table { family: "inet".into(), name: "filter".into() },
+            Step::Table { family: "inet; flush ruleset".into(), name: "sidestep-nat".into() },
+        ];
+        let content: Vec<u8> =
+            own.iter().chain(&forged).flat_map(|step| encode(&Line::Did(step.clone())).unwrap()).collect();
+        assert_eq!(outstanding(&content), own);
     }
 
     proptest::proptest! {

@@ -25,4 +25,4 @@ mod uplink;
 
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
-pub use standalone::run;
+pub use standalone::{confine, run};

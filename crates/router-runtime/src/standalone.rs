@@ -1,5 +1,6 @@
 //! A gateway without a tunnel: the program's main thread, which reads the configuration again when it is asked to.
 
+use std::path::Path;
 use std::sync::mpsc::channel;
 
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
@@ -19,6 +20,8 @@ pub fn run(options: &RunOptions, gateway: RouterConfig) -> Result<(), Error> {
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
+    let socket = options.socket.clone().map_or_else(control::socket_of_gateway, Ok)?;
+    confine(options, &socket)?;
     let signals = Signals::new()?;
     let (send, calls) = channel();
     let waker = Waker::new()?;
@@ -50,6 +53,18 @@ pub fn run(options: &RunOptions, gateway: RouterConfig) -> Result<(), Error> {
         }
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    Ok(())
+}
+
+/// Confines the daemon to its folders and what it needs: before its first thread.
+///
+/// # Errors
+/// Where a folder cannot be made, or the kernel refuses.
+pub fn confine(options: &RunOptions, socket: &Path) -> linux::Result<()> {
+    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(socket), &options.state_dir];
+    for missing in linux::confine::confine(folders)? {
+        info!("this kernel has no {missing}: the daemon is confined without it");
+    }
     Ok(())
 }
 

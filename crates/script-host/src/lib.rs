@@ -29,9 +29,9 @@ mod thread_host;
 mod tier;
 mod worker;
 
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
-use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -66,8 +66,6 @@ use config::attachment::Tier;
 use config::run::Feature;
 use control::{Call, Reply, Server};
 
-/// Taken by the host of a network namespace: abstract names are the namespace's own.
-const LOCK: &[u8] = b"sidestep-scripts";
 /// After this, no packet is on its way to a queue whose rule is gone.
 const SETTLE: Duration = Duration::from_millis(20);
 /// How long a host may take to end.
@@ -130,6 +128,10 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     if life.background {
         process::new_session()?;
     }
+    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(socket)];
+    for missing in linux::confine::confine(folders)? {
+        info!("this kernel has no {missing}: the script host is confined without it");
+    }
     // The last two are for scripts in the kernel.
     process::keep_capabilities(&[
         Capability::CAP_NET_ADMIN,
@@ -149,19 +151,21 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     result.and(ended)
 }
 
-/// Takes the namespace's lock. A host that has unloaded its last script may still be about to end.
-fn lock() -> Result<UnixListener, Error> {
-    let name = SocketAddr::from_abstract_name(LOCK)?;
+/// Takes the lock of the host of this network namespace: a file in a folder of root's, where nobody else can take it.
+/// A host that has unloaded its last script may still be about to end.
+fn lock() -> Result<File, Error> {
+    let path = control::socket_of_scripts()?.with_extension("lock");
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().mode(0o755).recursive(true).create(folder)?;
+    }
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
     let deadline = Instant::now() + ENDING;
     loop {
-        match UnixListener::bind_addr(&name) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-                if Instant::now() >= deadline {
-                    return Err(Error::Another);
-                }
-                std::thread::sleep(SETTLE);
-            }
-            result => return Ok(result?),
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Err(Error::Another),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(SETTLE),
         }
     }
 }

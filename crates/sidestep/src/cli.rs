@@ -265,6 +265,10 @@ fn signed_duration(text: &str) -> Result<ClockOffset, DurationError> {
 /// The program: parses the command line, does what it says, tells what went wrong. Exit status 1 for a failure, 2 for
 /// wrong usage.
 pub fn main() -> ExitCode {
+    // Many commands have a key in their memory.
+    if let Err(error) = linux::confine::no_core_dumps() {
+        let _ = writeln!(io::stderr(), "sidestep: {error}");
+    }
     let failure = match Cli::try_parse() {
         Ok(cli) => match run(cli.command) {
             Ok(code) => return code,

@@ -49,8 +49,9 @@ pub fn run(
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
-    let signals = Signals::new()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
+    router_runtime::confine(options, &socket)?;
+    let signals = Signals::new()?;
     let start = |gateway| RouterThread::start(options, gateway, Some(socket.clone()), drop);
     let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;

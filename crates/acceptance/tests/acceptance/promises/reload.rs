@@ -1,5 +1,6 @@
 //! A configuration that changes while traffic flows.
 
+use std::path::Path;
 use std::process::Command;
 
 use lab::edited::Edited;
@@ -47,6 +48,25 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
     assert!(!routes.contains("2001:db8:b9::/64"), "{routes}");
     scene::assert_complete(&scene::finish(stream));
     assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was to stay");
+    assert_confined(lab.gateway_a().id().expect("it runs"));
+}
+
+/// All of that also where it is started by hand, as here.
+fn assert_confined(process: u32) {
+    let read = |path: &Path| std::fs::read_to_string(path).expect("a file of /proc");
+    let folder = Path::new("/proc").join(process.to_string());
+    for thread in std::fs::read_dir(folder.join("task")).expect("threads") {
+        let status = read(&thread.expect("a thread").path().join("status"));
+        // CAP_NET_ADMIN, CAP_NET_RAW.
+        for line in
+            ["Seccomp:\t2", "NoNewPrivs:\t1", "CapBnd:\t0000000000003000", "CapEff:\t0000000000003000"]
+        {
+            assert!(status.contains(line), "{line} in {status}");
+        }
+    }
+    let limits = read(&folder.join("limits"));
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
+    assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..], ["0", "0", "bytes"]);
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Loading, reloading, following and losing scripts.
 
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -88,6 +90,10 @@ fn a_packet_is_followed_line_by_line() {
 #[test]
 fn a_host_that_is_killed_leaves_what_was_asked_for() {
     let Some(scene) = ScriptScene::new(false) else { return };
+    // Anybody may take an abstract name: none stops the host.
+    let name = SocketAddr::from_abstract_name(b"sidestep-scripts").expect("a name");
+    let router = linux::netns::Namespace::open(scene.router.name()).expect("the router");
+    let _taken = router.run(|| UnixListener::bind_addr(&name)).expect("a thread").expect("a socket");
     let file = scene.script("count.lua", COUNT);
     let reaches = || scene.ping(&scene.client, SERVER, &["-c", "3", "-i", "0.05"]);
     for (options, loss) in [(&["--fail-open"][..], " 0%"), (&[], " 100%")] {
