@@ -147,20 +147,7 @@ impl Kernel {
     }
 
     fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
-        let uplinks: Vec<_> = site
-            .uplinks
-            .iter()
-            .filter(|uplink| uplink.masquerade)
-            .map(|uplink| format!("\"{}\"", uplink.interface))
-            .collect();
-        let wanted = (!uplinks.is_empty()).then(|| {
-            format!(
-                "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
-                 flush table ip {NAT_TABLE}\n\
-                 add rule ip {NAT_TABLE} postrouting oifname {{ {} }} masquerade\n",
-                uplinks.join(", ")
-            )
-        });
+        let wanted = masquerading(site);
         if wanted == self.nat {
             return Ok(());
         }
@@ -283,6 +270,32 @@ impl Kernel {
             }
         }
     }
+}
+
+/// The table that masquerades, as a script of nft; none where no uplink wants it. What has come in from outside keeps its
+/// source, forged or not: strangers do not go out as the customer, whether there is a firewall or not. By interface, since
+/// networks behind other routers and tunnels are inner ones as well.
+fn masquerading(site: &Site) -> Option<String> {
+    let list = |interfaces: BTreeSet<&str>| {
+        let quoted: Vec<_> = interfaces.into_iter().map(|name| format!("\"{name}\"")).collect();
+        quoted.join(", ")
+    };
+    let wanting = site.uplinks.iter().filter(|uplink| uplink.masquerade);
+    let inner_leave_by: BTreeSet<&str> = wanting.map(|uplink| uplink.interface.as_str()).collect();
+    if inner_leave_by.is_empty() {
+        return None;
+    }
+    let is_inner = |name: &&str| site.networks.iter().any(|network| network.interface == *name);
+    let carriers = site.uplinks.iter().filter_map(|uplink| Some(uplink.tunnel.as_ref()?.over.as_str()));
+    let uplinks = site.uplinks.iter().map(|uplink| uplink.interface.as_str());
+    let outer = uplinks.chain(carriers.filter(|name| !is_inner(name))).collect();
+    Some(format!(
+        "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
+         flush table ip {NAT_TABLE}\n\
+         add rule ip {NAT_TABLE} postrouting iifname != {{ {} }} oifname {{ {} }} masquerade\n",
+        list(outer),
+        list(inner_leave_by),
+    ))
 }
 
 /// What the kernel refused.

@@ -313,9 +313,17 @@ fn rfc_6092() {
 
 #[test]
 fn rfc_6092_rec_49_one_rule_lets_everything_in() {
-    let open = Rule {
-        from: ZoneSet::Of(vec![router::firewall::ZoneRef::Zone(2)]),
-        to: ZoneSet::Of(vec![router::firewall::ZoneRef::Zone(0)]),
+    let policy = Policy::new(zones(), vec![open(2, 0)], Settings::default()).unwrap();
+    assert_eq!(becomes(&policy, "tcp from 2a00::1 to 2a02::1 port 80 in wan out lan"), Accept);
+    assert_eq!(becomes(&policy, "tcp from 2a00::1 to gateway port 22 in wan"), Drop);
+}
+
+/// A rule that lets all of one zone into another.
+fn open(from: usize, to: usize) -> Rule {
+    let only = |zone| ZoneSet::Of(vec![router::firewall::ZoneRef::Zone(zone)]);
+    Rule {
+        from: only(from),
+        to: only(to),
         source: None,
         destination: None,
         service: None,
@@ -324,10 +332,30 @@ fn rfc_6092_rec_49_one_rule_lets_everything_in() {
         log: false,
         comment: String::new(),
         action: Accept,
-    };
-    let policy = Policy::new(zones(), vec![open], Settings::default()).unwrap();
-    assert_eq!(becomes(&policy, "tcp from 2a00::1 to 2a02::1 port 80 in wan out lan"), Accept);
-    assert_eq!(becomes(&policy, "tcp from 2a00::1 to gateway port 22 in wan"), Drop);
+    }
+}
+
+#[test]
+fn nobody_outside_reaches_anybody_else_outside_unless_a_rule_says_so() {
+    let mut zones = zones();
+    zones.push(Zone { name: "wan2".to_owned(), interfaces: vec!["eth3".to_owned()], ..zones[2].clone() });
+    let closed = Policy::new(zones.clone(), Vec::new(), Settings::default()).unwrap();
+    let within = Policy::new(zones, vec![open(2, 2)], Settings::default()).unwrap();
+    for packet in [
+        "tcp from 2a00::1 to 2606:4700::1 port 443",
+        "udp from 2a00::1 to 2606:4700::1 port 500",
+        "esp from 2a00::1 to 2606:4700::1",
+        "icmpv6/echo-request from 2a00::1 to 2606:4700::1",
+        "udp from 100.64.1.77 to 198.51.100.1 port 53",
+        "icmp/echo-request from 100.64.1.77 to 198.51.100.1",
+    ] {
+        for out in ["wan", "wan2"] {
+            let words = format!("{packet} in wan out {out}");
+            assert_eq!(becomes(&closed, &words), Drop, "{words}");
+            let said = if out == "wan" { Accept } else { Drop };
+            assert_eq!(becomes(&within, &words), said, "{words}");
+        }
+    }
 }
 
 /// A section, types with codes, the rest of the words, and what becomes of them.

@@ -168,7 +168,7 @@ pub fn stages(policy: &Policy, from: ZoneRef, to: ZoneRef) -> Stages {
             Stages { before: before.collect(), rest: Some(Verdict::Accept), ..Stages::default() }
         }
         (Some(trust), None) => to_gateway(policy, trust),
-        (Some(trust), Some(other)) => between(policy, trust, other, from == to),
+        (Some(trust), Some(other)) => between(policy, trust, other),
     };
     stages.rest.get_or_insert(match policy.trust(from) {
         Some(Trust::Outside) => Verdict::Drop,
@@ -243,7 +243,7 @@ fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
     Stages { before, after, rest: None }
 }
 
-fn between(policy: &Policy, from: Trust, to: Trust, same: bool) -> Stages {
+fn between(policy: &Policy, from: Trust, to: Trust) -> Stages {
     use Verdict::{Accept, Drop};
     let mut before = invalid();
     before.extend(origin(policy, from));
@@ -272,9 +272,8 @@ fn between(policy: &Policy, from: Trust, to: Trust, same: bool) -> Stages {
                 "IKE (RFC 6092 REC-24)",
             ),
         ]),
-        (Trust::Outside, Trust::Outside) if same => {
-            after.push(step(Accept, vec![], "within a zone outside"));
-        }
+        // Nobody outside reaches anybody else outside through this gateway, not even within a zone: a neighbor on the
+        // provider's link would go out as the customer.
         _ => {}
     }
     Stages { before, after, rest: None }

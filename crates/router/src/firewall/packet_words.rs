@@ -306,22 +306,20 @@ fn with_interfaces(policy: &Policy) -> String {
     zones.chain([GATEWAY.to_owned()]).collect::<Vec<_>>().join(", ")
 }
 
-/// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside if it comes
-/// from elsewhere, or to the only other zone.
+/// Where a packet goes if nobody says: to the one zone that has its destination by name, otherwise outside, or to the
+/// only other zone. From outside nothing is guessed: the destination may be inside or outside, and much differs.
 fn way_out(policy: &Policy, from: ZoneRef, destination: IpAddr) -> Option<ZoneRef> {
     let zones = || policy.zones().iter().enumerate();
     let only = |mut zones: Vec<usize>| if zones.len() == 1 { zones.pop().map(ZoneRef::Zone) } else { None };
     let named = zones().filter(|(_, zone)| zone.networks.iter().any(|net| net.contains(&destination)));
-    only(named.map(|(index, _)| index).collect())
-        .or_else(|| {
-            let outside =
-                zones().filter(|(index, zone)| zone.trust == Trust::Outside && from != ZoneRef::Zone(*index));
-            let from_outside = policy.trust(from) == Some(Trust::Outside);
-            if from_outside { None } else { only(outside.map(|(index, _)| index).collect()) }
-        })
-        .or_else(|| {
-            only(zones().map(|(index, _)| index).filter(|index| from != ZoneRef::Zone(*index)).collect())
-        })
+    let named = only(named.map(|(index, _)| index).collect());
+    if named.is_some() || policy.trust(from) == Some(Trust::Outside) {
+        return named;
+    }
+    let outside = zones().filter(|(_, zone)| zone.trust == Trust::Outside);
+    only(outside.map(|(index, _)| index).collect()).or_else(|| {
+        only(zones().map(|(index, _)| index).filter(|index| from != ZoneRef::Zone(*index)).collect())
+    })
 }
 
 #[cfg(test)]
@@ -372,6 +370,7 @@ mod tests {
             ("icmp from ::1 to ::2 in lan", "different families"),
             ("tcp from ::1 to ::2 in lna", "there are lan (eth1), guest (eth2), wan (eth0), gateway"),
             ("tcp from ::1 to ::2 in wan", "where does it go?"),
+            ("tcp from 2a00::1 to 2606:4700::1 port 443 in wan", "where does it go?"),
             ("tcp from ::1 to ::2 in lan at 09:00", "a day and a time"),
         ] {
             let error = Packet::parse(words, &policy()).unwrap_err().to_string();

@@ -17,7 +17,7 @@ pub enum Trust {
     Inside,
     /// Opens connections outside only, and gets of the gateway what a host needs.
     Guest,
-    /// Opens none, but for what RFC 6092 lets in.
+    /// Opens none, but for what RFC 6092 lets in; none to outside, be it to its own zone.
     Outside,
 }
 

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod scene;
+mod strangers;
 mod traffic;
 
 use std::sync::LazyLock;
