@@ -25,6 +25,7 @@
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
 //! | [`process`] | open files, capabilities, private files |
+//! | [`vm_generation`] | news that this virtual machine was restored or cloned |
 //! | [`netns`] | network namespaces, for the lab and the tests |
 //! | [`undo`] | the journal of what was set up, so that it can be taken down after a crash |
 //!
@@ -60,5 +61,6 @@ pub mod transparent;
 pub mod tun;
 pub mod udp;
 pub mod undo;
+pub mod vm_generation;
 
 pub use error::{Error, Result};

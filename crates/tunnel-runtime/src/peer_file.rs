@@ -61,7 +61,13 @@ impl PeerFile {
         });
         let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
         let (writer, snapshots) = mpsc::channel();
-        let write = move || write_all(&path, file, &snapshots);
+        let write = move || {
+            // Before the main thread can give up its own: a thread has those of the one that starts it.
+            if let Err(error) = linux::process::keep_capabilities(&[]) {
+                warn!("{error}");
+            }
+            write_all(&path, file, &snapshots);
+        };
         let thread = std::thread::Builder::new().name("memory".into()).spawn(write);
         if let Err(error) = &thread {
             warn!("nothing about the peers will be stored: {error}");

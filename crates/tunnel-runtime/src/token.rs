@@ -5,3 +5,4 @@ pub(crate) const TUN: u64 = WAKER + 1;
 pub(crate) const WAKER: u64 = u64::MAX - crate::data::TUN_QUEUES as u64;
 pub(crate) const SIGNALS: u64 = WAKER - 1;
 pub(crate) const SHARED: u64 = WAKER - 2;
+pub(crate) const VM_GENERATION: u64 = WAKER - 3;

@@ -10,6 +10,7 @@ use caps::Capability;
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
 use linux::netlink::Netlink;
+use linux::vm_generation::VmGenerationMonitor;
 use linux::{process, tun, udp};
 use mt6d::{Action, Node, Time};
 use tracing::info;
@@ -390,6 +391,12 @@ impl Daemon {
         if let Some(shared) = self.data.shared() {
             poller.add(shared, token::SHARED, linux::event::Interest::Readable)?;
         }
+        let vm_generation = VmGenerationMonitor::open()
+            .inspect_err(|error| info!("sessions go on if this machine is restored or cloned: {error}"))
+            .ok();
+        if let Some(monitor) = &vm_generation {
+            poller.add(monitor, token::VM_GENERATION, linux::event::Interest::Readable)?;
+        }
         let mut events = Events::with_capacity(256);
         let mut waiting = BusyPoll::new(self.config.tunnel.spin);
         let mut priority = Priority::new(self.config.tunnel.realtime);
@@ -439,6 +446,14 @@ impl Daemon {
                         Some(_) => return Ok(()),
                         None => {}
                     },
+                    token::VM_GENERATION => {
+                        if let Some(monitor) = &vm_generation
+                            && monitor.changed()?
+                        {
+                            info!("this machine was restored or cloned: all sessions begin anew");
+                            self.node.forget_sessions(now);
+                        }
+                    }
                     endpoint => self.data.read_endpoint(endpoint, event.error, &mut self.node, now),
                 }
             }

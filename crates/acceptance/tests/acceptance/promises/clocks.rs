@@ -1,12 +1,22 @@
-//! Wall clocks that are wrong, and that are set while traffic flows.
+//! Wall clocks that are wrong, or set while traffic flows, and a machine that is restored from a snapshot.
 
 use std::time::Duration;
 
-use lab::Site;
+use lab::patience::wait_until;
+use lab::{Node, Site};
 
 use super::scene;
 
 const HOUR_MS: i64 = 3_600_000;
+
+/// Has the kernel tell what it tells in a virtual machine that was restored: who administers a network namespace may send
+/// events there, in the kernel's name.
+const RESTORED: &str = r#"
+import socket, struct
+event = b"change@/devices/vmgenid\0ACTION=change\0DEVPATH=/devices/vmgenid\0SUBSYSTEM=platform\0NEW_VMGENID=1\0"
+uevents = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 15)
+uevents.sendto(struct.pack("=IHHII", 16 + len(event), 16, 1, 0, 0) + event, (0, 0))
+"#;
 
 #[test]
 fn clocks_a_minute_apart_lose_nothing() {
@@ -55,4 +65,15 @@ fn a_clock_that_is_set_by_an_hour_in_a_session_loses_nothing() {
         scene::assert_complete(&scene::finish(stream));
     }
     assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was not to end");
+}
+
+#[test]
+fn a_machine_that_was_restored_begins_its_sessions_anew() {
+    let Some(builder) = scene::lab() else { return };
+    let lab = scene::up(builder);
+    let handshakes = scene::number(&lab, Site::A, "handshakes");
+    let said = scene::run(&lab, Node::GatewayA, &["python3", "-c", RESTORED]);
+    assert_eq!(said, "");
+    wait_until("another session", || scene::number(&lab, Site::A, "handshakes") > handshakes);
+    scene::assert_complete(&scene::finish(scene::start_stream(&lab, Site::A, 2)));
 }
