@@ -23,6 +23,8 @@ use crate::transition::DomainRoute;
 use crate::uplink::UplinkState;
 use wire::ndp::Preference;
 
+/// The metric of the route to a network of ours: before those that the kernel makes itself, 256, for addresses of others.
+const METRIC_CONNECTED: u32 = 255;
 /// The metric of the default route through the first uplink; each further one has [`METRIC_STEP`] more.
 const METRIC: u32 = 512;
 const METRIC_STEP: u32 = 16;
@@ -125,7 +127,19 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], now: Instant) -> Plan {
         let offer = network.advertise.as_ref().map(|advertise| offer(network, advertise, &prefixes, uplinks));
         plan.offers.push(offer);
     }
+    // First: routers that other routes name are on these networks.
+    let connected: Vec<Route> = plan.addresses.iter().filter_map(|address| connected(address, now)).collect();
+    plan.routes.splice(..0, connected);
     plan
+}
+
+/// The route to the network of an address that ends some time. The kernel's own would stay until then, even if the
+/// address is withdrawn before or its network moves to another interface; those of other addresses go with them.
+fn connected(address: &Address, now: Instant) -> Option<Route> {
+    let is_for_good = (address.preferred, address.valid) == (Lifetime::Infinite, Lifetime::Infinite);
+    let via = Some(Via { interface: address.interface.clone(), router: None });
+    let route = Route { to: address.address.trunc(), from: None, via, metric: METRIC_CONNECTED };
+    (!is_for_good && !address.valid.is_expired(now)).then_some(route)
 }
 
 /// The /64 with that number in a prefix, if it has so many.
@@ -500,6 +514,33 @@ mod tests {
         states[0].set_lease(Some(old(Lifetime::Until(now + Duration::from_secs(60)))));
         let preferred = offered(&plan(&site, &states), now).into_iter().map(|(_, preferred)| preferred);
         assert_eq!(preferred.collect::<Vec<_>>(), [true, true, false]);
+    }
+
+    #[test]
+    fn a_leased_prefix_takes_the_route_to_its_network_along() {
+        let (mut site, now) = (site(), Instant::now());
+        site.uplinks[0].prefixes.clear();
+        let mut states = states(&site);
+        let routed = |states: &[UplinkState]| {
+            let plan = plan(&site, states);
+            let on_lan = |route: &&Route| route.via.as_ref().is_some_and(|via| via.interface == "lan0");
+            plan.routes.iter().filter(on_lan).map(|route| route.to.to_string()).collect::<Vec<_>>()
+        };
+        assert!(routed(&states).is_empty(), "the kernel has those of addresses for good");
+        let until = Lifetime::Until(now + Duration::from_secs(3_600));
+        let prefix = LeasedPrefix { prefix: net("2001:db8:a00::/56"), preferred: until, valid: until };
+        let lease = Lease {
+            iaid: 1,
+            server: Vec::new(),
+            prefixes: vec![prefix],
+            renew: Lifetime::Infinite,
+            rebind: Lifetime::Infinite,
+            dns_servers: Vec::new(),
+        };
+        states[0].set_lease(Some(lease));
+        assert_eq!(routed(&states), ["2001:db8:a00:2::/64"]);
+        states[0].set_lease(None);
+        assert!(routed(&states).is_empty());
     }
 
     #[test]

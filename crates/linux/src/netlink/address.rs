@@ -62,6 +62,8 @@ impl Netlink {
     }
 
     /// Adds an address of IPv6 that ends by itself: after so many seconds it is no source of new flows, and later gone.
+    /// Its network gets no route: the kernel would make one that lasts as long as the address was to, also when that is
+    /// deleted before.
     pub fn add_temporary_address(&mut self, index: u32, address: IpNet, lifetimes: Lifetimes) -> Result<()> {
         let message = with_lifetimes(address_message(index, address), lifetimes);
         let flags = NLM_F_CREATE | NLM_F_EXCL;
@@ -130,6 +132,7 @@ fn with_lifetimes(mut message: AddressMessage, lifetimes: Lifetimes) -> AddressM
     information.ifa_preferred = lifetimes.preferred.min(lifetimes.valid);
     information.ifa_valid = lifetimes.valid;
     message.attributes.push(AddressAttribute::CacheInfo(information));
+    message.attributes.push(AddressAttribute::Flags(AddressFlags::Noprefixroute));
     message
 }
 

@@ -234,6 +234,19 @@ fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
         let status = scene.status().expect("a status");
         !status["addresses"].to_string().contains("2001:db8:10")
     });
+
+    // What is withdrawn while its lease goes on takes its route along, in a reload and in the end.
+    let network = |address: &str| address.split(':').take(4).collect::<Vec<_>>().join(":") + "::/64";
+    let routes = || scene.run("gw", &["ip", "-6", "route", "show", "dev", "lan"]);
+    assert!(routes().contains(&network(&new)), "{}", routes());
+    scene.write("gw.toml", &HOME.edited("subnet    = 1 ", "subnet    = 3 "));
+    assert!(scene.sidestep(&["reload"]).status.success(), "{}", scene.log());
+    let moved = wait_for("an address of the other subnet", || scene.address("gw", "lan", "2001:db8:30"));
+    assert!(!routes().contains(&network(&new)), "{}", routes());
+    assert!(routes().contains(&network(&moved)), "{}", routes());
+    scene.stop();
+    let left = scene.run("gw", &["ip", "-6", "route", "show", "dev", "lan"]);
+    assert!(!left.contains("2001:db8:30"), "{left}");
 }
 
 #[test]
@@ -245,7 +258,7 @@ fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
     let public = scene.run("gw", &["sh", "-c", &format!("{0} genkey | {0} pubkey", scene.program())]);
     let both = format!(
         "[node]\nprivate_key = \"{}\"\nexternal = \"wan0\"\nhop_prefix = \"2001:db8:a1::/64\"\n\
-         [tunnel]\nname = \"rt-mt6d\"\n\
+         [tunnel]\nname = \"rt-mt6d\"\nopen_when_down = true\n\
          [[peer]]\nname = \"b\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:b1::/64\"\nallowed_ips = [\"2001:db8:b::/64\"]\n{}",
         key.trim(),
         public.trim(),
