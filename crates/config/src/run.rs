@@ -13,6 +13,8 @@ pub struct RunOptions {
     pub socket: Option<PathBuf>,
     /// Folder for what is remembered from one run to the next.
     pub state_dir: PathBuf,
+    /// It ends after this time, unless that is confirmed.
+    pub confirm: Option<Duration>,
     /// For tests: added to the wall clock, in milliseconds; the control socket may change it then.
     pub test_clock_offset_ms: Option<i64>,
     /// For tests: keys are renewed at this age.

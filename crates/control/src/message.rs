@@ -13,7 +13,13 @@ pub enum Request {
     /// The status.
     Show,
     /// Read the configuration again.
-    Reload,
+    Reload {
+        /// Milliseconds after which what was before comes back, unless that is confirmed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        confirm_ms: Option<u32>,
+    },
+    /// What waits for its confirmation stays.
+    Confirm,
     /// End. The answer comes before.
     Down,
     /// Set the test offset of the wall clock; refused unless the daemon was started for tests.

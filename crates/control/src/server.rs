@@ -294,7 +294,7 @@ mod tests {
             for call in received {
                 let reply = match call.request {
                     Request::Show => Reply::Ok(json!({"version": "0"})),
-                    Request::Reload => Reply::Error("the file is wrong".into()),
+                    Request::Reload { .. } | Request::Confirm => Reply::Error("the file is wrong".into()),
                     Request::Down | Request::TestClockOffset { .. } => continue,
                 };
                 call.answer(reply);
@@ -312,7 +312,7 @@ mod tests {
         for _ in 0..3 {
             assert_eq!(ask(&path, &Request::Show).unwrap(), json!({"version": "0"}));
         }
-        let refused = ask(&path, &Request::Reload).unwrap_err();
+        let refused = ask(&path, &Request::Reload { confirm_ms: None }).unwrap_err();
         assert_eq!(refused.to_string(), "the file is wrong");
         let dropped = ask(&path, &Request::TestClockOffset { ms: -5 }).unwrap_err();
         assert_eq!(dropped.to_string(), "the daemon is shutting down");
@@ -418,7 +418,12 @@ mod tests {
     fn requests_as_they_are_written_by_hand() {
         let parse = |text| serde_json::from_str::<Request>(text).unwrap();
         assert_eq!(parse(r#"{"command":"show"}"#), Request::Show);
-        assert_eq!(parse(r#"{"command":"reload"}"#), Request::Reload);
+        assert_eq!(parse(r#"{"command":"reload"}"#), Request::Reload { confirm_ms: None });
+        let reload = serde_json::to_string(&Request::Reload { confirm_ms: None }).unwrap();
+        assert_eq!(reload, r#"{"command":"reload"}"#, "as a daemon of an earlier version knows it");
+        let within_a_minute = r#"{"command":"reload","confirm_ms":60000}"#;
+        assert_eq!(parse(within_a_minute), Request::Reload { confirm_ms: Some(60_000) });
+        assert_eq!(parse(r#"{"command":"confirm"}"#), Request::Confirm);
         assert_eq!(parse(r#"{"command":"down"}"#), Request::Down);
         assert_eq!(
             parse(r#"{"command":"test-clock-offset","ms":-30000}"#),

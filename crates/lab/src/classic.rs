@@ -132,7 +132,7 @@ fn program(lab: &Lab, site: Site, settings: &Settings) -> Result<Command, Error>
         format!("key_exchange = \"{interval}s\"\nkey_exchange_window = \"{window}s\"\n")
     });
     let text = format!(
-        "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\n\n[[peer]]\nname = \"other\"\n{}\
+        "[node]\nexternal = \"ex\"\n\n[tunnel]\nname = \"classic\"\nopen_when_down = true\n\n[[peer]]\nname = \"other\"\n{}\
          cipher = \"{cipher}\"\nrotation = \"{rotation}s\"\ncarry = \"{carry}\"\nkernel = \"{kernel}\"\n{exchange}",
         classic_stream(own, other)
     );

@@ -139,6 +139,18 @@ pub fn list_inet(table: &str, json: bool) -> Result<Option<String>> {
     Err(Error::other(format!("nft list table inet {table}"), first_line(&message)))
 }
 
+/// All tables of this network namespace, in JSON.
+///
+/// # Errors
+/// Where nft cannot be run, or the kernel tells it nothing: without privileges.
+pub fn ruleset() -> Result<String> {
+    let output = nft(&["--json", "list", "ruleset"], "")?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    Err(Error::other("nft list ruleset", first_line(&String::from_utf8_lossy(&output.stderr))))
+}
+
 /// Whether there is a table of this family and name. Nothing of what is in it is read.
 ///
 /// # Errors

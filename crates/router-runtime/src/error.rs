@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::firewall;
+use crate::unconfirmed::AWAITS;
 
 /// Why there is no gateway.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,12 @@ pub enum Error {
     /// The control socket, or a thread.
     #[error("{0}")]
     Io(#[from] std::io::Error),
+    /// Another change waits for its confirmation.
+    #[error("{AWAITS}")]
+    Unconfirmed,
+    /// Nobody has confirmed its start.
+    #[error("not confirmed in time (`sidestep confirm`): it ends, and takes back what it set up")]
+    NotConfirmed,
     /// The thread has ended.
     #[error("the gateway has stopped (the reason is above)")]
     Ended,

@@ -45,7 +45,7 @@ impl RouterThread {
         let server = {
             let (commands, waker, standalone) = (commands.clone(), waker.clone(), tunnel.is_none());
             Server::start(&socket, move |call: Call| match call.request {
-                Request::Reload if standalone => reload(call),
+                Request::Reload { .. } | Request::Confirm if standalone => reload(call),
                 _ => {
                     let _ = commands.send(Command::Call(call));
                     waker.wake();

@@ -21,8 +21,10 @@ mod state_file;
 mod status;
 mod traffic;
 mod transition;
+mod unconfirmed;
 mod uplink;
 
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
 pub use standalone::{confine, run};
+pub use unconfirmed::{AWAITS, Unconfirmed};

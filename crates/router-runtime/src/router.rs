@@ -468,7 +468,7 @@ impl Router {
                 }
                 return;
             }
-            Request::Reload => Reply::Error(
+            Request::Reload { .. } | Request::Confirm => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
             ),
             Request::Down => Reply::Error(

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
 use linux::process::{self, Capability};
 use tracing::{info, warn};
 
-use super::{Error, RouterThread};
+use super::{Error, RouterThread, Unconfirmed};
 use config::RouterConfig;
 use config::run::RunOptions;
-use control::Reply;
+use control::{Reply, Request};
 
 const SIGNALS: u64 = 0;
 const CALLS: u64 = 1;
@@ -37,23 +38,40 @@ pub fn run(options: &RunOptions, gateway: RouterConfig) -> Result<(), Error> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     info!("the gateway is up");
     let mut events = Events::with_capacity(2);
-    loop {
-        poller.wait(&mut events, None)?;
+    let mut unconfirmed = Unconfirmed::start(options.confirm);
+    let result = loop {
+        poller.wait(&mut events, unconfirmed.left())?;
         waker.drain();
         for call in calls.try_iter() {
-            call.answer(match reload(options, &running) {
-                Ok(()) => Reply::Ok(serde_json::Value::Null),
-                Err(why) => Reply::Error(why.to_string()),
-            });
+            let reply = match call.request {
+                Request::Reload { confirm_ms } => {
+                    let confirm = confirm_ms.map(|ms| Duration::from_millis(ms.into()));
+                    match reload(options, &running, confirm, &mut unconfirmed) {
+                        Ok(()) => Reply::Ok(serde_json::Value::Null),
+                        Err(why) => Reply::Error(why.to_string()),
+                    }
+                }
+                // The server hands over nothing else.
+                _ => unconfirmed.confirm(),
+            };
+            call.answer(reply);
         }
         match signals.read()? {
-            Some(Signal::Stop) => break,
-            Some(Signal::Reload) => drop(reload(options, &running)),
+            Some(Signal::Stop) => break Ok(()),
+            Some(Signal::Reload) => drop(reload(options, &running, None, &mut unconfirmed)),
             None => {}
         }
-    }
+        match unconfirmed.expired() {
+            Some(Some(before)) => {
+                warn!("nobody has confirmed the configuration: the one from before is in force again");
+                running.handle().put_back(before);
+            }
+            Some(None) => break Err(Error::NotConfirmed),
+            None => {}
+        }
+    };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
-    Ok(())
+    result
 }
 
 /// Confines the daemon to its folders and what it needs: before its first thread.
@@ -69,15 +87,25 @@ pub fn confine(options: &RunOptions, socket: &Path) -> linux::Result<()> {
 }
 
 /// Reads the configuration again, and tells the log and the caller what came of it.
-fn reload(options: &RunOptions, running: &RouterThread) -> Result<(), Error> {
+fn reload(
+    options: &RunOptions,
+    running: &RouterThread,
+    confirm: Option<Duration>,
+    unconfirmed: &mut Unconfirmed<Box<RouterConfig>>,
+) -> Result<(), Error> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-    let result = load(options).and_then(|gateway| running.handle().reload(Box::new(gateway)));
+    let result = if unconfirmed.waits() {
+        Err(Error::Unconfirmed)
+    } else {
+        load(options).and_then(|gateway| running.handle().reload(Box::new(gateway)))
+    };
+    let result = result.map(|before| unconfirmed.changed(confirm, before));
     match &result {
-        Ok(_) => info!("configuration read again"),
+        Ok(()) => info!("configuration read again"),
         Err(why) => warn!("the configuration stays as it was: {why}"),
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    result.map(drop)
+    result
 }
 
 fn load(options: &RunOptions) -> Result<RouterConfig, Error> {

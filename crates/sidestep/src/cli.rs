@@ -59,14 +59,33 @@ enum Command {
     ///
     /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
     /// SIGTERM and SIGINT end it, which removes everything that it set up in the kernel.
+    ///
+    /// It refuses a configuration that would cut this machine off its own networks. With --confirm it ends after this time,
+    /// unless `sidestep confirm` is run.
     #[command(after_help = "Examples:\n  sidestep up /etc/sidestep/mt6d0.toml\n  \
+                            sidestep up /etc/sidestep/mt6d0.toml --confirm 60s\n  \
                             systemctl enable --now sidestep@mt6d0      the same, as a service")]
     Up(UpOptions),
     /// Have the running daemon read its configuration again
-    #[command(after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n  \
+    ///
+    /// With --confirm, the configuration in use comes back after this time, unless `sidestep confirm` is run: a change
+    /// that locks its administrator out undoes itself. The file stays as it is.
+    #[command(
+        after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n  sidestep reload --confirm 60s\n  \
                             sidestep reload gateway      a gateway without a tunnel, beside a tunnel\n\n\
-                            A configuration with an error is refused; the one in use stays in force.")]
-    Reload(Daemon),
+                            A configuration with an error is refused; the one in use stays in force."
+    )]
+    Reload {
+        #[command(flatten)]
+        daemon: Daemon,
+        /// Bring back the configuration in use after this time, unless confirmed
+        #[arg(long, value_name = "DURATION", value_parser = firewall::time_to_confirm)]
+        confirm: Option<Duration>,
+    },
+    /// Keep what `up --confirm` or `reload --confirm` has brought
+    #[command(after_help = "Examples:\n  sidestep confirm\n  sidestep confirm mt6d0\n\n\
+                            If the time is over, it fails and says so.")]
+    Confirm(Daemon),
     /// End a tunnel; what it carried stays closed
     ///
     /// Packets for the peers' networks are refused from then on, so that none leaves in clear: also after a crash, and
@@ -224,6 +243,9 @@ pub struct UpOptions {
     /// Folder for what is remembered from one run to the next
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sidestep")]
     pub state_dir: PathBuf,
+    /// End after this time, and take back what was set up, unless confirmed
+    #[arg(long, value_name = "DURATION", value_parser = firewall::time_to_confirm)]
+    pub confirm: Option<Duration>,
     /// Add this to the wall clock, and let the control socket change it (for tests)
     #[arg(long, hide = true, value_name = "DURATION", value_parser = signed_duration, allow_hyphen_values = true)]
     pub test_clock_offset: Option<ClockOffset>,
@@ -245,6 +267,7 @@ impl From<UpOptions> for RunOptions {
             file: options.file,
             socket: options.socket,
             state_dir: options.state_dir,
+            confirm: options.confirm,
             test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
             test_rekey_after: options.test_rekey_after,
             test_without: options.test_without,
@@ -300,8 +323,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Check { file } => {
             let config = load(&file)?;
             if let Some(tunnel) = &config.tunnel {
-                let system = check::tunnel::System::of_this_machine(tunnel);
+                let system = check::tunnel::System::of_this_machine(tunnel, config.gateway.is_some());
                 print(check::tunnel::describe(&file, tunnel, &system))?;
+                if let Err(error) = tunnel_runtime::surroundings::refuse(tunnel) {
+                    return Err(Failure::Message(format!("`up` would refuse this here: {error}")));
+                }
             }
             if let Some(gateway) = &config.gateway {
                 print(check::router::describe(&file, gateway))?;
@@ -317,10 +343,23 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }
         }
-        Command::Reload(daemon) => {
+        Command::Reload { daemon, confirm } => {
             let path = daemon.path_or_gateway()?;
-            control::ask_within(&path, &Request::Reload, control::LONG)?;
-            print(format_args!("{}: reloaded\n", path.display()))?;
+            let confirm_ms = confirm.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
+            control::ask_within(&path, &Request::Reload { confirm_ms }, control::LONG)?;
+            let shown = path.display();
+            match confirm {
+                None => print(format_args!("{shown}: reloaded\n"))?,
+                Some(time) => print(format_args!(
+                    "{shown}: reloaded; `sidestep confirm` within {}s keeps it\n",
+                    time.as_secs_f64()
+                ))?,
+            }
+        }
+        Command::Confirm(daemon) => {
+            let path = daemon.path_or_gateway()?;
+            control::ask(&path, &Request::Confirm)?;
+            print(format_args!("{}: confirmed\n", path.display()))?;
         }
         Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
         Command::Close { file } => down::close(&file)?,

@@ -70,9 +70,19 @@ fn usage_errors_have_status_2_and_help_has_examples() {
     assert_eq!(sidestep(&["shoe"]).status.code(), Some(2));
     assert_eq!(sidestep(&["show", "--josn"]).status.code(), Some(2));
     assert!(stdout(&sidestep(&["--version"])).starts_with("sidestep "));
-    for command in
-        ["genkey", "pubkey", "genpsk", "check", "up", "reload", "show", "endpoints", "completions", "man"]
-    {
+    for command in [
+        "genkey",
+        "pubkey",
+        "genpsk",
+        "check",
+        "up",
+        "reload",
+        "confirm",
+        "show",
+        "endpoints",
+        "completions",
+        "man",
+    ] {
         let help = stdout(&sidestep(&[command, "--help"]));
         assert!(help.contains("Examples:"), "{command}: {help}");
     }

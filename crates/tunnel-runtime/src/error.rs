@@ -1,5 +1,7 @@
 //! Why the daemon does not run, or ended.
 
+use router_runtime::AWAITS;
+
 /// Why the daemon does not run, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,9 @@ pub enum Error {
     /// Nor is the internal one.
     #[error("[node] internal = \"{0}\": there is no such interface (`ip link` lists them)")]
     NoInternal(String),
+    /// What the configuration asks for would cut this machine off its own network.
+    #[error("{0}")]
+    CutsOff(String),
     /// The configuration needs more sockets than may be open.
     #[error("{0}")]
     Limit(String),
@@ -48,6 +53,12 @@ pub enum Error {
     /// The router beside.
     #[error("{0}")]
     Router(#[from] router_runtime::Error),
+    /// Another change waits for its confirmation.
+    #[error("{AWAITS}")]
+    Unconfirmed,
+    /// Nobody has confirmed its start.
+    #[error("not confirmed in time (`sidestep confirm`): it ends, and takes back what it set up")]
+    NotConfirmed,
     /// A change that a running daemon cannot make.
     #[error("{0} changed: restart sidestep to apply that")]
     NeedsRestart(&'static str),

@@ -27,6 +27,7 @@ mod peer_file;
 mod priority;
 mod report;
 mod rewrite;
+pub mod surroundings;
 mod threads;
 mod token;
 mod transparent;

@@ -6,6 +6,7 @@ use config::{RouterConfig, TunnelConfig};
 use router_runtime::RouterHandle;
 
 use crate::error::Error;
+use crate::surroundings;
 
 /// A configuration that was read again: the tunnel's is to be applied, the gateway's is in force.
 pub(crate) struct Loaded {
@@ -19,6 +20,8 @@ pub(crate) fn load(file: &Path, gateway: Option<&RouterHandle>) -> Result<Loaded
     let config = config::load(file)?;
     let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() };
     let tunnel = Box::new(config.tunnel.ok_or_else(no_tunnel)?);
+    // Before anything is in force.
+    surroundings::refuse(&tunnel)?;
     let router_before = match (gateway, config.gateway) {
         (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
         (None, None) => None,

@@ -263,6 +263,13 @@ fn shown_by_classic(lab: &Lab) -> Option<Value> {
     serde_json::from_slice(&output.ok()?.stdout).ok()
 }
 
+/// But for those that keep a tunnel closed when it has ended.
+fn routes(lab: &Lab, site: Site) -> Result<usize, Error> {
+    let output = lab.exec(site.gateway(), ["ip", "-6", "route", "show", "table", "all"])?;
+    let closes = |line: &&str| ["unreachable ", "blackhole "].iter().any(|kind| line.starts_with(kind));
+    Ok(text(&output).lines().filter(|line| !closes(line)).count())
+}
+
 fn holdings(lab: &Lab, site: Site) -> Result<Holdings, Error> {
     let lines = |words: &[&str]| {
         let output = lab.exec(site.gateway(), words)?;
@@ -274,7 +281,7 @@ fn holdings(lab: &Lab, site: Site) -> Result<Holdings, Error> {
     let cat: Vec<&str> = std::iter::once("cat").chain(sockets.iter().map(String::as_str)).collect();
     Ok(Holdings {
         addresses: lines(&["ip", "-6", "-o", "address"])?,
-        routes: lines(&["ip", "-6", "route", "show", "table", "all"])?,
+        routes: routes(lab, site)?,
         sockets: lines(&cat)?.saturating_sub(sockets.len()),
         rules: lines(&["nft", "list", "ruleset"])?,
     })

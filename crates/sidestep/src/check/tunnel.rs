@@ -12,7 +12,9 @@ use mt6d::overhead;
 
 use config::attachment::Failure;
 use config::{ClassicPeer, Configured, Mode, TunnelConfig};
+
 use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
+use tunnel_runtime::surroundings;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u16, &str); 4] = [
@@ -29,15 +31,19 @@ pub(crate) struct System {
     pub external_mtu: Option<u32>,
     /// How many files a process may have open.
     pub open_files: Option<u64>,
+    /// What keeps the tunnel from working there now.
+    pub warnings: Vec<String>,
 }
 
 impl System {
     /// Looks at the machine that this runs on.
-    pub(crate) fn of_this_machine(config: &TunnelConfig) -> System {
+    /// `routes`: the same file makes a router of it.
+    pub(crate) fn of_this_machine(config: &TunnelConfig, routes: bool) -> System {
         let mtu = Path::new("/sys/class/net").join(&config.node.external).join("mtu");
         System {
             external_mtu: std::fs::read_to_string(mtu).ok().and_then(|text| text.trim().parse().ok()),
             open_files: linux::process::raise_open_files().ok(),
+            warnings: surroundings::warnings(config, routes),
         }
     }
 }
@@ -56,10 +62,13 @@ pub(crate) fn describe(file: &Path, config: &TunnelConfig, system: &System) -> S
     for script in &config.scripts {
         let _ = write_script(&mut text, script);
     }
-    if config.is_classic() {
-        return text;
+    if !config.is_classic() {
+        let _ = write_limits(&mut text, config, system);
     }
-    let _ = write_limits(&mut text, config, system);
+    for (number, warning) in system.warnings.iter().enumerate() {
+        let title = if number == 0 { "\nMachine" } else { "       " };
+        let _ = writeln!(text, "{title}   WARNING: {warning}");
+    }
     text
 }
 
@@ -270,7 +279,7 @@ mod tests {
     #[test]
     fn the_plan_says_what_will_be_done() {
         let config = config("10s", 1);
-        let system = System { external_mtu: Some(1500), open_files: Some(20_000) };
+        let system = System { external_mtu: Some(1500), open_files: Some(20_000), warnings: Vec::new() };
         let text = describe(Path::new("a.toml"), &config, &system);
         for part in
             ["mt6d0", "2001:db8:a1::/64", "site-b", "2001:db8:b::/64", "1464", "1461", "1432", "20000"]
@@ -279,7 +288,14 @@ mod tests {
         }
         assert!(!text.contains("WARNING"), "{text}");
         assert!(!text.contains("yAnz5TF"), "{text}");
-        let poor = System { external_mtu: None, open_files: Some(32) };
-        assert_eq!(describe(Path::new("a.toml"), &config, &poor).matches("WARNING").count(), 2);
+        let warnings = vec!["it does not forward".to_owned(), "there is no route".to_owned()];
+        let poor = System { external_mtu: None, open_files: Some(32), warnings };
+        let text = describe(Path::new("a.toml"), &config, &poor);
+        assert_eq!(text.matches("WARNING").count(), 4);
+        assert!(
+            text.ends_with(
+                "\nMachine   WARNING: it does not forward\n          WARNING: there is no route\n"
+            )
+        );
     }
 }

@@ -172,7 +172,7 @@ impl FirewallCommand {
 
 /// Why nobody can confirm in a time.
 #[derive(Debug, thiserror::Error)]
-enum ConfirmTimeError {
+pub(crate) enum ConfirmTimeError {
     /// It is none.
     #[error("{0}")]
     Duration(#[from] DurationError),
@@ -182,7 +182,7 @@ enum ConfirmTimeError {
 }
 
 /// A time in which somebody can confirm.
-fn time_to_confirm(text: &str) -> Result<Duration, ConfirmTimeError> {
+pub(crate) fn time_to_confirm(text: &str) -> Result<Duration, ConfirmTimeError> {
     match config::parse_duration(text)? {
         Duration::ZERO => Err(ConfirmTimeError::Zero),
         time => Ok(time),

@@ -26,13 +26,13 @@ use crate::peer_file::PeerFile;
 use crate::priority::Priority;
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
-use crate::{limits, machine, report, token};
+use crate::{limits, machine, report, surroundings, token};
 use config::attachment::Tier;
 use config::run::{Feature, RunOptions};
 use config::{Mode, TunnelConfig};
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
-use router_runtime::RouterThread;
+use router_runtime::{RouterThread, Unconfirmed};
 use script_host::supervisor::Scripts;
 
 /// Of endpoints to open and close, messages of other threads, and peers in a status, so many have their turn before packets
@@ -53,6 +53,7 @@ pub fn run(
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     router_runtime::confine(options, &socket)?;
     let signals = Signals::new()?;
+    surroundings::refuse(&config)?;
     let start = |gateway| RouterThread::start(options, gateway, Some(socket.clone()), drop);
     let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
@@ -107,6 +108,14 @@ struct Daemon {
     ending: bool,
     /// How often the rules that keep the prefix dark had to be restored.
     rules_restored: u64,
+    /// What was before a change that nobody has confirmed yet.
+    unconfirmed: Unconfirmed<Before>,
+}
+
+/// The configuration before a reload: the tunnel's and, if there is one, the gateway's.
+struct Before {
+    tunnel: Box<TunnelConfig>,
+    router: Option<Box<config::RouterConfig>>,
 }
 
 /// A request for the status, which is gathered a few peers in a turn.
@@ -232,7 +241,7 @@ impl Daemon {
         let node = match { set_up }() {
             Ok(node) => node,
             Err(error) => {
-                kernel.close();
+                kernel.close(true);
                 return Err(error);
             }
         };
@@ -243,7 +252,7 @@ impl Daemon {
                 (DataPath::new(own, offloads, shared), parts.into_iter().map(part).collect())
             }
             Err(error) => {
-                kernel.close();
+                kernel.close(true);
                 return Err(error.into());
             }
         };
@@ -271,6 +280,7 @@ impl Daemon {
             reload_again: Vec::new(),
             ending: false,
             rules_restored: 0,
+            unconfirmed: Unconfirmed::start(options.confirm),
             hardware_aes,
             rewrites,
         })
@@ -330,7 +340,7 @@ impl Daemon {
         }
         threads.send(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
-            kernel.close();
+            kernel.close(!matches!(result, Err(Error::NotConfirmed)));
         }
         info!("{} is down", self.config.tunnel.name);
         result
@@ -428,6 +438,7 @@ impl Daemon {
             busy |= self.node.has_actions();
             let now = self.clock.now();
             let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
+            let wait = self.unconfirmed.left().map_or(wait, |left| left.min(wait));
             if let Some(packet_threads) = &mut self.packet_threads {
                 packet_threads.wake();
             }
@@ -490,6 +501,9 @@ impl Daemon {
                 for (prefixes, mtu) in self.node.new_mtus() {
                     threads.send(Command::Mtu { prefixes: prefixes.to_vec(), mtu });
                 }
+            }
+            if let Some(before) = self.unconfirmed.expired() {
+                self.take_back(before.ok_or(Error::NotConfirmed)?, threads);
             }
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
@@ -561,7 +575,8 @@ impl Daemon {
                 self.status_request = Some(StatusRequest { call, status, classic, place: 0 });
                 return;
             }
-            Request::Reload => return self.reload(Some(call), threads),
+            Request::Reload { .. } => return self.reload(Some(call), threads),
+            Request::Confirm => self.unconfirmed.confirm(),
             Request::Down => {
                 self.ending = true;
                 Reply::Ok(serde_json::Value::Null)

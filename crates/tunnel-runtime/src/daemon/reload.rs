@@ -1,26 +1,34 @@
 //! Another configuration for a daemon that runs: all of it, or none.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
-use super::{Daemon, Message, Threads, leads_to_peers};
+use super::{Before, Daemon, Message, Threads, leads_to_peers};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
 use crate::load::{Loaded, load};
+use config::attachment::Attachment;
 use config::{Mode, TunnelConfig};
-use control::{Call, Reply};
+use control::{Call, Reply, Request};
 use router_runtime::RouterThread;
 
 impl Daemon {
     /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
     pub(super) fn reload(&mut self, asked: Option<Call>, threads: &Threads) {
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
         if self.reloading {
             return self.reload_again.push(asked);
         }
+        if self.unconfirmed.waits() {
+            return match asked {
+                Some(call) => call.answer(Reply::Error(Error::Unconfirmed.to_string())),
+                None => warn!("the configuration stays as it is: {}", Error::Unconfirmed),
+            };
+        }
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
         self.reloading = true;
         let (file, messages, waker) = (self.file.clone(), threads.messages.clone(), threads.waker.clone());
         let gateway = self.router.as_ref().map(RouterThread::handle);
@@ -38,19 +46,23 @@ impl Daemon {
                 // The link's, not the file's.
                 tunnel.node.hop_prefix = self.config.node.hop_prefix;
             }
-            let result = self.try_reload(tunnel, threads);
-            if let (Err(_), Some(before), Some(gateway)) = (&result, router_before, &self.router) {
-                gateway.handle().put_back(before);
+            match (self.try_reload(tunnel, threads), router_before, &self.router) {
+                (Ok(tunnel), router, _) => Ok(Before { tunnel: Box::new(tunnel), router }),
+                (Err(error), Some(before), Some(gateway)) => {
+                    gateway.handle().put_back(before);
+                    Err(error)
+                }
+                (Err(error), _, _) => Err(error),
             }
-            result
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         if result.is_ok() {
             info!("configuration read again, peers: {}", self.config.peers.len());
         }
         match (result, asked) {
-            (Ok(()), asked) => {
-                let wanted = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
+            (Ok(before), asked) => {
+                self.unconfirmed.changed(asked.as_ref().and_then(time_to_confirm), before);
+                let wanted = self.wanted_scripts();
                 match (&self.scripts, asked) {
                     // Their files may have changed, too.
                     (Some(scripts), asked) => scripts.apply(wanted, asked),
@@ -67,6 +79,30 @@ impl Daemon {
         }
     }
 
+    /// Nobody has confirmed the configuration in force.
+    pub(super) fn take_back(&mut self, before: Before, threads: &Threads) {
+        let Before { mut tunnel, router } = before;
+        if tunnel.node.mode == Mode::Host {
+            tunnel.node.hop_prefix = self.config.node.hop_prefix;
+        }
+        if let (Some(router), Some(gateway)) = (router, &self.router) {
+            gateway.handle().put_back(router);
+        }
+        match self.try_reload(tunnel, threads) {
+            Ok(_) => warn!("nobody has confirmed the configuration: the one from before is in force again"),
+            Err(error) => {
+                warn!("nobody has confirmed the configuration, but it cannot be taken back: {error}");
+            }
+        }
+        if let Some(scripts) = &self.scripts {
+            scripts.apply(self.wanted_scripts(), None);
+        }
+    }
+
+    fn wanted_scripts(&self) -> Vec<Attachment> {
+        self.config.scripts.iter().map(|script| script.attachment.clone()).collect()
+    }
+
     /// The link has another prefix: all that hops goes there.
     pub(super) fn moved(&mut self, prefix: Ipv6Net, threads: &Threads) {
         if prefix == self.config.node.hop_prefix {
@@ -79,7 +115,8 @@ impl Daemon {
         }
     }
 
-    fn try_reload(&mut self, new: Box<TunnelConfig>, threads: &Threads) -> Result<(), Error> {
+    /// Returns the configuration from before.
+    fn try_reload(&mut self, new: Box<TunnelConfig>, threads: &Threads) -> Result<TunnelConfig, Error> {
         let (old, tunnel) = (&self.config, &new.tunnel);
         let fixed = [
             ("[tunnel] name", tunnel.name == old.tunnel.name),
@@ -111,7 +148,12 @@ impl Daemon {
         applied.recv().map_err(|_| Error::KernelThread)??;
         let now = self.clock.now();
         self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
-        self.config = *new;
-        Ok(())
+        Ok(std::mem::replace(&mut self.config, *new))
     }
+}
+
+/// The time in which a change is to be confirmed, if who has asked for it wants that.
+fn time_to_confirm(asked: &Call) -> Option<Duration> {
+    let Request::Reload { confirm_ms } = asked.request else { return None };
+    confirm_ms.map(|ms| Duration::from_millis(ms.into()))
 }

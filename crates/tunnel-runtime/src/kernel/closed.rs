@@ -19,13 +19,17 @@ pub(crate) struct ClosedRoutes {
     journal: Journal,
     /// Those of the configuration in force; at first those of an earlier run are, whatever they were.
     in_force: Option<HashSet<Route>>,
+    /// Those that an earlier run has left.
+    left: HashSet<Route>,
 }
 
 impl ClosedRoutes {
     /// With those that an earlier run has left.
     pub(crate) fn open(socket: &Path, netlink: &mut Netlink) -> linux::Result<Self> {
         let (journal, _) = Journal::open_keeping(&file(socket), netlink, |_| true)?;
-        Ok(ClosedRoutes { journal, in_force: None })
+        let route = |step: &Step| if let Step::Route(route) = step { Some(route.clone()) } else { None };
+        let left = journal.done().iter().filter_map(route).collect();
+        Ok(ClosedRoutes { journal, in_force: None, left })
     }
 
     /// Adds those of a new configuration to those that there are: nothing is open while one takes the other's place.
@@ -43,6 +47,13 @@ impl ClosedRoutes {
     pub(crate) fn commit(&mut self, new: HashSet<Route>, netlink: &mut Netlink) -> linux::Result<()> {
         self.in_force = Some(new);
         self.go_back(netlink)
+    }
+
+    /// Goes back to what was before the start.
+    pub(crate) fn take_back(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        let left = std::mem::take(&mut self.left);
+        self.add(&left, netlink)?;
+        self.commit(left, netlink)
     }
 
     /// Goes back to the configuration in force. Where there was none yet all stays closed.

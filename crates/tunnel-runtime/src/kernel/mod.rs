@@ -408,10 +408,16 @@ impl Kernel {
         Ok(inside.collect())
     }
 
-    /// Removes all that was set up.
-    pub(super) fn close(mut self) {
-        if let Err(error) = self.closed.add(&self.closed_after, &mut self.netlink) {
-            warn!("what the tunnel carried may leave in clear: {error}");
+    /// Removes all that was set up. What keeps the tunnel closed stays, if the tunnel was meant: a start that nobody has
+    /// confirmed may be what has locked its administrator out.
+    pub(super) fn close(mut self, meant: bool) {
+        let closed = if meant {
+            self.closed.add(&self.closed_after, &mut self.netlink)
+        } else {
+            self.closed.take_back(&mut self.netlink)
+        };
+        if let Err(error) = closed {
+            warn!("the routes in place of the tunnel: {error}");
         }
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;

@@ -72,6 +72,53 @@ fn assert_confined(process: u32) {
 }
 
 #[test]
+fn a_change_that_nobody_confirms_is_taken_back() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = scene::up(builder);
+    let more = "2001:db8:b9::/64";
+    let ask = |lab: &mut Lab, words: &[&str]| {
+        let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+        let program = lab.program().to_owned();
+        let mut command = lab.command(Node::GatewayA, program).expect("a command");
+        let output = command.args(words).args(["--socket", &socket]).output();
+        let output = output.expect("an end");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let routed = |lab: &Lab| {
+        scene::run(lab, Node::GatewayA, &["ip", "-6", "route"]).contains(&format!("\n{more} dev"))
+    };
+    let stream = scene::start_stream(&lab, Site::A, 8);
+    // A configuration that would cut the machine off its router is not taken at all.
+    edit(&mut lab, Site::A, |text| text.edited("2001:db8:a1::/64", "2001:db8:fa::/64"));
+    let (taken, said) = ask(&mut lab, &["reload"]);
+    assert!(!taken && said.contains("it contains the network of ex"), "{said}");
+    edit(&mut lab, Site::A, |text| text.edited("2001:db8:fa::/64", "2001:db8:a1::/64"));
+
+    edit(&mut lab, Site::A, |text| {
+        text.edited("\"2001:db8:b::/64\"", &format!("\"2001:db8:b::/64\", \"{more}\""))
+    });
+    assert!(ask(&mut lab, &["reload", "--confirm", "2s"]).0 && routed(&lab));
+    let (taken, said) = ask(&mut lab, &["reload"]);
+    assert!(!taken && said.contains("awaits confirmation"), "{said}");
+    wait_until("what was before", || !routed(&lab));
+    let (confirmed, said) = ask(&mut lab, &["confirm"]);
+    assert!(!confirmed && said.contains("the time is over"), "{said}");
+
+    assert!(ask(&mut lab, &["reload", "--confirm", "3s"]).0 && ask(&mut lab, &["confirm"]).0);
+    scene::assert_complete(&scene::finish(stream));
+    assert!(routed(&lab), "it was confirmed");
+
+    // A start, too. It leaves nothing closed that was not before.
+    assert!(lab.gateway(Site::A).stop());
+    assert!(ask(&mut lab, &["down", "--open"]).0);
+    lab.gateway(Site::A).set_arguments(&["--confirm", "1s"]);
+    lab.gateway(Site::A).start().expect("a start");
+    wait_until("its end", || lab.gateway(Site::A).ended().is_some());
+    let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
+    assert!(!routes.contains("proto 83"), "{routes}");
+}
+
+#[test]
 fn a_gateway_moves_to_another_hopping_prefix() {
     let Some(builder) = scene::lab() else { return };
     let mut lab = scene::up(builder);
