@@ -68,6 +68,11 @@ test-full: lab ## the same tests at full length, with floods and speed, on the r
 test-all: ## everything: test-full, fuzz targets, static builds, the stock kernel; says at its end what ran
 	scripts/test-all
 
+.PHONY: models
+models: ## symbolic models of handshake and rekey, with what must hold and what must fail (docs/models.md)
+	@scripts/setup build
+	models/run
+
 .PHONY: test-stock-kernel
 test-stock-kernel: lab ## the kernel-facing tests on Debian's stock kernel, in a virtual machine
 	@scripts/setup lab test stock-kernel

@@ -58,7 +58,8 @@ enum Command {
     /// Bring a tunnel, a gateway, or both up and run them, in the foreground
     ///
     /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
-    /// SIGTERM and SIGINT end it, which removes everything that it set up in the kernel.
+    /// SIGTERM and SIGINT end it, which removes what it set up in the kernel, but for what keeps the tunnel closed
+    /// (`sidestep down --open`).
     ///
     /// It refuses a configuration that would cut this machine off its own networks. With --confirm it ends after this time,
     /// unless `sidestep confirm` is run.
