@@ -7,14 +7,14 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, socket};
-use nix::sys::stat::{Mode, fchmod};
+use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -129,12 +129,20 @@ impl Drop for Server {
     }
 }
 
-/// A listening socket that its owner alone may use, from the first moment: the file gets the mode that the socket has when
-/// it is bound.
+/// A listening socket that its owner alone may use, from the first moment. By the umask, since a confined process may not
+/// change modes: it is the whole process's, so a file that another thread makes meanwhile is for its owner alone too.
 fn listen(path: &Path) -> io::Result<UnixListener> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    bind(socket.as_raw_fd(), &UnixAddr::new(path)?)?;
+    let address = UnixAddr::new(path)?;
+    let bound = {
+        let _guard = ONE_AT_A_TIME.lock();
+        let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
+        let bound = bind(socket.as_raw_fd(), &address);
+        umask(before);
+        bound
+    };
+    bound?;
     nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
     Ok(socket.into())
 }

@@ -41,9 +41,7 @@ pub fn confine<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Vec<&'
     }
     nix::sys::prctl::set_no_new_privs().context(|| "prctl PR_SET_NO_NEW_PRIVS")?;
     let mut missing = Vec::new();
-    if !restrict_files(&writable)? {
-        missing.push("Landlock");
-    }
+    missing.extend(restrict_files(&writable)?);
     if !deny_executable_memory()? {
         missing.push("PR_SET_MDWE");
     }
@@ -54,8 +52,8 @@ pub fn confine<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Vec<&'
     Ok(missing)
 }
 
-/// False where the kernel has no Landlock, or it is off.
-fn restrict_files(writable: &[&Path]) -> Result<bool> {
+/// What is missing of it: all, where the kernel has no Landlock or it is off, or what came later.
+fn restrict_files(writable: &[&Path]) -> Result<Option<&'static str>> {
     let failed =
         |error: landlock::RulesetError| Error::other("restrict files by Landlock", error.to_string());
     // Linux 6.2; of an older kernel, what it knows.
@@ -70,7 +68,11 @@ fn restrict_files(writable: &[&Path]) -> Result<bool> {
         .map_err(failed)?
         .restrict_self()
         .map_err(failed)?;
-    Ok(status.ruleset != RulesetStatus::NotEnforced)
+    Ok(match status.ruleset {
+        RulesetStatus::FullyEnforced => None,
+        RulesetStatus::PartiallyEnforced => Some("Landlock of Linux 6.2 (others' files could be truncated)"),
+        RulesetStatus::NotEnforced => Some("Landlock"),
+    })
 }
 
 /// False where the kernel does not know that: before Linux 6.3.
@@ -108,6 +110,12 @@ mod system_calls {
     #[cfg(not(target_arch = "x86_64"))]
     const FOREIGN: u32 = u32::MAX;
 
+    // System calls that libc does not name everywhere yet. Since 424 they have the same number on all architectures.
+    const FCHMODAT2: libc::c_long = 452;
+    const SETXATTRAT: libc::c_long = 463;
+    const REMOVEXATTRAT: libc::c_long = 466;
+    const FILE_SETATTR: libc::c_long = 469;
+
     /// Offsets in `struct seccomp_data`.
     const NUMBER: u32 = 0;
     const ARCH: u32 = 4;
@@ -140,6 +148,28 @@ mod system_calls {
         libc::SYS_io_uring_setup,
         libc::SYS_io_uring_enter,
         libc::SYS_io_uring_register,
+        // What Landlock does not look at: modes, times and other attributes of others' files.
+        libc::SYS_fchmod,
+        libc::SYS_fchmodat,
+        FCHMODAT2,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_chmod,
+        libc::SYS_setxattr,
+        libc::SYS_lsetxattr,
+        libc::SYS_fsetxattr,
+        libc::SYS_removexattr,
+        libc::SYS_lremovexattr,
+        libc::SYS_fremovexattr,
+        SETXATTRAT,
+        REMOVEXATTRAT,
+        FILE_SETATTR,
+        libc::SYS_utimensat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utimes,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_futimesat,
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_utime,
         // Other users, other owners of files.
         libc::SYS_setuid,
         libc::SYS_setgid,
@@ -290,7 +320,7 @@ mod tests {
                 assert!(fs::read_to_string("/proc/thread-self/status").unwrap().contains("NoNewPrivs:\t1"));
 
                 let denied = |result: nix::Result<()>| result == Err(nix::errno::Errno::EPERM);
-                if !missing.contains(&"Landlock") {
+                if !missing.iter().any(|missing| missing.starts_with("Landlock")) {
                     let refused = fs::write(other.path().join("file"), "").unwrap_err();
                     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
                     // Nor do programs that it starts.
@@ -300,6 +330,9 @@ mod tests {
                 if !missing.contains(&"seccomp") {
                     assert!(denied(nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUTS)));
                     assert!(denied(nix::unistd::chown(&folder, None, None)));
+                    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+                    let refused = fs::set_permissions(other.path(), mode).unwrap_err();
+                    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
                     let (family, flags) = (AddressFamily::Alg, SockFlag::empty());
                     let refused = socket(family, SockType::SeqPacket, flags, None).unwrap_err();
                     assert_eq!(refused, nix::errno::Errno::EAFNOSUPPORT);
