@@ -12,11 +12,12 @@ use clap_complete::Shell;
 use config::DurationError;
 use config::run::{Feature, RunOptions};
 use control::Request;
+use linux::event::Signals;
 
 use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
-use crate::{check, down, firewall, import_classic, keys, manual, rendezvous, script, show, status};
+use crate::{check, down, firewall, import_classic, keys, manual, rendezvous, script, show, ssh, status};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -61,8 +62,9 @@ enum Command {
     /// SIGTERM and SIGINT end it, which removes what it set up in the kernel, but for what keeps the tunnel closed
     /// (`sidestep down --open`).
     ///
-    /// It refuses a configuration that would cut this machine off its own networks. With --confirm it ends after this time,
-    /// unless `sidestep confirm` is run.
+    /// It refuses a configuration that would cut this machine off its own networks, and a firewall that closes the SSH
+    /// connection which it is run over. With --confirm it only says so, and ends after this time, unless `sidestep confirm` is
+    /// run.
     #[command(after_help = "Examples:\n  sidestep up /etc/sidestep/mt6d0.toml\n  \
                             sidestep up /etc/sidestep/mt6d0.toml --confirm 60s\n  \
                             systemctl enable --now sidestep@mt6d0      the same, as a service")]
@@ -335,12 +337,18 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             }
         }
         Command::Up(options) => {
+            // First: who asks it to read its file again, which it is just reading, must not end it.
+            let signals = Signals::new()?;
             let config = load(&options.file)?;
+            let firewall = config.gateway.as_ref().and_then(|gateway| gateway.firewall.as_ref());
+            if let Some(firewall) = firewall {
+                ssh::refuse_to_close(firewall, &options.file, options.confirm.is_some())?;
+            }
             start_log();
             let options = RunOptions::from(options);
             match (config.tunnel, config.gateway) {
-                (Some(tunnel), gateway) => tunnel_runtime::run(&options, tunnel, gateway)?,
-                (None, Some(gateway)) => router_runtime::run(&options, gateway)?,
+                (Some(tunnel), gateway) => tunnel_runtime::run(&options, signals, tunnel, gateway)?,
+                (None, Some(gateway)) => router_runtime::run(&options, signals, gateway)?,
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }
         }

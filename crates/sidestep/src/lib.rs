@@ -11,6 +11,7 @@
 //! | `keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
+//! | `ssh` | the connection that a command came by, which a firewall must not close |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
 //!
@@ -32,5 +33,6 @@ mod manual;
 mod rendezvous;
 mod script;
 mod show;
+mod ssh;
 mod status;
 mod terminal;

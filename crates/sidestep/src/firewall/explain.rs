@@ -61,7 +61,8 @@ pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool)
     Ok(text)
 }
 
-fn reason(firewall: &Firewall, file: &Path, decision: &Decision) -> String {
+/// What has decided, in words.
+pub(crate) fn reason(firewall: &Firewall, file: &Path, decision: &Decision) -> String {
     match decision.reason {
         Reason::Rule(index) => place(firewall, file, index),
         Reason::Connection => "its connection is known".to_owned(),

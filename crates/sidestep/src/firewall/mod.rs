@@ -10,6 +10,8 @@
 mod explain;
 mod show;
 
+pub(crate) use explain::reason;
+
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,6 +25,7 @@ use config::{DurationError, Firewall};
 
 use crate::failure::Failure;
 use crate::load::{self, not_loaded};
+use crate::ssh;
 use crate::terminal::{output, print};
 
 /// The firewall: zones and rules of a configuration
@@ -143,7 +146,9 @@ impl FirewallCommand {
                 print(show::show(firewall.as_ref().zip(file.as_deref()), json)?)?;
             }
             Self::Apply { file, confirm } => {
-                table::apply(&load(&file)?, confirm)?;
+                let firewall = load(&file)?;
+                ssh::refuse_to_close(&firewall, &file, confirm.is_some())?;
+                table::apply(&firewall, confirm)?;
                 let shown = file.display();
                 match confirm {
                     None => print(format_args!("{shown}: applied\n"))?,
