@@ -101,7 +101,29 @@ impl Converter<'_> {
                 );
             }
         }
+        self.subnets_fit(document, site);
         self.prefixes_fit(document, site);
+    }
+
+    /// Each subnet is in a prefix of some uplink, as far as their lengths are known.
+    fn subnets_fit(&mut self, document: &Document, site: &Site) {
+        // Those that the provider decides about can have any.
+        let lengths = site.uplinks.iter().flat_map(|uplink| {
+            let wanted = uplink.delegation.map(|delegation| delegation.length);
+            let of_tunnel = uplink.tunnel.as_ref().map(|_| None);
+            uplink.prefixes.iter().map(|prefix| Some(prefix.prefix_len())).chain(wanted).chain(of_tunnel)
+        });
+        let Some(shortest) = lengths.min_by_key(|length| length.unwrap_or(0)).flatten() else { return };
+        for (table, network) in document.network.list().iter().zip(&site.networks) {
+            let Some(number) = network.subnet else { continue };
+            let count = 1u64.checked_shl(64u32.saturating_sub(shortest.into())).unwrap_or(u64::MAX);
+            if number >= count {
+                let given = table.get_ref().subnet.given().map_or_else(|| table.span(), Spanned::span);
+                let help = format!("a /{shortest} has subnets 0 to {}", count - 1);
+                let label = "no uplink has such a prefix";
+                self.report(Finding::error(given, "`subnet` cannot be used", label, help));
+            }
+        }
     }
 
     /// Each prefix is at one place.

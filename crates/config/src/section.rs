@@ -297,6 +297,7 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
 /// Reports that a value is of another type.
 pub(crate) fn mismatch<V: Value>(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<V> {
     let help = match V::HEADER {
+        Some(header) if header.starts_with("[[") => format!("there may be several: write {header}"),
         Some(header) => format!("write it as a table of its own: {header}"),
         None => "text is in quotes, numbers and true or false are not, lists are in brackets".to_owned(),
     };

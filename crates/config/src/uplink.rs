@@ -28,7 +28,7 @@ section! {
         name: String = Otherwise("the interface's");
         /// Its firewall [zone](firewall.md#zones).
         zone: String = Otherwise("`\"wan\"` if the file has no `[[zone]]`");
-        /// `"advertised"`: the router that advertises itself; the most preferred one (RFC 4191) if there are several.
+        /// `"advertised"`: the router that advertises itself; of several that answer, the most preferred one (RFC 4191).
         /// `"fe80::1"`: always this router; an address that is not link-local must be in the network of one of
         /// `addresses`. `"point-to-point"`: the other end of the link, whatever its address.
         router: String = Otherwise("`\"advertised\"`");
@@ -40,10 +40,10 @@ section! {
         /// delegate another.
         delegation: PrefixRequest = Default("false");
         /// Hosts beyond the provider's router, pinged to tell whether the uplink works; one reply suffices. Without
-        /// probes, knowing a router suffices.
+        /// probes, a router that answers neighbor solicitations suffices.
         probes: Vec<Spanned<String>> = Otherwise("none");
-        /// Time between probes. After three rounds without a reply the uplink counts as failed; after three with one it
-        /// counts as working again.
+        /// Time between probes. After three rounds without a reply the next router of the link is tried; when none is
+        /// left the uplink counts as failed. After three rounds with one it counts as working again.
         probe_interval: Period = Default(r#""5s""#);
         /// The IPv4 router. The interface's own IPv4 address is either left to [a DHCP
         /// client](gateway.md#ipv4-beside-it), which also sets the router, or one of `addresses`, whose network must

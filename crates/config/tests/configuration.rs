@@ -117,6 +117,25 @@ fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
 }
 
 #[test]
+fn what_is_easily_mistyped_is_told_as_what_was_meant() {
+    let home = "[[uplink]]\ninterface = \"eth0\"\ndelegation = 56\n[[network]]\ninterface = \"lan\"\nsubnet = 255\n\
+                [[firewall.rule]]\nto = \"lan\"\ndestination = \"*::443\"\naction = \"accept\"\n";
+    assert!(parse(home).is_ok());
+    // With a prefix of whatever length there is, nobody knows.
+    assert!(parse(&edited(&edited(home, "subnet = 255", "subnet = 256"), "= 56", "= true")).is_ok());
+    for (from, to, told) in [
+        ("*::443", "::443", "write *::443"),
+        ("subnet = 255", "subnet = 256", "a /56 has subnets 0 to 255"),
+        ("[[uplink]]", "[uplink]", "there may be several: write [[uplink]]"),
+        ("[[network]]", "[network]", "there may be several: write [[network]]"),
+        ("[[uplink]]", "[peer]\n[[uplink]]", "there may be several: write [[peer]]"),
+    ] {
+        let report = parse(&edited(home, from, to)).expect_err(to).render(false);
+        assert!(report.contains(told), "{to}: {report}");
+    }
+}
+
+#[test]
 fn a_secret_is_in_no_report() {
     let secret = std::str::from_utf8(KEY).unwrap();
     let with = |line: &str| edited(EXAMPLE, "private_key_file = \"site-a.key\"", line);

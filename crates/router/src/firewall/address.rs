@@ -52,6 +52,9 @@ pub enum AddressError {
     /// It is no address, prefix, range or suffix.
     #[error("neither an address, a prefix, a range nor a suffix")]
     Form,
+    /// An address that nobody has (RFC 4291 section 2.5.5.1), and a suffix if it began with `*`.
+    #[error("no host has this address; for hosts whose last bits these are write *{0}")]
+    NoHost(Ipv6Addr),
     /// A prefix has bits behind its length.
     #[error("bits are set after the prefix length; write {0}")]
     HostBits(IpNet),
@@ -145,7 +148,12 @@ impl FromStr for Address {
                 Err(AddressError::HostBits(net.trunc()))
             };
         }
-        text.parse::<IpAddr>().map(Address::from).map_err(|_| AddressError::Form)
+        match text.parse::<IpAddr>().map_err(|_| AddressError::Form)? {
+            IpAddr::V6(address) if address.to_bits() >> 32 == 0 && !address.is_unspecified() => {
+                Err(AddressError::NoHost(address))
+            }
+            address => Ok(address.into()),
+        }
     }
 }
 
@@ -204,6 +212,7 @@ mod tests {
         for (text, error) in [
             ("host", AddressError::Form),
             ("2001:db8::1/64", AddressError::HostBits("2001:db8::/64".parse().unwrap())),
+            ("::443", AddressError::NoHost("::443".parse().unwrap())),
             ("::2-::1", AddressError::Range),
             ("::1-10.0.0.1", AddressError::Range),
             ("*2001:db8::1", AddressError::Suffix),

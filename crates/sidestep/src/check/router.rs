@@ -36,7 +36,9 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
         Some(tunnel) => &tunnel.over,
         None => &uplink.interface,
     });
-    let needed: BTreeSet<_> = uplinks.chain(networks.iter().map(|network| &network.interface)).collect();
+    let others = networks.iter().map(|network| &network.interface);
+    let others = others.chain(routes.iter().map(|route| &route.interface));
+    let needed: BTreeSet<_> = uplinks.chain(others).collect();
     for interface in needed {
         if !Path::new("/sys/class/net").join(interface).exists() {
             let _ = writeln!(text, "\nThere is no interface {interface} yet (`ip link` lists them).");
