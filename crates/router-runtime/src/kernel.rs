@@ -2,6 +2,7 @@
 //! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -21,6 +22,8 @@ use config::Firewall;
 
 /// The table that gives IPv4 packets the address of an uplink.
 const NAT_TABLE: &str = "sidestep-nat";
+/// The table that keeps strangers from filling the neighbor caches of networks (RFC 6583).
+const NEIGHBORS_TABLE: &str = "sidestep-neighbors";
 
 /// Seconds that connections without packets are remembered for, at least: RFC 6092, REC-14, REC-35, REC-40.
 const TIMEOUTS: [(&str, u32); 4] = [
@@ -37,8 +40,9 @@ pub(super) struct Kernel {
     /// Addresses that were given, with their lifetimes, by interface.
     addresses: BTreeMap<(u32, IpNet), (Lifetime, Lifetime)>,
     routes: Vec<Route>,
-    /// The script of nft that is in force, if any.
+    /// The scripts of nft that are in force, if any: what masquerades, and what guards neighbor caches.
     nat: Option<String>,
+    neighbors: Option<String>,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
 }
@@ -54,7 +58,7 @@ impl Kernel {
             info!("removed {} things that an earlier run left in the kernel", left.len());
         }
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
-        Ok(Kernel { netlink, journal, addresses, routes, nat: None, firewall: None })
+        Ok(Kernel { netlink, journal, addresses, routes, nat: None, neighbors: None, firewall: None })
     }
 
     /// Has this firewall in force, whatever is there in its place.
@@ -109,6 +113,11 @@ impl Kernel {
             self.journal.set_table("ip", NAT_TABLE, nat)?;
             restored.push(NAT_TABLE);
         }
+        if self.neighbors.is_some() && !linux::nft::has_table("ip6", NEIGHBORS_TABLE)? {
+            // Made anew with the plan, for whoever is there by now.
+            self.neighbors = None;
+            restored.push(NEIGHBORS_TABLE);
+        }
         Ok(restored)
     }
 
@@ -128,10 +137,17 @@ impl Kernel {
         let is_there = |interface: &str| index_of(links, interface).is_some();
         for uplink in site.uplinks.iter().filter(|uplink| is_there(&uplink.interface)) {
             let listens = uplink.router == RouterFrom::Advertisements;
-            // A router listens only where it is told to. The default route is ours to choose.
-            let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_ra_defrtr", "0")];
-            for (name, value) in settings.into_iter().chain([("accept_redirects", "0")]) {
+            // A router listens only where it is told to. The default route is ours to choose; so are prefixes, of which the
+            // kernel would take as many as anybody advertises.
+            let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_redirects", "0")];
+            let ours = ["accept_ra_defrtr", "accept_ra_pinfo"].map(|name| (name, "0"));
+            for (name, value) in settings.into_iter().chain(ours) {
                 self.journal.set_parameter(&uplink.interface, name, value)?;
+            }
+            const ROUTES: &str = "accept_ra_rt_info_max_plen";
+            // Not there: a kernel that takes no routes (RFC 4191).
+            if linux::sysctl::read(&uplink.interface, ROUTES).is_ok() {
+                self.journal.set_parameter(&uplink.interface, ROUTES, "0")?;
             }
         }
         for network in site.networks.iter().filter(|network| is_there(&network.interface)) {
@@ -159,9 +175,44 @@ impl Kernel {
         Ok(())
     }
 
+    /// Has neighbors of networks that nobody has heard of looked for only so often, while the packets for them come from
+    /// outside.
+    fn guard_neighbors(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
+        let wanted = neighbor_guard(site);
+        if wanted == self.neighbors {
+            return Ok(());
+        }
+        match &wanted {
+            Some(script) => {
+                let mut script = script.clone();
+                for network in &site.networks {
+                    let Some(index) = index_of(links, &network.interface) else { continue };
+                    // Whoever is known already is known from the start.
+                    for neighbor in self.netlink.neighbors(index)? {
+                        if let (IpAddr::V6(address), true) = (neighbor.address, neighbor.usable)
+                            && !address.is_multicast()
+                            && !address.is_unicast_link_local()
+                        {
+                            script += &format!("add element ip6 {NEIGHBORS_TABLE} heard {{ {address} }}\n");
+                        }
+                    }
+                }
+                self.journal.set_table("ip6", NEIGHBORS_TABLE, &script)?;
+            }
+            None => self.journal.delete_table(&mut self.netlink, "ip6", NEIGHBORS_TABLE)?,
+        }
+        self.neighbors = wanted;
+        Ok(())
+    }
+
     /// Has the kernel's addresses and routes as planned, as far as that can be. What cannot be is returned.
     pub(super) fn apply(&mut self, site: &Site, plan: &Plan, links: &[Link], now: Instant) -> Vec<Problem> {
         let mut problems = Vec::new();
+        // Without it all works as before: no reason to refuse a configuration.
+        problems.extend(self.guard_neighbors(site, links).err().map(|error| Problem {
+            text: format!("packets from outside can fill the neighbor caches of the networks: {error}"),
+            waits: true,
+        }));
         self.remove_routes(plan, links, &mut problems);
         self.apply_addresses(plan, links, now, &mut problems);
         self.add_routes(site, plan, links, &mut problems);
@@ -276,10 +327,6 @@ impl Kernel {
 /// source, forged or not: strangers do not go out as the customer, whether there is a firewall or not. By interface, since
 /// networks behind other routers and tunnels are inner ones as well.
 fn masquerading(site: &Site) -> Option<String> {
-    let list = |interfaces: BTreeSet<&str>| {
-        let quoted: Vec<_> = interfaces.into_iter().map(|name| format!("\"{name}\"")).collect();
-        quoted.join(", ")
-    };
     let wanting = site.uplinks.iter().filter(|uplink| uplink.masquerade);
     let inner_leave_by: BTreeSet<&str> = wanting.map(|uplink| uplink.interface.as_str()).collect();
     if inner_leave_by.is_empty() {
@@ -293,8 +340,36 @@ fn masquerading(site: &Site) -> Option<String> {
         "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
          flush table ip {NAT_TABLE}\n\
          add rule ip {NAT_TABLE} postrouting iifname != {{ {} }} oifname {{ {} }} masquerade\n",
-        list(outer),
-        list(inner_leave_by),
+        quoted(outer),
+        quoted(inner_leave_by),
+    ))
+}
+
+/// Names of interfaces as a set of nft has them.
+fn quoted(names: BTreeSet<&str>) -> String {
+    let quoted: Vec<_> = names.into_iter().map(|name| format!("\"{name}\"")).collect();
+    quoted.join(", ")
+}
+
+/// The table that guards neighbor caches, as a script of nft; none where nothing is outside or inside. A packet for an address
+/// that nobody has been heard from has the kernel ask for it, and remember that it did: a thousand of them fill its cache,
+/// and it forgets hosts that are there. Whoever answers, or asks itself, has been heard.
+fn neighbor_guard(site: &Site) -> Option<String> {
+    if site.uplinks.is_empty() || site.networks.is_empty() {
+        return None;
+    }
+    let outer = quoted(site.uplinks.iter().map(|uplink| uplink.interface.as_str()).collect());
+    let inner = quoted(site.networks.iter().map(|network| network.interface.as_str()).collect());
+    Some(format!(
+        "table ip6 {NEIGHBORS_TABLE} {{\n\
+         \tset heard {{\n\t\ttype ipv6_addr\n\t\tflags dynamic,timeout\n\t\ttimeout 1h\n\t\tsize 65535\n\t}}\n\
+         \tchain hear {{\n\t\ttype filter hook input priority filter - 10\n\t}}\n\
+         \tchain guard {{\n\t\ttype filter hook forward priority filter - 10\n\t}}\n}}\n\
+         flush table ip6 {NEIGHBORS_TABLE}\n\
+         add rule ip6 {NEIGHBORS_TABLE} hear iifname {{ {inner} }} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} \
+         ip6 saddr != {{ ::, fe80::/10 }} update @heard {{ ip6 saddr }}\n\
+         add rule ip6 {NEIGHBORS_TABLE} guard iifname {{ {outer} }} oifname {{ {inner} }} \
+         rt ip6 nexthop != fe80::/10 rt ip6 nexthop != @heard limit rate over 50/second burst 50 packets counter drop\n"
     ))
 }
 

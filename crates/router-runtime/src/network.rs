@@ -130,9 +130,10 @@ impl Interface {
         self.token == token
     }
 
-    /// There is something to read.
-    pub(super) fn handle_readable(&mut self, now: Instant) {
-        let Some(open) = &mut self.open else { return };
+    /// There is something to read. Whether [`Interface::problems`] are others now.
+    pub(super) fn handle_readable(&mut self, now: Instant) -> bool {
+        let Some(open) = &mut self.open else { return false };
+        let mut changed = false;
         let mut buffer = [0; FRAME];
         for _ in 0..BATCH {
             let Ok(Some(length)) = open.listener.recv(&mut buffer) else { break };
@@ -142,17 +143,17 @@ impl Interface {
                 open.advertiser.handle_solicitation(now, random() as u32);
             } else if let Some((source, content)) = advertisement(frame)
                 && let Some(mac) = frame.get(6..12).and_then(|mac| mac.first_chunk())
-                && let Some(rogue) = self.rogues.handle_advertisement(source, MacAddress(*mac), &content, now)
             {
-                warn!(
-                    "network {}: {} ({}) advertises itself as a router, with prefixes: {}",
-                    self.network.name,
-                    rogue.address,
-                    rogue.mac,
-                    rogue.prefixes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-                );
+                changed |= self.rogues.handle_advertisement(source, MacAddress(*mac), &content, now);
             }
         }
+        changed
+    }
+
+    /// What is not as it should be, in words that stay the same as long as that does.
+    pub(super) fn problems(&self, now: Instant) -> impl Iterator<Item = String> {
+        let name = &self.network.name;
+        self.rogues.problems(now).into_iter().map(move |rogue| format!("network {name}: {rogue}"))
     }
 
     /// Prefixes that hosts may have from here, for the next run.
@@ -160,7 +161,7 @@ impl Interface {
         self.open.as_ref().map_or_else(|| self.formerly.clone(), |open| open.advertiser.known_prefixes())
     }
 
-    /// The interface ceases to advertise: hosts look for another router.
+    /// The interface ceases to advertise: hosts look for another router soon.
     pub(super) fn cease(&mut self, netlink: &mut Netlink, now: Instant) {
         if let Some(open) = &self.open
             && let Some(source) = link_local(netlink, open.index)

@@ -145,11 +145,12 @@ impl Router {
             self.uplinks.push(match same {
                 Some(place) => uplinks.remove(place),
                 None => {
-                    let lease = contents.lease(&uplink.name, clock);
+                    let remembered =
+                        (contents.lease(&uplink.name, clock), contents.routers.get(&uplink.name).copied());
                     uplink::Interface::new(
                         uplink.clone(),
                         probing,
-                        lease,
+                        remembered,
                         self.next_token,
                         self.uuid,
                         clock.now,
@@ -280,8 +281,15 @@ impl Router {
 
     /// The kernel as it should be now. What could not be done is returned.
     fn renew_plan(&mut self, now: Instant) -> Vec<Problem> {
+        for interface in &mut self.uplinks {
+            interface.learn_identifier(&mut self.kernel.netlink);
+        }
         let states: Vec<_> = self.uplinks.iter().map(|interface| &interface.state).collect();
-        self.plan = plan(&self.site, &states, now);
+        let known = self.networks.iter().map(|interface| (&interface.network, interface.known_prefixes()));
+        let formerly: Vec<_> = known
+            .flat_map(|(network, known)| known.into_iter().map(|prefix| (network.interface.as_str(), prefix)))
+            .collect();
+        self.plan = plan(&self.site, &states, &formerly, now);
         let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         for interface in &mut self.uplinks {
             interface.set_addresses(&self.plan.addresses);
@@ -317,7 +325,8 @@ impl Router {
     }
 
     fn log_problems(&mut self, problems: Vec<String>, now: Instant) {
-        let interfaces = self.uplinks.iter().filter_map(|interface| interface.problem(now));
+        let interfaces = self.uplinks.iter().flat_map(|interface| interface.problems(now));
+        let interfaces = interfaces.chain(self.networks.iter().flat_map(|interface| interface.problems(now)));
         let interfaces = interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::problem));
         let problems: Vec<_> = problems
             .into_iter()
@@ -338,6 +347,11 @@ impl Router {
             if let Some(lease) = interface.lease() {
                 contents.set_lease(&interface.uplink.name, lease, clock);
             }
+        }
+        for interface in &self.uplinks {
+            contents
+                .routers
+                .extend(interface.known_router().map(|router| (interface.uplink.name.clone(), router)));
         }
         for interface in &self.networks {
             contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
@@ -423,7 +437,7 @@ impl Router {
                 self.changed = true;
             }
         } else if let Some(interface) = self.networks.iter_mut().find(|interface| interface.owns(token)) {
-            interface.handle_readable(now);
+            self.changed |= interface.handle_readable(now);
         }
     }
 
@@ -490,7 +504,7 @@ impl Router {
         }
     }
 
-    /// Hosts are told that this is no router any more, and all is taken back.
+    /// Hosts are told that this may be no router soon, and all is taken back.
     pub(super) fn end(mut self) {
         let now = Instant::now();
         self.remember();
@@ -502,6 +516,9 @@ impl Router {
         }
         if let Err(error) = self.kernel.close() {
             warn!("not everything could be restored: {error}");
+        }
+        for interface in &self.uplinks {
+            interface.hand_back();
         }
     }
 }

@@ -16,14 +16,13 @@ use control::{Reply, Request};
 const SIGNALS: u64 = 0;
 const CALLS: u64 = 1;
 
-/// Runs it, until it is told to end.
-pub fn run(options: &RunOptions, gateway: RouterConfig) -> Result<(), Error> {
+/// Runs it, until `signals` tell it to end.
+pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Result<(), Error> {
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
     let socket = options.socket.clone().map_or_else(control::socket_of_gateway, Ok)?;
     confine(options, &socket)?;
-    let signals = Signals::new()?;
     let (send, calls) = channel();
     let waker = Waker::new()?;
     let called = waker.clone();

@@ -1,5 +1,6 @@
 //! What a gateway remembers from one run to the next, `<state dir>/<configuration>-gateway.json`: leases, so that hosts keep
-//! their addresses, and prefixes that hosts may still have, so that they are told to drop them (RFC 9096 section 3.3).
+//! their addresses; routers that answered, so that hosts keep their default route; and prefixes that hosts may still have, so
+//! that they are told to drop them (RFC 9096 section 3.3).
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -25,6 +26,9 @@ pub(super) struct StateFile {
 pub(super) struct Contents {
     leases: BTreeMap<String, Remembered>,
     pub(super) prefixes: BTreeMap<String, Vec<Ipv6Net>>,
+    /// Routers by the name of the uplink.
+    #[serde(default)]
+    pub(super) routers: BTreeMap<String, Ipv6Addr>,
     #[serde(default)]
     pub(super) uuid: Option<Uuid>,
 }

@@ -13,7 +13,7 @@ use router::lifetime::Lifetime;
 use router::plan::Address;
 use router::site::{Probing, RouterFrom, Uplink};
 use router::transition::Endpoint;
-use router::uplink::UplinkState;
+use router::uplink::{Reachability, UplinkState};
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
 use wire::ethernet::{self, MacAddress};
@@ -28,6 +28,8 @@ const SOLICITATIONS: u32 = 3;
 const BETWEEN_SOLICITATIONS: Duration = Duration::from_secs(4);
 /// How soon a socket is tried again that needs an address which is not there yet.
 const AGAIN: Duration = Duration::from_secs(1);
+/// How often routers are looked at: whether they answer.
+const LOOK: Duration = Duration::from_secs(2);
 /// How long a prefix is waited for before that is a problem.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Of the descriptors of an uplink, what is added to its number.
@@ -40,8 +42,9 @@ pub(super) struct Interface {
     probing: Probing,
     token: u64,
     uuid: Uuid,
-    /// The lease of an earlier run.
+    /// The lease of an earlier run, and its router.
     remembered: Option<Lease>,
+    remembered_router: Option<Ipv6Addr>,
     open: Option<Open>,
     /// The gateway's address in a prefix of this uplink, at a network.
     inner: Option<Ipv6Addr>,
@@ -55,6 +58,7 @@ struct Open {
     routers: Option<IcmpTap>,
     solicitations: u32,
     next_solicitation: Instant,
+    next_look: Instant,
     client: Option<Client>,
     dhcp: Option<UdpSocket>,
     next_try: Instant,
@@ -79,7 +83,7 @@ impl Interface {
     pub(super) fn new(
         uplink: Uplink,
         probing: Probing,
-        remembered: Option<Lease>,
+        (remembered, router): (Option<Lease>, Option<Ipv6Addr>),
         first: u64,
         uuid: Uuid,
         now: Instant,
@@ -87,6 +91,9 @@ impl Interface {
         let mut state = UplinkState::new(&uplink, probing);
         let remembered =
             remembered.filter(|lease| uplink.delegation.is_some() && !lease.expires().is_expired(now));
+        if let Some(router) = router.filter(|_| uplink.router == RouterFrom::Advertisements) {
+            state.remember_router(router, now);
+        }
         // Networks have their prefix before the link is up, as in a gateway that kept running while it was down.
         state.set_lease(remembered.clone());
         Interface {
@@ -96,6 +103,7 @@ impl Interface {
             token: first,
             uuid,
             remembered,
+            remembered_router: router,
             open: None,
             inner: None,
             logged: String::new(),
@@ -134,12 +142,13 @@ impl Interface {
         } else if running && let Some(open) = &mut self.open {
             open.solicitations = SOLICITATIONS;
             open.next_solicitation = now;
+            open.next_look = now;
             if let Some(client) = &mut open.client {
                 client.handle_link_up(now, random());
             }
         }
         info!("uplink {}: the link is {}", self.uplink.name, if running { "up" } else { "down" });
-        self.state.set_link(running);
+        self.state.set_link(running, now);
         true
     }
 
@@ -193,6 +202,7 @@ impl Interface {
             routers,
             solicitations: SOLICITATIONS,
             next_solicitation: now,
+            next_look: now,
             client,
             dhcp: None,
             next_try: now,
@@ -212,7 +222,7 @@ impl Interface {
             let client = open.client.as_ref().and_then(Client::deadline);
             let client = client.map(|at| if open.dhcp.is_none() { at.max(open.next_try) } else { at });
             let probe = open.echo.as_ref().map(|_| open.next_probe);
-            [solicitation, client, probe]
+            [solicitation, client, probe, Some(open.next_look)]
         });
         of_open.chain([self.state.deadline()]).flatten().min()
     }
@@ -228,6 +238,10 @@ impl Interface {
             let _ = listener.send(&RouterSolicitation.to_frame(mac));
             open.solicitations -= 1;
             open.next_solicitation = now + BETWEEN_SOLICITATIONS;
+        }
+        if now >= open.next_look {
+            changed |= look_at_routers(&mut self.state, netlink, open.index);
+            open.next_look = now + LOOK;
         }
         if open.client.is_some() && open.dhcp.is_none() && now >= open.next_try {
             open.dhcp = dhcp_socket(netlink, open.index);
@@ -258,10 +272,14 @@ impl Interface {
                 changed |= self.state.handle_probe(false);
             }
             open.sequence = open.sequence.wrapping_add(1);
-            // Else the kernel would take an address of another uplink, which this one's provider lets nothing through from.
-            let source = own_address(netlink, open.index).or(self.inner);
             for host in &self.uplink.probes {
-                if let Err(error) = echo.send(*host, source, open.sequence) {
+                // From where hosts send: what the link has advertised may be forged, and the kernel could take an address
+                // of another uplink, which this one's provider lets nothing through from.
+                let sent = match self.inner.map(|inner| echo.send(*host, Some(inner), open.sequence)) {
+                    Some(Ok(true)) => Ok(true),
+                    _ => echo.send(*host, None, open.sequence),
+                };
+                if let Err(error) = sent {
                     warn!("uplink {}: {error}", self.uplink.name);
                 }
             }
@@ -300,8 +318,11 @@ impl Interface {
         for _ in 0..BATCH {
             let Ok(Some(length)) = listener.recv(&mut buffer) else { break };
             if let Some((source, content)) = advertisement(&buffer[..length]) {
-                *solicitations = 0;
                 changed |= self.state.handle_advertisement(source, &content, now);
+                // Somebody else's advertisement is no answer of the router in use (RFC 4861 section 6.3.7).
+                if self.state.router().is_some_and(|router| router.address == Some(source)) {
+                    *solicitations = 0;
+                }
             }
         }
         changed
@@ -383,21 +404,54 @@ impl Interface {
     }
 
     /// What is not as it should be, in words that stay the same as long as that does.
-    pub(super) fn problem(&self, now: Instant) -> Option<String> {
+    pub(super) fn problems(&self, now: Instant) -> impl Iterator<Item = String> {
         let wait =
-            self.waits_for_prefix().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE)?;
+            self.waits_for_prefix().filter(|wait| now.saturating_duration_since(wait.since) >= PATIENCE);
         let (name, patience) = (&self.uplink.name, PATIENCE.as_secs());
-        Some(format!(
-            "uplink {name}: no prefix after more than {patience} s of DHCPv6 requests: {}",
-            wait.why
-        ))
+        let no_prefix = wait.map(|wait| {
+            format!("uplink {name}: no prefix after more than {patience} s of DHCPv6 requests: {}", wait.why)
+        });
+        let dead = self.state.router().filter(|router| router.reachability == Reachability::Unreachable);
+        let no_router = dead.and_then(|router| router.address).map(|address| {
+            format!(
+                "uplink {name}: router {address} does not answer neighbor solicitations, nor does any other"
+            )
+        });
+        no_prefix.into_iter().chain(no_router)
+    }
+
+    /// The router to begin with in the next run: one that answers, or did in the run before.
+    pub(super) fn known_router(&self) -> Option<Ipv6Addr> {
+        let router = self.state.router()?;
+        let answers = router.reachability == Reachability::Reachable;
+        router.address.filter(|_| answers || router.address == self.remembered_router)
+    }
+
+    /// Learns which addresses the gateway gives itself on the link: the low 64 bits are those of its link-local address, unless
+    /// its administrator wants none.
+    pub(super) fn learn_identifier(&mut self, netlink: &mut Netlink) {
+        let autoconf = linux::sysctl::read(&self.uplink.interface, "autoconf");
+        let open = self
+            .open
+            .as_ref()
+            .filter(|open| open.routers.is_some() && autoconf.as_ref().is_ok_and(|autoconf| autoconf != "0"));
+        let own = open.and_then(|open| link_local(netlink, open.index));
+        self.state.set_interface_identifier(own.map(|own| own.to_bits() as u64));
+    }
+
+    /// Has the kernel ask for a router itself, which it has not listened to so far.
+    pub(super) fn hand_back(&self) {
+        if let Some(Open { routers: Some(listener), mac: Some(mac), .. }) = &self.open {
+            let _ = listener.send(&RouterSolicitation.to_frame(*mac));
+        }
     }
 
     /// These are the gateway's addresses now.
     pub(super) fn set_addresses(&mut self, addresses: &[Address]) {
         let of_prefix =
             |address: &Ipv6Addr| self.state.prefixes().any(|leased| leased.prefix.contains(address));
-        self.inner = addresses.iter().find_map(|address| match address.address.addr() {
+        let mut at_networks = addresses.iter().filter(|address| address.interface != self.uplink.interface);
+        self.inner = at_networks.find_map(|address| match address.address.addr() {
             IpAddr::V6(address) => Some(address).filter(of_prefix),
             IpAddr::V4(_) => None,
         });
@@ -466,14 +520,25 @@ fn dhcp_socket(netlink: &mut Netlink, index: u32) -> Option<UdpSocket> {
     Some(socket)
 }
 
-/// An address of an interface that others than those of its link answer to.
-fn own_address(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {
-    let addresses = netlink.addresses(index).ok()?.into_iter();
-    let mut usable = addresses.filter(|found| found.global && !found.tentative && !found.deprecated);
-    usable.find_map(|found| match found.address.addr() {
-        IpAddr::V6(address) if !address.is_unique_local() => Some(address),
-        _ => None,
-    })
+/// Asks the kernel what neighbor unreachability detection has found out about routers (RFC 4861 section 7.3), and to go on
+/// with those that no packets go to. Whether anything is another than before.
+fn look_at_routers(state: &mut UplinkState, netlink: &mut Netlink, index: u32) -> bool {
+    let mut changed = false;
+    for address in state.router_addresses().collect::<Vec<_>>() {
+        // What is between the two, as an entry that is stale, says nothing new.
+        match netlink.neighbor(index, address.into()) {
+            Ok(Some(found)) if found.confirmed => {
+                changed |= state.set_reachability(address, Reachability::Reachable);
+            }
+            Ok(Some(found)) if found.failed => {
+                changed |= state.set_reachability(address, Reachability::Unreachable);
+            }
+            _ => {}
+        }
+        // Where the interface is going the next look tells.
+        let _ = netlink.solicit_neighbor(index, address.into());
+    }
+    changed
 }
 
 #[cfg(test)]
@@ -494,7 +559,7 @@ mod tests {
             masquerade: false,
             tunnel: None,
         };
-        Interface::new(uplink, Probing::default(), Some(remembered), 16, [5; 16], now)
+        Interface::new(uplink, Probing::default(), (Some(remembered), None), 16, [5; 16], now)
     }
 
     #[test]

@@ -26,6 +26,8 @@ const INITIAL_INTERVAL: Duration = Duration::from_secs(16);
 const MINIMUM_DELAY: Duration = Duration::from_secs(3);
 /// A solicitation is answered within.
 const ANSWER_DELAY: Duration = Duration::from_millis(500);
+/// How long hosts keep what a router has told them that ceases to advertise.
+const FAREWELL: Duration = Duration::from_secs(10);
 /// So many are withdrawn at a time; the oldest make room.
 const MOST_WITHDRAWN: usize = 32;
 
@@ -206,19 +208,25 @@ impl Advertiser {
         Some(self.content(now))
     }
 
-    /// The final advertisement of an interface that ceases to advertise: not a default router any more, and nothing
-    /// preferred (RFC 4861 section 6.2.5). What is behind
-    /// the prefixes may go on working, or another router takes over: they stay valid as long as they were.
+    /// The final advertisement of an interface that ceases to advertise. RFC 4861 section 6.2.5 has a router lifetime of zero
+    /// in it, and hosts are without a way out at once; a router that is only started anew comes back within [`FAREWELL`],
+    /// and they have noticed nothing. Prefixes stay valid as long as they were: what is behind them may go on working, or
+    /// another router takes over.
     pub fn cease(&self, now: Instant) -> RouterAdvertisement {
+        let last = FAREWELL.as_secs() as u16;
         let mut content = self.content(now);
-        content.router_lifetime = 0;
+        content.router_lifetime = content.router_lifetime.min(last);
         for option in &mut content.options {
             match option {
-                AdvertisedOption::Prefix(information) => information.preferred_lifetime = 0,
+                AdvertisedOption::Prefix(information) => {
+                    information.preferred_lifetime = information.preferred_lifetime.min(last.into());
+                }
                 AdvertisedOption::Route { lifetime, .. }
                 | AdvertisedOption::DnsServers { lifetime, .. }
-                | AdvertisedOption::SearchDomains { lifetime, .. } => *lifetime = 0,
-                AdvertisedOption::Nat64Prefix { lifetime, .. } => *lifetime = 0,
+                | AdvertisedOption::SearchDomains { lifetime, .. } => {
+                    *lifetime = (*lifetime).min(last.into())
+                }
+                AdvertisedOption::Nat64Prefix { lifetime, .. } => *lifetime = (*lifetime).min(last),
                 _ => {}
             }
         }
@@ -448,12 +456,15 @@ mod tests {
     }
 
     #[test]
-    fn the_final_advertisement_takes_the_default_route_back() {
+    fn the_final_advertisement_takes_the_default_route_back_unless_there_is_a_next_one_soon() {
         let start = Instant::now();
         let mut advertiser = advertiser(start);
         advertiser.set_offer(offer("2001:db8:1::/64"), start);
         let content = advertiser.cease(start);
-        assert_eq!((content.router_lifetime, prefix(&content, "2001:db8:1::/64")), (0, Some((0, 5_400))));
+        assert_eq!((content.router_lifetime, prefix(&content, "2001:db8:1::/64")), (10, Some((10, 5_400))));
+        advertiser.set_offer(Offer::default(), start);
+        let content = advertiser.cease(start);
+        assert_eq!((content.router_lifetime, prefix(&content, "2001:db8:1::/64")), (0, Some((0, 0))));
     }
 
     proptest! {

@@ -13,11 +13,12 @@
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
 //! | [`lifetime`] | how long something is valid |
+//! | [`link_prefix`] | prefixes of an uplink's own link |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
 //! | [`transition`] | transition tunnels: what they make of a packet, and what they refuse |
-//! | [`uplink`] | what is known of an uplink: link, routers, prefixes, whether it works |
+//! | [`uplink`] | what is known of an uplink: link, routers and whether they answer, prefixes, whether it works |
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod advertise;
 pub mod delegation;
 pub mod firewall;
 pub mod lifetime;
+pub mod link_prefix;
 pub mod plan;
 pub mod rogue;
 pub mod site;

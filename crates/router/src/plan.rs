@@ -10,6 +10,7 @@
 //! - Of several uplinks that work hosts prefer the prefix of the first one that has a preferred one for them; the others'
 //!   are there and deprecated. When the first one fails, the next one's becomes preferred.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
@@ -102,8 +103,9 @@ pub struct Via {
     pub router: Option<IpAddr>,
 }
 
-/// What there should be now.
-pub fn plan(site: &Site, uplinks: &[&UplinkState], now: Instant) -> Plan {
+/// What there should be now. `formerly` are prefixes that hosts behind an interface may have from earlier, some of them
+/// rightly; packets from the others are answered with an error (RFC 7084, L-14).
+pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)], now: Instant) -> Plan {
     let mut plan = Plan::default();
     uplink_routes(site, uplinks, &mut plan);
     plan.routes.extend(site.routes.iter().map(|route| Route {
@@ -127,6 +129,8 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], now: Instant) -> Plan {
         let offer = network.advertise.as_ref().map(|advertise| offer(network, advertise, &prefixes, uplinks));
         plan.offers.push(offer);
     }
+    invalidated_routes(formerly, uplinks, &mut plan);
+    link_addresses(site, uplinks, now, &mut plan);
     // First: routers that other routes name are on these networks.
     let connected: Vec<Route> = plan.addresses.iter().filter_map(|address| connected(address, now)).collect();
     plan.routes.splice(..0, connected);
@@ -137,9 +141,10 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], now: Instant) -> Plan {
 /// address is withdrawn before or its network moves to another interface; those of other addresses go with them.
 fn connected(address: &Address, now: Instant) -> Option<Route> {
     let is_for_good = (address.preferred, address.valid) == (Lifetime::Infinite, Lifetime::Infinite);
+    let is_of_network = address.address.prefix_len() < address.address.max_prefix_len();
     let via = Some(Via { interface: address.interface.clone(), router: None });
     let route = Route { to: address.address.trunc(), from: None, via, metric: METRIC_CONNECTED };
-    (!is_for_good && !address.valid.is_expired(now)).then_some(route)
+    (!is_for_good && is_of_network && !address.valid.is_expired(now)).then_some(route)
 }
 
 /// The /64 with that number in a prefix, if it has so many.
@@ -148,6 +153,56 @@ pub fn subnet(prefix: Ipv6Net, number: u64) -> Option<Ipv6Net> {
     let fits = number.checked_shr(spare).unwrap_or(0) == 0;
     let bits = prefix.network().to_bits() | u128::from(number) << 64;
     fits.then(|| Ipv6Net::new(Ipv6Addr::from_bits(bits), 64).ok()).flatten()
+}
+
+/// From a prefix that is no more of the site there is no way; to it there is one, for the error that says so.
+fn invalidated_routes(formerly: &[(&str, Ipv6Net)], uplinks: &[&UplinkState], plan: &mut Plan) {
+    let is_ours = |prefix: &Ipv6Net| {
+        let inner = plan.addresses.iter().any(|address| address.address.trunc() == IpNet::V6(*prefix));
+        let mut leased = uplinks.iter().flat_map(|state| state.prefixes());
+        inner || leased.any(|leased| leased.prefix.contains(prefix))
+    };
+    // One that has moved from a network to another: hosts of the first are told.
+    let gone: BTreeMap<Ipv6Net, &str> = formerly
+        .iter()
+        .rev()
+        .filter(|(_, prefix)| !is_ours(prefix))
+        .map(|(at, prefix)| (*prefix, *at))
+        .collect();
+    for (prefix, interface) in gone {
+        let via = Some(Via { interface: interface.to_owned(), router: None });
+        plan.routes.extend([
+            Route { to: prefix.into(), from: None, via, metric: METRIC_UNUSED },
+            Route { to: Ipv6Net::default().into(), from: Some(prefix), via: None, metric: METRIC_UNUSED },
+        ]);
+    }
+}
+
+/// The gateway's own addresses on the links of its uplinks, and what is a neighbor there. A prefix of a network of ours is
+/// none of theirs, whatever somebody advertises.
+fn link_addresses(site: &Site, uplinks: &[&UplinkState], now: Instant, plan: &mut Plan) {
+    let overlap = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
+    let inner: Vec<IpNet> = plan.addresses.iter().map(|address| address.address.trunc()).collect();
+    for (uplink, state) in site.uplinks.iter().zip(uplinks) {
+        for (own, known) in state.link_prefixes() {
+            let prefix = IpNet::V6(known.prefix);
+            if inner.iter().any(|inner| overlap(inner, &prefix)) || known.valid.is_expired(now) {
+                continue;
+            }
+            // An address whose network is on the link has the route of `connected`.
+            let length = if known.on_link { known.prefix.prefix_len() } else { 128 };
+            let own = own.and_then(|own| Ipv6Net::new(own, length).ok());
+            let via = Some(Via { interface: uplink.interface.clone(), router: None });
+            let route = Route { to: prefix, from: None, via, metric: METRIC_CONNECTED };
+            plan.routes.extend((known.on_link && own.is_none()).then_some(route));
+            plan.addresses.extend(own.map(|own| Address {
+                interface: uplink.interface.clone(),
+                address: own.into(),
+                preferred: known.preferred,
+                valid: known.valid,
+            }));
+        }
+    }
 }
 
 fn always(interface: &str, address: IpNet) -> Address {
@@ -168,7 +223,7 @@ fn gateway_address(network: &Network, prefix: Ipv6Net) -> Ipv6Net {
 fn uplink_routes(site: &Site, uplinks: &[&UplinkState], plan: &mut Plan) {
     let everywhere = IpNet::V6(Ipv6Net::default());
     for (place, (uplink, state)) in site.uplinks.iter().zip(uplinks).enumerate() {
-        let silent = if state.answers() { 0 } else { METRIC_SILENT };
+        let silent = if state.is_silent() { METRIC_SILENT } else { 0 };
         let metric = METRIC + METRIC_STEP * place as u32 + silent;
         let via = |router: Option<IpAddr>| Some(Via { interface: uplink.interface.clone(), router });
         // IPv4 through IPv6 has no IPv6 of its own; 6to4 without a relay, and a relay of 6rd, reach their domain alone.
@@ -322,6 +377,7 @@ mod tests {
     use crate::delegation::Lease;
     use crate::site::{Probing, RouterFrom, Uplink};
     use crate::transition::{Domain, Kind, Tunnel};
+    use crate::uplink::Reachability;
     use proptest::prelude::*;
     use wire::ndp::{AdvertisedOption, RouterAdvertisement};
 
@@ -359,7 +415,7 @@ mod tests {
     }
 
     fn plan(site: &Site, uplinks: &[UplinkState]) -> Plan {
-        plan_of(site, &uplinks.iter().collect::<Vec<_>>(), Instant::now())
+        plan_of(site, &uplinks.iter().collect::<Vec<_>>(), &[], Instant::now())
     }
 
     /// The same site, whose first uplink is a tunnel of this kind.
@@ -375,7 +431,7 @@ mod tests {
     fn ipv4_in_ipv6_is_a_way_for_ipv4_and_no_uplink_for_hosts_of_ipv6() {
         let site = over_tunnel(Kind::FourInSix { remote: Ipv6Addr::LOCALHOST });
         let mut states = states(&site);
-        states[0].set_link(true);
+        states[0].set_link(true, Instant::now());
         assert!(states[0].works() && !states[0].leads_ipv6());
         let plan = plan(&site, &states);
         let everywhere = IpNet::V4(ipnet::Ipv4Net::default());
@@ -389,7 +445,7 @@ mod tests {
     fn a_domain_without_a_way_out_is_reached_from_its_own_prefix_alone() {
         let site = over_tunnel(Kind::Automatic(Domain::six_to_four(None)));
         let mut states = states(&site);
-        states[0].set_link(true);
+        states[0].set_link(true, Instant::now());
         for any_source in [false, true] {
             let domain = net("2002::/16");
             states[0].set_domain_route(Some(DomainRoute { prefix: domain, any_source }));
@@ -423,7 +479,7 @@ mod tests {
     }
 
     fn comes_up(state: &mut UplinkState, now: Instant) {
-        state.set_link(true);
+        state.set_link(true, now);
         assert!(state.handle_advertisement("fe80::1".parse().unwrap(), &advertisement(1_800), now));
     }
 
@@ -482,7 +538,7 @@ mod tests {
             states[0].handle_probe(true);
         }
         assert_eq!(preferred(&states), [true, true, false]);
-        states[0].set_link(false);
+        states[0].set_link(false, now);
         assert_eq!(preferred(&states), [true, false, true]);
         assert_eq!(route(&plan(&site, &states), Some("2001:db8:a00::/56")).unwrap().via, None);
     }
@@ -544,6 +600,54 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_that_was_withdrawn_is_answered_for() {
+        let site = site();
+        let states = states(&site);
+        let states: Vec<_> = states.iter().collect();
+        let ours = ["2001:db8:a00:2::/64", "2001:db8:a00:3::/64", "fd00:1::/64"].map(net);
+        let gone = net("2001:db8:c00:2::/64");
+        let formerly: Vec<_> = ours.iter().chain([&gone]).map(|prefix| ("lan0", *prefix)).collect();
+        let plan = plan_of(&site, &states, &formerly, Instant::now());
+        let to = |prefix: Ipv6Net| plan.routes.iter().find(move |route| route.to == prefix.into());
+        assert_eq!(to(gone).and_then(|route| route.via.as_ref()).unwrap().interface, "lan0");
+        let answered =
+            |prefix| plan.routes.iter().any(|route| route.from == Some(prefix) && route.via.is_none());
+        assert!(answered(gone));
+        assert!(!ours.iter().any(|prefix| answered(*prefix)), "they are still ours");
+    }
+
+    #[test]
+    fn what_is_advertised_on_an_uplink_is_no_network_of_ours() {
+        let (site, now) = (site(), Instant::now());
+        let mut states = states(&site);
+        let option = |prefix: &str| {
+            AdvertisedOption::Prefix(wire::ndp::PrefixInformation {
+                prefix: net(prefix).addr(),
+                prefix_length: net(prefix).prefix_len(),
+                on_link: true,
+                autonomous: true,
+                valid_lifetime: 3_600,
+                preferred_lifetime: 3_600,
+            })
+        };
+        let options =
+            ["2001:db8:a00:2::/64", "fd00:1::8000:0:0:0/65", "2001:db8:ff::/64"].map(option).to_vec();
+        states[0].set_link(true, now);
+        states[0].set_interface_identifier(Some(7));
+        let content = RouterAdvertisement { options, ..advertisement(1_800) };
+        states[0].handle_advertisement("fe80::1".parse().unwrap(), &content, now);
+        let plan = plan(&site, &states);
+        let at_uplink = plan.addresses.iter().filter(|address| address.interface == "fibre");
+        assert_eq!(
+            at_uplink.map(|address| address.address.to_string()).collect::<Vec<_>>(),
+            ["2001:db8:ff::7/64"]
+        );
+        let neighbors = |route: &&Route| route.via == Some(Via { interface: "fibre".into(), router: None });
+        let neighbors = plan.routes.iter().filter(neighbors).map(|route| route.to.to_string());
+        assert_eq!(neighbors.collect::<Vec<_>>(), ["2001:db8:ff::/64"]);
+    }
+
+    #[test]
     fn dns_servers_that_only_the_gateway_can_ask_are_not_passed_on() {
         let (mut site, now) = (site(), Instant::now());
         site.networks[0].advertise = Some(Advertise::default());
@@ -553,7 +657,7 @@ mod tests {
             lifetime: 600,
             servers: servers.map(|server| server.parse().unwrap()).to_vec(),
         };
-        states[0].set_link(true);
+        states[0].set_link(true, now);
         let content = RouterAdvertisement { options: vec![option], ..advertisement(1_800) };
         assert!(states[0].handle_advertisement("fe80::1".parse().unwrap(), &content, now));
         let told = plan(&site, &states).offers[0].as_ref().unwrap().dns_servers.clone();
@@ -580,11 +684,10 @@ mod tests {
         assert!(state.handle_advertisement(second, &advertisement(1_800), now));
         assert!(!state.handle_advertisement("fe80::1".parse().unwrap(), &advertisement(1_800), now));
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
-        state.handle_advertisement(
-            second,
-            &RouterAdvertisement { preference: Preference::High, ..advertisement(1_800) },
-            now,
-        );
+        let preferred = RouterAdvertisement { preference: Preference::High, ..advertisement(1_800) };
+        state.handle_advertisement(second, &preferred, now);
+        assert_ne!(state.router().unwrap().address, Some(second), "nor until it answers");
+        state.set_reachability(second, Reachability::Reachable);
         assert_eq!(state.router().unwrap().address, Some(second));
         state.handle_advertisement(second, &advertisement(0), now);
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));

@@ -9,10 +9,12 @@ use ipnet::Ipv6Net;
 use wire::ethernet::MacAddress;
 use wire::ndp::{AdvertisedOption, RouterAdvertisement};
 
-/// The same router is reported again after.
-const AGAIN: Duration = Duration::from_secs(3_600);
+/// A router counts so long after it was last heard.
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// So many are remembered; the one longest silent makes room.
 const MOST: usize = 64;
+/// So many are told one by one; more are a flood.
+const TOLD: usize = 4;
 
 /// A router that is not ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub struct Rogue {
 pub struct RogueDetector {
     /// Routers that may be there.
     expected: Vec<Ipv6Addr>,
-    known: BTreeMap<(Ipv6Addr, MacAddress), (Rogue, Instant)>,
+    known: BTreeMap<(Ipv6Addr, MacAddress), Rogue>,
 }
 
 impl RogueDetector {
@@ -45,17 +47,16 @@ impl RogueDetector {
         RogueDetector { expected, known: BTreeMap::new() }
     }
 
-    /// An advertisement of somebody else was heard. Returns the router if it is to be reported: it is new, wants something
-    /// else than before, or was reported an hour ago.
+    /// An advertisement of somebody else was heard. Whether [`RogueDetector::problems`] are others now.
     pub fn handle_advertisement(
         &mut self,
         source: Ipv6Addr,
         mac: MacAddress,
         content: &RouterAdvertisement,
         now: Instant,
-    ) -> Option<&Rogue> {
+    ) -> bool {
         if self.expected.contains(&source) {
-            return None;
+            return false;
         }
         let mut rogue = Rogue {
             address: source,
@@ -77,27 +78,32 @@ impl RogueDetector {
             }
         }
         let key = (source, mac);
-        if !self.known.contains_key(&key) && self.known.len() == MOST {
-            let silent =
-                self.known.iter().min_by_key(|(_, (rogue, _))| rogue.last_heard).map(|(key, _)| *key)?;
+        let told = self.rogues(now).count().min(TOLD + 1);
+        if !self.known.contains_key(&key)
+            && self.known.len() == MOST
+            && let Some((silent, _)) = self.known.iter().min_by_key(|(_, rogue)| rogue.last_heard)
+        {
+            let silent = *silent;
             self.known.remove(&silent);
         }
-        let reported = match self.known.get(&key) {
-            Some((before, reported))
-                if now < *reported + AGAIN && (Rogue { last_heard: now, ..before.clone() }) == rogue =>
-            {
-                Some(*reported)
-            }
-            _ => None,
-        };
-        self.known.insert(key, (rogue, reported.unwrap_or(now)));
-        let (rogue, _) = self.known.get(&key)?;
-        reported.is_none().then_some(rogue)
+        self.known.insert(key, rogue);
+        told != self.rogues(now).count().min(TOLD + 1)
     }
 
     /// All that were heard in the last hour.
     pub fn rogues(&self, now: Instant) -> impl Iterator<Item = &Rogue> {
-        self.known.values().map(|(rogue, _)| rogue).filter(move |rogue| now < rogue.last_heard + AGAIN)
+        self.known.values().filter(move |rogue| now < rogue.last_heard + REMEMBERED)
+    }
+
+    /// What there is to say about them, in words that stay the same as long as it does: a flood is one sentence.
+    pub fn problems(&self, now: Instant) -> Vec<String> {
+        if self.rogues(now).count() > TOLD {
+            return vec![format!(
+                "more than {TOLD} other machines advertise themselves as routers (`sidestep status` lists them)"
+            )];
+        }
+        let told = |rogue: &Rogue| format!("{} ({}) advertises itself as a router", rogue.address, rogue.mac);
+        self.rogues(now).map(told).collect()
     }
 }
 
@@ -120,36 +126,38 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_is_reported_once_an_hour_and_when_it_wants_something_else() {
+    fn a_stranger_is_a_problem_until_it_has_been_silent_for_an_hour() {
         let start = Instant::now();
         let ours: Ipv6Addr = "fe80::1".parse().unwrap();
         let strange: Ipv6Addr = "fe80::bad".parse().unwrap();
         let mac = MacAddress([2, 0, 0, 0, 0, 9]);
         let mut detector = RogueDetector::new(vec![ours]);
-        let mut report = |source, lifetime, after| {
-            detector
-                .handle_advertisement(source, mac, &content(lifetime), start + Duration::from_secs(after))
-                .is_some()
+        let mut hear = |source, lifetime, after| {
+            let now = start + Duration::from_secs(after);
+            detector.handle_advertisement(source, mac, &content(lifetime), now)
         };
-        assert!(!report(ours, 1_800, 0));
-        assert!(report(strange, 1_800, 0));
-        assert!(!report(strange, 1_800, 10));
-        assert!(report(strange, 0, 20), "it is no default router any more");
-        assert!(!report(strange, 0, 30));
-        assert!(report(strange, 0, 3_621));
-        assert_eq!(detector.rogues(start + Duration::from_secs(3_700)).count(), 1);
-        assert_eq!(detector.rogues(start + Duration::from_secs(9_000)).count(), 0);
+        assert!(!hear(ours, 1_800, 0));
+        assert!(hear(strange, 1_800, 0));
+        assert!(!hear(strange, 0, 20));
+        assert!(!hear(strange, 0, 3_000));
+        let problems = |after| detector.problems(start + Duration::from_secs(after));
+        assert_eq!(problems(3_000), ["fe80::bad (02:00:00:00:00:09) advertises itself as a router"]);
+        assert_eq!(problems(6_000).len(), 1);
+        assert_eq!(problems(6_601), Vec::<String>::new());
     }
 
     #[test]
-    fn a_flood_of_strangers_takes_no_more_memory() {
+    fn a_flood_of_strangers_takes_no_more_memory_and_is_one_sentence() {
         let start = Instant::now();
         let mut detector = RogueDetector::default();
-        for number in 0..1_000u16 {
+        let mut changes = 0;
+        let mut now = start;
+        for number in 0..10_000u16 {
             let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number);
-            let now = start + Duration::from_millis(u64::from(number));
-            assert!(detector.handle_advertisement(source, MacAddress([2; 6]), &content(1), now).is_some());
+            now = start + Duration::from_millis(u64::from(number));
+            changes += u32::from(detector.handle_advertisement(source, MacAddress([2; 6]), &content(1), now));
         }
-        assert_eq!(detector.known.len(), MOST);
+        assert_eq!((detector.known.len(), changes), (MOST, 5));
+        assert_eq!(detector.problems(now).len(), 1);
     }
 }

@@ -1,20 +1,36 @@
 //! What is known of an uplink: its link, its routers (RFC 4861 section 6.3.4), its prefixes, and whether it works.
 //!
-//! An uplink works if its link is up, a router is known, and the hosts that are probed answer, if there are any.
+//! An uplink works if its link is up, a router is known that answers neighbor solicitations, and the hosts that are probed
+//! answer through it, if there are any.
 
 use std::net::Ipv6Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use wire::ndp::{AdvertisedOption, Preference, RouterAdvertisement};
 
 use crate::delegation::{Lease, LeasedPrefix};
 use crate::lifetime::Lifetime;
+use crate::link_prefix::{LinkPrefix, LinkPrefixes};
 use crate::site::{Probing, RouterFrom, Uplink};
 use crate::transition::DomainRoute;
 
 /// Routers of one link that are remembered; a flood of others changes nothing.
 const MOST_ROUTERS: usize = 16;
+/// How long a router that was there before is waited for, once the link is up: as long as it is solicited (RFC 4861
+/// section 10: three times, four seconds each), and once more.
+const SOLICITED: Duration = Duration::from_secs(16);
+
+/// Whether a router answers neighbor solicitations (RFC 4861 section 7.3). In the order in which routers are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reachability {
+    /// It does not answer.
+    Unreachable,
+    /// It has not been asked for long enough.
+    Unknown,
+    /// It has answered.
+    Reachable,
+}
 
 /// A router of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,18 +41,31 @@ pub struct Router {
     pub preference: Preference,
     /// How long it is one.
     pub lifetime: Lifetime,
+    /// Whether it is there.
+    pub reachability: Reachability,
+    /// No probe that went to it was answered, in this round of trying them all.
+    silent: bool,
+}
+
+impl Router {
+    fn new(address: Option<Ipv6Addr>, lifetime: Lifetime) -> Self {
+        let reachability = if address.is_some() { Reachability::Unknown } else { Reachability::Reachable };
+        Router { address, preference: Preference::Medium, lifetime, reachability, silent: false }
+    }
 }
 
 /// An uplink as it is.
 #[derive(Debug)]
 pub struct UplinkState {
-    /// Where the router comes from; none where no IPv6 leaves.
-    from: Option<RouterFrom>,
+    /// No IPv6 leaves through it.
+    carries_ipv4: bool,
     domain_route: Option<DomainRoute>,
     link_up: bool,
     routers: Vec<Router>,
     /// DNS servers of router advertisements.
     dns_servers: Vec<(Ipv6Addr, Lifetime)>,
+    link_prefixes: LinkPrefixes,
+    interface_identifier: Option<u64>,
     static_prefixes: Vec<Ipv6Net>,
     lease: Option<Lease>,
     health: Option<Health>,
@@ -47,32 +76,58 @@ pub struct UplinkState {
 struct Health {
     probing: Probing,
     works: bool,
-    /// Unanswered ones in a row while it works, answered ones in a row while it does not.
-    against: u32,
+    /// In a row.
+    lost: u32,
+    answered: u32,
 }
 
 impl UplinkState {
     /// An uplink of which nothing is known yet but what is written down.
     pub fn new(uplink: &Uplink, probing: Probing) -> Self {
+        let fixed = match uplink.router {
+            _ if uplink.carries_ipv4() => None,
+            RouterFrom::Advertisements => None,
+            RouterFrom::Address(address) => Some(Router::new(Some(address), Lifetime::Infinite)),
+            RouterFrom::PointToPoint => Some(Router::new(None, Lifetime::Infinite)),
+        };
+        let health = Health { probing, works: true, lost: 0, answered: 0 };
         UplinkState {
-            from: (!uplink.carries_ipv4()).then_some(uplink.router),
+            carries_ipv4: uplink.carries_ipv4(),
             domain_route: None,
             link_up: false,
-            routers: Vec::new(),
+            routers: fixed.into_iter().collect(),
             dns_servers: Vec::new(),
+            link_prefixes: LinkPrefixes::default(),
+            interface_identifier: None,
             static_prefixes: uplink.prefixes.clone(),
             lease: None,
-            health: (!uplink.probes.is_empty()).then_some(Health { probing, works: true, against: 0 }),
+            health: (!uplink.probes.is_empty()).then_some(health),
         }
     }
 
-    /// The link has come up, or gone down. What was heard on it does not count any more: it may lead somewhere else.
-    pub fn set_link(&mut self, up: bool) {
-        if self.link_up != up {
-            self.link_up = up;
-            self.routers.clear();
-            self.dns_servers.clear();
+    /// This router was there in an earlier life: it is one again until solicitations have gone unanswered.
+    pub fn remember_router(&mut self, address: Ipv6Addr, now: Instant) {
+        self.routers.push(Router::new(Some(address), Lifetime::Until(now + SOLICITED)));
+    }
+
+    /// The link has come up, or gone down. It may lead somewhere else then: what was heard on it counts only until
+    /// solicitations have gone unanswered.
+    pub fn set_link(&mut self, up: bool, now: Instant) {
+        if self.link_up == up {
+            return;
         }
+        self.link_up = up;
+        let until = Lifetime::Until(now + SOLICITED);
+        for router in self.routers.iter_mut().filter(|router| router.lifetime != Lifetime::Infinite) {
+            *router = Router {
+                preference: router.preference,
+                ..Router::new(router.address, router.lifetime.min(until))
+            };
+        }
+        for (_, lifetime) in &mut self.dns_servers {
+            *lifetime = (*lifetime).min(until);
+        }
+        self.link_prefixes.doubt(until);
     }
 
     /// It leads there alone from now on, or to the Internet.
@@ -97,33 +152,78 @@ impl UplinkState {
         content: &RouterAdvertisement,
         now: Instant,
     ) -> bool {
-        let before = (self.routers.clone(), self.dns_servers.clone());
+        let before = (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone());
         self.expire(now);
+        let lifetime = Lifetime::from_seconds(content.router_lifetime.into(), now);
         let known = self.routers.iter().position(|router| router.address == Some(source));
-        let router = Router {
-            address: Some(source),
-            preference: content.preference,
-            lifetime: Lifetime::from_seconds(content.router_lifetime.into(), now),
-        };
         match known {
-            Some(place) if content.router_lifetime > 0 => self.routers[place] = router,
-            Some(place) => drop(self.routers.remove(place)),
-            None if content.router_lifetime > 0 && self.routers.len() < MOST_ROUTERS => {
-                self.routers.push(router);
+            Some(place) if content.router_lifetime == 0 => drop(self.routers.remove(place)),
+            Some(place) => {
+                let router = &mut self.routers[place];
+                (router.preference, router.lifetime) = (content.preference, lifetime);
+            }
+            None if content.router_lifetime > 0 && self.has_room() => {
+                let router = Router::new(Some(source), lifetime);
+                self.routers.push(Router { preference: content.preference, ..router });
             }
             None => {}
         }
+        let taken = self.chosen().and_then(|place| self.routers[place].address);
         for option in &content.options {
-            if let AdvertisedOption::DnsServers { lifetime, servers } = option {
-                self.dns_servers.retain(|(server, _)| !servers.contains(server));
-                if *lifetime > 0 {
-                    let lifetime = Lifetime::from_seconds(*lifetime, now);
-                    self.dns_servers.extend(servers.iter().map(|server| (*server, lifetime)));
+            match option {
+                AdvertisedOption::DnsServers { lifetime, servers } => {
+                    self.dns_servers.retain(|(server, _)| !servers.contains(server));
+                    if *lifetime > 0 {
+                        let lifetime = Lifetime::from_seconds(*lifetime, now);
+                        self.dns_servers.extend(servers.iter().map(|server| (*server, lifetime)));
+                    }
                 }
+                AdvertisedOption::Prefix(found) => self.link_prefixes.handle(source, found, taken, now),
+                _ => {}
             }
         }
         self.dns_servers.truncate(MOST_ROUTERS);
-        before != (self.routers.clone(), self.dns_servers.clone())
+        before != (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone())
+    }
+
+    /// Whether one more router can be remembered: one that does not answer makes room.
+    fn has_room(&mut self) -> bool {
+        let unreachable = |router: &Router| router.reachability == Reachability::Unreachable;
+        if self.routers.len() == MOST_ROUTERS
+            && let Some(place) = self.routers.iter().position(unreachable)
+        {
+            self.routers.remove(place);
+        }
+        self.routers.len() < MOST_ROUTERS
+    }
+
+    /// Routers whose neighbor entries are to be looked at.
+    pub fn router_addresses(&self) -> impl Iterator<Item = Ipv6Addr> {
+        self.routers.iter().filter_map(|router| router.address)
+    }
+
+    /// What neighbor unreachability detection has found out about a router. Whether that was not known.
+    pub fn set_reachability(&mut self, address: Ipv6Addr, reachability: Reachability) -> bool {
+        let found = self.routers.iter_mut().find(|router| router.address == Some(address));
+        found.is_some_and(|router| std::mem::replace(&mut router.reachability, reachability) != reachability)
+    }
+
+    /// The low 64 bits of the gateway's own addresses on the link, once it has any.
+    pub fn set_interface_identifier(&mut self, identifier: Option<u64>) {
+        self.interface_identifier = identifier;
+    }
+
+    /// Addresses that the gateway gives itself on the link (RFC 4862), and what is on the link beside them. New connections
+    /// use those that the router in use has advertised: it need not let others out (RFC 8028).
+    pub fn link_prefixes(&self) -> impl Iterator<Item = (Option<Ipv6Addr>, LinkPrefix)> {
+        let taken = self.chosen().and_then(|place| self.routers[place].address);
+        let known = self.link_prefixes.iter().filter(|_| self.link_up);
+        known.map(move |known| {
+            let identifier = self.interface_identifier.filter(|_| known.autonomous);
+            let bits = |identifier| known.prefix.network().to_bits() | u128::from(identifier);
+            let preferred = if Some(known.router) == taken { known.preferred } else { Lifetime::Expired };
+            (identifier.map(bits).map(Ipv6Addr::from_bits), LinkPrefix { preferred, ..*known })
+        })
     }
 
     /// What DHCPv6 has brought.
@@ -131,26 +231,54 @@ impl UplinkState {
         self.lease = lease;
     }
 
-    /// A probe was answered, or not in time. Whether the uplink works now and did not, or the other way round.
+    /// A probe was answered, or not in time: several that were not have the next router tried, and when none is left the
+    /// uplink does not work. Whether it works now and did not, or the other way round, or takes another router.
     pub fn handle_probe(&mut self, answered: bool) -> bool {
         let Some(health) = &mut self.health else { return false };
-        if answered == health.works {
-            health.against = 0;
+        if answered {
+            (health.answered, health.lost) = (health.answered.saturating_add(1), 0);
+            let works = health.works || health.answered >= health.probing.answered;
+            let changed = works != health.works;
+            health.works = works;
+            if let Some(place) = self.chosen() {
+                self.routers[place].silent = false;
+            }
+            return changed;
+        }
+        (health.answered, health.lost) = (0, health.lost + 1);
+        if health.lost < health.probing.lost {
             return false;
         }
-        health.against += 1;
-        let enough = if answered { health.probing.answered } else { health.probing.lost };
-        if health.against < enough {
-            return false;
+        health.lost = 0;
+        let before = self.chosen();
+        let has_next = self.try_next_router();
+        let health = self.health.as_mut().filter(|health| !has_next && health.works);
+        let failed = health.map(|health| health.works = false).is_some();
+        failed || before != self.chosen()
+    }
+
+    /// Nothing comes back through the router that is taken, so that another one is. Whether it is one that has not been
+    /// tried since the last answer.
+    fn try_next_router(&mut self) -> bool {
+        let Some(place) = self.chosen() else { return false };
+        self.routers[place].silent = true;
+        let is_untried = |router: &Router| !router.silent && router.reachability != Reachability::Unreachable;
+        if self.routers.iter().any(is_untried) {
+            return true;
         }
-        (health.works, health.against) = (answered, 0);
-        true
+        // All over again, with another than this one.
+        for (other, router) in self.routers.iter_mut().enumerate() {
+            router.silent = other == place;
+        }
+        false
     }
 
     /// When something that is known ends.
     pub fn deadline(&self) -> Option<Instant> {
-        let routers = self.routers.iter().filter_map(|router| router.lifetime.end());
-        routers.chain(self.dns_servers.iter().filter_map(|(_, lifetime)| lifetime.end())).min()
+        let routers = self.routers.iter().map(|router| router.lifetime);
+        let servers = self.dns_servers.iter().map(|(_, lifetime)| *lifetime);
+        let prefixes = self.link_prefixes.iter().map(|known| known.valid);
+        routers.chain(servers).chain(prefixes).filter_map(Lifetime::end).min()
     }
 
     /// Forgets what has ended. Whether there was something.
@@ -158,25 +286,29 @@ impl UplinkState {
         let before = (self.routers.len(), self.dns_servers.len());
         self.routers.retain(|router| !router.lifetime.is_expired(now));
         self.dns_servers.retain(|(_, lifetime)| !lifetime.is_expired(now));
-        before != (self.routers.len(), self.dns_servers.len())
+        self.link_prefixes.expire(now) | (before != (self.routers.len(), self.dns_servers.len()))
     }
 
-    /// The router to take, if the link is up. Of several, the most preferred one; of these, the one known longest, so
-    /// that advertisements do not make it change to and fro.
+    /// The router to take, if the link is up: of those that answer (RFC 4861 section 6.3.6) the most preferred one; of
+    /// these, the one known longest, so that advertisements do not make it change to and fro. If none answers, it is one
+    /// of them all the same.
     pub fn router(&self) -> Option<Router> {
         if !self.link_up || self.domain_route.is_some() {
             return None;
         }
-        let fixed =
-            |address| Router { address, preference: Preference::Medium, lifetime: Lifetime::Infinite };
-        match self.from? {
-            RouterFrom::Address(address) => Some(fixed(Some(address))),
-            RouterFrom::PointToPoint => Some(fixed(None)),
-            RouterFrom::Advertisements => {
-                let best = self.routers.iter().map(|router| router.preference).max()?;
-                self.routers.iter().find(|router| router.preference == best).copied()
-            }
-        }
+        self.chosen().map(|place| self.routers[place])
+    }
+
+    fn chosen(&self) -> Option<usize> {
+        let rank = |router: &Router| {
+            // What has not answered yet can want whatever it likes.
+            let is_there = router.reachability == Reachability::Reachable;
+            let preference = if is_there { router.preference } else { Preference::Low };
+            let may_lead_out = router.reachability != Reachability::Unreachable;
+            (may_lead_out, !router.silent, router.reachability, preference)
+        };
+        let best = self.routers.iter().map(rank).max()?;
+        self.routers.iter().position(|router| rank(router) == best)
     }
 
     /// Whether the hosts that are probed answer; true where none are.
@@ -184,9 +316,15 @@ impl UplinkState {
         self.health.as_ref().is_none_or(|health| health.works)
     }
 
+    /// Whether nothing comes back through it, as far as is known.
+    pub fn is_silent(&self) -> bool {
+        let is_dead = |router: Router| router.reachability == Reachability::Unreachable;
+        !self.answers() || self.router().is_some_and(is_dead)
+    }
+
     /// Whether it leads to the Internet, as far as is known.
     pub fn works(&self) -> bool {
-        (self.router().is_some() || self.from.is_none() && self.link_up) && self.answers()
+        (self.router().is_some() || self.carries_ipv4 && self.link_up) && !self.is_silent()
     }
 
     /// Whether IPv6 gets to the Internet through it.
@@ -215,5 +353,214 @@ impl UplinkState {
             }
         }
         servers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use wire::ndp::PrefixInformation;
+
+    use super::*;
+
+    fn uplink(probes: &[&str]) -> Uplink {
+        Uplink {
+            name: "fibre".into(),
+            interface: "eth0".into(),
+            router: RouterFrom::Advertisements,
+            addresses: Vec::new(),
+            prefixes: Vec::new(),
+            delegation: None,
+            probes: probes.iter().map(|host| host.parse().unwrap()).collect(),
+            ipv4_router: None,
+            masquerade: false,
+            tunnel: None,
+        }
+    }
+
+    fn state(probes: &[&str], now: Instant) -> UplinkState {
+        let mut state = UplinkState::new(&uplink(probes), Probing::default());
+        state.set_link(true, now);
+        state
+    }
+
+    fn address(number: u16) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number)
+    }
+
+    fn content(preference: Preference, router_lifetime: u16) -> RouterAdvertisement {
+        RouterAdvertisement {
+            hop_limit: 64,
+            managed: false,
+            other_configuration: false,
+            preference,
+            router_lifetime,
+            reachable_time: 0,
+            retransmission_timer: 0,
+            options: Vec::new(),
+        }
+    }
+
+    fn prefix(number: u16) -> AdvertisedOption {
+        AdvertisedOption::Prefix(PrefixInformation {
+            prefix: Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 0),
+            prefix_length: 64,
+            on_link: true,
+            autonomous: true,
+            valid_lifetime: 3_600,
+            preferred_lifetime: 1_800,
+        })
+    }
+
+    fn taken(state: &UplinkState) -> Option<Ipv6Addr> {
+        state.router().and_then(|router| router.address)
+    }
+
+    #[test]
+    fn a_router_that_does_not_answer_is_not_preferred_however_much_it_wants_to_be() {
+        let now = Instant::now();
+        let mut state = state(&[], now);
+        state.handle_advertisement(address(1), &content(Preference::Low, 1_800), now);
+        assert!(state.set_reachability(address(1), Reachability::Reachable));
+        assert!(!state.set_reachability(address(1), Reachability::Reachable));
+        state.handle_advertisement(address(0xbad), &content(Preference::High, 1_800), now);
+        assert_eq!(taken(&state), Some(address(1)), "it has not answered yet");
+        state.set_reachability(address(0xbad), Reachability::Unreachable);
+        assert_eq!((taken(&state), state.works()), (Some(address(1)), true));
+        state.set_reachability(address(0xbad), Reachability::Reachable);
+        assert_eq!(taken(&state), Some(address(0xbad)), "of those that answer the most preferred one");
+        state.set_reachability(address(0xbad), Reachability::Unreachable);
+        state.set_reachability(address(1), Reachability::Unreachable);
+        assert_eq!((taken(&state).is_some(), state.works(), state.is_silent()), (true, false, true));
+    }
+
+    #[test]
+    fn a_written_down_router_that_does_not_answer_is_an_uplink_that_does_not_work() {
+        let now = Instant::now();
+        let written = Uplink { router: RouterFrom::Address(address(1)), ..uplink(&[]) };
+        let mut state = UplinkState::new(&written, Probing::default());
+        state.set_link(true, now);
+        assert!(state.works());
+        state.set_reachability(address(1), Reachability::Unreachable);
+        assert_eq!((taken(&state), state.works()), (Some(address(1)), false));
+    }
+
+    #[test]
+    fn probes_try_every_router_before_the_uplink_has_failed() {
+        let now = Instant::now();
+        let mut state = state(&["2001:db8:ffff::1"], now);
+        for (number, preference) in [(1, Preference::Low), (2, Preference::Medium), (3, Preference::High)] {
+            state.handle_advertisement(address(number), &content(preference, 1_800), now);
+            state.set_reachability(address(number), Reachability::Reachable);
+        }
+        let lose = |state: &mut UplinkState| (0..3).map(|_| state.handle_probe(false)).collect::<Vec<_>>();
+        // The most preferred one forwards nothing.
+        assert_eq!(taken(&state), Some(address(3)));
+        assert_eq!(lose(&mut state), [false, false, true]);
+        assert_eq!((taken(&state), state.works()), (Some(address(2)), true));
+        assert!(!state.handle_probe(true));
+        state.handle_advertisement(address(3), &content(Preference::High, 1_800), now);
+        assert_eq!(taken(&state), Some(address(2)), "it stays with what works");
+        // Nor do the others: then the uplink has failed, and they are tried one after the other.
+        lose(&mut state);
+        assert_eq!((taken(&state), state.works()), (Some(address(1)), true));
+        lose(&mut state);
+        assert_eq!((taken(&state), state.works()), (Some(address(3)), false));
+        lose(&mut state);
+        assert_eq!(taken(&state), Some(address(2)));
+        assert_eq!([0; 3].map(|_| state.handle_probe(true)), [false, false, true]);
+        assert_eq!((taken(&state), state.works()), (Some(address(2)), true));
+    }
+
+    #[test]
+    fn the_last_router_stays_until_solicitations_have_gone_unanswered() {
+        let start = Instant::now();
+        let mut state = state(&[], start);
+        state.handle_advertisement(address(1), &content(Preference::Medium, 1_800), start);
+        let later = start + Duration::from_secs(60);
+        state.set_link(false, later);
+        assert_eq!(taken(&state), None);
+        state.set_link(true, later);
+        assert_eq!((taken(&state), state.works()), (Some(address(1)), true));
+        assert_eq!(state.deadline(), Some(later + SOLICITED));
+        assert!(state.expire(later + SOLICITED));
+        assert_eq!(taken(&state), None);
+
+        state.remember_router(address(2), later);
+        assert_eq!(taken(&state), Some(address(2)));
+        state.handle_advertisement(address(2), &content(Preference::Medium, 1_800), later);
+        assert!(!state.expire(later + SOLICITED));
+    }
+
+    #[test]
+    fn own_addresses_are_preferred_in_the_prefix_of_the_router_in_use() {
+        let now = Instant::now();
+        let mut state = state(&[], now);
+        let with = |number| RouterAdvertisement {
+            options: vec![prefix(number)],
+            ..content(Preference::Medium, 1_800)
+        };
+        state.handle_advertisement(address(1), &with(1), now);
+        state.handle_advertisement(address(0xbad), &with(0xbad), now);
+        assert!(state.link_prefixes().all(|(own, _)| own.is_none()), "no interface identifier yet");
+        state.set_interface_identifier(Some(0x200_00ff_fe00_0001));
+        let own: Vec<_> = state
+            .link_prefixes()
+            .map(|(own, known)| (own.unwrap().to_string(), !known.preferred.is_expired(now)))
+            .collect();
+        let expected = [("2001:db8:1:0:200:ff:fe00:1", true), ("2001:db8:bad:0:200:ff:fe00:1", false)];
+        assert_eq!(own, expected.map(|(own, preferred)| (own.to_owned(), preferred)));
+        state.set_link(false, now);
+        assert_eq!(state.link_prefixes().count(), 0);
+    }
+
+    #[test]
+    fn a_router_that_does_not_answer_makes_room_for_another() {
+        let now = Instant::now();
+        let mut state = state(&[], now);
+        for number in 1..=100 {
+            state.handle_advertisement(address(number), &content(Preference::Medium, 1_800), now);
+        }
+        assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
+        state.set_reachability(address(7), Reachability::Unreachable);
+        state.handle_advertisement(address(999), &content(Preference::Medium, 1_800), now);
+        assert!(state.router_addresses().any(|known| known == address(999)));
+        assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_little_is_remembered_and_a_router_that_answers_goes_first(
+            events in proptest::collection::vec((0..6u8, 0..24u16, any::<u32>(), 0..30_000u64), 0..300),
+        ) {
+            let mut now = Instant::now();
+            let mut state = state(&["2001:db8:ffff::1"], now);
+            for (event, number, random, wait) in events {
+                now += Duration::from_millis(wait);
+                match event {
+                    0 | 1 => {
+                        let preference = [Preference::Low, Preference::Medium, Preference::High][random as usize % 3];
+                        let options = vec![prefix(number), prefix((random >> 8) as u16)];
+                        let content = RouterAdvertisement { options, ..content(preference, (random >> 16) as u16) };
+                        state.handle_advertisement(address(number), &content, now);
+                    }
+                    2 => {
+                        let all = [Reachability::Unreachable, Reachability::Unknown, Reachability::Reachable];
+                        state.set_reachability(address(number), all[random as usize % 3]);
+                    }
+                    3 => drop(state.handle_probe(random & 1 == 0)),
+                    4 => state.set_link(random & 3 != 0, now),
+                    _ => drop(state.expire(now)),
+                }
+                prop_assert!(state.routers.len() <= MOST_ROUTERS && state.link_prefixes().count() <= 8);
+                let answers = |router: &Router| router.reachability != Reachability::Unreachable;
+                if let Some(router) = state.router() {
+                    prop_assert!(answers(&router) || !state.routers.iter().any(answers));
+                }
+                prop_assert_eq!(state.router().is_some(), state.link_up && !state.routers.is_empty());
+                state.expire(now);
+                prop_assert!(state.deadline().is_none_or(|at| at > now));
+            }
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{
-    NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{RouteProtocol, RouteType};
 use wire::ethernet::MacAddress;
@@ -24,6 +24,10 @@ pub struct Neighbor {
     pub mac: Option<MacAddress>,
     /// The kernel may send to it now: the entry is neither unresolved nor failed.
     pub usable: bool,
+    /// It has answered a short while ago, or need not (RFC 4861 section 7.3.2, REACHABLE).
+    pub confirmed: bool,
+    /// It has not answered.
+    pub failed: bool,
     /// The entry carries our mark.
     pub own: bool,
 }
@@ -85,6 +89,16 @@ impl Netlink {
         })
     }
 
+    /// Has the kernel find out whether a neighbor answers, as if there were a packet for it. It takes some seconds;
+    /// [`Netlink::neighbor`] then says what was found.
+    pub fn solicit_neighbor(&mut self, index: u32, address: IpAddr) -> Result<()> {
+        let mut message = neighbor_message(index, address);
+        message.header.flags = NeighbourFlags::Use;
+        self.change(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE, || {
+            format!("solicit neighbor {address} on link {index}")
+        })
+    }
+
     /// Removes a neighbor entry if it is there and ours. Returns whether it was.
     pub fn delete_neighbor(&mut self, index: u32, address: Ipv6Addr) -> Result<bool> {
         match self.neighbor(index, address.into()) {
@@ -122,7 +136,20 @@ impl Neighbor {
             message.header.state,
             NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
         );
-        Some(Neighbor { index: message.header.ifindex, address: address?, mac, usable, own })
+        let confirmed = matches!(
+            message.header.state,
+            NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp
+        );
+        let failed = message.header.state == NeighbourState::Failed;
+        Some(Neighbor {
+            index: message.header.ifindex,
+            address: address?,
+            mac,
+            usable,
+            confirmed,
+            failed,
+            own,
+        })
     }
 }
 

@@ -41,9 +41,10 @@ const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
 
-/// Runs until it is told to end, with a gateway beside if there is to be one: both, or none.
+/// Runs until `signals` tell it to end, with a gateway beside if there is to be one: both, or none.
 pub fn run(
     options: &RunOptions,
+    signals: Signals,
     config: TunnelConfig,
     gateway: Option<config::RouterConfig>,
 ) -> Result<(), Error> {
@@ -52,7 +53,6 @@ pub fn run(
     }
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     router_runtime::confine(options, &socket)?;
-    let signals = Signals::new()?;
     surroundings::refuse(&config)?;
     let start = |gateway| RouterThread::start(options, gateway, Some(socket.clone()), drop);
     let router = gateway.map(start).transpose()?;

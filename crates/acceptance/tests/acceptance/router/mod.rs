@@ -1,6 +1,7 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod hostile_links;
 mod scene;
 mod strangers;
 mod traffic;
@@ -234,6 +235,10 @@ fn when_the_provider_renumbers_hosts_drop_the_old_addresses() {
         let status = scene.status().expect("a status");
         !status["addresses"].to_string().contains("2001:db8:10")
     });
+    // Whoever still sends from it is told (RFC 7084, L-14).
+    scene.run("host", &["ip", "-6", "address", "replace", &format!("{old}/64"), "dev", "eth0", "nodad"]);
+    let told = scene.run("host", &["ping", "-c", "1", "-W", "2", "-I", &old, INTERNET]);
+    assert!(told.contains("No route"), "{told}");
 
     // What is withdrawn while its lease goes on takes its route along, in a reload and in the end.
     let network = |address: &str| address.split(':').take(4).collect::<Vec<_>>().join(":") + "::/64";

@@ -108,7 +108,7 @@ impl RouterScene {
     pub(crate) fn start_provider(&mut self, pool: &str) {
         self.stop_provider();
         let radvd = "interface isp0 { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; AdvDefaultLifetime 30;\n\
-                     prefix 2001:db8:0:1::/64 { }; RDNSS 2001:db8:ffff::53 { }; };\n\
+                     AdvRASrcAddress { fe80::1; }; prefix 2001:db8:0:1::/64 { }; RDNSS 2001:db8:ffff::53 { }; };\n\
                      interface isp1 { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; AdvDefaultLifetime 30;\n\
                      prefix 2001:db8:0:2::/64 { }; };\n";
         self.write("radvd.conf", radvd);
