@@ -130,7 +130,7 @@ pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, 
 }
 
 fn read_key_file(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
-    linux::process::read_private_file(path).map(Zeroizing::new).map_err(|error| match error.kind() {
+    linux::file::read_private(path).map(Zeroizing::new).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => KeyFileError::Missing,
         _ => KeyFileError::Unusable(error.source.to_string()),
     })

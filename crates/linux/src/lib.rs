@@ -43,6 +43,7 @@ pub mod conntrack;
 pub mod echo;
 mod error;
 pub mod event;
+pub mod file;
 pub mod icmp_tap;
 pub mod neighbor;
 pub mod netlink;

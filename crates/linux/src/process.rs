@@ -1,9 +1,4 @@
-//! The process itself: open files, privileges, files that nobody else may read.
-
-use std::fs::{File, OpenOptions};
-use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+//! The process itself: open files, privileges.
 
 use caps::{CapSet, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -11,9 +6,6 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 pub use caps::Capability;
 
 use crate::error::{Context, Error, Result};
-
-/// The longest that a file with a secret may be.
-const MAX_PRIVATE_FILE: u64 = 64 * 1024;
 
 /// Leaves the session of the terminal that this process was started from: its end is not ours.
 pub fn new_session() -> Result<()> {
@@ -91,40 +83,6 @@ pub fn keep_capabilities(keep: &[Capability]) -> Result<()> {
     Ok(())
 }
 
-/// Reads a file that holds a secret. A file that others than its owner may read, or that belongs to somebody else
-/// than root and the user of this process, is refused. Erasing what was read is the caller's business.
-pub fn read_private_file(path: &Path) -> Result<Vec<u8>> {
-    let shown = path.display();
-    let file = OpenOptions::new()
-        .read(true)
-        // A pipe in place of the file must not hold us up.
-        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-        .open(path)
-        .context(|| format!("open {shown}"))?;
-    check_private(&file, path)?;
-    let mut content = Vec::new();
-    file.take(MAX_PRIVATE_FILE).read_to_end(&mut content).context(|| format!("read {shown}"))?;
-    Ok(content)
-}
-
-fn check_private(file: &File, path: &Path) -> Result<()> {
-    let shown = path.display();
-    let metadata = file.metadata().context(|| format!("fstat {shown}"))?;
-    let refuse = |reason: String| Err(Error::other(format!("{shown} is to hold a secret"), reason));
-    if !metadata.is_file() || metadata.len() > MAX_PRIVATE_FILE {
-        return refuse(format!("not a plain file of at most {MAX_PRIVATE_FILE} bytes"));
-    }
-    let mode = metadata.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return refuse(format!("others may read or write it (mode {mode:04o}): `chmod 600 {shown}`"));
-    }
-    let user = nix::unistd::geteuid().as_raw();
-    if metadata.uid() != 0 && metadata.uid() != user {
-        return refuse(format!("it belongs to user {}: `chown {user} {shown}`", metadata.uid()));
-    }
-    Ok(())
-}
-
 fn read_set(set: CapSet) -> Result<CapsHashSet> {
     caps::read(None, set).map_err(|error| Error::other(format!("capget {set:?}"), error.to_string()))
 }
@@ -132,26 +90,6 @@ fn read_set(set: CapSet) -> Result<CapsHashSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
-
-    #[test]
-    fn a_secret_that_others_may_read_is_refused_with_the_remedy() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("key");
-        std::fs::write(&path, "secret").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
-        let error = read_private_file(&path).unwrap_err().to_string();
-        assert!(error.contains("mode 0640") && error.contains("chmod 600"), "{error}");
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        assert_eq!(read_private_file(&path).unwrap(), b"secret");
-    }
-
-    #[test]
-    fn a_secret_that_is_no_file_is_refused() {
-        let directory = tempfile::tempdir().unwrap();
-        assert!(read_private_file(directory.path()).is_err());
-        assert!(read_private_file(&directory.path().join("nothing")).is_err());
-    }
 
     #[test]
     fn capabilities_that_are_not_kept_are_gone() {

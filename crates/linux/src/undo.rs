@@ -407,24 +407,11 @@ fn outstanding(content: &[u8]) -> Vec<Step> {
 
 /// Replaces the file by one with these steps, never leaving less than either.
 fn write_anew(path: &Path, steps: &[Step]) -> Result<File> {
-    let new = path.with_extension("new");
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).context(|| format!("mkdir {}", directory.display()))?;
-    }
-    // One that a crash left, or that somebody else has put there: it is not written to.
-    let _ = std::fs::remove_file(&new);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&new)
-        .context(|| format!("create {}", new.display()))?;
+    let mut content = Vec::new();
     for step in steps {
-        let line = encode(&Line::Did(step.clone()))?;
-        file.write_all(&line).context(|| format!("write {}", new.display()))?;
+        content.extend(encode(&Line::Did(step.clone()))?);
     }
-    std::fs::rename(&new, path).context(|| format!("rename {} to {}", new.display(), path.display()))?;
-    Ok(file)
+    crate::file::replace(path, &content).context(|| format!("write {}", path.display()))
 }
 
 fn encode(line: &Line) -> Result<Vec<u8>> {

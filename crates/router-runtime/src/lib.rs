@@ -27,4 +27,4 @@ mod uplink;
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
 pub use standalone::{confine, run};
-pub use unconfirmed::{AWAITS, Unconfirmed};
+pub use unconfirmed::{AWAITS, Unconfirmed, taken_back};

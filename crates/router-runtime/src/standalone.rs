@@ -9,6 +9,7 @@ use linux::process::{self, Capability};
 use tracing::{info, warn};
 
 use super::{Error, RouterThread, Unconfirmed};
+use crate::unconfirmed::taken_back;
 use config::RouterConfig;
 use config::run::RunOptions;
 use control::{Reply, Request};
@@ -62,7 +63,7 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
         }
         match unconfirmed.expired() {
             Some(Some(before)) => {
-                warn!("nobody has confirmed the configuration: the one from before is in force again");
+                warn!("{}", taken_back(&options.file));
                 running.handle().put_back(before);
             }
             Some(None) => break Err(Error::NotConfirmed),

@@ -136,12 +136,7 @@ impl Clock {
 }
 
 fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let new = path.with_extension("new");
-    std::fs::write(&new, serde_json::to_vec(contents)?)?;
-    std::fs::rename(&new, path)
+    linux::file::replace(path, &serde_json::to_vec(contents)?).map(drop)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! A change that is taken back unless somebody confirms it in time: one that locks its administrator out undoes itself.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use control::Reply;
@@ -10,6 +11,15 @@ const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 /// Why a configuration is not read again.
 pub const AWAITS: &str =
     "a change awaits confirmation: run `sidestep confirm`, or wait until it is taken back";
+
+/// What the log says of a configuration, read from this file, that nobody has confirmed.
+pub fn taken_back(file: &Path) -> String {
+    format!(
+        "nobody has confirmed the configuration: the one from before is in force again. {} is not changed back: the next \
+         reload or start will take what it has then",
+        file.display()
+    )
+}
 
 /// The change that waits, if one does, with what was before it; nothing was before the start of a daemon.
 #[derive(Debug)]

@@ -224,7 +224,7 @@ impl Advertiser {
                 AdvertisedOption::Route { lifetime, .. }
                 | AdvertisedOption::DnsServers { lifetime, .. }
                 | AdvertisedOption::SearchDomains { lifetime, .. } => {
-                    *lifetime = (*lifetime).min(last.into())
+                    *lifetime = (*lifetime).min(last.into());
                 }
                 AdvertisedOption::Nat64Prefix { lifetime, .. } => *lifetime = (*lifetime).min(last),
                 _ => {}

@@ -131,11 +131,5 @@ fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) 
 }
 
 fn write(path: &Path, file: &File) -> std::io::Result<()> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    // All or nothing: a crash leaves the old file.
-    let new = path.with_extension("json.new");
-    std::fs::write(&new, serde_json::to_vec(file)?)?;
-    std::fs::rename(&new, path)
+    linux::file::replace(path, &serde_json::to_vec(file)?).map(drop)
 }

@@ -2,8 +2,6 @@
 //! owner's eyes.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use classic::keys::SessionKey;
@@ -36,7 +34,7 @@ impl StoredKeys {
         let path = folder.join(format!("{tunnel}-classic.json"));
         let mut streams = BTreeMap::new();
         if path.exists() {
-            let read = linux::process::read_private_file(&path).map_err(|error| error.to_string());
+            let read = linux::file::read_private(&path).map_err(|error| error.to_string());
             let parsed =
                 read.and_then(|bytes| serde_json::from_slice(&bytes).map_err(|error| error.to_string()));
             match parsed {
@@ -66,15 +64,7 @@ impl StoredKeys {
         if let Some(stored) = self.streams.get_mut(&stream(peer)) {
             stored.key = key.to_hex();
         }
-        if let Some(folder) = self.path.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        // All or nothing: a crash leaves the old file.
-        let new = self.path.with_extension("json.new");
-        let mut options = std::fs::OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(&Zeroizing::new(serde_json::to_vec(&self.streams)?))?;
-        std::fs::rename(&new, &self.path)
+        linux::file::replace(&self.path, &Zeroizing::new(serde_json::to_vec(&self.streams)?)).map(drop)
     }
 }
 

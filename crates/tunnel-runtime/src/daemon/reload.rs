@@ -89,7 +89,7 @@ impl Daemon {
             gateway.handle().put_back(router);
         }
         match self.try_reload(tunnel, threads) {
-            Ok(_) => warn!("nobody has confirmed the configuration: the one from before is in force again"),
+            Ok(_) => warn!("{}", router_runtime::taken_back(&self.file)),
             Err(error) => {
                 warn!("nobody has confirmed the configuration, but it cannot be taken back: {error}");
             }

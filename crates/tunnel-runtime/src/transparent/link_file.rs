@@ -56,12 +56,7 @@ impl LinkFile {
 
     fn save(&self) {
         let write = || -> std::io::Result<()> {
-            if let Some(folder) = self.path.parent() {
-                std::fs::create_dir_all(folder)?;
-            }
-            let new = self.path.with_extension("json.new");
-            std::fs::write(&new, serde_json::to_vec(&self.file)?)?;
-            std::fs::rename(&new, &self.path)
+            linux::file::replace(&self.path, &serde_json::to_vec(&self.file)?).map(drop)
         };
         if let Err(error) = write() {
             warn!("{}: {error}: what was learned of the link is not stored", self.path.display());

@@ -1,0 +1,105 @@
+//! Files that nobody else may read, and files that are replaced as a whole.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use crate::error::{Context, Error, Result};
+
+/// The longest that a file with a secret may be.
+const MAX_PRIVATE: u64 = 64 * 1024;
+
+/// Replaces a file, or makes it, with its folder: all or nothing, a crash leaves the old one. It is for its owner alone, and
+/// neither it nor `PATH.new`, where it is written first, is followed where it is a link. What is written to the file that is
+/// returned comes behind the content.
+pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    // One that a crash left, or that somebody else has put there: it is not written to.
+    let _ = std::fs::remove_file(&new);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    file.write_all(content)?;
+    std::fs::rename(&new, path)?;
+    Ok(file)
+}
+
+/// Reads a file that holds a secret. A file that others than its owner may read, or that belongs to somebody else
+/// than root and the user of this process, is refused. Erasing what was read is the caller's business.
+pub fn read_private(path: &Path) -> Result<Vec<u8>> {
+    let shown = path.display();
+    let file = OpenOptions::new()
+        .read(true)
+        // A pipe in place of the file must not hold us up.
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .context(|| format!("open {shown}"))?;
+    check_private(&file, path)?;
+    let mut content = Vec::new();
+    file.take(MAX_PRIVATE).read_to_end(&mut content).context(|| format!("read {shown}"))?;
+    Ok(content)
+}
+
+fn check_private(file: &File, path: &Path) -> Result<()> {
+    let shown = path.display();
+    let metadata = file.metadata().context(|| format!("fstat {shown}"))?;
+    let refuse = |reason: String| Err(Error::other(format!("{shown} is to hold a secret"), reason));
+    if !metadata.is_file() || metadata.len() > MAX_PRIVATE {
+        return refuse(format!("not a plain file of at most {MAX_PRIVATE} bytes"));
+    }
+    let mode = metadata.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        return refuse(format!("others may read or write it (mode {mode:04o}): `chmod 600 {shown}`"));
+    }
+    let user = nix::unistd::geteuid().as_raw();
+    if metadata.uid() != 0 && metadata.uid() != user {
+        return refuse(format!("it belongs to user {}: `chown {user} {shown}`", metadata.uid()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn what_somebody_has_put_in_the_way_is_replaced_and_not_written_to() {
+        let directory = tempfile::tempdir().unwrap();
+        let [path, way, other] =
+            ["state.json", "state.json.new", "other"].map(|name| directory.path().join(name));
+        std::fs::write(&other, "precious").unwrap();
+        for link in [&path, &way] {
+            std::os::unix::fs::symlink(&other, link).unwrap();
+        }
+        for content in ["one", "another"] {
+            replace(&path, content.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(path.symlink_metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
+        assert!(!way.exists());
+    }
+
+    #[test]
+    fn a_secret_that_others_may_read_is_refused_with_the_remedy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("key");
+        std::fs::write(&path, "secret").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let error = read_private(&path).unwrap_err().to_string();
+        assert!(error.contains("mode 0640") && error.contains("chmod 600"), "{error}");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(read_private(&path).unwrap(), b"secret");
+    }
+
+    #[test]
+    fn a_secret_that_is_no_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(read_private(directory.path()).is_err());
+        assert!(read_private(&directory.path().join("nothing")).is_err());
+    }
+}
