@@ -272,6 +272,7 @@ impl Interface {
                 changed |= self.state.handle_probe(false);
             }
             open.sequence = open.sequence.wrapping_add(1);
+            self.state.begin_probe();
             for host in &self.uplink.probes {
                 // From where hosts send: what the link has advertised may be forged, and the kernel could take an address
                 // of another uplink, which this one's provider lets nothing through from.

@@ -523,6 +523,7 @@ mod tests {
         };
         assert_eq!(preferred(&states), [true, true, false]);
         assert_eq!(route(&plan(&site, &states), None).unwrap().via.as_ref().unwrap().interface, "fibre");
+        states[0].begin_probe();
         for _ in 0..2 {
             assert!(!states[0].handle_probe(false));
         }

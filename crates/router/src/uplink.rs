@@ -76,7 +76,9 @@ pub struct UplinkState {
 struct Health {
     probing: Probing,
     works: bool,
-    /// In a row.
+    /// The router that the last probe went to.
+    through: Option<Ipv6Addr>,
+    /// In a row, of those that went to it.
     lost: u32,
     answered: u32,
 }
@@ -90,7 +92,7 @@ impl UplinkState {
             RouterFrom::Address(address) => Some(Router::new(Some(address), Lifetime::Infinite)),
             RouterFrom::PointToPoint => Some(Router::new(None, Lifetime::Infinite)),
         };
-        let health = Health { probing, works: true, lost: 0, answered: 0 };
+        let health = Health { probing, works: true, through: None, lost: 0, answered: 0 };
         UplinkState {
             carries_ipv4: uplink.carries_ipv4(),
             domain_route: None,
@@ -231,10 +233,22 @@ impl UplinkState {
         self.lease = lease;
     }
 
-    /// A probe was answered, or not in time: several that were not have the next router tried, and when none is left the
-    /// uplink does not work. Whether it works now and did not, or the other way round, or takes another router.
+    /// A probe goes out, to the router that is taken now.
+    pub fn begin_probe(&mut self) {
+        let through = self.chosen_address();
+        if let Some(health) = self.health.as_mut().filter(|health| health.through != through) {
+            (health.through, health.answered, health.lost) = (through, 0, 0);
+        }
+    }
+
+    /// The probe was answered, or not in time: several that were not have the next router tried, and when none is left the
+    /// uplink does not work. One that went to another router than is taken now tells nothing. Whether it works now and did
+    /// not, or the other way round, or takes another router.
     pub fn handle_probe(&mut self, answered: bool) -> bool {
-        let Some(health) = &mut self.health else { return false };
+        let through = self.chosen_address();
+        let Some(health) = self.health.as_mut().filter(|health| health.through == through) else {
+            return false;
+        };
         if answered {
             (health.answered, health.lost) = (health.answered.saturating_add(1), 0);
             let works = health.works || health.answered >= health.probing.answered;
@@ -297,6 +311,10 @@ impl UplinkState {
             return None;
         }
         self.chosen().map(|place| self.routers[place])
+    }
+
+    fn chosen_address(&self) -> Option<Ipv6Addr> {
+        self.chosen().and_then(|place| self.routers[place].address)
     }
 
     fn chosen(&self) -> Option<usize> {
@@ -445,6 +463,12 @@ mod tests {
         assert_eq!((taken(&state), state.works()), (Some(address(1)), false));
     }
 
+    /// One that goes out and is answered, or not.
+    fn probe(state: &mut UplinkState, answered: bool) -> bool {
+        state.begin_probe();
+        state.handle_probe(answered)
+    }
+
     #[test]
     fn probes_try_every_router_before_the_uplink_has_failed() {
         let now = Instant::now();
@@ -453,12 +477,12 @@ mod tests {
             state.handle_advertisement(address(number), &content(preference, 1_800), now);
             state.set_reachability(address(number), Reachability::Reachable);
         }
-        let lose = |state: &mut UplinkState| (0..3).map(|_| state.handle_probe(false)).collect::<Vec<_>>();
+        let lose = |state: &mut UplinkState| (0..3).map(|_| probe(state, false)).collect::<Vec<_>>();
         // The most preferred one forwards nothing.
         assert_eq!(taken(&state), Some(address(3)));
         assert_eq!(lose(&mut state), [false, false, true]);
         assert_eq!((taken(&state), state.works()), (Some(address(2)), true));
-        assert!(!state.handle_probe(true));
+        assert!(!probe(&mut state, true));
         state.handle_advertisement(address(3), &content(Preference::High, 1_800), now);
         assert_eq!(taken(&state), Some(address(2)), "it stays with what works");
         // Nor do the others: then the uplink has failed, and they are tried one after the other.
@@ -468,8 +492,23 @@ mod tests {
         assert_eq!((taken(&state), state.works()), (Some(address(3)), false));
         lose(&mut state);
         assert_eq!(taken(&state), Some(address(2)));
-        assert_eq!([0; 3].map(|_| state.handle_probe(true)), [false, false, true]);
+        assert_eq!([0; 3].map(|_| probe(&mut state, true)), [false, false, true]);
         assert_eq!((taken(&state), state.works()), (Some(address(2)), true));
+    }
+
+    #[test]
+    fn an_answer_through_a_router_that_was_left_says_nothing_of_the_next() {
+        let now = Instant::now();
+        let mut state = state(&["2001:db8:ffff::1"], now);
+        state.handle_advertisement(address(1), &content(Preference::Low, 1_800), now);
+        assert!([0; 3].map(|_| probe(&mut state, false))[2] && !state.works());
+        assert_eq!([0; 2].map(|_| probe(&mut state, true)), [false, false]);
+        state.begin_probe();
+        state.handle_advertisement(address(2), &content(Preference::High, 1_800), now);
+        state.set_reachability(address(2), Reachability::Reachable);
+        assert_eq!(taken(&state), Some(address(2)));
+        assert!(!state.handle_probe(true), "it went to the other");
+        assert_eq!([0; 3].map(|_| probe(&mut state, true)), [false, false, true]);
     }
 
     #[test]
@@ -548,7 +587,7 @@ mod tests {
                         let all = [Reachability::Unreachable, Reachability::Unknown, Reachability::Reachable];
                         state.set_reachability(address(number), all[random as usize % 3]);
                     }
-                    3 => drop(state.handle_probe(random & 1 == 0)),
+                    3 => drop(probe(&mut state, random & 1 == 0)),
                     4 => state.set_link(random & 3 != 0, now),
                     _ => drop(state.expire(now)),
                 }
