@@ -117,7 +117,8 @@ fn a_router_that_does_not_answer_is_left_for_one_that_does() {
     let end = Instant::now() + Duration::from_secs(10);
     while Instant::now() < end {
         assert_eq!(uplink(&scene)["router"], "fe80::1");
-        assert!(scene.answers("host", INTERNET));
+        // Not each of them: with reachability in tenths of a second a busy machine can lose one.
+        wait_until("the Internet", || scene.answers("host", INTERNET));
     }
 
     // Another one that does answer takes over when the first one goes, without a word and without probes.
@@ -169,7 +170,7 @@ fn probes_find_the_router_that_forwards() {
     while Instant::now() < end {
         let uplink = uplink(&scene);
         assert_eq!((&uplink["router"], &uplink["works"]), (&"fe80::1".into(), &true.into()));
-        assert!(scene.answers("host", INTERNET));
+        wait_until("the Internet", || scene.answers("host", INTERNET));
     }
 }
 
