@@ -64,6 +64,14 @@ test-full: lab ## the same tests at full length, with floods and speed, on the r
 	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 \
 		cargo test --no-fail-fast --workspace $(LOCKED) $(RUNNER)
 
+# Seconds of `make soak`
+SOAK ?= 3600
+.PHONY: soak
+soak: lab ## mutated datagrams, advertisements and DHCPv6 answers against live gateways, for SOAK=3600 seconds
+	@scripts/setup lab test
+	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_SOAK=$(SOAK) SIDESTEP_PATIENCE=$$(($(SOAK) + 600)) \
+		cargo test --package acceptance $(LOCKED) $(RUNNER) -- hostile::soak --nocapture
+
 .PHONY: test-all
 test-all: ## everything: test-full, fuzz targets, static builds, the stock kernel; says at its end what ran
 	scripts/test-all
@@ -96,6 +104,7 @@ bench-code: ## what the code costs by itself: sealing, opening, segmentation, co
 	@scripts/setup build
 	cargo bench $(LOCKED) --package sidestep-wire --package sidestep-mt6d --package script
 	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers
+	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers_wiped
 
 .PHONY: lint
 lint: ## formatting, clippy, directions of imports, licences and sources of dependencies, shell scripts

@@ -130,7 +130,7 @@ fn tell(what: &str, watch: &Watch, seconds: u64) {
     );
 }
 
-fn main() {
+pub(crate) fn main() {
     let peers: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
     let config_of_hub = config(0, (1..=peers).map(peer).collect());
     let (before, began) = (resident(), Instant::now());

@@ -5,6 +5,7 @@ mod firewall;
 mod fixture;
 mod gateway_firewall;
 mod host;
+mod hostile;
 mod promises;
 mod reference;
 mod router;

@@ -13,5 +13,5 @@ mod offloads;
 mod packet_sizes;
 mod reload;
 mod rewrite;
-mod scene;
+pub(crate) mod scene;
 mod unlinkable;

@@ -7,13 +7,11 @@ use lab::capture::{Packet, Recording};
 use lab::observer::{Observation, packets_containing};
 use lab::scale::scaled;
 use lab::traffic::{self, PingOptions};
-use lab::{Builder, Lab, Node, Site, Topology};
+use lab::{Builder, Lab, Node, Site};
 
 use super::scene;
 
 const UDP: u8 = 17;
-const ICMPV6: u8 = 58;
-const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 
 fn site_of(address: Ipv6Addr) -> Option<Site> {
     [Site::A, Site::B].into_iter().find(|site| site.in_hop_prefix(address))
@@ -83,56 +81,6 @@ fn new_keys_show_as_little_as_a_rotation() {
     assert_unlinkable(&observe_for(&lab, scaled(22, 45)), scaled(18, 40));
     let rekeys = rekeys(&lab) - before;
     assert!(rekeys >= scaled(2, 3), "{rekeys} rekeys");
-}
-
-/// From the router, which knows the address in use: a scanner gets no reply of any kind, from no address.
-fn nobody_answers_a_scan(builder: Builder) {
-    let lab = scene::up(builder.rotation("20s").whole_packets(true));
-    let _stream = scene::start_stream(&lab, Site::A, 60);
-    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
-    let unused = "2001:db8:a1::7";
-    for kind in [&["-sS", "-p", "1-64"][..], &["-sU", "-p", "1-64"], &["-sn", "-PE"]] {
-        let endpoint = scene::peer(&lab, Site::A)["local"][0].take();
-        let active = endpoint["address"].as_str().expect("an address");
-        let mut words = vec!["nmap", "-6", "-n", "--max-retries", "0", "--host-timeout", "20s"];
-        words.extend(kind);
-        if !kind.contains(&"-sn") {
-            words.push("-Pn");
-        }
-        words.extend([active, unused]);
-        let said = scene::run(&lab, Node::Router, &words);
-        assert!(said.contains("Nmap done: 2 IP addresses"), "{said}");
-        assert!(!said.contains("closed"), "{said}");
-    }
-    // The very port that is in use.
-    let endpoint = scene::peer(&lab, Site::A)["local"][0].take();
-    let (address, port) = (endpoint["address"].as_str().expect("an address"), endpoint["port"].to_string());
-    scene::run(&lab, Node::Router, &["nmap", "-6", "-n", "-Pn", "-sU", "-p", &port, address]);
-    let packets = recording.finish().expect("packets");
-    let scanned = |p: &&Packet| site_of(p.destination) == Some(Site::A) && site_of(p.source).is_none();
-    assert!(packets.iter().filter(scanned).count() > 60, "nothing was scanned");
-    let discovery = |p: &&Packet| p.next_header == ICMPV6 && matches!(p.payload.first(), Some(133..=137));
-    let to_the_router = packets
-        .iter()
-        .filter(|p| !p.destination.is_multicast() && site_of(p.destination).is_none() && !discovery(p));
-    assert_eq!(to_the_router.cloned().collect::<Vec<_>>(), []);
-    let answered = packets
-        .iter()
-        .filter(|p| p.next_header == ICMPV6 && p.payload.first() == Some(&NEIGHBOR_ADVERTISEMENT))
-        .filter(|p| p.payload.get(8..24) == Some(&unused.parse::<Ipv6Addr>().expect("an address").octets()));
-    assert_eq!(answered.count(), 0);
-}
-
-#[test]
-fn nobody_answers_a_scan_of_a_routed_prefix() {
-    let Some(builder) = scene::lab() else { return };
-    nobody_answers_a_scan(builder);
-}
-
-#[test]
-fn nobody_answers_a_scan_of_an_on_link_prefix() {
-    let Some(builder) = scene::lab() else { return };
-    nobody_answers_a_scan(builder.topology(Topology::Switched));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Fragments, extension headers and advertisements of ipv6toolkit and thc-ipv6, from the Internet: nothing of them gets to
-//! a host, nor to a port of the gateway. Without the firewall all of it does, or the tools show nothing.
+//! Fragments, extension headers and advertisements of ipv6toolkit, thc-ipv6 and scapy, from the Internet: nothing of them
+//! gets to a host, nor to a port of the gateway. Without the firewall all of it does, or the tools show nothing.
 
 use std::process::{Child, Stdio};
 
@@ -7,6 +7,7 @@ use lab::patience::{wait_for, wait_until};
 
 use super::HOME;
 use super::scene::{INTERNET, RouterScene};
+use crate::hostile::{PYTHON, SWEEP};
 
 /// Counts what hosts would believe: segments and datagrams, after reassembly, and messages of neighbor discovery and of
 /// group membership that have passed a router.
@@ -22,7 +23,8 @@ const SEEN: &str = "table ip6 seen {
 ";
 
 /// Attacks by name; `HOST` is the target, `MAC` the gateway's.
-const ATTACKS: [(&str, &str); 15] = [
+const ATTACKS: [(&str, &str); 16] = [
+    ("sweep", "PYTHON SWEEP isp0 MAC SOURCE 8080 HOST"),
     ("firewall6, TCP", "atk6-firewall6 isp0 HOST 8080"),
     ("firewall6, UDP", "atk6-firewall6 -u isp0 HOST 8080"),
     ("tcp6", "tcp6 -i isp0 -D MAC -s SOURCE -d HOST -a 8080 -X S"),
@@ -75,9 +77,14 @@ fn attacks(node: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 fn start(scene: &RouterScene, command: &str, address: &str, mac: &str) -> Child {
-    let command = command.replace("HOST", address).replace("MAC", mac).replace("SOURCE", INTERNET);
+    let command = command
+        .replace("HOST", address)
+        .replace("MAC", mac)
+        .replace("SOURCE", INTERNET)
+        .replace("PYTHON", PYTHON)
+        .replace("SWEEP", SWEEP);
     // Those of ipv6toolkit send at once, and then wait for answers.
-    let patience = if command.starts_with("atk6") { "45" } else { "4" };
+    let patience = if command.starts_with("atk6") || command.contains(SWEEP) { "45" } else { "4" };
     let mut process = scene.node("net").command("timeout").expect("the namespace");
     process.arg(patience).args(command.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
     process.spawn().expect("an attack")
@@ -108,6 +115,9 @@ fn each_gets_through(scene: &RouterScene, (node, address): (&str, &str), mac: &s
 
 /// All at once, to their ends.
 fn none_gets_through(scene: &RouterScene, targets: &[(&str, &str)], mac: &str) {
+    let sent = || scene.run("net", &["cat", "/sys/class/net/isp0/statistics/tx_packets"]);
+    let sent = || sent().trim().parse::<u64>().expect("a number");
+    let before = sent();
     targets.iter().for_each(|(node, _)| count_anew(scene, node));
     let all = targets.iter().flat_map(|(node, address)| {
         attacks(node).map(move |(_, command)| start(scene, command, address, mac))
@@ -115,6 +125,9 @@ fn none_gets_through(scene: &RouterScene, targets: &[(&str, &str)], mac: &str) {
     for mut attack in all.collect::<Vec<_>>() {
         let _ = attack.wait();
     }
+    let sent = sent() - before;
+    eprintln!("{sent} packets of {} attacks on {} targets", ATTACKS.len(), targets.len());
+    assert!(sent > 5_000, "the sweeps were not sent");
     for (node, _) in targets {
         assert_eq!(
             counted(scene, node),

@@ -2,7 +2,7 @@
 
 mod attacks;
 mod hostile_links;
-mod scene;
+pub(crate) mod scene;
 mod strangers;
 mod traffic;
 
@@ -16,7 +16,7 @@ use nix::sys::signal::Signal;
 use scene::{INTERNET, RouterScene, SECOND};
 
 /// The examples, at the interfaces of the tests.
-static HOME: LazyLock<String> =
+pub(crate) static HOME: LazyLock<String> =
     LazyLock::new(|| at_our_interfaces(include_str!("../../../../../examples/home.toml")));
 static OFFICE: LazyLock<String> =
     LazyLock::new(|| at_our_interfaces(include_str!("../../../../../examples/office.toml")));

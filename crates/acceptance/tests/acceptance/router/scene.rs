@@ -191,6 +191,11 @@ impl RouterScene {
         self.gateway.as_ref().expect("a gateway").signal(signal);
     }
 
+    /// The gateway's process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.gateway.as_ref().expect("a gateway").id()
+    }
+
     /// The program's path.
     pub(crate) fn program(&self) -> String {
         self.program.display().to_string()
