@@ -4,20 +4,21 @@
 use std::process::{Child, Stdio};
 
 use lab::patience::{wait_for, wait_until};
+use serde_json::Value;
 
 use super::HOME;
 use super::scene::{INTERNET, RouterScene};
 use crate::hostile::{PYTHON, SWEEP};
 
 /// Counts what hosts would believe: segments and datagrams, after reassembly, and messages of neighbor discovery and of
-/// group membership that have passed a router.
+/// group membership that have passed a router. Mobile IPv6 messages (144 to 147) may pass, as RFC 4890 recommends.
 const SEEN: &str = "table ip6 seen {
     chain input {
         type filter hook input priority 10
         ct state established accept
         ip6 saddr fe80::/10 accept
         meta l4proto { tcp, udp } counter
-        icmpv6 type { 130-137, 139-153 } counter
+        icmpv6 type { 130-137, 139-143, 148-153 } counter
     }
 }
 ";
@@ -115,8 +116,11 @@ fn each_gets_through(scene: &RouterScene, (node, address): (&str, &str), mac: &s
 
 /// All at once, to their ends.
 fn none_gets_through(scene: &RouterScene, targets: &[(&str, &str)], mac: &str) {
-    let sent = || scene.run("net", &["cat", "/sys/class/net/isp0/statistics/tx_packets"]);
-    let sent = || sent().trim().parse::<u64>().expect("a number");
+    let sent = || {
+        let shown = scene.run("net", &["ip", "-j", "-s", "link", "show", "dev", "isp0"]);
+        let links: Value = serde_json::from_str(&shown).expect("JSON");
+        links[0]["stats64"]["tx"]["packets"].as_u64().expect("a number")
+    };
     let before = sent();
     targets.iter().for_each(|(node, _)| count_anew(scene, node));
     let all = targets.iter().flat_map(|(node, address)| {
