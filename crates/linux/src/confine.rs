@@ -115,6 +115,11 @@ mod system_calls {
     const SETXATTRAT: libc::c_long = 463;
     const REMOVEXATTRAT: libc::c_long = 466;
     const FILE_SETATTR: libc::c_long = 469;
+    #[cfg(target_arch = "x86_64")]
+    const KEXEC_FILE_LOAD: libc::c_long = libc::SYS_kexec_file_load;
+    // libc lacks it for aarch64 with musl.
+    #[cfg(not(target_arch = "x86_64"))]
+    const KEXEC_FILE_LOAD: libc::c_long = 294;
 
     /// Offsets in `struct seccomp_data`.
     const NUMBER: u32 = 0;
@@ -210,7 +215,7 @@ mod system_calls {
         libc::SYS_finit_module,
         libc::SYS_delete_module,
         libc::SYS_kexec_load,
-        libc::SYS_kexec_file_load,
+        KEXEC_FILE_LOAD,
         libc::SYS_reboot,
         libc::SYS_syslog,
         libc::SYS_acct,
