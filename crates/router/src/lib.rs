@@ -13,7 +13,7 @@
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
 //! | [`lifetime`] | how long something is valid |
-//! | [`link_prefix`] | prefixes of an uplink's own link |
+//! | [`link_prefix`], `advertised_server` | prefixes and DNS servers of an uplink's own link |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advertise;
+mod advertised_server;
 pub mod delegation;
 pub mod firewall;
 pub mod lifetime;

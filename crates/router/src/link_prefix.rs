@@ -21,7 +21,7 @@ const TWO_HOURS: Duration = Duration::from_secs(7_200);
 pub struct LinkPrefix {
     /// The prefix.
     pub prefix: Ipv6Net,
-    /// Who advertised it last.
+    /// Who advertised it last; the router that is taken, if that one does.
     pub router: Ipv6Addr,
     /// Its addresses are neighbors.
     pub on_link: bool,
@@ -62,6 +62,10 @@ impl LinkPrefixes {
         let valid = Lifetime::from_seconds(found.valid_lifetime, now);
         let preferred = Lifetime::from_seconds(found.preferred_lifetime, now);
         if let Some(known) = self.0.iter_mut().find(|known| known.prefix == prefix) {
+            // What the router says that is taken, no other one changes.
+            if Some(known.router) == taken && Some(router) != taken {
+                return;
+            }
             known.valid = not_cut_short(known.valid, valid, now);
             (known.router, known.preferred) = (router, preferred.min(known.valid));
             // What is on the link for one router is so for all; silence about it says nothing (RFC 4861 section 4.6.2).

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv6Net;
 use wire::ndp::{AdvertisedOption, Preference, RouterAdvertisement};
 
+use crate::advertised_server::AdvertisedServers;
 use crate::delegation::{Lease, LeasedPrefix};
 use crate::lifetime::Lifetime;
 use crate::link_prefix::{LinkPrefix, LinkPrefixes};
@@ -43,6 +44,8 @@ pub struct Router {
     pub lifetime: Lifetime,
     /// Whether it is there.
     pub reachability: Reachability,
+    /// It was there at some time.
+    has_answered: bool,
     /// No probe that went to it was answered, in this round of trying them all.
     silent: bool,
 }
@@ -50,7 +53,8 @@ pub struct Router {
 impl Router {
     fn new(address: Option<Ipv6Addr>, lifetime: Lifetime) -> Self {
         let reachability = if address.is_some() { Reachability::Unknown } else { Reachability::Reachable };
-        Router { address, preference: Preference::Medium, lifetime, reachability, silent: false }
+        let preference = Preference::Medium;
+        Router { address, preference, lifetime, reachability, has_answered: false, silent: false }
     }
 }
 
@@ -62,8 +66,7 @@ pub struct UplinkState {
     domain_route: Option<DomainRoute>,
     link_up: bool,
     routers: Vec<Router>,
-    /// DNS servers of router advertisements.
-    dns_servers: Vec<(Ipv6Addr, Lifetime)>,
+    dns_servers: AdvertisedServers,
     link_prefixes: LinkPrefixes,
     interface_identifier: Option<u64>,
     static_prefixes: Vec<Ipv6Net>,
@@ -98,7 +101,7 @@ impl UplinkState {
             domain_route: None,
             link_up: false,
             routers: fixed.into_iter().collect(),
-            dns_servers: Vec::new(),
+            dns_servers: AdvertisedServers::default(),
             link_prefixes: LinkPrefixes::default(),
             interface_identifier: None,
             static_prefixes: uplink.prefixes.clone(),
@@ -109,7 +112,8 @@ impl UplinkState {
 
     /// This router was there in an earlier life: it is one again until solicitations have gone unanswered.
     pub fn remember_router(&mut self, address: Ipv6Addr, now: Instant) {
-        self.routers.push(Router::new(Some(address), Lifetime::Until(now + SOLICITED)));
+        let router = Router::new(Some(address), Lifetime::Until(now + SOLICITED));
+        self.routers.push(Router { has_answered: true, ..router });
     }
 
     /// The link has come up, or gone down. It may lead somewhere else then: what was heard on it counts only until
@@ -123,12 +127,11 @@ impl UplinkState {
         for router in self.routers.iter_mut().filter(|router| router.lifetime != Lifetime::Infinite) {
             *router = Router {
                 preference: router.preference,
+                has_answered: router.has_answered,
                 ..Router::new(router.address, router.lifetime.min(until))
             };
         }
-        for (_, lifetime) in &mut self.dns_servers {
-            *lifetime = (*lifetime).min(until);
-        }
+        self.dns_servers.doubt(until);
         self.link_prefixes.doubt(until);
     }
 
@@ -174,29 +177,33 @@ impl UplinkState {
         for option in &content.options {
             match option {
                 AdvertisedOption::DnsServers { lifetime, servers } => {
-                    self.dns_servers.retain(|(server, _)| !servers.contains(server));
-                    if *lifetime > 0 {
-                        let lifetime = Lifetime::from_seconds(*lifetime, now);
-                        self.dns_servers.extend(servers.iter().map(|server| (*server, lifetime)));
+                    let lifetime = Lifetime::from_seconds(*lifetime, now);
+                    for server in servers {
+                        self.dns_servers.handle(source, (*server, lifetime), taken, now);
                     }
                 }
                 AdvertisedOption::Prefix(found) => self.link_prefixes.handle(source, found, taken, now),
                 _ => {}
             }
         }
-        self.dns_servers.truncate(MOST_ROUTERS);
+        self.expire(now);
         before != (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone())
     }
 
-    /// Whether one more router can be remembered: one that does not answer makes room.
+    /// Whether one more router can be remembered: one that does not answer makes room, one that never has before others.
     fn has_room(&mut self) -> bool {
-        let unreachable = |router: &Router| router.reachability == Reachability::Unreachable;
-        if self.routers.len() == MOST_ROUTERS
-            && let Some(place) = self.routers.iter().position(unreachable)
-        {
-            self.routers.remove(place);
+        if self.routers.len() < MOST_ROUTERS {
+            return true;
         }
-        self.routers.len() < MOST_ROUTERS
+        let taken = self.chosen();
+        let all_have_answered = self.routers.iter().all(|router| router.has_answered);
+        let yields = |(place, router): (usize, &Router)| {
+            Some(place) != taken
+                && router.reachability == Reachability::Unreachable
+                && (!router.has_answered || all_have_answered)
+        };
+        let place = self.routers.iter().enumerate().position(yields);
+        place.map(|place| self.routers.remove(place)).is_some()
     }
 
     /// Routers whose neighbor entries are to be looked at.
@@ -207,7 +214,10 @@ impl UplinkState {
     /// What neighbor unreachability detection has found out about a router. Whether that was not known.
     pub fn set_reachability(&mut self, address: Ipv6Addr, reachability: Reachability) -> bool {
         let found = self.routers.iter_mut().find(|router| router.address == Some(address));
-        found.is_some_and(|router| std::mem::replace(&mut router.reachability, reachability) != reachability)
+        found.is_some_and(|router| {
+            router.has_answered |= reachability == Reachability::Reachable;
+            std::mem::replace(&mut router.reachability, reachability) != reachability
+        })
     }
 
     /// The low 64 bits of the gateway's own addresses on the link, once it has any.
@@ -290,17 +300,15 @@ impl UplinkState {
     /// When something that is known ends.
     pub fn deadline(&self) -> Option<Instant> {
         let routers = self.routers.iter().map(|router| router.lifetime);
-        let servers = self.dns_servers.iter().map(|(_, lifetime)| *lifetime);
         let prefixes = self.link_prefixes.iter().map(|known| known.valid);
-        routers.chain(servers).chain(prefixes).filter_map(Lifetime::end).min()
+        routers.chain(self.dns_servers.lifetimes()).chain(prefixes).filter_map(Lifetime::end).min()
     }
 
     /// Forgets what has ended. Whether there was something.
     pub fn expire(&mut self, now: Instant) -> bool {
-        let before = (self.routers.len(), self.dns_servers.len());
+        let before = self.routers.len();
         self.routers.retain(|router| !router.lifetime.is_expired(now));
-        self.dns_servers.retain(|(_, lifetime)| !lifetime.is_expired(now));
-        self.link_prefixes.expire(now) | (before != (self.routers.len(), self.dns_servers.len()))
+        self.dns_servers.expire(now) | self.link_prefixes.expire(now) | (before != self.routers.len())
     }
 
     /// The router to take, if the link is up: of those that answer (RFC 4861 section 6.3.6) the most preferred one; of
@@ -361,11 +369,11 @@ impl UplinkState {
         self.static_prefixes.iter().map(always).chain(leased)
     }
 
-    /// DNS servers of this uplink, each once.
+    /// DNS servers of this uplink, each once: those of the router that is taken, and leased ones.
     pub fn dns_servers(&self) -> Vec<Ipv6Addr> {
         let leased = self.lease.iter().flat_map(|lease| lease.dns_servers.iter().copied());
         let mut servers = Vec::new();
-        for server in self.dns_servers.iter().map(|(server, _)| *server).chain(leased) {
+        for server in self.dns_servers.of(self.chosen_address()).chain(leased) {
             if !servers.contains(&server) {
                 servers.push(server);
             }
@@ -565,6 +573,23 @@ mod tests {
         state.handle_advertisement(address(999), &content(Preference::Medium, 1_800), now);
         assert!(state.router_addresses().any(|known| known == address(999)));
         assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
+    }
+
+    #[test]
+    fn a_router_that_was_there_is_remembered_while_it_is_silent() {
+        let now = Instant::now();
+        let mut state = state(&[], now);
+        state.handle_advertisement(address(1), &content(Preference::Medium, 1_800), now);
+        state.set_reachability(address(1), Reachability::Reachable);
+        for number in 2..=1_000 {
+            state.handle_advertisement(address(number), &content(Preference::High, 1_800), now);
+            // It restarts, and nobody is at the addresses of the others.
+            state.set_reachability(address(1), Reachability::Unreachable);
+            state.set_reachability(address(number), Reachability::Unreachable);
+        }
+        assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
+        state.set_reachability(address(1), Reachability::Reachable);
+        assert_eq!(taken(&state), Some(address(1)));
     }
 
     proptest! {
