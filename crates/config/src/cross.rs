@@ -149,8 +149,8 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
     }
 }
 
-/// Warns if the tunnel's own packets would go into the tunnel, whose routes are those of `allowed_ips`. In other modes
-/// the way to the peers' hopping prefixes is set up with the rest.
+/// Warns if packets with replaced addresses, which the kernel sends, would go into the tunnel, whose routes are those of
+/// `allowed_ips`. The tunnel's own sockets are bound to the external interface.
 fn check_routes(document: &Document, peers: &[(usize, PeerConfig)], report: &mut Report) {
     let hop_prefixes: BTreeMap<Ipv6Addr, (Ipv6Net, usize)> =
         peers.iter().map(|(index, peer)| (peer.hop_prefix.network(), (peer.hop_prefix, *index))).collect();
@@ -159,14 +159,17 @@ fn check_routes(document: &Document, peers: &[(usize, PeerConfig)], report: &mut
     {
         let IpNet::V6(allowed) = prefix else { continue };
         let mut inside = hop_prefixes.range(allowed.network()..=allowed.broadcast());
-        let Some((_, (hop_prefix, owner))) = inside.find(|(_, (hop, _))| allowed.contains(hop)) else {
+        let needs_route = |owner: &usize| peers.iter().any(|(index, peer)| index == owner && peer.rewrite);
+        let Some((_, (hop_prefix, owner))) =
+            inside.find(|(_, (hop, owner))| allowed.contains(hop) && needs_route(owner))
+        else {
             continue;
         };
         report.add(
             Finding::warning(
                 inner(table(index), prefix),
                 format!("allowed_ips {allowed} contains the hopping prefix {hop_prefix}"),
-                "without a more specific route outside the tunnel, the tunnel's own packets go into it",
+                "without a more specific route outside the tunnel, packets with replaced addresses go into it",
                 format!("add a route to {hop_prefix} yourself (see \"A default route through the tunnel\" in the manual), or leave the prefix out"),
             )
             .related(of(table(*owner), |peer| peer.hop_prefix.span()), "the hopping prefix"),
