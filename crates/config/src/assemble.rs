@@ -62,6 +62,10 @@ pub(crate) fn assemble(
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };
         return Some(Config { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
     }
+    let gateway = gateway.map(|mut gateway| {
+        gateway.site.elsewhere = peers.iter().flat_map(|(_, peer)| peer.allowed_ips.clone()).collect();
+        gateway
+    });
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();

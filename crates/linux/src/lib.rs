@@ -51,6 +51,7 @@ pub mod netns;
 mod nfnetlink;
 pub mod nft;
 pub mod no_autoconf;
+pub mod outside;
 pub mod packet;
 pub mod process;
 pub mod queue;

@@ -82,17 +82,21 @@ pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
     })
 }
 
-/// What the tables are, as the kernel has them, without counters: to be compared.
+/// What the tables are, and that of [`crate::outside`], as the kernel has them, without counters: to be compared.
 pub fn dark_tables(tunnel: &str) -> Result<String> {
     let table = table_name(tunnel);
-    let list = |family| nft(&["--stateless", "list", "table", family, &table], "");
-    let (ip6, netdev) = (list("ip6")?, list("netdev")?);
-    Ok(String::from_utf8_lossy(&[ip6.stdout, netdev.stdout].concat()).into_owned())
+    let outside = crate::outside::table_name(tunnel);
+    let mut all = Vec::new();
+    for (family, table) in [("ip6", &table), ("netdev", &table), ("inet", &outside)] {
+        all.extend(nft(&["--stateless", "list", "table", family, table], "")?.stdout);
+    }
+    Ok(String::from_utf8_lossy(&all).into_owned())
 }
 
-/// Packets that were dropped because their source is behind the tunnel, since the table was made; none without the table.
+/// Packets that were dropped because their source is behind the tunnel, since the tables were made; none without them.
 pub fn inner_drops(tunnel: &str) -> u64 {
-    crate::ruleset::counted_packets(&table_name(tunnel), INNER).unwrap_or(0)
+    let elsewhere = crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER);
+    elsewhere.unwrap_or(0) + crate::outside::arrived(tunnel)
 }
 
 /// Removes the tables. Returns whether there were some.

@@ -37,13 +37,16 @@ impl RulesetMonitor {
         Ok(Self { socket })
     }
 
-    /// Whether something of a table of this name changed since the last call, or may have: more changed than the socket
+    /// Whether something of a table of one of these names changed since the last call, or may have: more changed than the socket
     /// has room for (`ENOBUFS`).
-    pub fn changed(&self, table: &str) -> Result<bool> {
+    pub fn changed(&self, tables: &[String]) -> Result<bool> {
         let mut changed = false;
         loop {
             match self.socket.recv_from_full() {
-                Ok((bytes, _)) => changed |= messages(&bytes).any(|message| concerns(message, table)),
+                Ok((bytes, _)) => {
+                    let concerns = |message| tables.iter().any(|table| concerns(message, table));
+                    changed |= messages(&bytes).any(concerns);
+                }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR) => return Ok(changed),
                     Some(libc::ENOBUFS) => changed = true,
@@ -54,11 +57,18 @@ impl RulesetMonitor {
     }
 }
 
-/// The packets of a named counter of a table of the family `ip6`.
+/// Families of tables, by their numbers in linux/netfilter.h.
+#[derive(Clone, Copy)]
+pub(crate) enum Family {
+    Inet = 1,
+    Ip6 = 10,
+}
+
+/// The packets of a named counter of a table.
 ///
 /// # Errors
 /// Where there is none, or the kernel does not say.
-pub(crate) fn counted_packets(table: &str, name: &str) -> Result<u64> {
+pub(crate) fn counted_packets(family: Family, table: &str, name: &str) -> Result<u64> {
     const NFT_MSG_GETOBJ: u16 = NFNL_SUBSYS_NFTABLES << 8 | 19;
     const REQUEST: u16 = 1;
     const NFT_OBJECT_COUNTER: u32 = 1;
@@ -66,7 +76,7 @@ pub(crate) fn counted_packets(table: &str, name: &str) -> Result<u64> {
     let mut socket = Socket::new(NETLINK_NETFILTER as isize).context(|| "socket for nfnetlink")?;
     socket.bind_auto().context(|| "bind the nfnetlink socket")?;
     let mut request = Vec::new();
-    let mut message = Message::begin(&mut request, NFT_MSG_GETOBJ, REQUEST, 1, libc::AF_INET6 as u8, 0);
+    let mut message = Message::begin(&mut request, NFT_MSG_GETOBJ, REQUEST, 1, family as u8, 0);
     message.attribute(obj_table, &[table.as_bytes(), &[0]].concat());
     message.attribute(obj_name, &[name.as_bytes(), &[0]].concat());
     message.attribute(obj_type, &NFT_OBJECT_COUNTER.to_be_bytes());

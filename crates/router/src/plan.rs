@@ -178,15 +178,18 @@ fn invalidated_routes(formerly: &[(&str, Ipv6Net)], uplinks: &[&UplinkState], pl
     }
 }
 
-/// The gateway's own addresses on the links of its uplinks, and what is a neighbor there. A prefix of a network of ours is
-/// none of theirs, whatever somebody advertises.
+/// The gateway's own addresses on the links of its uplinks, and what is a neighbor there. A prefix of a network of ours, or
+/// of one behind a tunnel, is none of theirs, whatever somebody advertises.
 fn link_addresses(site: &Site, uplinks: &[&UplinkState], now: Instant, plan: &mut Plan) {
     let overlap = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
     let inner: Vec<IpNet> = plan.addresses.iter().map(|address| address.address.trunc()).collect();
     for (uplink, state) in site.uplinks.iter().zip(uplinks) {
         for (own, known) in state.link_prefixes() {
             let prefix = IpNet::V6(known.prefix);
-            if inner.iter().any(|inner| overlap(inner, &prefix)) || known.valid.is_expired(now) {
+            // The link itself may well be within a larger network behind a tunnel.
+            let is_taken = inner.iter().any(|inner| overlap(inner, &prefix))
+                || site.elsewhere.iter().any(|elsewhere| prefix.contains(elsewhere));
+            if is_taken || known.valid.is_expired(now) {
                 continue;
             }
             // An address whose network is on the link has the route of `connected`.
@@ -411,7 +414,7 @@ mod tests {
             advertise: Some(Advertise { dns_servers: DnsServers::Gateway, ..Advertise::default() }),
         };
         let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];
-        Site { uplinks, networks: vec![network], routes: Vec::new() }
+        Site { uplinks, networks: vec![network], routes: Vec::new(), elsewhere: Vec::new() }
     }
 
     fn plan(site: &Site, uplinks: &[UplinkState]) -> Plan {

@@ -18,6 +18,8 @@ pub struct Site {
     pub networks: Vec<Network>,
     /// Routes that somebody has written down.
     pub routes: Vec<StaticRoute>,
+    /// Networks that are somewhere else: behind the peers of a tunnel.
+    pub elsewhere: Vec<IpNet>,
 }
 
 /// A way to the Internet.

@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::path::Path;
 
 use ipnet::{IpNet, Ipv6Net};
-use linux::netlink::{Netlink, NextHop};
+use linux::netlink::{Netlink, NextHop, Route, Via};
 use linux::sysctl;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::kernel;
 use config::{Mode, TunnelConfig};
 
 const LOOPBACK: &str = "lo";
@@ -26,6 +27,8 @@ struct Connected {
 struct Surroundings {
     connected: Vec<Connected>,
     routers: Vec<IpAddr>,
+    /// What an earlier run has closed, and so has not been refused.
+    closed: Vec<IpNet>,
 }
 
 /// Refuses what would cut this machine off.
@@ -165,7 +168,12 @@ impl Surroundings {
             let hop = outer_route(config, peer.hop_prefix, netlink).ok().flatten();
             routers.extend(hop.and_then(|hop| hop.gateway));
         }
-        Ok(Surroundings { connected, routers })
+        let is_closed = |route: Route| {
+            let closed = matches!(route.via, Via::Unreachable { metric: kernel::closed::METRIC, .. });
+            closed.then_some(route.destination)
+        };
+        let closed = netlink.own_routes()?.into_iter().filter_map(is_closed).collect();
+        Ok(Surroundings { connected, routers, closed })
     }
 
     /// The first setting that cuts the machine off, in words.
@@ -195,7 +203,8 @@ impl Surroundings {
             return None;
         }
         for peer in &config.peers {
-            for prefix in &peer.allowed_ips {
+            // What was behind the peer before: a neighbor that advertises it as a network of the link keeps no tunnel down.
+            for prefix in peer.allowed_ips.iter().filter(|prefix| !self.closed.contains(&prefix.trunc())) {
                 // A shorter prefix does no harm: the network's own route is more specific.
                 let within = |found: &&Connected| found.address.contains(prefix);
                 let reaches = |found: &&Connected| {
@@ -249,7 +258,7 @@ mod tests {
             address: address.parse().unwrap(),
         });
         let routers = vec!["2001:db8:6::1".parse().unwrap()];
-        Surroundings { connected: connected.into(), routers }
+        Surroundings { connected: connected.into(), routers, closed: Vec::new() }
     }
 
     #[test]
@@ -309,5 +318,8 @@ mod tests {
                 (found, said) => panic!("{hop_prefix} {allowed_ips}: {found:?}, not {said:?}"),
             }
         }
+        // An earlier run carried it, so that the network is of somebody who says so.
+        let earlier = Surroundings { closed: vec!["fd00:1::/64".parse().unwrap()], ..surroundings() };
+        assert_eq!(earlier.cut_off_by(&config("2001:db8:a1::/64", false, "\"fd00:1::/64\"")), None);
     }
 }

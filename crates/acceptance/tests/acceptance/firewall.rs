@@ -1,7 +1,13 @@
 //! The gateway's own firewall beside ours.
 
+use std::net::Ipv6Addr;
+
+use lab::capture::{Packet, Recording};
+use lab::edited::Edited;
 use lab::patience::wait_until;
 use lab::{Lab, Node, Site};
+
+use crate::router::hostile_links::ADVERTISE;
 
 /// An address of gateway A's hopping prefix; that it is an endpoint just now is unlikely.
 const UNUSED: &str = "2001:db8:a1::1";
@@ -11,11 +17,12 @@ fn answers(lab: &Lab) -> bool {
 }
 
 /// What programs of others do to all rules, or to ours.
-const CHANGES: [&str; 4] = [
+const CHANGES: [&str; 5] = [
     "flush ruleset",
     "delete table netdev TABLE",
     "insert rule ip6 TABLE prerouting accept",
     "flush chain ip6 TABLE dark",
+    "flush chain inet TABLE-outside leaving",
 ];
 
 #[test]
@@ -43,6 +50,81 @@ fn the_prefix_is_dark_again_at_once_after_somebody_changed_the_rules() {
             .success()
     );
     assert_eq!(lab.show(Site::A).expect("a status")["rules_restored"], CHANGES.len());
+}
+
+/// A neighbor advertises the network behind the peer as one that is on the link. The kernel believes it, and its route goes
+/// before the tunnel's: while the tunnel is up, after a crash, and after its end.
+#[test]
+fn a_route_that_a_neighbor_advertises_leads_nothing_around_the_tunnel() {
+    let [network, _] = Site::B.inner_prefixes();
+    for allowed in [network, "2001:db8:b::/48"] {
+        let Some(program) = crate::program(&["python3"]) else { return };
+        let mut lab = Lab::builder(program).build().expect("a lab");
+        let file = lab.gateway_a().configuration().to_owned();
+        let configuration = std::fs::read_to_string(&file).expect("a configuration");
+        let allowed = configuration.edited(&format!("\"{network}\""), &format!("\"{allowed}\""));
+        std::fs::write(&file, allowed).expect("a configuration");
+        no_neighbor_leads_around(lab);
+    }
+}
+
+fn no_neighbor_leads_around(mut lab: Lab) {
+    let table = format!("sidestep-{}-outside", lab.gateway_a().tunnel());
+    lab.start().expect("a session");
+    let settings = "for s in accept_ra=2 accept_ra_pinfo=1; do \
+                    echo ${s#*=} > /proc/sys/net/ipv6/conf/ex/${s%%=*}; done";
+    lab.exec(Node::GatewayA, ["sh", "-c", settings]).expect("a gateway that believes routers");
+    let host = Site::B.host().to_string();
+    let leads = |lab: &Lab, where_to: &str| {
+        let route = lab.exec(Node::GatewayA, ["ip", "-6", "route", "get", &host]).expect("a route").stdout;
+        String::from_utf8_lossy(&route).contains(where_to)
+    };
+    assert!(!leads(&lab, "dev ex "));
+    let [network, _] = Site::B.inner_prefixes();
+    let liar = ["python3", "-c", ADVERTISE, "a", "fe80::bad", "high", "0", network];
+    lab.exec(Node::Router, liar).expect("an advertisement");
+    wait_until("a route of the neighbor's", || leads(&lab, "dev ex "));
+    // There is a host of that name, which would answer, and could ask.
+    let there = format!(
+        "ip address add {host}/64 dev a nodad; ip -6 route replace {} via {}",
+        Site::A.inner_prefixes()[0],
+        Site::A.outer(lab.topology())
+    );
+    lab.exec(Node::Router, ["sh", "-c", &there]).expect("an address");
+
+    let uplink = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    let speaks = |lab: &Lab, node: Node, words: &[&str]| {
+        let ping = [&["ping", "-n", "-c", "3", "-i", "0.1", "-W", "1"], words].concat();
+        lab.exec(node, ping).expect("ping").status.success()
+    };
+    let other = Site::A.host().to_string();
+    let nothing_passes = |lab: &Lab| {
+        assert!(!speaks(lab, Node::HostA, &[&host]), "out");
+        assert!(!speaks(lab, Node::Router, &["-I", &host, &other]), "in");
+    };
+    nothing_passes(&lab);
+    assert!(lab.show(Site::A).expect("a status")["drops"]["outside_tunnel"].as_u64() >= Some(3));
+    lab.gateway_a().kill();
+    nothing_passes(&lab);
+    lab.gateway_a().start().expect("a start after a kill");
+    assert!(lab.gateway_a().stop(), "a clean end");
+    nothing_passes(&lab);
+    let inner = |address: Ipv6Addr| matches!(address.segments()[..4], [0x2001, 0xdb8, 0xb, 0]);
+    let from_us = |packet: &&Packet| inner(packet.destination);
+    let packets = uplink.finish().expect("packets");
+    assert_eq!(packets.iter().filter(from_us).collect::<Vec<_>>(), Vec::<&Packet>::new());
+
+    // Until somebody says so.
+    let rules = |lab: &Lab| {
+        let rules = lab.exec(Node::GatewayA, ["nft", "list", "tables"]).expect("nft").stdout;
+        String::from_utf8_lossy(&rules).into_owned()
+    };
+    assert!(rules(&lab).contains(&table));
+    let down = [lab.program().to_string_lossy().into_owned(), "down".into(), "--open".into()];
+    let down = [&down[..], &[lab.gateway_a().tunnel().to_owned()]].concat();
+    lab.exec(Node::GatewayA, down).expect("a command");
+    assert!(!rules(&lab).contains(&table), "{}", rules(&lab));
+    assert!(speaks(&lab, Node::HostA, &[&host]), "in clear, as asked for");
 }
 
 /// Somebody outside says that it is a host behind the peer.

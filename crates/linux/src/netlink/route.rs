@@ -191,13 +191,32 @@ impl Netlink {
 
     /// All routes that carry our mark, of both families.
     pub fn own_routes(&mut self) -> Result<Vec<Route>> {
+        self.routes_made_by(|protocol| protocol == RouteProtocol::Other(PROTOCOL))
+    }
+
+    /// What is reached by an interface because somebody on this machine has said so: neither the kernel, nor a neighbor by a
+    /// router advertisement, a redirect, or DHCP, nor we.
+    pub fn destinations_by(&mut self, index: u32) -> Result<Vec<IpNet>> {
+        const OF_NEIGHBORS: [RouteProtocol; 5] = [
+            RouteProtocol::Kernel,
+            RouteProtocol::Ra,
+            RouteProtocol::IcmpRedirect,
+            RouteProtocol::Dhcp,
+            RouteProtocol::Other(PROTOCOL),
+        ];
+        let routes = self.routes_made_by(|protocol| !OF_NEIGHBORS.contains(&protocol))?;
+        let through = |route: &Route| matches!(route.via, Via::Link { index: found, .. } if found == index);
+        Ok(routes.into_iter().filter(through).map(|route| route.destination).collect())
+    }
+
+    fn routes_made_by(&mut self, is_meant: impl Fn(RouteProtocol) -> bool) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [netlink_packet_route::AddressFamily::Inet6, netlink_packet_route::AddressFamily::Inet]
         {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             let answers = self.dump(RouteNetlinkMessage::GetRoute(message), || "RTM_GETROUTE".into())?;
-            routes.extend(answers.into_iter().filter_map(own_route));
+            routes.extend(answers.into_iter().filter_map(|answer| route_of(answer, &is_meant)));
         }
         Ok(routes)
     }
@@ -293,9 +312,9 @@ fn only_from(header: &mut RouteHeader, attributes: &mut Vec<RouteAttribute>, sou
 /// The loopback interface is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
-fn own_route(message: RouteNetlinkMessage) -> Option<Route> {
+fn route_of(message: RouteNetlinkMessage, is_meant: impl Fn(RouteProtocol) -> bool) -> Option<Route> {
     let RouteNetlinkMessage::NewRoute(message) = message else { return None };
-    if message.header.protocol != RouteProtocol::Other(PROTOCOL) {
+    if !is_meant(message.header.protocol) {
         return None;
     }
     let (mut index, mut gateway, mut mtu, mut metric, mut source) = (0, None, None, None, None);

@@ -15,7 +15,7 @@ use crate::firewall;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
-    let Site { uplinks, networks, routes } = &gateway.site;
+    let Site { uplinks, networks, routes, .. } = &gateway.site;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{} is valid. As a gateway, `sidestep up` would do this:\n", file.display());

@@ -1,5 +1,6 @@
 //! What stays in the kernel while there is no tunnel, so that nothing of it leaves in clear or goes around in circles: routes
-//! that lead nowhere, below those of the tunnel. They go only when somebody says so.
+//! that lead nowhere, below those of the tunnel, and the table that keeps what is behind the peers off the external
+//! interface, whatever other routes there are. They go only when somebody says so.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,12 +9,14 @@ use std::path::{Path, PathBuf};
 use config::{Mode, TunnelConfig};
 use ipnet::IpNet;
 use linux::netlink::{Netlink, Route, Via};
+use linux::nft;
+use linux::outside::{self, Outside};
 use linux::undo::{Journal, Step};
 
 /// Behind all that others make: the kernel's own default is 1024 for IPv6 and 0 for IPv4.
-const METRIC: u32 = 0xf000_0000;
+pub(crate) const METRIC: u32 = 0xf000_0000;
 
-/// The routes of a tunnel that outlive it. Their journal is a file of its own, which the end of the daemon leaves.
+/// The routes of a tunnel, and its table, that outlive it. Their journal is a file of its own, which the end of the daemon leaves.
 #[derive(Debug)]
 pub(crate) struct ClosedRoutes {
     journal: Journal,
@@ -21,15 +24,33 @@ pub(crate) struct ClosedRoutes {
     in_force: Option<HashSet<Route>>,
     /// Those that an earlier run has left.
     left: HashSet<Route>,
+    /// Its table, as nft reads it again.
+    left_table: Option<String>,
 }
 
 impl ClosedRoutes {
     /// With those that an earlier run has left.
-    pub(crate) fn open(socket: &Path, netlink: &mut Netlink) -> linux::Result<Self> {
+    pub(crate) fn open(tunnel: &str, socket: &Path, netlink: &mut Netlink) -> linux::Result<Self> {
         let (journal, _) = Journal::open_keeping(&file(socket), netlink, |_| true)?;
         let route = |step: &Step| if let Step::Route(route) = step { Some(route.clone()) } else { None };
         let left = journal.done().iter().filter_map(route).collect();
-        Ok(ClosedRoutes { journal, in_force: None, left })
+        let has_table = journal.done().iter().any(|step| matches!(step, Step::Table { .. }));
+        let left_table = if has_table { nft::list_inet(&outside::table_name(tunnel), false)? } else { None };
+        Ok(ClosedRoutes { journal, in_force: None, left, left_table })
+    }
+
+    /// Keeps what is behind the peers off the external interface, or no longer does.
+    pub(crate) fn keep_off(
+        &mut self,
+        tunnel: &str,
+        outside: Option<Outside<'_>>,
+        netlink: &mut Netlink,
+    ) -> linux::Result<()> {
+        let table = outside::table_name(tunnel);
+        match outside {
+            Some(outside) => self.journal.set_table("inet", &table, &outside.render()),
+            None => self.journal.delete_table(netlink, "inet", &table),
+        }
     }
 
     /// Adds those of a new configuration to those that there are: nothing is open while one takes the other's place.
@@ -50,7 +71,15 @@ impl ClosedRoutes {
     }
 
     /// Goes back to what was before the start.
-    pub(crate) fn take_back(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+    pub(crate) fn take_back(&mut self, tunnel: &str, netlink: &mut Netlink) -> linux::Result<()> {
+        let table = outside::table_name(tunnel);
+        match self.left_table.take() {
+            Some(left) => {
+                let anew = format!("add table inet {table}\ndelete table inet {table}\n{left}");
+                self.journal.set_table("inet", &table, &anew)?;
+            }
+            None => self.journal.delete_table(netlink, "inet", &table)?,
+        }
         let left = std::mem::take(&mut self.left);
         self.add(&left, netlink)?;
         self.commit(left, netlink)
@@ -98,6 +127,32 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
     prefixes.flat_map(|prefix| destinations(prefix, mode)).map(refused).chain(own).collect()
 }
 
+/// Longest prefix that is a default route, or part of one (`::/1`, `2000::/3`): what is more specific stays outside.
+const PART_OF_DEFAULT: u8 = 3;
+
+/// What neither leaves nor comes in by the external interface: what is behind the peers, but for default routes. `None`
+/// where it may, or where there is nothing.
+pub(super) fn kept_off(config: &TunnelConfig) -> Option<Vec<IpNet>> {
+    let may = config.tunnel.open_when_down || config.is_classic() || config.node.mode == Mode::Transparent;
+    let behind = config
+        .peers
+        .iter()
+        .flat_map(|peer| &peer.allowed_ips)
+        .filter(|prefix| prefix.prefix_len() > PART_OF_DEFAULT);
+    let behind: Vec<_> = behind.copied().collect();
+    (!may && !behind.is_empty()).then_some(behind)
+}
+
+/// Networks within these that are reached by an interface all the same: its own, and those that somebody has routed there.
+/// What a router has advertised is none of them: anybody on the link can.
+pub(super) fn within(behind: &[IpNet], index: u32, netlink: &mut Netlink) -> linux::Result<Vec<IpNet>> {
+    let routed = netlink.destinations_by(index)?;
+    let own = netlink.addresses(index)?.into_iter();
+    let own = own.filter(|found| found.permanent || found.address.addr().is_ipv4());
+    let networks = own.map(|found| found.address.trunc()).chain(routed);
+    Ok(networks.filter(|net| behind.iter().any(|prefix| prefix != net && prefix.contains(net))).collect())
+}
+
 /// Has what is for the peers of a configuration refused, as if its tunnel had been up before.
 ///
 /// # Errors
@@ -105,7 +160,18 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
 pub fn close(config: &TunnelConfig, socket: &Path) -> linux::Result<usize> {
     let mut netlink = Netlink::open()?;
     let wanted = closed_routes(config, Beside::Nothing);
-    ClosedRoutes::open(socket, &mut netlink)?.add(&wanted, &mut netlink)?;
+    let (tunnel, external) = (&config.tunnel.name, &config.node.external);
+    let mut closed = ClosedRoutes::open(tunnel, socket, &mut netlink)?;
+    closed.add(&wanted, &mut netlink)?;
+    if let Some(behind) = kept_off(config) {
+        let here = match netlink.link_by_name(external)? {
+            Some(link) => within(&behind, link.index, &mut netlink)?,
+            None => Vec::new(),
+        };
+        let prefix = config.node.hop_prefix;
+        let outside = Outside { tunnel, external, prefix, behind: &behind, here: &here };
+        closed.keep_off(tunnel, Some(outside), &mut netlink)?;
+    }
     Ok(wanted.len())
 }
 

@@ -13,6 +13,7 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
+use linux::outside::Outside;
 use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
@@ -24,7 +25,7 @@ pub(crate) mod closed;
 mod host_interface;
 mod network_detection;
 
-use closed::{Beside, ClosedRoutes, closed_routes, destinations};
+use closed::{Beside, ClosedRoutes, closed_routes, destinations, kept_off, within};
 use network_detection::{Network, RouterDiscovery};
 
 use super::rewrite::Rewriter;
@@ -101,6 +102,8 @@ struct State {
     mtu: Option<u16>,
     /// Networks of which packets come in through the tunnel alone.
     behind: Vec<Ipv6Net>,
+    /// What neither leaves nor comes in by the external interface; `None` where it may.
+    kept_off: Option<Vec<IpNet>>,
 }
 
 impl State {
@@ -116,6 +119,7 @@ impl State {
             whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
             mtu: config.tunnel.mtu,
             behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
+            kept_off: kept_off(config),
         }
     }
 }
@@ -153,6 +157,8 @@ pub(super) struct Kernel {
     closed: ClosedRoutes,
     /// What is to be closed, too, when there is no tunnel any more.
     closed_after: HashSet<Route>,
+    /// Networks of the external interface that are behind no peer, although they are within what is.
+    here: Vec<IpNet>,
     sockets: EndpointOptions,
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
@@ -185,7 +191,7 @@ impl Kernel {
         let mut netlink = Netlink::open()?;
         let external = &config.node.external;
         let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
-        let closed = ClosedRoutes::open(socket, &mut netlink)?;
+        let closed = ClosedRoutes::open(&config.tunnel.name, socket, &mut netlink)?;
         let (journal, left) = Journal::open(&socket.with_extension("journal"), &mut netlink)?;
         if !left.is_empty() {
             info!(
@@ -201,6 +207,7 @@ impl Kernel {
             journal,
             closed,
             closed_after: HashSet::new(),
+            here: Vec::new(),
             sockets,
             lookup_table,
             state: State::default(),
@@ -264,6 +271,10 @@ impl Kernel {
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
         let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
         let closed = closed_routes(config, Beside::Tunnel);
+        self.here = match &new.kept_off {
+            Some(behind) => within(behind, self.link.index, &mut self.netlink)?,
+            None => Vec::new(),
+        };
         let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
         result = result.and_then(|()| self.change(new));
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
@@ -287,6 +298,7 @@ impl Kernel {
 
     fn change(&mut self, new: State) -> Result<(), Error> {
         self.state.behind.clone_from(&new.behind);
+        self.state.kept_off.clone_from(&new.kept_off);
         if new.hop != self.state.hop {
             let old = self.state.hop.take();
             self.change_prefix(old, new.hop)?;
@@ -381,6 +393,14 @@ impl Kernel {
             own: &own,
             behind: &self.state.behind,
         };
+        let outside = self.state.kept_off.as_ref().map(|behind| Outside {
+            tunnel: &self.tunnel,
+            external: &self.link.name,
+            prefix,
+            behind,
+            here: &self.here,
+        });
+        self.closed.keep_off(&self.tunnel, outside, &mut self.netlink)?;
         let at_ingress = self.journal.darken(&dark)?;
         if !at_ingress {
             warn!(
@@ -414,7 +434,7 @@ impl Kernel {
         let closed = if meant {
             self.closed.add(&self.closed_after, &mut self.netlink)
         } else {
-            self.closed.take_back(&mut self.netlink)
+            self.closed.take_back(&self.tunnel, &mut self.netlink)
         };
         if let Err(error) = closed {
             warn!("the routes in place of the tunnel: {error}");
@@ -484,7 +504,7 @@ impl Kernel {
         // When to look whether the tables are still ours, and not before when: two programs could keep each other busy.
         let mut restore: Option<Instant> = None;
         let mut rested = Instant::now();
-        let table = nft::table_name(&self.tunnel);
+        let tables = [nft::table_name(&self.tunnel), linux::outside::table_name(&self.tunnel)];
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
             let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
@@ -523,7 +543,7 @@ impl Kernel {
                     MONITOR => self.changed(monitor, report),
                     DISCOVERY => {}
                     RULESET => {
-                        if ruleset.changed(&table)? {
+                        if ruleset.changed(&tables)? {
                             restore.get_or_insert(rested);
                         }
                     }

@@ -11,7 +11,7 @@ use super::scene::{INTERNET, RouterScene};
 
 /// Sends router advertisements: `INTERFACE SOURCE PREFERENCE LIFETIME PREFIX`, or for so many seconds, as fast as it can, each
 /// with another source, 16 prefixes and 16 routes of its own: `INTERFACE flood SECONDS`.
-const ADVERTISE: &str = r#"
+pub(crate) const ADVERTISE: &str = r#"
 import ipaddress, random, socket, struct, sys, time
 interface = sys.argv[1]
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
