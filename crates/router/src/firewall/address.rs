@@ -139,21 +139,31 @@ impl FromStr for Address {
             if Family::of(first) != Family::of(last) || first > last {
                 return Err(AddressError::Range);
             }
-            return Ok(Address::Range(Family::of(first), number(first), number(last)));
+            return [first, last]
+                .into_iter()
+                .try_for_each(is_of_a_host)
+                .map(|()| Address::Range(Family::of(first), number(first), number(last)));
         }
         if let Ok(net) = text.parse::<IpNet>() {
-            return if net.trunc() == net {
-                Ok(net.into())
-            } else {
-                Err(AddressError::HostBits(net.trunc()))
-            };
-        }
-        match text.parse::<IpAddr>().map_err(|_| AddressError::Form)? {
-            IpAddr::V6(address) if address.to_bits() >> 32 == 0 && !address.is_unspecified() => {
-                Err(AddressError::NoHost(address))
+            if net.trunc() != net {
+                return Err(AddressError::HostBits(net.trunc()));
             }
-            address => Ok(address.into()),
+            // Up to 64 bits it is of networks.
+            return if net.prefix_len() > 64 { is_of_a_host(net.addr()) } else { Ok(()) }
+                .map(|()| net.into());
         }
+        let address = text.parse::<IpAddr>().map_err(|_| AddressError::Form)?;
+        is_of_a_host(address).map(|()| address.into())
+    }
+}
+
+/// No host has an address without a network; what is meant is the end of one, `*::443`.
+fn is_of_a_host(address: IpAddr) -> Result<(), AddressError> {
+    match address {
+        IpAddr::V6(address) if address.to_bits() >> 64 == 0 && !address.is_unspecified() => {
+            Err(AddressError::NoHost(address))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -213,6 +223,10 @@ mod tests {
             ("host", AddressError::Form),
             ("2001:db8::1/64", AddressError::HostBits("2001:db8::/64".parse().unwrap())),
             ("::443", AddressError::NoHost("::443".parse().unwrap())),
+            ("::443/128", AddressError::NoHost("::443".parse().unwrap())),
+            ("::443-::450", AddressError::NoHost("::443".parse().unwrap())),
+            ("::21a:2bff:fe3c:4d5e", AddressError::NoHost("::21a:2bff:fe3c:4d5e".parse().unwrap())),
+            ("::ffff:10.0.0.1", AddressError::NoHost("::ffff:10.0.0.1".parse().unwrap())),
             ("::2-::1", AddressError::Range),
             ("::1-10.0.0.1", AddressError::Range),
             ("*2001:db8::1", AddressError::Suffix),
@@ -227,7 +241,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_again(first: u128, more in 0u128..1 << 20, v4: bool, bits in 0u32..=32) {
             let family = if v4 { Family::V4 } else { Family::V6 };
-            let first = if v4 { first & 0xffff_ffff } else { first } >> bits << bits;
+            let first = if v4 { first & 0xffff_ffff } else { first | 1 << 127 } >> bits << bits;
             let limit = if v4 { 0xffff_ffff } else { u128::MAX };
             let range = Address::Range(family, first, first.saturating_add(more).min(limit));
             prop_assert_eq!(range.to_string().parse(), Ok(range));
