@@ -190,19 +190,21 @@ impl UplinkState {
         before != (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone())
     }
 
-    /// Whether one more router can be remembered: one that does not answer makes room, one that never has before others.
+    /// Whether one more router can be remembered: others than the one that is taken make room. First those that nobody is at,
+    /// then the last of those of which that is not known yet, so that the others are found out about in spite of a flood;
+    /// such as have ever answered only where there are no others.
     fn has_room(&mut self) -> bool {
         if self.routers.len() < MOST_ROUTERS {
             return true;
         }
         let taken = self.chosen();
-        let all_have_answered = self.routers.iter().all(|router| router.has_answered);
-        let yields = |(place, router): (usize, &Router)| {
-            Some(place) != taken
-                && router.reachability == Reachability::Unreachable
-                && (!router.has_answered || all_have_answered)
-        };
-        let place = self.routers.iter().enumerate().position(yields);
+        let others = || self.routers.iter().enumerate().filter(|(place, _)| Some(*place) != taken);
+        let is_dead = |router: &Router| router.reachability == Reachability::Unreachable;
+        let place = others()
+            .find(|(_, router)| is_dead(router) && !router.has_answered)
+            .or_else(|| others().filter(|(_, router)| !router.has_answered).last())
+            .or_else(|| others().find(|(_, router)| is_dead(router)));
+        let place = place.map(|(place, _)| place);
         place.map(|place| self.routers.remove(place)).is_some()
     }
 
@@ -572,7 +574,14 @@ mod tests {
         state.set_reachability(address(7), Reachability::Unreachable);
         state.handle_advertisement(address(999), &content(Preference::Medium, 1_800), now);
         assert!(state.router_addresses().any(|known| known == address(999)));
+        assert!(!state.router_addresses().any(|known| known == address(7)));
         assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
+        // Of those that nothing is known of the last one yields, once the flood is over.
+        state.handle_advertisement(address(1_000), &content(Preference::Medium, 1_800), now);
+        let known: Vec<_> = state.router_addresses().collect();
+        assert!(
+            known.contains(&address(1_000)) && !known.contains(&address(999)) && known.contains(&address(8))
+        );
     }
 
     #[test]

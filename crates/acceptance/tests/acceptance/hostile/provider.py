@@ -84,6 +84,8 @@ def router_advertisement(genuine):
     for at in range(4, 16):
         if random.randrange(8) == 0:
             fixed[at] = random.randrange(256)
+    if random.randrange(256) == 0:
+        fixed[6:8] = bytes(2)  # no router any more
     content = bytes(fixed[:2]) + bytes(2) + bytes(fixed[4:]) + mutated(options)
     hop_limit = 255 if random.randrange(16) else 64
     return frame(NODES_MAC, source, NODES, ICMPV6, hop_limit, content, 2)
