@@ -126,6 +126,10 @@ mod system_calls {
     const ARCH: u32 = 4;
     /// The lower half of the first argument, on the little-endian processors that are named above.
     const FIRST_ARGUMENT: u32 = 16;
+    const SECOND_ARGUMENT: u32 = 24;
+
+    /// What types into the terminal that it was started from, for the shell there to read.
+    const DENIED_IOCTLS: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
 
     /// All flags of clone(2) that begin a namespace.
     const NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -278,6 +282,14 @@ mod system_calls {
             unless(libc::BPF_JSET, NAMESPACES, 1),
             refuse(libc::EPERM),
             allow,
+            unless(libc::BPF_JEQ, libc::SYS_ioctl as u32, 2 * DENIED_IOCTLS.len() as u8 + 2),
+            load(SECOND_ARGUMENT),
+        ]);
+        for request in DENIED_IOCTLS {
+            filter.extend([unless(libc::BPF_JEQ, request as u32, 1), refuse(libc::EPERM)]);
+        }
+        filter.extend([
+            allow,
             jump(libc::BPF_JEQ, libc::SYS_socket as u32, 1, 0),
             allow,
             load(FIRST_ARGUMENT),
@@ -306,6 +318,13 @@ mod tests {
     use std::fs;
     use std::io::ErrorKind;
     use std::process::Command;
+
+    /// Without a terminal the kernel would say so (ENOTTY).
+    fn types_into_its_terminal() -> nix::Result<()> {
+        // SAFETY: the request reads one byte from the address, which lives across the call.
+        let result = unsafe { libc::ioctl(0, libc::TIOCSTI, &b'\0') };
+        nix::errno::Errno::result(result).map(drop)
+    }
 
     #[test]
     fn a_confined_thread_writes_to_its_folders_only_and_lacks_what_it_does_not_need() {
@@ -338,6 +357,7 @@ mod tests {
                     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
                     let refused = fs::set_permissions(other.path(), mode).unwrap_err();
                     assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+                    assert!(denied(types_into_its_terminal()));
                     let (family, flags) = (AddressFamily::Alg, SockFlag::empty());
                     let refused = socket(family, SockType::SeqPacket, flags, None).unwrap_err();
                     assert_eq!(refused, nix::errno::Errno::EAFNOSUPPORT);

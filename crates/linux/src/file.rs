@@ -10,7 +10,8 @@ use crate::error::{Context, Error, Result};
 /// The longest that a file with a secret may be.
 const MAX_PRIVATE: u64 = 64 * 1024;
 
-/// Replaces a file, or makes it, with its folder: all or nothing, a crash leaves the old one. It is for its owner alone, and
+/// Replaces a file, or makes it, with its folder: all or nothing, also where the machine
+/// loses its power. It is for its owner alone, and
 /// neither it nor `PATH.new`, where it is written first, is followed where it is a link. What is written to the file that is
 /// returned comes behind the content.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
@@ -23,6 +24,7 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(content)?;
+    file.sync_all()?;
     std::fs::rename(&new, path)?;
     Ok(file)
 }

@@ -39,7 +39,9 @@ impl RouterThread {
     ) -> Result<Self, Error> {
         let (commands, received) = channel();
         let waker = Waker::new()?;
-        let socket = control::socket_of_gateway()?;
+        // With a tunnel the path that was given is that of its socket.
+        let given = options.socket.clone().filter(|_| tunnel.is_none());
+        let socket = given.map_or_else(control::socket_of_gateway, Ok)?;
         let name = options.file.file_stem().unwrap_or_default().to_string_lossy();
         let state = options.state_dir.join(format!("{name}-gateway.json"));
         let server = {

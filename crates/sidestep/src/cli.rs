@@ -344,6 +344,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             if let Some(firewall) = firewall {
                 ssh::refuse_to_close(firewall, &options.file, options.confirm.is_some())?;
             }
+            if let Some(tunnel) = &config.tunnel {
+                ssh::refuse_to_take_away(tunnel, options.confirm.is_some())?;
+            }
             start_log();
             let options = RunOptions::from(options);
             match (config.tunnel, config.gateway) {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
-use config::Firewall;
+use config::{Firewall, TunnelConfig};
 use linux::netlink::Netlink;
 use router::firewall::{Packet, Verdict, ZoneRef, evaluate};
 
@@ -39,13 +39,26 @@ pub(crate) fn refuse_to_close(
     let Some(interface) = interface else { return Ok(()) };
     let Some(why) = closes(firewall, file, &interface, &connection) else { return Ok(()) };
     let Connection { client, server_port, .. } = connection;
-    let closed = format!(
-        "this closes the SSH connection that you are on, from {client} by {interface} to port {server_port}: {why}"
-    );
+    refuse(
+        &format!("from {client} by {interface} to port {server_port}: {why}; let it in"),
+        is_to_be_confirmed,
+    )
+}
+
+/// Refuses a tunnel that what is for the client of the connection would go into, which the command came by.
+pub(crate) fn refuse_to_take_away(tunnel: &TunnelConfig, is_to_be_confirmed: bool) -> Result<(), Failure> {
+    let Some(connection) = current() else { return Ok(()) };
+    // Without an answer there is nothing to say.
+    match tunnel_runtime::surroundings::takes_away(tunnel, connection.client) {
+        Ok(Some(why)) => refuse(&format!("from {}: {why}", connection.client), is_to_be_confirmed),
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+fn refuse(why: &str, is_to_be_confirmed: bool) -> Result<(), Failure> {
+    let closed = format!("this closes the SSH connection that you are on, {why}");
     if !is_to_be_confirmed {
-        return Err(Failure::Message(format!(
-            "{closed}; let it in, or add --confirm 60s to have it taken back"
-        )));
+        return Err(Failure::Message(format!("{closed}, or add --confirm 60s to have it taken back")));
     }
     let _ = writeln!(std::io::stderr(), "sidestep: {closed}");
     Ok(())

@@ -43,6 +43,25 @@ pub fn refuse(config: &TunnelConfig) -> Result<(), Error> {
     }
 }
 
+/// Why nothing would reach a client of this machine any more, if it is so: what is for it would go into the tunnel.
+///
+/// # Errors
+/// Where the kernel cannot be asked.
+pub fn takes_away(config: &TunnelConfig, client: IpAddr) -> Result<Option<String>, Error> {
+    let mut netlink = Netlink::open()?;
+    if config.node.mode != Mode::Routed {
+        return Ok(None);
+    }
+    let Some(route) = netlink.matched_length(client)? else { return Ok(None) };
+    // A default route is two routes of one bit.
+    let takes = |prefix: &&IpNet| prefix.contains(&client) && prefix.prefix_len().max(1) >= route;
+    let peers = config.peers.iter().map(|peer| (peer, peer.allowed_ips.iter().find(takes)));
+    let taken = peers.filter_map(|(peer, prefix)| Some((peer, prefix?))).next();
+    Ok(taken.map(|(peer, prefix)| {
+        format!("allowed_ips of {} has {prefix}: give {client} a more specific route first", peer.name)
+    }))
+}
+
 /// What keeps the tunnel from working as the machine is now; `routes` where the same file makes a router of it. What
 /// cannot be found out is passed over.
 #[must_use]

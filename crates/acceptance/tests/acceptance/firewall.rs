@@ -127,6 +127,33 @@ fn no_neighbor_leads_around(mut lab: Lab) {
     assert!(speaks(&lab, Node::HostA, &[&host]), "in clear, as asked for");
 }
 
+#[test]
+fn a_tunnel_that_takes_the_ssh_client_along_is_refused() {
+    let Some(program) = crate::program(&[]) else { return };
+    let mut lab = Lab::builder(program).build().expect("a lab");
+    let file = lab.gateway_a().configuration().display().to_string();
+    let up = |lab: &Lab, client: &str, more: &str| {
+        let (program, here) = (lab.program().display(), Site::A.outer(lab.topology()));
+        let words = format!(
+            "SSH_CONNECTION='{client} 50000 {here} 22' sh -c 'timeout 2 {program} up {file} {more} 2>&1; true'"
+        );
+        let said = lab.exec(Node::GatewayA, ["sh", "-c", &words]).expect("a command").stdout;
+        String::from_utf8_lossy(&said).into_owned()
+    };
+    let behind = Site::B.host().to_string();
+    let refused = up(&lab, &behind, "");
+    assert!(refused.contains("closes the SSH connection") && !refused.contains("is up"), "{refused}");
+    let told = up(&lab, &behind, "--confirm 60s");
+    assert!(told.contains("closes the SSH connection") && told.contains("is up"), "{told}");
+    let neighbor = up(&lab, "2001:db8:fa::1", "");
+    assert!(!neighbor.contains("SSH") && neighbor.contains("is up"), "{neighbor}");
+    // As the message says.
+    let route = format!("ip -6 route add {behind} via 2001:db8:fa::1");
+    lab.exec(Node::GatewayA, ["sh", "-c", &route]).expect("a route");
+    let routed = up(&lab, &behind, "");
+    assert!(!routed.contains("SSH") && routed.contains("is up"), "{routed}");
+}
+
 /// Somebody outside says that it is a host behind the peer.
 #[test]
 fn what_is_behind_the_tunnel_comes_through_it_alone() {

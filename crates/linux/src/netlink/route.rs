@@ -6,8 +6,8 @@ use ipnet::{IpNet, Ipv6Net};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
+    RouteScope, RouteType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -160,6 +160,18 @@ impl Netlink {
         self.next_hop(destination, &[])
     }
 
+    /// How long the prefix of the route is that a packet to `destination` takes. `None` when there is no route.
+    pub fn matched_length(&mut self, destination: IpAddr) -> Result<Option<u8>> {
+        let mut message = route_request(destination);
+        message.header.flags = RouteFlags::FibMatch;
+        match self.get(RouteNetlinkMessage::GetRoute(message), || format!("RTM_GETROUTE {destination}")) {
+            Ok(RouteNetlinkMessage::NewRoute(answer)) => Ok(Some(answer.header.destination_prefix_length)),
+            Ok(_) => Ok(None),
+            Err(error) if is_without_route(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The same with a packet of a socket that is bound to the interface of this index.
     pub fn route_through(&mut self, index: u32, destination: IpAddr) -> Result<Option<NextHop>> {
         self.next_hop(destination, &[RouteAttribute::Oif(index)])
@@ -171,20 +183,14 @@ impl Netlink {
     }
 
     fn next_hop(&mut self, destination: IpAddr, more: &[RouteAttribute]) -> Result<Option<NextHop>> {
-        let length = if destination.is_ipv6() { 128 } else { 32 };
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(destination);
-        message.header.destination_prefix_length = length;
+        let mut message = route_request(destination);
         if more.iter().any(|attribute| matches!(attribute, RouteAttribute::Source(_))) {
-            message.header.source_prefix_length = length;
+            message.header.source_prefix_length = message.header.destination_prefix_length;
         }
-        message.attributes.push(RouteAttribute::Destination(destination.into()));
         message.attributes.extend_from_slice(more);
         match self.get(RouteNetlinkMessage::GetRoute(message), || format!("RTM_GETROUTE {destination}")) {
             Ok(answer) => Ok(NextHop::from_message(answer)),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH)) => {
-                Ok(None)
-            }
+            Err(error) if is_without_route(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -220,6 +226,18 @@ impl Netlink {
         }
         Ok(routes)
     }
+}
+
+fn route_request(destination: IpAddr) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(destination);
+    message.header.destination_prefix_length = if destination.is_ipv6() { 128 } else { 32 };
+    message.attributes.push(RouteAttribute::Destination(destination.into()));
+    message
+}
+
+fn is_without_route(error: &Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENETUNREACH | libc::EHOSTUNREACH))
 }
 
 impl NextHop {
