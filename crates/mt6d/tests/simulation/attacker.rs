@@ -162,6 +162,43 @@ fn what_nobody_confirms_leaves_nothing_behind() {
     }
 }
 
+/// Whoever has a peer's key has a bounded number of handshakes answered.
+#[test]
+fn a_peer_that_begins_again_and_again_is_answered_so_often() {
+    for seed in seeds(4) {
+        let mut network = Network::pair(seed);
+        network.start();
+        network.establish();
+        let before = network.status(B).handshakes;
+        for _ in 0..200 {
+            network.kill(A);
+            network.start_site(A);
+            network.run(Duration::from_millis(50));
+        }
+        let answered = network.status(B).handshakes - before;
+        let refused = network.drops(B, DropReason::HandshakeLimit);
+        assert!(answered <= 8 + 10, "{answered} handshakes in 10 s");
+        assert!(refused >= 50, "{refused} of 200 refused");
+        network
+            .run_until(Duration::from_secs(30), |network| network.established(A) && network.established(B));
+    }
+}
+
+/// The same in a session, with new keys.
+#[test]
+fn a_peer_that_wants_new_keys_again_and_again_gets_some() {
+    let mut network = Network::pair(1);
+    network.sites[A].config.rekey_after = Duration::from_millis(1);
+    network.start();
+    network.establish();
+    network.send(A, B, Stream::udp().every_ms(20));
+    network.run_s(60);
+    let rekeys = network.status(B).session.expect("a session").rekeys;
+    assert!((1..=4 + 60 / 5).contains(&rekeys), "{rekeys} rekeys in a minute");
+    network.stop();
+    network.assert_all_arrived();
+}
+
 /// All that A ever sent comes again when B has restarted, at once and later; A is away.
 #[test]
 fn after_a_restart_no_recorded_first_message_makes_a_session() {
