@@ -82,21 +82,21 @@ pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
     })
 }
 
-/// What the tables are, and that of [`crate::outside`], as the kernel has them, without counters: to be compared.
+/// What the tables are, as the kernel has them, without counters: to be compared.
 pub fn dark_tables(tunnel: &str) -> Result<String> {
     let table = table_name(tunnel);
-    let outside = crate::outside::table_name(tunnel);
-    let mut all = Vec::new();
-    for (family, table) in [("ip6", &table), ("netdev", &table), ("inet", &outside)] {
-        all.extend(nft(&["--stateless", "list", "table", family, table], "")?.stdout);
-    }
-    Ok(String::from_utf8_lossy(&all).into_owned())
+    Ok(list("ip6", &table)? + &list("netdev", &table)?)
 }
 
-/// Packets that were dropped because their source is behind the tunnel, since the tables were made; none without them.
+/// A table without its counters, as text; empty if there is none.
+pub(crate) fn list(family: &str, table: &str) -> Result<String> {
+    let listed = nft(&["--stateless", "list", "table", family, table], "")?;
+    Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
+}
+
+/// Packets that were dropped because their source is behind the tunnel, since the table was made; none without the table.
 pub fn inner_drops(tunnel: &str) -> u64 {
-    let elsewhere = crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER);
-    elsewhere.unwrap_or(0) + crate::outside::arrived(tunnel)
+    crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER).unwrap_or(0)
 }
 
 /// Removes the tables. Returns whether there were some.

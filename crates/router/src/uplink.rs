@@ -202,7 +202,7 @@ impl UplinkState {
         let is_dead = |router: &Router| router.reachability == Reachability::Unreachable;
         let place = others()
             .find(|(_, router)| is_dead(router) && !router.has_answered)
-            .or_else(|| others().filter(|(_, router)| !router.has_answered).last())
+            .or_else(|| others().rfind(|(_, router)| !router.has_answered))
             .or_else(|| others().find(|(_, router)| is_dead(router)));
         let place = place.map(|(place, _)| place);
         place.map(|place| self.routers.remove(place)).is_some()

@@ -33,7 +33,7 @@ pub(super) fn node(
 
 /// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere.
 pub(super) fn add_inner_drops(status: &mut Status) {
-    let packets = linux::nft::inner_drops(&status.tunnel);
+    let packets = linux::nft::inner_drops(&status.tunnel) + linux::outside::arrived(&status.tunnel);
     if packets > 0 {
         status.drops.insert("outside_tunnel".to_owned(), packets);
     }

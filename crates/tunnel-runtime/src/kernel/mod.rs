@@ -163,8 +163,8 @@ pub(super) struct Kernel {
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
     state: State,
-    /// The tables that keep the prefix dark, as they are to be.
-    dark_tables: String,
+    /// The tables that keep the prefix dark, and the inner networks off the external interface, as they are to be.
+    tables: String,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
     discovery: Option<RouterDiscovery>,
@@ -211,7 +211,7 @@ impl Kernel {
             sockets,
             lookup_table,
             state: State::default(),
-            dark_tables: String::new(),
+            tables: String::new(),
             on_link: None,
             discovery: None,
             network: None,
@@ -407,8 +407,12 @@ impl Kernel {
                 "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
             );
         }
-        self.dark_tables = nft::dark_tables(&self.tunnel)?;
+        self.tables = self.tables_now()?;
         Ok(own)
+    }
+
+    fn tables_now(&self) -> Result<String, linux::Error> {
+        Ok(nft::dark_tables(&self.tunnel)? + &linux::outside::listed(&self.tunnel)?)
     }
 
     /// Makes addresses local. Where somebody did already, theirs serves, and stays.
@@ -731,8 +735,8 @@ impl Kernel {
     /// them does. Returns whether they are there.
     fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
-        let found = nft::dark_tables(&self.tunnel);
-        if found.as_ref().is_ok_and(|tables| *tables == self.dark_tables) {
+        let found = self.tables_now();
+        if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
             return true;
         }
         match found.and_then(|_| self.darken(prefix, on_link)) {
