@@ -128,8 +128,9 @@ mod system_calls {
     const FIRST_ARGUMENT: u32 = 16;
     const SECOND_ARGUMENT: u32 = 24;
 
-    /// What types into the terminal that it was started from, for the shell there to read.
-    const DENIED_IOCTLS: [u64; 2] = [libc::TIOCSTI as u64, libc::TIOCLINUX as u64];
+    /// What types into the terminal that it was started from, for the shell there to read: TIOCSTI and TIOCLINUX, whose type
+    /// in libc is another for each C library.
+    const DENIED_IOCTLS: [u32; 2] = [0x5412, 0x541c];
 
     /// All flags of clone(2) that begin a namespace.
     const NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -286,7 +287,7 @@ mod system_calls {
             load(SECOND_ARGUMENT),
         ]);
         for request in DENIED_IOCTLS {
-            filter.extend([unless(libc::BPF_JEQ, request as u32, 1), refuse(libc::EPERM)]);
+            filter.extend([unless(libc::BPF_JEQ, request, 1), refuse(libc::EPERM)]);
         }
         filter.extend([
             allow,
