@@ -685,7 +685,7 @@ mod tests {
         let mut state = UplinkState::new(&site.uplinks[0], Probing::default());
         comes_up(&mut state, now);
         let second = "fe80::2".parse().unwrap();
-        assert!(state.handle_advertisement(second, &advertisement(1_800), now));
+        assert!(!state.handle_advertisement(second, &advertisement(1_800), now), "another is taken");
         assert!(!state.handle_advertisement("fe80::1".parse().unwrap(), &advertisement(1_800), now));
         assert_eq!(state.router().unwrap().address, Some("fe80::1".parse().unwrap()));
         let preferred = RouterAdvertisement { preference: Preference::High, ..advertisement(1_800) };

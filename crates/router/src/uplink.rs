@@ -18,6 +18,8 @@ use crate::transition::DomainRoute;
 
 /// Routers of one link that are remembered; a flood of others changes nothing.
 const MOST_ROUTERS: usize = 16;
+/// Address resolution takes three seconds to find nobody (RFC 4861 section 7.2.2), and somebody less.
+const FOUND_OUT: Duration = Duration::from_secs(5);
 /// How long a router that was there before is waited for, once the link is up: as long as it is solicited (RFC 4861
 /// section 10: three times, four seconds each), and once more.
 const SOLICITED: Duration = Duration::from_secs(16);
@@ -46,6 +48,8 @@ pub struct Router {
     pub reachability: Reachability,
     /// It was there at some time.
     has_answered: bool,
+    /// When it was heard of first, if that was in an advertisement.
+    heard: Option<Instant>,
     /// No probe that went to it was answered, in this round of trying them all.
     silent: bool,
 }
@@ -54,7 +58,15 @@ impl Router {
     fn new(address: Option<Ipv6Addr>, lifetime: Lifetime) -> Self {
         let reachability = if address.is_some() { Reachability::Unknown } else { Reachability::Reachable };
         let preference = Preference::Medium;
-        Router { address, preference, lifetime, reachability, has_answered: false, silent: false }
+        Router {
+            address,
+            preference,
+            lifetime,
+            reachability,
+            has_answered: false,
+            heard: None,
+            silent: false,
+        }
     }
 }
 
@@ -128,6 +140,7 @@ impl UplinkState {
             *router = Router {
                 preference: router.preference,
                 has_answered: router.has_answered,
+                heard: router.heard,
                 ..Router::new(router.address, router.lifetime.min(until))
             };
         }
@@ -150,14 +163,14 @@ impl UplinkState {
         self.link_up
     }
 
-    /// A router advertisement has come. Whether it changes anything.
+    /// A router advertisement has come. Whether it changes anything that is made of it: not the routers that could be taken.
     pub fn handle_advertisement(
         &mut self,
         source: Ipv6Addr,
         content: &RouterAdvertisement,
         now: Instant,
     ) -> bool {
-        let before = (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone());
+        let before = (self.router(), self.dns_servers(), self.link_prefixes.clone());
         self.expire(now);
         let lifetime = Lifetime::from_seconds(content.router_lifetime.into(), now);
         let known = self.routers.iter().position(|router| router.address == Some(source));
@@ -167,9 +180,9 @@ impl UplinkState {
                 let router = &mut self.routers[place];
                 (router.preference, router.lifetime) = (content.preference, lifetime);
             }
-            None if content.router_lifetime > 0 && self.has_room() => {
+            None if content.router_lifetime > 0 && self.has_room(now) => {
                 let router = Router::new(Some(source), lifetime);
-                self.routers.push(Router { preference: content.preference, ..router });
+                self.routers.push(Router { preference: content.preference, heard: Some(now), ..router });
             }
             None => {}
         }
@@ -187,23 +200,26 @@ impl UplinkState {
             }
         }
         self.expire(now);
-        before != (self.routers.clone(), self.dns_servers.clone(), self.link_prefixes.clone())
+        before != (self.router(), self.dns_servers(), self.link_prefixes.clone())
     }
 
-    /// Whether one more router can be remembered: others than the one that is taken make room. First those that nobody is at,
-    /// then the last of those of which that is not known yet, so that the others are found out about in spite of a flood;
-    /// such as have ever answered only where there are no others.
-    fn has_room(&mut self) -> bool {
+    /// Whether one more router can be remembered: of others than the one that is taken, one that has never answered makes room,
+    /// if nobody is there, or nothing is known of it after a while. Each had the time to be found out about, in spite of a
+    /// flood. Such as have answered make room only where there are no others.
+    fn has_room(&mut self, now: Instant) -> bool {
         if self.routers.len() < MOST_ROUTERS {
             return true;
         }
         let taken = self.chosen();
         let others = || self.routers.iter().enumerate().filter(|(place, _)| Some(*place) != taken);
         let is_dead = |router: &Router| router.reachability == Reachability::Unreachable;
-        let place = others()
-            .find(|(_, router)| is_dead(router) && !router.has_answered)
-            .or_else(|| others().rfind(|(_, router)| !router.has_answered))
-            .or_else(|| others().find(|(_, router)| is_dead(router)));
+        let had_time =
+            |router: &Router| router.heard.is_some_and(|heard| now.duration_since(heard) >= FOUND_OUT);
+        let place = if self.routers.iter().all(|router| router.has_answered) {
+            others().find(|(_, router)| is_dead(router))
+        } else {
+            others().find(|(_, router)| !router.has_answered && (is_dead(router) || had_time(router)))
+        };
         let place = place.map(|(place, _)| place);
         place.map(|place| self.routers.remove(place)).is_some()
     }
@@ -576,12 +592,15 @@ mod tests {
         assert!(state.router_addresses().any(|known| known == address(999)));
         assert!(!state.router_addresses().any(|known| known == address(7)));
         assert_eq!(state.router_addresses().count(), MOST_ROUTERS);
-        // Of those that nothing is known of the last one yields, once the flood is over.
-        state.handle_advertisement(address(1_000), &content(Preference::Medium, 1_800), now);
-        let known: Vec<_> = state.router_addresses().collect();
-        assert!(
-            known.contains(&address(1_000)) && !known.contains(&address(999)) && known.contains(&address(8))
-        );
+        // Of those that nothing is known of one yields, once it had the time to be found out about.
+        let is_known =
+            |state: &UplinkState, number| state.router_addresses().any(|known| known == address(number));
+        for (seconds, is_heard) in [(1, false), (5, true)] {
+            let later = now + Duration::from_secs(seconds);
+            state.handle_advertisement(address(1_000), &content(Preference::Medium, 1_800), later);
+            assert_eq!(is_known(&state, 1_000), is_heard, "after {seconds} s");
+        }
+        assert!(is_known(&state, 999), "it was heard of later than others");
     }
 
     #[test]
