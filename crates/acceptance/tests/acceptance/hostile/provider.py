@@ -21,6 +21,9 @@ NODES, NODES_MAC = bytes.fromhex("ff02" + "00" * 13 + "01"), bytes.fromhex("3333
 SOLICIT, ADVERTISE, REPLY = 1, 2, 7
 
 # What goes out is seen, too, but for what this sends itself.
+# Enough for any list; all namespaces of a machine share the room of the kernel's neighbor cache.
+STRANGERS = [bytes([0xFE, 0x80]) + bytes(6) + random.randbytes(8) for _ in range(256)]
+
 link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 link.bind((interface, EVERYTHING))
 link.settimeout(0.002)
@@ -79,7 +82,7 @@ def mutated(options):
 
 
 def router_advertisement(genuine):
-    source = genuine[22:38] if random.randrange(4) == 0 else bytes([0xFE, 0x80]) + bytes(6) + random.randbytes(8)
+    source = genuine[22:38] if random.randrange(4) == 0 else random.choice(STRANGERS)
     fixed, options = bytearray(genuine[54:70]), parsed(genuine[70:], 8, lambda octets: octets[1] * 8)
     for at in range(4, 16):
         if random.randrange(8) == 0:
@@ -102,7 +105,7 @@ def dhcp_answer(client, genuine):
     identity = [option for option in dhcp_options(client[66:]) if option[:2] == struct.pack("!H", CLIENT_ID)]
     message = bytes([kind]) + client[63:66] + b"".join(identity) + mutated(options)
     content = struct.pack("!HHHH", SERVER_PORT, CLIENT_PORT, 8 + len(message), 0) + message
-    source = genuine[22:38] if random.randrange(2) else bytes([0xFE, 0x80]) + bytes(6) + random.randbytes(8)
+    source = genuine[22:38] if random.randrange(2) else random.choice(STRANGERS)
     return frame(client[6:12], source, client[22:38], UDP, 64, content, 6)
 
 

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::HOME;
 use super::scene::{INTERNET, RouterScene};
 
-/// Sends router advertisements: `INTERFACE SOURCE PREFERENCE LIFETIME PREFIX`, or for so many seconds, as fast as it can, each
-/// with another source, 16 prefixes and 16 routes of its own: `INTERFACE flood SECONDS`.
+/// Sends router advertisements: `INTERFACE SOURCE PREFERENCE LIFETIME PREFIX`, or for so many seconds, as fast as it can, from
+/// one of 256 sources, each with 16 prefixes and 16 routes of its own: `INTERFACE flood SECONDS`.
 pub(crate) const ADVERTISE: &str = r#"
 import ipaddress, random, socket, struct, sys, time
 interface = sys.argv[1]
@@ -51,11 +51,13 @@ if sys.argv[2] != "flood":
     link.send(frame(mac, ipaddress.ip_address(source).packed, preference, int(lifetime), options))
 else:
     end, sent = time.monotonic() + float(sys.argv[3]), 0
+    # All namespaces of a machine share the room of the kernel's neighbor cache.
+    routers = [(b"\2" + random.randbytes(5), bytes([0xfe, 0x80]) + bytes(6) + random.randbytes(8)) for _ in range(256)]
     frames = []
     for _ in range(4000):
-        mac = b"\2" + random.randbytes(5)
+        mac, source = random.choice(routers)
         options = own(mac) + b"".join(prefix(random_net()) for _ in range(16)) + b"".join(route(random_net()) for _ in range(16))
-        frames.append(frame(mac, bytes([0xfe, 0x80]) + bytes(6) + random.randbytes(8), 1, 1800, options))
+        frames.append(frame(mac, source, 1, 1800, options))
     while time.monotonic() < end:
         for each in frames:
             try:
