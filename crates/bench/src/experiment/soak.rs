@@ -270,6 +270,15 @@ fn routes(lab: &Lab, site: Site) -> Result<usize, Error> {
     Ok(text(&output).lines().filter(|line| !closes(line)).count())
 }
 
+/// Likewise, but for the table that does so.
+fn rules(lab: &Lab, site: Site) -> Result<usize, Error> {
+    let output = lab.exec(site.gateway(), ["nft", "list", "ruleset"])?;
+    let text = text(&output);
+    let closes = |table: &str| table.lines().next().is_some_and(|line| line.ends_with("-outside {"));
+    // Each table begins a line with its name, and ends one with a brace alone.
+    Ok(text.split("\n}\n").filter(|table| !closes(table)).map(|table| table.lines().count()).sum())
+}
+
 fn holdings(lab: &Lab, site: Site) -> Result<Holdings, Error> {
     let lines = |words: &[&str]| {
         let output = lab.exec(site.gateway(), words)?;
@@ -283,6 +292,6 @@ fn holdings(lab: &Lab, site: Site) -> Result<Holdings, Error> {
         addresses: lines(&["ip", "-6", "-o", "address"])?,
         routes: routes(lab, site)?,
         sockets: lines(&cat)?.saturating_sub(sockets.len()),
-        rules: lines(&["nft", "list", "ruleset"])?,
+        rules: rules(lab, site)?,
     })
 }
