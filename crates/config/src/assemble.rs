@@ -57,15 +57,14 @@ pub(crate) fn assemble(
     let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != STAND_IN).collect();
     let tunnels = Tunnels { device: name, peers: &peers, endpoints };
     let firewall = converter.firewall(document, text, tunnels);
-    let gateway = converter.router(document, firewall);
+    let mut gateway = converter.router(document, firewall);
     if document.is_without_tunnel() {
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };
         return Some(Config { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
     }
-    let gateway = gateway.map(|mut gateway| {
+    if let Some(gateway) = &mut gateway {
         gateway.site.elsewhere = peers.iter().flat_map(|(_, peer)| peer.allowed_ips.clone()).collect();
-        gateway
-    });
+    }
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();

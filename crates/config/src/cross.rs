@@ -152,17 +152,15 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
 /// Warns if packets with replaced addresses, which the kernel sends, would go into the tunnel, whose routes are those of
 /// `allowed_ips`. The tunnel's own sockets are bound to the external interface.
 fn check_routes(document: &Document, peers: &[(usize, PeerConfig)], report: &mut Report) {
+    let rewritten = peers.iter().filter(|(_, peer)| peer.rewrite);
     let hop_prefixes: BTreeMap<Ipv6Addr, (Ipv6Net, usize)> =
-        peers.iter().map(|(index, peer)| (peer.hop_prefix.network(), (peer.hop_prefix, *index))).collect();
+        rewritten.map(|(index, peer)| (peer.hop_prefix.network(), (peer.hop_prefix, *index))).collect();
     let table = |index: usize| document.peer.list().get(index).map(Spanned::get_ref);
     for (index, prefix) in peers.iter().flat_map(|(index, peer)| peer.allowed_ips.iter().map(|p| (*index, p)))
     {
         let IpNet::V6(allowed) = prefix else { continue };
         let mut inside = hop_prefixes.range(allowed.network()..=allowed.broadcast());
-        let needs_route = |owner: &usize| peers.iter().any(|(index, peer)| index == owner && peer.rewrite);
-        let Some((_, (hop_prefix, owner))) =
-            inside.find(|(_, (hop, owner))| allowed.contains(hop) && needs_route(owner))
-        else {
+        let Some((_, (hop_prefix, owner))) = inside.find(|(_, (hop, _))| allowed.contains(hop)) else {
             continue;
         };
         report.add(

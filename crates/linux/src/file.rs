@@ -10,10 +10,9 @@ use crate::error::{Context, Error, Result};
 /// The longest that a file with a secret may be.
 const MAX_PRIVATE: u64 = 64 * 1024;
 
-/// Replaces a file, or makes it, with its folder: all or nothing, also where the machine
-/// loses its power. It is for its owner alone, and
-/// neither it nor `PATH.new`, where it is written first, is followed where it is a link. What is written to the file that is
-/// returned comes behind the content.
+/// Replaces a file, or makes it, with its folder: all or nothing, also where the machine loses its power. It is for its owner
+/// alone, and neither it nor `PATH.new`, where it is written first, is followed where it is a link. What is written to the
+/// file that is returned comes behind the content.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;

@@ -160,6 +160,16 @@ impl Netlink {
         self.next_hop(destination, &[])
     }
 
+    /// The same with a packet of a socket that is bound to the interface of this index.
+    pub fn route_through(&mut self, index: u32, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Oif(index)])
+    }
+
+    /// The same with a packet from this address of this host that leaves by the interface of this index.
+    pub fn route_by(&mut self, index: u32, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Source(source.into()), RouteAttribute::Oif(index)])
+    }
+
     /// How long the prefix of the route is that a packet to `destination` takes. `None` when there is no route.
     pub fn matched_length(&mut self, destination: IpAddr) -> Result<Option<u8>> {
         let mut message = route_request(destination);
@@ -170,16 +180,6 @@ impl Netlink {
             Err(error) if is_without_route(&error) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// The same with a packet of a socket that is bound to the interface of this index.
-    pub fn route_through(&mut self, index: u32, destination: IpAddr) -> Result<Option<NextHop>> {
-        self.next_hop(destination, &[RouteAttribute::Oif(index)])
-    }
-
-    /// The same with a packet from this address of this host that leaves by the interface of this index.
-    pub fn route_by(&mut self, index: u32, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
-        self.next_hop(destination, &[RouteAttribute::Source(source.into()), RouteAttribute::Oif(index)])
     }
 
     fn next_hop(&mut self, destination: IpAddr, more: &[RouteAttribute]) -> Result<Option<NextHop>> {

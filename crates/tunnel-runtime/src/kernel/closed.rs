@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config::{Mode, TunnelConfig};
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use linux::netlink::{Netlink, Route, Via};
 use linux::nft;
 use linux::outside::{self, Outside};
@@ -15,8 +15,11 @@ use linux::undo::{Journal, Step};
 
 /// Behind all that others make: the kernel's own default is 1024 for IPv6 and 0 for IPv4.
 pub(crate) const METRIC: u32 = 0xf000_0000;
+/// Of the table.
+const FAMILY: &str = "inet";
 
-/// The routes of a tunnel, and its table, that outlive it. Their journal is a file of its own, which the end of the daemon leaves.
+/// The routes of a tunnel, and its table, that outlive it. Their journal is a file of its own, which the end of the daemon
+/// leaves.
 #[derive(Debug)]
 pub(crate) struct ClosedRoutes {
     journal: Journal,
@@ -24,7 +27,8 @@ pub(crate) struct ClosedRoutes {
     in_force: Option<HashSet<Route>>,
     /// Those that an earlier run has left.
     left: HashSet<Route>,
-    /// Its table, as nft reads it again.
+    table: String,
+    /// The table that an earlier run has left, as nft reads it again.
     left_table: Option<String>,
 }
 
@@ -35,21 +39,20 @@ impl ClosedRoutes {
         let route = |step: &Step| if let Step::Route(route) = step { Some(route.clone()) } else { None };
         let left = journal.done().iter().filter_map(route).collect();
         let has_table = journal.done().iter().any(|step| matches!(step, Step::Table { .. }));
-        let left_table = if has_table { nft::list_inet(&outside::table_name(tunnel), false)? } else { None };
-        Ok(ClosedRoutes { journal, in_force: None, left, left_table })
+        let table = outside::table_name(tunnel);
+        let left_table = if has_table { nft::list_inet(&table, false)? } else { None };
+        Ok(ClosedRoutes { journal, in_force: None, left, table, left_table })
     }
 
     /// Keeps what is behind the peers off the external interface, or no longer does.
     pub(crate) fn keep_off(
         &mut self,
-        tunnel: &str,
         outside: Option<Outside<'_>>,
         netlink: &mut Netlink,
     ) -> linux::Result<()> {
-        let table = outside::table_name(tunnel);
         match outside {
-            Some(outside) => self.journal.set_table("inet", &table, &outside.render()),
-            None => self.journal.delete_table(netlink, "inet", &table),
+            Some(outside) => self.journal.set_table(FAMILY, &self.table, &outside.render()),
+            None => self.journal.delete_table(netlink, FAMILY, &self.table),
         }
     }
 
@@ -71,14 +74,14 @@ impl ClosedRoutes {
     }
 
     /// Goes back to what was before the start.
-    pub(crate) fn take_back(&mut self, tunnel: &str, netlink: &mut Netlink) -> linux::Result<()> {
-        let table = outside::table_name(tunnel);
+    pub(crate) fn take_back(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        let table = &self.table;
         match self.left_table.take() {
             Some(left) => {
-                let anew = format!("add table inet {table}\ndelete table inet {table}\n{left}");
-                self.journal.set_table("inet", &table, &anew)?;
+                let anew = format!("add table {FAMILY} {table}\ndelete table {FAMILY} {table}\n{left}");
+                self.journal.set_table(FAMILY, table, &anew)?;
             }
-            None => self.journal.delete_table(netlink, "inet", &table)?,
+            None => self.journal.delete_table(netlink, FAMILY, table)?,
         }
         let left = std::mem::take(&mut self.left);
         self.add(&left, netlink)?;
@@ -130,27 +133,40 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
 /// Longest prefix that is a default route, or part of one (`::/1`, `2000::/3`): what is more specific stays outside.
 const PART_OF_DEFAULT: u8 = 3;
 
-/// What neither leaves nor comes in by the external interface: what is behind the peers, but for default routes. `None`
-/// where it may, or where there is nothing.
-pub(super) fn kept_off(config: &TunnelConfig) -> Option<Vec<IpNet>> {
-    let may = config.tunnel.open_when_down || config.is_classic() || config.node.mode == Mode::Transparent;
-    let behind = config
-        .peers
-        .iter()
-        .flat_map(|peer| &peer.allowed_ips)
-        .filter(|prefix| prefix.prefix_len() > PART_OF_DEFAULT);
-    let behind: Vec<_> = behind.copied().collect();
-    (!may && !behind.is_empty()).then_some(behind)
+/// What neither leaves nor comes in by the external interface: what is behind the peers, but for default routes.
+#[derive(Clone, Debug)]
+pub(super) struct KeptOff {
+    behind: Vec<IpNet>,
+    /// Networks within it that are reached by that interface all the same: its own, and those that somebody has routed there.
+    /// What a router has advertised is none of them: anybody on the link can.
+    here: Vec<IpNet>,
 }
 
-/// Networks within these that are reached by an interface all the same: its own, and those that somebody has routed there.
-/// What a router has advertised is none of them: anybody on the link can.
-pub(super) fn within(behind: &[IpNet], index: u32, netlink: &mut Netlink) -> linux::Result<Vec<IpNet>> {
-    let routed = netlink.destinations_by(index)?;
-    let own = netlink.addresses(index)?.into_iter();
-    let own = own.filter(|found| found.permanent || found.address.addr().is_ipv4());
-    let networks = own.map(|found| found.address.trunc()).chain(routed);
-    Ok(networks.filter(|net| behind.iter().any(|prefix| prefix != net && prefix.contains(net))).collect())
+impl KeptOff {
+    /// `None` where it may leave, or where there is nothing.
+    pub(super) fn of(config: &TunnelConfig, netlink: &mut Netlink) -> linux::Result<Option<Self>> {
+        let may =
+            config.tunnel.open_when_down || config.is_classic() || config.node.mode == Mode::Transparent;
+        let prefixes = config.peers.iter().flat_map(|peer| &peer.allowed_ips).copied();
+        let behind: Vec<_> = prefixes.filter(|prefix| prefix.prefix_len() > PART_OF_DEFAULT).collect();
+        if may || behind.is_empty() {
+            return Ok(None);
+        }
+        let Some(link) = netlink.link_by_name(&config.node.external)? else {
+            return Ok(Some(KeptOff { behind, here: Vec::new() }));
+        };
+        let routed = netlink.destinations_by(link.index)?;
+        let own = netlink.addresses(link.index)?.into_iter();
+        let own = own.filter(|found| found.permanent || found.address.addr().is_ipv4());
+        let within = |net: &IpNet| behind.iter().any(|prefix| prefix != net && prefix.contains(net));
+        let here = own.map(|found| found.address.trunc()).chain(routed).filter(within).collect();
+        Ok(Some(KeptOff { behind, here }))
+    }
+
+    /// The same, for the table.
+    pub(super) fn outside<'a>(&'a self, tunnel: &'a str, external: &'a str, prefix: Ipv6Net) -> Outside<'a> {
+        Outside { tunnel, external, prefix, behind: &self.behind, here: &self.here }
+    }
 }
 
 /// Has what is for the peers of a configuration refused, as if its tunnel had been up before.
@@ -160,17 +176,12 @@ pub(super) fn within(behind: &[IpNet], index: u32, netlink: &mut Netlink) -> lin
 pub fn close(config: &TunnelConfig, socket: &Path) -> linux::Result<usize> {
     let mut netlink = Netlink::open()?;
     let wanted = closed_routes(config, Beside::Nothing);
-    let (tunnel, external) = (&config.tunnel.name, &config.node.external);
+    let (tunnel, node) = (&config.tunnel.name, &config.node);
     let mut closed = ClosedRoutes::open(tunnel, socket, &mut netlink)?;
     closed.add(&wanted, &mut netlink)?;
-    if let Some(behind) = kept_off(config) {
-        let here = match netlink.link_by_name(external)? {
-            Some(link) => within(&behind, link.index, &mut netlink)?,
-            None => Vec::new(),
-        };
-        let prefix = config.node.hop_prefix;
-        let outside = Outside { tunnel, external, prefix, behind: &behind, here: &here };
-        closed.keep_off(tunnel, Some(outside), &mut netlink)?;
+    if let Some(kept_off) = KeptOff::of(config, &mut netlink)? {
+        let outside = kept_off.outside(tunnel, &node.external, node.hop_prefix);
+        closed.keep_off(Some(outside), &mut netlink)?;
     }
     Ok(wanted.len())
 }

@@ -13,7 +13,6 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::nft;
-use linux::outside::Outside;
 use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
@@ -22,10 +21,11 @@ use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
 use tracing::{debug, info, warn};
 
 pub(crate) mod closed;
+mod dark;
 mod host_interface;
 mod network_detection;
 
-use closed::{Beside, ClosedRoutes, closed_routes, destinations, kept_off, within};
+use closed::{Beside, ClosedRoutes, KeptOff, closed_routes, destinations};
 use network_detection::{Network, RouterDiscovery};
 
 use super::rewrite::Rewriter;
@@ -102,12 +102,12 @@ struct State {
     mtu: Option<u16>,
     /// Networks of which packets come in through the tunnel alone.
     behind: Vec<Ipv6Net>,
-    /// What neither leaves nor comes in by the external interface; `None` where it may.
-    kept_off: Option<Vec<IpNet>>,
+    /// `None` where everything may leave by the external interface.
+    kept_off: Option<KeptOff>,
 }
 
 impl State {
-    fn of(config: &TunnelConfig, rewrites: bool) -> Self {
+    fn of(config: &TunnelConfig, rewrites: bool, kept_off: Option<KeptOff>) -> Self {
         let mode = config.node.mode;
         let prefixes = |peer: &PeerConfig| -> Vec<IpNet> {
             peer.allowed_ips.iter().flat_map(|prefix| destinations(*prefix, mode)).collect()
@@ -119,7 +119,7 @@ impl State {
             whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
             mtu: config.tunnel.mtu,
             behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
-            kept_off: kept_off(config),
+            kept_off,
         }
     }
 }
@@ -157,8 +157,6 @@ pub(super) struct Kernel {
     closed: ClosedRoutes,
     /// What is to be closed, too, when there is no tunnel any more.
     closed_after: HashSet<Route>,
-    /// Networks of the external interface that are behind no peer, although they are within what is.
-    here: Vec<IpNet>,
     sockets: EndpointOptions,
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
@@ -207,7 +205,6 @@ impl Kernel {
             journal,
             closed,
             closed_after: HashSet::new(),
-            here: Vec::new(),
             sockets,
             lookup_table,
             state: State::default(),
@@ -269,12 +266,9 @@ impl Kernel {
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
-        let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some()));
+        let kept_off = KeptOff::of(config, &mut self.netlink)?;
+        let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some(), kept_off));
         let closed = closed_routes(config, Beside::Tunnel);
-        self.here = match &new.kept_off {
-            Some(behind) => within(behind, self.link.index, &mut self.netlink)?,
-            None => Vec::new(),
-        };
         let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
         result = result.and_then(|()| self.change(new));
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
@@ -377,44 +371,6 @@ impl Kernel {
         Ok(())
     }
 
-    /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
-    /// before: a firewall that is started anew flushes the tables of others.
-    fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
-        let (delivery, own) = if on_link {
-            (nft::PrefixDelivery::OnLink, self.own_addresses(prefix)?)
-        } else {
-            (nft::PrefixDelivery::Routed, Vec::new())
-        };
-        let dark = nft::DarkPrefix {
-            tunnel: &self.tunnel,
-            external: &self.link.name,
-            prefix,
-            delivery,
-            own: &own,
-            behind: &self.state.behind,
-        };
-        let outside = self.state.kept_off.as_ref().map(|behind| Outside {
-            tunnel: &self.tunnel,
-            external: &self.link.name,
-            prefix,
-            behind,
-            here: &self.here,
-        });
-        self.closed.keep_off(&self.tunnel, outside, &mut self.netlink)?;
-        let at_ingress = self.journal.darken(&dark)?;
-        if !at_ingress {
-            warn!(
-                "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
-            );
-        }
-        self.tables = self.tables_now()?;
-        Ok(own)
-    }
-
-    fn tables_now(&self) -> Result<String, linux::Error> {
-        Ok(nft::dark_tables(&self.tunnel)? + &linux::outside::listed(&self.tunnel)?)
-    }
-
     /// Makes addresses local. Where somebody did already, theirs serves, and stays.
     fn add_local(&mut self, prefix: IpNet) -> Result<(), linux::Error> {
         match self.journal.add_route(&mut self.netlink, Route::local(prefix)) {
@@ -423,22 +379,13 @@ impl Kernel {
         }
     }
 
-    fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
-        let addresses = self.netlink.addresses(self.link.index)?;
-        let inside = addresses.iter().filter_map(|a| match a.address.addr() {
-            IpAddr::V6(address) if prefix.contains(&address) => Some(address),
-            _ => None,
-        });
-        Ok(inside.collect())
-    }
-
     /// Removes all that was set up. What keeps the tunnel closed stays, if the tunnel was meant: a start that nobody has
     /// confirmed may be what has locked its administrator out.
     pub(super) fn close(mut self, meant: bool) {
         let closed = if meant {
             self.closed.add(&self.closed_after, &mut self.netlink)
         } else {
-            self.closed.take_back(&self.tunnel, &mut self.netlink)
+            self.closed.take_back(&mut self.netlink)
         };
         if let Err(error) = closed {
             warn!("the routes in place of the tunnel: {error}");
@@ -731,32 +678,6 @@ impl Kernel {
         }
     }
 
-    /// Another program may have changed the tables that keep the prefix dark, or removed them, as one that flushes all of
-    /// them does. Returns whether they are there.
-    fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
-        let Some((prefix, on_link)) = self.state.hop else { return true };
-        let found = self.tables_now();
-        if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
-            return true;
-        }
-        match found.and_then(|_| self.darken(prefix, on_link)) {
-            Ok(own) => {
-                if let Some(on_link) = &mut self.on_link {
-                    on_link.own = own;
-                }
-                warn!(
-                    "another program changed or removed the rules that keep {prefix} dark: they are restored"
-                );
-                report(KernelEvent::RulesRestored);
-                true
-            }
-            Err(error) => {
-                warn!("{prefix} is no longer dark: {error}");
-                false
-            }
-        }
-    }
-
     fn set_mtu(&mut self, prefixes: &[IpNet], mtu: InnerMtu) {
         let device = self.state.mtu.unwrap_or(u16::MAX);
         let halves = prefixes.iter().flat_map(|prefix| destinations(*prefix, Mode::Routed));
@@ -801,17 +722,6 @@ impl Kernel {
                 Change::Address(_) | Change::AddressGone(_) | Change::Overrun => self.refresh_own(),
                 _ => {}
             }
-        }
-    }
-
-    /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
-    fn refresh_own(&mut self) {
-        let Some((prefix, true)) = self.state.hop else { return };
-        let Ok(own) = self.own_addresses(prefix) else { return };
-        let Some(on_link) = self.on_link.as_mut().filter(|o| o.own != own) else { return };
-        on_link.own = own;
-        if let Err(error) = self.darken(prefix, true) {
-            warn!("{error}");
         }
     }
 }

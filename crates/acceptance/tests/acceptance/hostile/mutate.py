@@ -13,24 +13,14 @@ import struct
 import sys
 import time
 
+from link import ICMPV6, IPV6, UDP, checksum, opened
+
 interface, prefix, peer, seconds, rate = sys.argv[1:]
 prefix, peer = (ipaddress.ip_network(net).network_address.packed[:8] for net in (prefix, peer))
-EVERYTHING, IPV6, UDP, ICMPV6 = 3, 0x86DD, 17, 58
 MULTICAST = 0xFF
 STRANGERS = ipaddress.ip_network("2001:db8:bad::/64").network_address.packed[:8]
 
-# What goes out is seen, too, but for what this sends itself.
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-link.bind((interface, EVERYTHING))
-link.settimeout(0.1)
-
-
-def checksum(source, destination, datagram):
-    octets = source + destination + struct.pack("!II", len(datagram), UDP) + datagram + bytes(len(datagram) % 2)
-    value = sum(struct.unpack(f"!{len(octets) // 2}H", octets))
-    while value >> 16:
-        value = (value & 0xFFFF) + (value >> 16)
-    return (value ^ 0xFFFF) or 0xFFFF
+link = opened(interface, timeout=0.1)
 
 
 def flipped(payload, count):
@@ -68,7 +58,7 @@ def mutated(frame, other):
     if random.randrange(8) == 0:
         destination, port = other[38:54], other[56:58]
     length = struct.pack("!H", 8 + len(payload))
-    check = checksum(source, destination, source_port + port + length + bytes(2) + payload)
+    check = checksum(source, destination, UDP, source_port + port + length + bytes(2) + payload)
     head = frame[:14] + struct.pack("!IHBB", 6 << 28 | random.randrange(1 << 28), 8 + len(payload), UDP, 64)
     return name, head + source + destination + source_port + port + length + struct.pack("!H", check) + payload
 

@@ -12,30 +12,21 @@ import struct
 import sys
 import time
 
+from link import ICMPV6, IPV6, UDP, checksum, opened
+
 interface, seconds, rate = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
-EVERYTHING, IPV6, UDP, ICMPV6, ADVERTISEMENT = 3, 0x86DD, 17, 58, 134
+ADVERTISEMENT = 134
 CLIENT_PORT, SERVER_PORT = 546, 547
 CLIENT_ID = 1
 NODES, NODES_MAC = bytes.fromhex("ff02" + "00" * 13 + "01"), bytes.fromhex("333300000001")
 # Solicit is answered by Advertise, everything else by Reply (RFC 8415 section 7.3).
 SOLICIT, ADVERTISE, REPLY = 1, 2, 7
 
-# What goes out is seen, too, but for what this sends itself.
 # Enough for any list; all namespaces of a machine share the room of the kernel's neighbor cache.
 STRANGERS = [bytes([0xFE, 0x80]) + bytes(6) + random.randbytes(8) for _ in range(256)]
 
-link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-link.bind((interface, EVERYTHING))
-link.settimeout(0.002)
+link = opened(interface, timeout=0.002)
 own_mac = link.getsockname()[4]
-
-
-def checksum(source, destination, kind, content):
-    octets = source + destination + struct.pack("!II", len(content), kind) + content + bytes(len(content) % 2)
-    value = sum(struct.unpack(f"!{len(octets) // 2}H", octets))
-    while value >> 16:
-        value = (value & 0xFFFF) + (value >> 16)
-    return (value ^ 0xFFFF) or 0xFFFF
 
 
 def frame(mac, source, destination, kind, hop_limit, content, checksum_at):

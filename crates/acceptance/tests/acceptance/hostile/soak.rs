@@ -49,7 +49,7 @@ fn mutated_datagrams_change_nothing() {
     let round = (length / 4).min(Duration::from_secs(60));
     // It ends by itself, once nobody looks any longer.
     let seconds = (length + round * 2).as_secs().to_string();
-    let words = ["python3", MUTATE, "a", prefix, peer, &seconds, "500"];
+    let words = ["python3", "-B", MUTATE, "a", prefix, peer, &seconds, "500"];
     let mut attacker = lab.spawn(Node::Router, words, "mutate").expect("an attacker");
 
     let mut rounds = Vec::new();
@@ -91,7 +91,7 @@ fn crafted_advertisements_and_dhcp_answers_leave_nothing_behind() {
     let begin = (accounting::resident(id).expect("its memory"), scene.log().lines().count());
     let length = length();
     let seconds = length.as_secs().to_string();
-    let sent = scene.run("net", &["python3", PROVIDER, "isp0", &seconds, "200"]);
+    let sent = scene.run("net", &["python3", "-B", PROVIDER, "isp0", &seconds, "200"]);
     let lines = |node: &str, words: &[&str]| scene.run(node, words).lines().count();
     let routes = lines("gw", &["ip", "-6", "route", "show", "table", "all"]);
     let addresses = lines("gw", &["ip", "-o", "-6", "address"]);

@@ -20,6 +20,7 @@ from scapy.layers.inet6 import (
     IPv6ExtHdrRouting,
     Jumbo,
     RouterAlert,
+    in6_chksum,
 )
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
@@ -45,7 +46,6 @@ def headers_of(target):
     quoted = bytes(IPv6(src=target, dst=source) / datagram(sport=port, dport=4000))
     for kind in range(256):
         for code in (0, 1, 7):
-            # The kernel would fill in a checksum by the source; scapy does so for a Raw behind a known header only.
             yield {"nh": ICMPV6, "icmpv6": True}, Raw(bytes([kind, code, 0, 0, 0, 0, 5, 0]) + quoted)
     for header in (IPv6ExtHdrHopByHop, IPv6ExtHdrDestOpt):
         for kind in range(256):
@@ -95,14 +95,9 @@ def fragments():
 
 def with_checksum(packet):
     """Fills in the checksum of an ICMPv6 message that scapy sees as mere octets."""
-    message = bytearray(bytes(packet.payload))
-    pseudo = bytes(packet)[8:40] + len(message).to_bytes(4, "big") + bytes([0, 0, 0, ICMPV6])
-    total = pseudo + bytes(message) + bytes(len(message) % 2)
-    value = sum(int.from_bytes(total[at : at + 2], "big") for at in range(0, len(total), 2))
-    while value >> 16:
-        value = (value & 0xFFFF) + (value >> 16)
-    message[2:4] = (value ^ 0xFFFF).to_bytes(2, "big")
-    packet.payload = Raw(bytes(message))
+    message = bytes(packet.payload)
+    check = in6_chksum(ICMPV6, packet, message)
+    packet.payload = Raw(message[:2] + check.to_bytes(2, "big") + message[4:])
     return packet
 
 

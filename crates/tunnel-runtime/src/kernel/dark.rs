@@ -1,0 +1,91 @@
+//! The tables of nftables: those that keep the hopping prefix dark, and the one that keeps what is behind the peers off the
+//! external interface.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::Ipv6Net;
+use linux::nft;
+use tracing::warn;
+
+use super::{Kernel, KernelEvent};
+
+impl Kernel {
+    /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
+    /// before: a firewall that is started anew flushes the tables of others.
+    pub(super) fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let (delivery, own) = if on_link {
+            (nft::PrefixDelivery::OnLink, self.own_addresses(prefix)?)
+        } else {
+            (nft::PrefixDelivery::Routed, Vec::new())
+        };
+        let dark = nft::DarkPrefix {
+            tunnel: &self.tunnel,
+            external: &self.link.name,
+            prefix,
+            delivery,
+            own: &own,
+            behind: &self.state.behind,
+        };
+        let kept_off = self.state.kept_off.as_ref();
+        let outside = kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix));
+        self.closed.keep_off(outside, &mut self.netlink)?;
+        let at_ingress = self.journal.darken(&dark)?;
+        if !at_ingress {
+            warn!(
+                "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
+            );
+        }
+        self.tables = self.tables_now()?;
+        Ok(own)
+    }
+
+    fn tables_now(&self) -> Result<String, linux::Error> {
+        Ok(nft::dark_tables(&self.tunnel)? + &linux::outside::listed(&self.tunnel)?)
+    }
+
+    fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
+        let addresses = self.netlink.addresses(self.link.index)?;
+        let inside = addresses.iter().filter_map(|a| match a.address.addr() {
+            IpAddr::V6(address) if prefix.contains(&address) => Some(address),
+            _ => None,
+        });
+        Ok(inside.collect())
+    }
+
+    /// Another program may have changed the tables that keep the prefix dark, or removed them, as one that flushes all of
+    /// them does. Returns whether they are there.
+    pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
+        let Some((prefix, on_link)) = self.state.hop else { return true };
+        let found = self.tables_now();
+        if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
+            return true;
+        }
+        match found.and_then(|_| self.darken(prefix, on_link)) {
+            Ok(own) => {
+                if let Some(on_link) = &mut self.on_link {
+                    on_link.own = own;
+                }
+                warn!(
+                    "another program changed or removed the rules that keep {prefix} dark: they are restored"
+                );
+                report(KernelEvent::RulesRestored);
+                true
+            }
+            Err(error) => {
+                warn!("{prefix} is no longer dark: {error}");
+                false
+            }
+        }
+    }
+
+    /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
+    pub(super) fn refresh_own(&mut self) {
+        let Some((prefix, true)) = self.state.hop else { return };
+        let Ok(own) = self.own_addresses(prefix) else { return };
+        let Some(on_link) = self.on_link.as_mut().filter(|o| o.own != own) else { return };
+        on_link.own = own;
+        if let Err(error) = self.darken(prefix, true) {
+            warn!("{error}");
+        }
+    }
+}
