@@ -199,3 +199,96 @@ impl Session {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Padding;
+    use crate::deliver::Discard;
+    use crate::env::Identity;
+    use crate::id::PeerId;
+    use crate::keys::{PairKeys, PrivateKey};
+    use crate::offer::Cipher;
+    use crate::outbox::Outbox;
+    use crate::routes::Routes;
+    use crate::session::{Learned, NewSession, REKEYS};
+    use crate::time::Now;
+
+    const BEGIN: Time = Time::from_micros(1_000_000);
+    const ROTATION: Duration = Duration::from_secs(10);
+
+    fn session(secret: &SessionSecret, host: &mut HostInterface) -> Session {
+        let terms = Terms {
+            cipher: Cipher::ChaCha20Poly1305,
+            rotation: ROTATION,
+            lanes: 1,
+            padding: Padding::None,
+            local_prefix: "2001:db8:b::/64".parse().unwrap(),
+            remote_prefix: "2001:db8:a::/64".parse().unwrap(),
+            mtu: 1500,
+            contexts: 0,
+            stream: None,
+            rekey_after: crate::config::REKEY_AFTER,
+            rewrite: false,
+        };
+        let new = NewSession {
+            peer: PeerId(0),
+            role: Role::H,
+            initiated_by: Role::H,
+            secret,
+            terms,
+            round_trip: None,
+            learned: Learned::default(),
+            keepalive: None,
+            cover: 0,
+        };
+        Session::begin(new, BEGIN, host)
+    }
+
+    /// Each is genuine, and another: an honest peer waits ten seconds, this one is authenticated and no more.
+    #[test]
+    fn of_two_hundred_rekeys_that_a_peer_begins_in_a_second_few_are_answered() {
+        let (ours, theirs) = (PrivateKey::from_bytes([2; 32]), PrivateKey::from_bytes([1; 32]));
+        let (our_public, their_public) = (ours.public(), theirs.public());
+        let our_pair = PairKeys::derive(&ours, &their_public, None).unwrap();
+        let their_pair = PairKeys::derive(&theirs, &our_public, None).unwrap();
+        let at_us = || Parties { own: &ours, peer: &their_public, psk: None, pair: &our_pair };
+        let at_them = Parties { own: &theirs, peer: &our_public, psk: None, pair: &their_pair };
+        let mut host = HostInterface::new(|| [3; 32]);
+        let offer = |switch| Offer { rotation: ROTATION, switch, ..Offer::decode(&[]).unwrap() };
+        let (first, _) = handshake::initiate(&at_them, &Occasion::Rekey, &offer(None), host.fresh());
+        let (_, answering) = handshake::receive(&at_us(), &Occasion::Rekey, &first, host.fresh()).unwrap();
+        let (_, secret) = answering.answer(&offer(None));
+        let mut session = session(&secret, &mut host);
+
+        let own = Identity {
+            private_key: PrivateKey::from_bytes([2; 32]),
+            hop_prefix: session.terms.local_prefix,
+            link_mtu: 1500,
+            hardware_aes: false,
+            addresses: Vec::new(),
+            rekey_after: crate::config::REKEY_AFTER,
+        };
+        let (mut outbox, routes) = (Outbox::new(), Routes::default());
+        let mut begin = |host: &mut HostInterface, id: u32, ms: u64| {
+            let now = Now { boot: BEGIN + Duration::from_millis(ms), unix_ms: 0 };
+            let switch = offer(Some(session.switch_epoch(now.boot)));
+            let (noise, _) = handshake::initiate(&at_them, &Occasion::Rekey, &switch, host.fresh());
+            let env = &mut Env {
+                own: &own,
+                routes: &routes,
+                now,
+                host,
+                outbox: &mut outbox,
+                deliver: &mut Discard,
+            };
+            assert!(session.rekey_message(id, &RekeyMessage::First(noise), &at_us(), offer(None), env));
+            matches!(&session.rekey, Rekey::Answered { id: answered, .. } if *answered == id)
+        };
+        let answered = (0..200).filter(|n| begin(&mut host, *n, u64::from(*n) * 5)).count();
+        assert_eq!(answered, REKEYS.0 as usize);
+        // One more after each pause, and only for a message that is new.
+        assert!(begin(&mut host, 1000, 5_000) && !begin(&mut host, 1001, 5_001));
+        assert_eq!(session.activity.drops.get().of(DropReason::HandshakeLimit), 196 + 1);
+    }
+}
