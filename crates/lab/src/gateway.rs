@@ -12,12 +12,10 @@ use crate::Error;
 use crate::builder::{Builder, Gateways, Profile};
 use crate::command::{check, check_with_input, text};
 use crate::namespaces::Namespace;
+use crate::patience::PATIENCE;
 use crate::process::{Process, tail};
 use crate::topology::{Site, Topology};
 use crate::transparent;
-
-/// How long a gateway may take to answer on its control socket, and to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The two key pairs and the pre-shared key of a lab, base64.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Long for anything that is not measured, also on an emulated machine.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Long for anything that is not measured, also on an emulated machine, where the first rule of nft loads a dozen modules.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Waits until there is something.
 ///
