@@ -12,7 +12,7 @@ use crate::Error;
 use crate::builder::{Builder, Gateways, Profile};
 use crate::command::{check, check_with_input, text};
 use crate::namespaces::Namespace;
-use crate::patience::PATIENCE;
+use crate::patience::patience;
 use crate::process::{Process, tail};
 use crate::topology::{Site, Topology};
 use crate::transparent;
@@ -111,7 +111,7 @@ impl Gateway {
             return Ok(());
         }
         let mut process = self.spawn()?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             if let Some(status) = process.ended() {
                 return Err(self.failure(format!("ended while starting ({status})")));
@@ -148,7 +148,7 @@ impl Gateway {
 
     /// Ends it (SIGTERM, then SIGKILL) and says whether it ended by itself with success.
     pub fn stop(&mut self) -> bool {
-        self.process.take().is_none_or(|process| process.stop(PATIENCE).success())
+        self.process.take().is_none_or(|process| process.stop(patience()).success())
     }
 
     /// Kills it, as a crash would.

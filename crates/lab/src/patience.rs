@@ -2,8 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Long for anything that is not measured, also on an emulated machine, where the first rule of nft loads a dozen modules.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+use crate::scale::emulated;
+
+/// Long for anything that is not measured. On an emulated machine the first rule of nft loads a dozen modules in ten seconds,
+/// and scapy is not there before forty.
+pub(crate) fn patience() -> Duration {
+    Duration::from_secs(if emulated() { 120 } else { 40 })
+}
 
 /// Waits until there is something.
 ///
@@ -15,7 +20,7 @@ pub fn wait_for<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
         if let Some(value) = attempt() {
             return value;
         }
-        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        assert!(start.elapsed() < patience(), "not within {:?}: {what}", patience());
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -9,3 +9,8 @@ pub fn scaled<T>(quick: T, full: T) -> T {
         _ => quick,
     }
 }
+
+/// Whether this machine is emulated (`SIDESTEP_EMULATED`): it sends fewer packets, and needs more time, for the same checks.
+pub fn emulated() -> bool {
+    std::env::var_os("SIDESTEP_EMULATED").is_some()
+}

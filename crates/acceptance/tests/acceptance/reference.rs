@@ -11,6 +11,7 @@ use classic::keys::SessionKey;
 use lab::echoes::{self, Echoes};
 use lab::namespaces::Namespace;
 use lab::process::Process;
+use lab::scale::emulated;
 
 /// True addresses: of the host of `crates/classic`, and of the reference's.
 const HOSTS: [&str; 2] = ["2001:db8:a::1", "2001:db8:b::1"];
@@ -154,7 +155,7 @@ impl Drop for ReferenceScene {
 
 /// Pings of each side in a second. On an emulated machine the reference, which is written in Python, is as slow.
 fn rate() -> f64 {
-    if std::env::var_os("SIDESTEP_EMULATED").is_some() { 2.5 } else { 20.0 }
+    if emulated() { 2.5 } else { 20.0 }
 }
 
 fn count() -> u32 {

@@ -2,10 +2,10 @@
 //!
 //! [`apply`] with a time to confirm saves the table that is there as text, starts a guard, and only then changes anything.
 //! The guard is a process in a session of its own, so that it outlives the terminal that the change may cut off. It holds a lock
-//! on the saved table, waits, and puts it back if it is still there; `confirm` removes it. Whoever removes the file
-//! first decides, so a confirmation either counts or fails. A guard that is killed (SIGKILL) puts nothing back: the
-//! lock is free then, `confirm` says so, and the next `apply` is not held up by it. A restart of the machine leaves
-//! neither table.
+//! on the saved table, waits, and puts it back if it is still there; `confirm` removes it. Its time begins when the change is
+//! made, or whoever makes it is gone: before, there is nothing to undo. Whoever removes the file first decides, so a
+//! confirmation either counts or fails. A guard that is killed (SIGKILL) puts nothing back: the lock is free then,
+//! `confirm` says so, and the next `apply` is not held up by it. A restart of the machine leaves neither table.
 
 mod count;
 
@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use config::Firewall;
@@ -80,15 +80,14 @@ pub fn compiled(firewall: &Firewall) -> Compiled {
 /// Nothing was changed then.
 pub fn apply(firewall: &Firewall, confirm: Option<Duration>) -> Result<(), Error> {
     refuse_while_pending()?;
-    if let Some(after) = confirm {
-        start_guard(after)?;
-    }
+    let waits = confirm.map(start_guard).transpose()?;
     let script = marked(&compiled(firewall).script, APPLIED).1;
     let done = replacing(&script).and_then(|script| Ok(linux::nft::apply(&script)?));
     if done.is_err() && confirm.is_some() {
         // Nothing was changed, so nothing is to be put back.
         let _ = fs::remove_file(saved()?);
     }
+    drop(waits);
     done
 }
 
@@ -129,7 +128,8 @@ pub fn remove() -> Result<bool, Error> {
     Ok(true)
 }
 
-/// The process that [`apply`] starts: says a line when it is ready, waits, then puts the table before back.
+/// The process that [`apply`] starts: says a line when it is ready, waits for the end of its input, then for so long, and
+/// puts the table before back.
 ///
 /// # Errors
 /// If the saved table cannot be used, or not be put back.
@@ -141,6 +141,7 @@ pub fn guard(after: Duration) -> Result<(), Error> {
     let mut file = File::open(&path).map_err(unusable)?;
     file.lock().map_err(unusable)?;
     writeln!(io::stdout(), "ready")?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
     std::thread::sleep(after);
     let mut before = String::new();
     file.read_to_string(&mut before).map_err(unusable)?;
@@ -161,8 +162,8 @@ fn put_back(before: &str) -> Result<(), Error> {
     Ok(linux::nft::apply(&script)?)
 }
 
-/// Saves the table, and starts a process that will put it back.
-fn start_guard(after: Duration) -> Result<(), Error> {
+/// Saves the table, and starts a process that will put it back: so long after what is returned was dropped.
+fn start_guard(after: Duration) -> Result<Option<ChildStdin>, Error> {
     let path = saved()?;
     let before = linux::nft::list_inet(TABLE, false)?.unwrap_or_default();
     let written = fs::create_dir_all(control::FOLDER).and_then(|()| {
@@ -175,7 +176,7 @@ fn start_guard(after: Duration) -> Result<(), Error> {
     let after = format!("{}us", after.as_micros());
     let mut child = Command::new(program)
         .args(["firewall", "guard", "--after", &after])
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
@@ -187,7 +188,7 @@ fn start_guard(after: Duration) -> Result<(), Error> {
         let _ = fs::remove_file(&path);
         return Err(Error::NoGuard);
     }
-    Ok(())
+    Ok(child.stdin.take())
 }
 
 /// What puts a table in the place of the one that is in the kernel, in one step.

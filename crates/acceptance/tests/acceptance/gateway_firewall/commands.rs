@@ -1,10 +1,12 @@
 //! `sidestep firewall apply`, `confirm`, `show` and `remove` in a namespace of their own.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lab::namespaces::Namespace;
+use lab::patience::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -34,7 +36,9 @@ impl Machine {
 
     fn try_firewall(&self, words: &[&str]) -> Output {
         let mut command = self.namespace.command(&self.program).expect("the namespace");
-        command.arg("firewall").args(words).current_dir(&self.folder);
+        // A program of the folder goes before those of the system.
+        let path = format!("{}:{}", self.folder.path().display(), std::env::var("PATH").expect("a path"));
+        command.arg("firewall").args(words).current_dir(&self.folder).env("PATH", path);
         command.stdin(Stdio::null()).output().expect("the program")
     }
 
@@ -66,11 +70,7 @@ impl Machine {
     }
 
     fn wait_for_port(&self, port: Option<&str>) {
-        let limit = Instant::now() + Duration::from_secs(20);
-        while self.port().as_deref() != port {
-            assert!(Instant::now() < limit, "{:?}, not {port:?}", self.port());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_until(&format!("port {port:?}"), || self.port().as_deref() == port);
     }
 }
 
@@ -98,6 +98,20 @@ fn a_change_that_nobody_confirms_is_undone() {
     assert_eq!(machine.port().as_deref(), Some("1002"));
     machine.firewall(&["remove"]);
     assert_eq!(machine.nft(&["list", "tables"]), "table inet foreign\n");
+}
+
+/// On a slow machine `nft` takes longer than the time to confirm: the table that comes back is not overtaken by the new one.
+#[test]
+fn a_change_that_takes_longer_than_its_confirmation_is_undone_too() {
+    let Some(machine) = Machine::new() else { return };
+    let nft = lab::command::find("nft").expect("nft");
+    let slow = format!("#!/bin/sh\n[ \"$1\" != -f ] || sleep 1\nexec {} \"$@\"\n", nft.display());
+    let path = machine.folder.path().join("nft");
+    std::fs::write(&path, slow).expect("a program");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let file = machine.file(1001);
+    machine.firewall(&["apply", &file, "--confirm", "100ms"]);
+    machine.wait_for_port(None);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use lab::capture::{Packet, Recording};
 use lab::patience::wait_until;
-use lab::scale::scaled;
+use lab::scale::{emulated, scaled};
 use lab::{Builder, Lab, Node, Site, Topology};
 
 use super::{PYTHON, SWEEP};
@@ -101,7 +101,7 @@ impl Attacker {
     fn sweep(&self, lab: &Lab, port: &str, targets: [Ipv6Addr; 2]) -> Child {
         let [first, second] = targets.map(|target| target.to_string());
         let words = [PYTHON, SWEEP, self.link, &self.mac, self.source, port, &first, &second];
-        self.start(lab, &words, 60)
+        self.start(lab, &words, if emulated() { 300 } else { 60 })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab::edited::Edited;
+use lab::scale::emulated;
 
 use super::scene::{SERVER, ScriptScene, example_path};
 
@@ -81,7 +82,7 @@ fn lua_gets_what_the_kernel_leaves_and_nobody_sees_a_mark() {
 #[test]
 fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
     let Some(scene) = ScriptScene::new(false) else { return };
-    let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 60_000 };
+    let count = if emulated() { 10_000 } else { 60_000 };
     let text = PINGS.edited("nf.log(\"ping\", number[1])", "");
     let file = scene.script("pings.lua", &text);
     load(&scene, &file, &[]);

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
+use lab::scale::emulated;
 
 /// As the thesis has them; fewer where the machine is emulated.
 fn sizes() -> impl Iterator<Item = usize> {
-    let last = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 16 } else { 25 };
+    let last = if emulated() { 16 } else { 25 };
     (0..=last).map(|power| 1 << power)
 }
 

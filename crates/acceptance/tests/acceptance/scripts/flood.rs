@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::scene::{SERVER, ScriptScene, example_path, verifies_long_scripts};
+use lab::scale::emulated;
 
 /// Begins connections from one made-up address after the other, and forgets them at once.
 const FLOOD: &str = r#"
@@ -52,7 +53,7 @@ fn a_flood_does_not_reach_the_server_and_connections_do() {
             scene.load(&file, "--hook ingress --dev wan", more);
         }
         assert!(!connects("fd00::2"), "before the flood");
-        let sent: u64 = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 3_000 } else { 20_000 };
+        let sent: u64 = if emulated() { 3_000 } else { 20_000 };
         let begun = Instant::now();
         let count = sent.to_string();
         let mut flood =

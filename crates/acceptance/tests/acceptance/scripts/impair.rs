@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use lab::Impairer;
+use lab::scale::emulated;
 use lab::traffic::{UdpOptions, UdpReport, UdpStream};
 use lab::{Lab, Site};
 
@@ -12,7 +13,7 @@ use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example};
 
 /// Datagrams per second.
 fn rate() -> u32 {
-    if std::env::var_os("SIDESTEP_EMULATED").is_some() { 200 } else { 1000 }
+    if emulated() { 200 } else { 1000 }
 }
 
 /// A stream of datagrams from A to B.

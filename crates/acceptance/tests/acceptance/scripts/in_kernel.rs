@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lab::edited::Edited;
+use lab::scale::emulated;
 
 use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, ScriptScene, has_netfilter_links};
 
@@ -42,7 +43,7 @@ fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
     let host = scene.serve_with(&["--test-without", "tcx"]);
     scene.sidestep(&load);
     assert!(filters().contains("direct-action"), "{}", filters());
-    let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 100_000 };
+    let count = if emulated() { 10_000 } else { 100_000 };
     scene.reload_under_a_flood("count.lua", COUNT, count);
     let drop = COUNT.edited("> 0", "< 0");
     scene.script("count.lua", &drop);
@@ -187,7 +188,7 @@ fn scripts_at_a_hook_of_netfilter_have_an_order_and_are_replaced_under_a_flood()
     assert_eq!((&scene.status(1)["packets"], &scene.status(2)["packets"]), (&3.into(), &3.into()));
     scene.sidestep(&["unload", &drop]);
 
-    let count = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 10_000 } else { 100_000 };
+    let count = if emulated() { 10_000 } else { 100_000 };
     scene.reload_under_a_flood("first.lua", COUNT, count);
     // One program for each packet: none was counted twice.
     assert_eq!(scene.status(1)["packets"], 3 + count);

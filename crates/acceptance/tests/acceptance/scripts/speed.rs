@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::scene::{CLIENT, SERVER, ScriptScene};
+use lab::scale::emulated;
 
 const SECONDS: u32 = 4;
 const ACCEPT: &str = "function process_packet(p) return NF_ACCEPT end\n";
@@ -115,7 +116,7 @@ fn drops_of_small_packets_at_tcx_and_at_xdp() {
         "--batched",
     ];
     let tap = ["python3", "-c", TAP, CLIENT, SERVER];
-    let repetitions = if std::env::var_os("SIDESTEP_EMULATED").is_some() { 1 } else { 7 };
+    let repetitions = if emulated() { 1 } else { 7 };
     for (device, from, send) in [("lan", &scene.client, &veth[..]), ("tap9", &scene.router, &tap)] {
         let dropped = |more: &[&str]| {
             let words = ["--dev", device, "--tier", "kernel", "--match", "udp dport 4243"];
