@@ -1,0 +1,3 @@
+//! IPsec (RFC 4301), sans-IO: AH and ESP, security associations behind a key engine, policy apart from mechanism.
+
+#![forbid(unsafe_code)]
