@@ -2,5 +2,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ah;
 pub mod algorithm;
+pub mod association;
+pub mod esp;
+pub mod headers;
 pub mod key;
+pub mod marks;
+pub mod outcome;
+pub mod packet_buffer;
+pub mod replay;
+pub mod selector;
+pub mod tunnel;
+pub mod udp_encapsulation;
+
+#[cfg(test)]
+mod tests;

