@@ -53,8 +53,8 @@ pub fn seal(
     if place.offset > MAX_HEADERS {
         return Err(SealError::HeadersTooLong);
     }
-    if moved > 0 && has_stations_left(&packet.packet()[..place.offset])? {
-        return Err(SealError::SourceRoute);
+    if moved > 0 {
+        check_headers(&packet.packet()[..place.offset])?;
     }
     let outer_length = place.offset - moved;
     let is_ipv6 =
@@ -275,25 +275,27 @@ fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
     Ok(())
 }
 
-/// Whether a packet with these headers is yet to be sent on to others than its destination field says.
-fn has_stations_left(headers: &[u8]) -> Result<bool, ParseError> {
+/// Whether the headers of a packet to be sealed can be authenticated, which is known before anything is changed.
+fn check_headers(headers: &[u8]) -> Result<(), SealError> {
     const LOOSE_SOURCE_ROUTE: u8 = 131;
     const STRICT_SOURCE_ROUTE: u8 = 137;
     let mut copy = [0; MAX_HEADERS];
-    let copy = copy.get_mut(..headers.len()).ok_or(ParseError::Truncated)?;
+    let copy = copy.get_mut(..headers.len()).ok_or(SealError::HeadersTooLong)?;
     copy.copy_from_slice(headers);
-    let mut left = false;
-    if !headers::is_ipv6(headers) {
-        let options = copy.get_mut(ipv4::HEADER_LEN..).unwrap_or_default();
-        for_each_ipv4_option(options, |kind, _| {
-            left |= matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
+    let mut stations_left = false;
+    if headers::is_ipv6(copy) {
+        let (fixed, extensions) = copy.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
+        for_each_extension(fixed[6], extensions, |protocol, header| {
+            stations_left |= protocol == protocol::ROUTING && header.get(3).is_some_and(|left| *left > 0);
+            Ok(())
         })?;
-        return Ok(left);
+    } else {
+        for_each_ipv4_option(copy.get_mut(ipv4::HEADER_LEN..).unwrap_or_default(), |kind, _| {
+            stations_left |= matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
+        })?;
     }
-    let first = *headers.get(6).ok_or(ParseError::Truncated)?;
-    for_each_extension(first, copy.get_mut(ipv6::HEADER_LEN..).unwrap_or_default(), |protocol, header| {
-        left |= protocol == protocol::ROUTING && header.get(3).is_some_and(|stations| *stations > 0);
-        Ok(())
-    })?;
-    Ok(left)
+    if stations_left {
+        return Err(SealError::SourceRoute);
+    }
+    Ok(zero_mutable(copy)?)
 }
