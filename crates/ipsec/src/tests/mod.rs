@@ -2,6 +2,7 @@
 
 mod hostile;
 mod order;
+mod policies;
 
 use std::net::IpAddr;
 use std::time::Instant;
