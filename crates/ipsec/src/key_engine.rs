@@ -78,6 +78,10 @@ pub struct Ended {
     pub source: IpAddr,
     /// Its mode.
     pub mode: Mode,
+    /// When it was made.
+    pub added: Instant,
+    /// When its first packet came.
+    pub first_used: Option<Instant>,
     /// What it has carried.
     pub usage: Usage,
     /// Its lifetimes.
@@ -437,6 +441,8 @@ impl KeyEngine {
             name: Name::of(&entry.association),
             source: entry.association.parameters().source,
             mode: entry.association.parameters().mode,
+            added: entry.association.added(),
+            first_used: entry.association.first_used(),
             usage: entry.association.usage(),
             lifetimes: entry.association.parameters().lifetimes,
         };

@@ -14,6 +14,7 @@ pub mod key_engine;
 pub mod marks;
 pub mod outcome;
 pub mod packet_buffer;
+pub mod pf_key;
 pub mod policy;
 pub mod processing;
 pub mod replay;

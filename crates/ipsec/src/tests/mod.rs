@@ -1,5 +1,6 @@
 //! Stories of packets through both ends of an association.
 
+mod daemons;
 mod hostile;
 mod order;
 mod policies;
