@@ -1,9 +1,11 @@
 //! Stories of packets through both ends of an association.
 
 mod daemons;
+mod engine;
 mod hostile;
 mod order;
 mod policies;
+mod setkey_files;
 
 use std::net::IpAddr;
 use std::time::Instant;
