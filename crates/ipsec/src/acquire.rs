@@ -58,7 +58,7 @@ impl Acquires {
         request: &Request,
         now: Instant,
     ) -> Result<(AcquireId, bool), AcquireError> {
-        if let Some(wish) = self.wishes.iter().find(|wish| wish.request == *request) {
+        if let Some(wish) = self.wishes.iter().find(|wish| wish.request.is_like(request)) {
             return Ok((wish.id, false));
         }
         if self.wishes.len() == MAX_ACQUIRES {

@@ -59,7 +59,7 @@ pub fn seal(
     let outer_length = place.offset - moved;
     let is_ipv6 =
         if outer_length > 0 { parameters.destination.is_ipv6() } else { headers::is_ipv6(packet.packet()) };
-    let ah_length = length(transform, is_ipv6);
+    let ah_length = transform.header_length(is_ipv6);
     let front = outer_length + ah_length;
     if packet.headroom() < front {
         return Err(NoRoom.into());
@@ -90,7 +90,7 @@ pub fn seal(
     let iv = &iv[..transform.iv_length()];
     let high = parameters.extended_sequence.then(|| sequence.high());
     let icv = icv(transform, bytes, place.offset, ah_length, iv, high)?;
-    let field = place.offset + base(transform);
+    let field = place.offset + transform.fixed_length();
     bytes[field..field + iv.len()].copy_from_slice(iv);
     let field = field + iv.len();
     bytes[field..field + icv.bytes().len()].copy_from_slice(icv.bytes());
@@ -128,7 +128,7 @@ pub fn open(
     let &[next_header, units, ..] = ah else { return Err(OpenError::Length) };
     let ah_length = (usize::from(units) + 2) * 4;
     let ah = ah.get(..ah_length).ok_or(OpenError::Length)?;
-    let base = base(transform);
+    let base = transform.fixed_length();
     // Some pad IPv4's AH to 64 bits, too; IPv6's must be.
     let padding = ah_length.checked_sub(base + transform.icv_length()).ok_or(OpenError::Length)?;
     if padding > 4 || headers::is_ipv6(bytes) && ah_length % 8 != 0 {
@@ -159,16 +159,6 @@ pub fn open(
     opened.map(|()| association.marks(marks, packet.packet()))
 }
 
-/// Bytes of AH before the ICV.
-fn base(transform: &AhTransform) -> usize {
-    if transform.has_sequence() { 12 } else { 8 }
-}
-
-/// Bytes of AH, padded to 32 bits in IPv4 and 64 in IPv6 (RFC 4302 §2.6).
-fn length(transform: &AhTransform, is_ipv6: bool) -> usize {
-    (base(transform) + transform.icv_length()).next_multiple_of(if is_ipv6 { 8 } else { 4 })
-}
-
 /// The ICV of a packet with an AH of `ah_length` bytes at `at`, whatever stands in its field. The padding behind the field
 /// counts as it is.
 fn icv(
@@ -185,7 +175,7 @@ fn icv(
     copy.copy_from_slice(before);
     zero_mutable(copy)?;
     let (ah, payload) = rest.split_at_checked(ah_length).ok_or(ParseError::Truncated)?;
-    let (fixed, field) = ah.split_at_checked(base(transform)).ok_or(ParseError::Truncated)?;
+    let (fixed, field) = ah.split_at_checked(transform.fixed_length()).ok_or(ParseError::Truncated)?;
     let (_, padding) = field.split_at_checked(transform.icv_length()).ok_or(ParseError::Truncated)?;
     // The longest field: HMAC-SHA-512-256.
     let zeros = [0; 32];

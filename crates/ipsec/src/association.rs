@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use wire::{ipv4, ipv6, udp};
+
 use crate::algorithm::{AhTransform, EspTransform};
 use crate::marks::Marks;
 use crate::replay::{ReplayError, ReplayWindow, SequenceCounter, SequenceNumber};
@@ -141,6 +143,9 @@ pub struct Parameters {
     pub selector: Option<Selector>,
     /// The outer IPv4 header's bit.
     pub dont_fragment: DontFragment,
+    /// Source and destination as the sender has them, where a NAT has changed them (RFC 3948 §3.1.2): in transport mode the
+    /// checksums inside are theirs. `None`: as they arrive.
+    pub original_addresses: Option<(IpAddr, IpAddr)>,
 }
 
 impl Parameters {
@@ -159,6 +164,7 @@ impl Parameters {
             sensitivity: Sensitivity::default(),
             selector: None,
             dont_fragment: DontFragment::default(),
+            original_addresses: None,
         }
     }
 }
@@ -267,7 +273,29 @@ impl Association {
         self.counter.last()
     }
 
-    /// How far its life has gone.
+    /// Whether another packet can be sealed.
+    pub fn can_send(&self, now: Instant) -> bool {
+        self.age(now) != Age::Hard && !self.counter.is_used_up()
+    }
+
+    /// The most bytes that sealing adds to a packet: what a path's MTU is less for what is inside.
+    pub fn overhead(&self) -> usize {
+        let parameters = &self.parameters;
+        let outer = match parameters.mode {
+            Mode::Tunnel if parameters.destination.is_ipv6() => ipv6::HEADER_LEN,
+            Mode::Tunnel => ipv4::HEADER_LEN,
+            Mode::Transport => 0,
+        };
+        let udp = if parameters.encapsulation.is_some() { udp::HEADER_LEN } else { 0 };
+        outer
+            + udp
+            + match &parameters.transform {
+                Transform::Ah(transform) => transform.header_length(parameters.destination.is_ipv6()),
+                Transform::Esp(transform) => transform.overhead(),
+            }
+    }
+
+    /// How far its life has gone. The end of a sender's numbers is told as that of a soft lifetime, in time.
     pub fn age(&self, now: Instant) -> Age {
         let is_past = |lifetime: &Lifetime| {
             lifetime.bytes.is_some_and(|bytes| self.usage.bytes >= bytes)
@@ -276,7 +304,7 @@ impl Association {
         };
         if is_past(&self.parameters.lifetimes.hard) {
             Age::Hard
-        } else if is_past(&self.parameters.lifetimes.soft) {
+        } else if is_past(&self.parameters.lifetimes.soft) || self.counter.is_running_out() {
             Age::Soft
         } else {
             Age::Fresh

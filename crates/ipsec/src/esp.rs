@@ -20,7 +20,7 @@ use crate::headers;
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
-use crate::tunnel;
+use crate::{tunnel, udp_encapsulation};
 
 /// Bytes that sealing may put before a packet: outer IPv6 header, UDP, SPI and sequence number, the longest IV.
 pub const MAX_HEADROOM: usize = 40 + 8 + 8 + 16;
@@ -160,6 +160,9 @@ pub fn open(
             packet.truncate(front + payload_length);
             packet.close_gap(place.offset, front - place.offset);
             headers::set_type_and_length(packet.packet_mut(), place, next_header);
+            if let Some(original) = association.parameters.original_addresses {
+                udp_encapsulation::correct_checksum(packet.packet_mut(), original);
+            }
             Ok(())
         }
         Mode::Tunnel => {

@@ -105,6 +105,11 @@ pub(crate) fn longest(is_ipv6: bool) -> usize {
     usize::from(u16::MAX) + if is_ipv6 { ipv6::HEADER_LEN } else { 0 }
 }
 
+/// Bytes of a header without options.
+pub(crate) fn fixed_length(is_ipv6: bool) -> usize {
+    if is_ipv6 { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN }
+}
+
 pub(crate) fn is_ipv6(packet: &[u8]) -> bool {
     packet.first().is_some_and(|first| first >> 4 == 6)
 }

@@ -1,9 +1,10 @@
 //! Secret bytes: wiped when they are no longer used, and never printed.
 
+use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 /// The key of an algorithm, with the salt behind it for those that have one (RFC 4106 §8.1).
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Key(Zeroizing<Box<[u8]>>);
 
 impl Key {
@@ -22,6 +23,14 @@ impl Key {
         &self.0
     }
 }
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Key {}
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

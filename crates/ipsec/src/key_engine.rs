@@ -347,7 +347,7 @@ impl KeyEngine {
         };
         ids.iter().rev().copied().find(|id| {
             self.entries.get(id).is_some_and(|entry| {
-                entry.association.age(now) != Age::Hard && request.is_met_by(&entry.association, entry.owner)
+                entry.association.can_send(now) && request.is_met_by(&entry.association, entry.owner)
             })
         })
     }

@@ -77,7 +77,7 @@
 //! |---|---|
 //! | [`algorithm`], [`key`] | the algorithm switch |
 //! | [`association`], [`replay`] | what two ends share, sequence numbers |
-//! | [`esp`], [`ah`], `tunnel`, [`udp_encapsulation`] | the headers |
+//! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
 //! | [`selector`], [`policy`] | what is to be protected |

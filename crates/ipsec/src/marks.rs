@@ -2,6 +2,9 @@
 //!
 //! A packet begins with none. Each security header that is opened adds those that it stands for. A packet out of a tunnel,
 //! or of a sender, that the association is not for loses them all: its peer, who is genuine, has wrapped up a forged one.
+//!
+//! A stack that takes apart tunnels of other kinds (IP in IP, 6in4) gives what comes out of them [`Marks::NONE`]: nobody has
+//! compared its source with an association.
 
 use std::ops::BitOr;
 

@@ -128,6 +128,14 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// What cannot be seen of a packet counts for what is stricter.
+    fn selects(&self, traffic: &Traffic) -> bool {
+        match self.action {
+            Action::Bypass => self.selector.matches(traffic),
+            Action::Discard | Action::Protect { .. } => self.selector.may_match(traffic),
+        }
+    }
+
     /// Neighbor discovery passes: it is what finds those whom a daemon could talk to. It guards itself by a hop limit that
     /// nobody further away can send (RFC 4861 §11.2).
     pub fn neighbor_discovery(direction: Direction) -> Self {
@@ -229,7 +237,7 @@ impl PolicyDatabase {
         let rule = self
             .rules
             .iter()
-            .find(|rule| rule.direction == direction && rule.selector.matches(traffic))
+            .find(|rule| rule.direction == direction && rule.selects(traffic))
             .map(|rule| rule.action);
         let (levels, tunnel) = match rule {
             Some(Action::Discard) => return None,

@@ -55,6 +55,16 @@ impl SequenceCounter {
         Ok(SequenceNumber(self.last))
     }
 
+    /// Whether an eighth is left, or less: time for another association.
+    pub const fn is_running_out(&self) -> bool {
+        self.limit - self.last <= self.limit / 8
+    }
+
+    /// Whether none is left.
+    pub const fn is_used_up(&self) -> bool {
+        self.last == self.limit
+    }
+
     /// As after so many packets more, for tests of what happens near the end.
     #[cfg(test)]
     pub(crate) fn skip(&mut self, numbers: u64) {

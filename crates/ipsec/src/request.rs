@@ -61,6 +61,19 @@ pub struct Request {
 }
 
 impl Request {
+    /// Whether what is made for one of two wishes is likely to do for both, so that a daemon is asked once: between the same
+    /// ends, unless a socket wants its own.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        if self.is_unique || other.is_unique {
+            return self == other;
+        }
+        let ends =
+            |request: &Self| request.tunnel.unwrap_or((request.traffic.source, request.traffic.destination));
+        self.service == other.service
+            && self.tunnel.is_some() == other.tunnel.is_some()
+            && ends(self) == ends(other)
+    }
+
     /// Whether an association, of a socket's own or of all, is what is wanted.
     pub fn is_met_by(&self, association: &Association, owner: Option<SocketId>) -> bool {
         let parameters = association.parameters();

@@ -53,6 +53,16 @@ impl Selector {
     /// Whether these are such packets. A port that cannot be seen is in no range (OPAQUE, RFC 4301 §4.4.1.1), except in
     /// that of all ports.
     pub fn matches(&self, traffic: &Traffic) -> bool {
+        self.selects(traffic, false)
+    }
+
+    /// Whether these may be such packets: as [`matches`](Self::matches), but a port that cannot be seen is in each range.
+    /// For what must not pass unprotected: a fragment without ports may be one of a packet that must not.
+    pub fn may_match(&self, traffic: &Traffic) -> bool {
+        self.selects(traffic, true)
+    }
+
+    fn selects(&self, traffic: &Traffic, opaque_is_any: bool) -> bool {
         let upper = match &self.upper {
             Upper::Any => true,
             Upper::Protocol(protocol) => *protocol == traffic.protocol,
@@ -62,7 +72,7 @@ impl Selector {
                         Detail::Ports { source: from, destination: to } => {
                             source.contains(&from) && destination.contains(&to)
                         }
-                        _ => *source == (0..=u16::MAX) && *destination == (0..=u16::MAX),
+                        _ => opaque_is_any || *source == (0..=u16::MAX) && *destination == (0..=u16::MAX),
                     }
             }
             Upper::Icmp { protocol, types, codes } => {
@@ -71,7 +81,7 @@ impl Selector {
                         Detail::Icmp { message_type, code } => {
                             types.contains(&message_type) && codes.contains(&code)
                         }
-                        _ => *types == (0..=u8::MAX) && *codes == (0..=u8::MAX),
+                        _ => opaque_is_any || *types == (0..=u8::MAX) && *codes == (0..=u8::MAX),
                     }
             }
         };
@@ -177,6 +187,9 @@ mod tests {
         assert!(!web.matches(&traffic(protocol::TCP, ports(444))));
         assert!(!web.matches(&traffic(protocol::UDP, ports(443))));
         assert!(!web.matches(&traffic(protocol::TCP, Detail::Opaque)), "a port that cannot be seen");
+        assert!(web.may_match(&traffic(protocol::TCP, Detail::Opaque)));
+        assert!(!web.may_match(&traffic(protocol::UDP, Detail::Opaque)));
+        assert!(!web.may_match(&traffic(protocol::TCP, ports(444))));
         let echo = selector(Upper::Icmp { protocol: protocol::ICMPV6, types: 128..=129, codes: 0..=0 });
         assert!(echo.matches(&traffic(protocol::ICMPV6, Detail::Icmp { message_type: 128, code: 0 })));
         assert!(!echo.matches(&traffic(protocol::ICMPV6, Detail::Icmp { message_type: 135, code: 0 })));

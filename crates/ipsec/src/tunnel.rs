@@ -22,15 +22,10 @@ use crate::packet_buffer::PacketBuffer;
 /// Hop limit and time to live of outer headers.
 pub const HOP_LIMIT: u8 = 64;
 
-/// Bytes of the outer header.
-pub(crate) fn header_length(destination: IpAddr) -> usize {
-    if destination.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN }
-}
-
 /// The place behind the outer header, and the type of what is there: a whole packet.
 pub(crate) fn place(destination: IpAddr, inner: &[u8]) -> Place {
     Place {
-        offset: header_length(destination),
+        offset: headers::fixed_length(destination.is_ipv6()),
         type_at: if destination.is_ipv6() { 6 } else { 9 },
         protocol: if headers::is_ipv6(inner) { protocol::IPV6 } else { protocol::IPV4 },
     }

@@ -135,6 +135,11 @@ impl EspTransform {
         if self.encryption.is_combined() { 16 } else { self.authentication.icv_length() }
     }
 
+    /// The most bytes of header, IV, padding, trailer and ICV.
+    pub(crate) fn overhead(&self) -> usize {
+        self.header_length() + self.iv_length() + self.alignment() - 1 + 2 + self.icv_length()
+    }
+
     /// Whether the padding is to be 1, 2, 3, … (RFC 4303 §2.4); RFC 1829 has any bytes.
     pub(crate) fn checks_padding(&self) -> bool {
         !self.encryption.is_historic()
@@ -249,6 +254,16 @@ impl AhTransform {
     /// Bytes of the ICV field, without padding.
     pub(crate) fn icv_length(&self) -> usize {
         self.iv_length() + self.authentication.icv_length()
+    }
+
+    /// Bytes of AH before the ICV field.
+    pub(crate) fn fixed_length(&self) -> usize {
+        if self.has_sequence() { 12 } else { 8 }
+    }
+
+    /// Bytes of AH, padded to 32 bits in IPv4 and 64 in IPv6 (RFC 4302 §2.6).
+    pub(crate) fn header_length(&self, is_ipv6: bool) -> usize {
+        (self.fixed_length() + self.icv_length()).next_multiple_of(if is_ipv6 { 8 } else { 4 })
     }
 
     /// The ICV over `parts`, one behind the other.

@@ -246,6 +246,9 @@ fn parameters(message: &Message) -> Result<(Parameters, Option<SocketId>), Errno
         }),
         Some(_) => return Err(Errno::Invalid),
     };
+    // One extension for two addresses: it is the sender's that a NAT changes.
+    parameters.original_addresses =
+        given.nat_t_original_address.map(|original| (original.address, destination.address));
     let owner = sa2.request_id.checked_sub(MANUAL_REQUEST_ID_MAX + 1).map(|id| SocketId(u64::from(id)));
     Ok((parameters, owner))
 }

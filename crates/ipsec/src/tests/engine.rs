@@ -180,3 +180,18 @@ fn what_is_deleted_or_flushed_is_gone_from_all_tables() {
     assert_eq!(engine.associations().count(), 0);
     assert!(engine.by_name(&name(0x1000)).is_none());
 }
+
+#[test]
+fn daemons_are_asked_once_for_all_flows_between_two_ends() {
+    let mut engine = KeyEngine::new();
+    let now = Instant::now();
+    engine.register(DaemonId(1), Protocol::Esp).unwrap();
+    let first = request(None, false);
+    let mut other = first.clone();
+    other.traffic.detail = crate::selector::Detail::Ports { source: 4001, destination: 80 };
+    other.socket = Some(SocketId(9));
+    let Ok(Lookup::Delayed(acquire)) = engine.lookup(&first, now) else { panic!("it is delayed") };
+    assert_eq!(engine.lookup(&other, now), Ok(Lookup::Delayed(acquire)));
+    let unique = Request { is_unique: true, ..other };
+    assert_ne!(engine.lookup(&unique, now), Ok(Lookup::Delayed(acquire)));
+}

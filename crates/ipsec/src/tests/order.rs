@@ -256,3 +256,59 @@ fn esp_in_transport_goes_behind_hop_by_hop_and_before_destination_options() {
     assert_eq!((upper.protocol, upper.offset), (protocol::ESP, 48));
     assert_eq!(pair.open(&sealed).unwrap().0, plain);
 }
+
+#[test]
+fn a_sender_that_runs_out_of_numbers_says_so_in_time() {
+    let mut pair = Pair::of(GCM, Mode::Transport);
+    pair.sender.skip(u64::from(u32::MAX) / 8 * 7);
+    assert_eq!(pair.sender.age(pair.now), Age::Fresh);
+    pair.sender.skip(10);
+    assert_eq!(pair.sender.age(pair.now), Age::Soft);
+    assert!(pair.sender.can_send(pair.now));
+    pair.sender.skip(u64::from(u32::MAX) - pair.sender.last_sent().0);
+    assert!(!pair.sender.can_send(pair.now));
+}
+
+#[test]
+fn no_packet_grows_by_more_than_the_overhead_that_is_told() {
+    for suite in suites() {
+        for (mode, outer) in [(Mode::Transport, true), (Mode::Tunnel, false), (Mode::Tunnel, true)] {
+            let mut pair = Pair::new(|| parameters(suite, mode, true, outer));
+            let grown: Vec<_> = (0..40)
+                .map(|length| {
+                    let plain = packet(true, length);
+                    pair.seal(&plain).unwrap().len() - plain.len()
+                })
+                .collect();
+            assert_eq!(grown.iter().max(), Some(&pair.sender.overhead()), "{suite:?} {mode:?}");
+        }
+    }
+}
+
+#[test]
+fn checksums_inside_are_made_right_for_the_addresses_that_a_nat_has_given() {
+    let (private, public) = (IpAddr::from([10, 0, 0, 1]), hosts(false).0);
+    for protocol in [protocol::UDP, protocol::TCP] {
+        let mut pair = Pair::new(|| Parameters {
+            encapsulation: Some(UdpEncapsulation { source_port: 4500, destination_port: 4500 }),
+            original_addresses: Some((private, hosts(false).1)),
+            ..parameters(GCM, Mode::Transport, false, false)
+        });
+        let at = if protocol == protocol::TCP { 16 } else { 6 };
+        let sum = |plain: &[u8]| {
+            let view = ipv4::Packet::parse(plain).unwrap();
+            view.pseudo_header(view.payload().len() as u16, protocol) + Sum::of(view.payload())
+        };
+        let mut plain = with_payload(false, protocol, &[7; 40]);
+        plain[12..16].copy_from_slice(&[10, 0, 0, 1]);
+        plain[20 + at..20 + at + 2].fill(0);
+        let checksum = sum(&plain).checksum();
+        plain[20 + at..20 + at + 2].copy_from_slice(&checksum.to_be_bytes());
+        let mut sealed = pair.seal(&plain).unwrap();
+        let IpAddr::V4(address) = public else { unreachable!("hosts are of IPv4 here") };
+        sealed[12..16].copy_from_slice(&address.octets());
+        let (opened, marks) = pair.open(&sealed).unwrap();
+        assert!(sum(&opened).is_valid());
+        assert!(marks.authentic);
+    }
+}

@@ -256,3 +256,17 @@ fn a_packet_waits_while_a_daemon_makes_its_association_and_is_dropped_if_none_do
     engine.add(parameters(AH, Mode::Transport, true, true), None, later).unwrap();
     assert_eq!(lengths(policy.output_policy(&mut engine, &traffic(), None, later)), 1);
 }
+
+#[test]
+fn a_fragment_without_ports_does_not_slip_past_a_rule_about_ports() {
+    let upper =
+        crate::selector::Upper::Ports { protocol: protocol::UDP, source: 0..=u16::MAX, destination: 53..=53 };
+    let mut policy = PolicyDatabase::new();
+    let selector = Selector { upper, ..everything() };
+    policy.add(Rule { direction: Direction::Out, selector, action: Action::Discard });
+    let later =
+        with_payload(true, protocol::FRAGMENT, &[protocol::UDP, 0, 0, 8, 0, 0, 0, 1, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let traffic = Traffic::of(&later).unwrap();
+    let output = policy.output_policy(&mut KeyEngine::new(), &traffic, None, Instant::now());
+    assert_eq!(output, Err(SecurityError::Discarded));
+}
