@@ -16,7 +16,7 @@ use wire::{ParseError, ipv4, ipv6, protocol};
 
 use crate::algorithm::AhTransform;
 use crate::association::{Age, Association, Mode, Transform};
-use crate::headers;
+use crate::headers::{self, HeaderError};
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
@@ -275,10 +275,16 @@ fn check_headers(headers: &[u8]) -> Result<(), SealError> {
     let mut stations_left = false;
     if headers::is_ipv6(copy) {
         let (fixed, extensions) = copy.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
+        let mut is_fragment = false;
         for_each_extension(fixed[6], extensions, |protocol, header| {
+            // Who receives it takes the header away before AH is verified, even that of a whole packet (RFC 6946).
+            is_fragment |= protocol == protocol::FRAGMENT;
             stations_left |= protocol == protocol::ROUTING && header.get(3).is_some_and(|left| *left > 0);
             Ok(())
         })?;
+        if is_fragment {
+            return Err(HeaderError::Fragment.into());
+        }
     } else {
         for_each_ipv4_option(copy.get_mut(ipv4::HEADER_LEN..).unwrap_or_default(), |kind, _| {
             stations_left |= matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);

@@ -91,19 +91,27 @@ pub enum Authentication {
 }
 
 impl Authentication {
-    /// Whether a key of so many bytes, those of the salt included, is one of this algorithm.
-    pub const fn accepts_key_length(self, length: usize) -> bool {
+    /// Bytes of the key, those of the salt included; of an algorithm that takes several lengths, the shortest.
+    pub const fn key_length(self) -> usize {
         match self {
-            Self::None => length == 0,
-            Self::HmacSha256 => length == 32,
-            Self::HmacSha384 => length == 48,
-            Self::HmacSha512 => length == 64,
-            Self::AesGmac128 => length == 16 + 4,
-            Self::AesGmac256 => length == 32 + 4,
+            Self::None => 0,
+            Self::HmacSha256 => 32,
+            Self::HmacSha384 => 48,
+            Self::HmacSha512 => 64,
+            Self::AesGmac128 => 16 + 4,
+            Self::AesGmac256 => 32 + 4,
             // RFC 1828 §1: keys may be of any length, those of less than 128 bits are not to be used.
             #[cfg(feature = "historic")]
-            Self::KeyedMd5 => length >= 16 && length <= 64,
+            Self::KeyedMd5 => 16,
         }
+    }
+
+    /// Whether a key of so many bytes, those of the salt included, is one of this algorithm.
+    pub const fn accepts_key_length(self, length: usize) -> bool {
+        if self.is_historic() {
+            return length >= self.key_length() && length <= 64;
+        }
+        length == self.key_length()
     }
 
     pub(super) const fn is_gmac(self) -> bool {

@@ -57,6 +57,17 @@ fn aes_gcm_with_a_256_bit_key_as_in_draft_mcgrew_gcm_test_case_3() {
 }
 
 #[test]
+fn aes_gmac_of_esp_as_in_draft_mcgrew_gcm_test() {
+    let gmac_key = key("4c80cdefbb5d10da906ac73c3613a634 22433c64");
+    let transform =
+        EspTransform::new(Encryption::Null, &Key::empty(), Authentication::AesGmac128, &gmac_key).unwrap();
+    let plain = "45000030da3a00008001df3bc0a80005c0a800010800c6cd0200070061626364\
+                 65666768696a6b6c6d6e6f707172737401020201";
+    let expected = format!("{plain}f2a9a836e155106aa8dcd618e4099aaa");
+    assert_eq!(sealed(&transform, "0000432100000007", None, "0000000000000000", plain), expected);
+}
+
+#[test]
 fn chacha20_poly1305_as_in_rfc_7634_appendix_a() {
     let transform = combined(
         Encryption::ChaCha20Poly1305,

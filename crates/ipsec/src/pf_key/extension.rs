@@ -11,7 +11,7 @@ pub struct Sa {
     pub spi: u32,
     /// Size of the replay window, in packets; 0: none.
     pub replay: u8,
-    /// One of [`state`].
+    /// One of [`state`](super::message::state).
     pub state: u8,
     /// Authentication algorithm.
     pub authentication: u8,

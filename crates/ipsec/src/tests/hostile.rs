@@ -122,6 +122,14 @@ fn a_route_with_stations_left_is_not_sealed_by_ah_and_one_without_is() {
 }
 
 #[test]
+fn ah_is_not_put_behind_a_fragment_header_that_its_receiver_takes_away() {
+    let mut pair = Pair::of(Suite::Ah(Authentication::HmacSha256), Mode::Transport);
+    let whole = with_payload(true, protocol::FRAGMENT, &[protocol::UDP, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4]);
+    let refused = SealError::Headers(crate::headers::HeaderError::Fragment);
+    assert_eq!(pair.seal(&whole), Err(refused));
+}
+
+#[test]
 fn a_packet_cut_short_is_refused_at_each_length() {
     for suite in suites() {
         let mut pair = Pair::of(suite, Mode::Transport);

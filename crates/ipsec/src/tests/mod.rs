@@ -65,10 +65,7 @@ impl Suite {
     }
 
     fn transform(self) -> Transform {
-        let key = |authentication: Authentication| {
-            let length = (0..=64).find(|length| authentication.accepts_key_length(*length)).unwrap();
-            Key::new(&vec![0xa5; length])
-        };
+        let key = |authentication: Authentication| Key::new(&vec![0xa5; authentication.key_length()]);
         match self {
             Self::Esp(encryption, authentication) => {
                 let cipher_key = Key::new(&vec![0x5a; encryption.key_length()]);
