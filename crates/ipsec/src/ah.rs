@@ -20,7 +20,7 @@ use crate::headers::{self, HeaderError};
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
-use crate::tunnel;
+use crate::tunnel::{self, Placement};
 
 /// The longest headers before AH. IPv6 allows far more; what is real has less than 100 bytes, and the copy with zeros is
 /// on the stack.
@@ -43,24 +43,16 @@ pub fn seal(
     let parameters = &association.parameters;
     let Transform::Ah(transform) = &parameters.transform else { return Err(SealError::Protocol) };
     headers::trim(packet)?;
-    let (place, moved) = match parameters.mode {
-        Mode::Transport => {
-            let place = headers::transport_place(packet.packet())?;
-            (place, place.offset)
-        }
-        Mode::Tunnel => (tunnel::place(parameters.destination, packet.packet()), 0),
-    };
+    let placement = Placement::new(parameters, packet.packet())?;
+    let Placement { place, kept, is_ipv6 } = placement;
     if place.offset > MAX_HEADERS {
         return Err(SealError::HeadersTooLong);
     }
-    if moved > 0 {
+    if kept > 0 {
         check_headers(&packet.packet()[..place.offset])?;
     }
-    let outer_length = place.offset - moved;
-    let is_ipv6 =
-        if outer_length > 0 { parameters.destination.is_ipv6() } else { headers::is_ipv6(packet.packet()) };
     let ah_length = transform.header_length(is_ipv6);
-    let front = outer_length + ah_length;
+    let front = placement.outer_length() + ah_length;
     if packet.headroom() < front {
         return Err(NoRoom.into());
     }
@@ -69,13 +61,12 @@ pub fn seal(
     }
     let sequence = association.counter.advance()?;
     let packet_length = packet.len();
-    let outer =
-        (outer_length > 0).then(|| tunnel::Outer::around(packet.packet(), parameters, sequence.low() as u16));
-    packet.open_gap(moved, front)?;
+    let outer = tunnel::Outer::around(packet.packet(), parameters, sequence.low() as u16);
+    packet.open_gap(kept, front)?;
 
     let bytes = packet.packet_mut();
     if let Some(outer) = outer {
-        bytes[..outer_length].copy_from_slice(outer.bytes());
+        bytes[..place.offset].copy_from_slice(outer.bytes());
     }
     let ah = &mut bytes[place.offset..place.offset + ah_length];
     ah.fill(0);
@@ -186,9 +177,9 @@ fn icv(
 }
 
 /// Sets mutable fields of the headers before AH to zero.
-fn zero_mutable(headers: &mut [u8]) -> Result<(), ParseError> {
-    if !headers::is_ipv6(headers) {
-        let (fixed, options) = headers.split_at_mut_checked(ipv4::HEADER_LEN).ok_or(ParseError::Truncated)?;
+fn zero_mutable(before: &mut [u8]) -> Result<(), ParseError> {
+    if !headers::is_ipv6(before) {
+        let (fixed, options) = before.split_at_mut_checked(ipv4::HEADER_LEN).ok_or(ParseError::Truncated)?;
         for field in [1, 6, 7, 8, 10, 11] {
             fixed[field] = 0;
         }
@@ -198,7 +189,7 @@ fn zero_mutable(headers: &mut [u8]) -> Result<(), ParseError> {
             }
         });
     }
-    let (fixed, extensions) = headers.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
+    let (fixed, extensions) = before.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
     fixed[0] = 0x60;
     fixed[1..4].fill(0);
     fixed[7] = 0;
@@ -266,12 +257,12 @@ fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
 }
 
 /// Whether the headers of a packet to be sealed can be authenticated, which is known before anything is changed.
-fn check_headers(headers: &[u8]) -> Result<(), SealError> {
+fn check_headers(before: &[u8]) -> Result<(), SealError> {
     const LOOSE_SOURCE_ROUTE: u8 = 131;
     const STRICT_SOURCE_ROUTE: u8 = 137;
     let mut copy = [0; MAX_HEADERS];
-    let copy = copy.get_mut(..headers.len()).ok_or(SealError::HeadersTooLong)?;
-    copy.copy_from_slice(headers);
+    let copy = copy.get_mut(..before.len()).ok_or(SealError::HeadersTooLong)?;
+    copy.copy_from_slice(before);
     let mut stations_left = false;
     if headers::is_ipv6(copy) {
         let (fixed, extensions) = copy.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;

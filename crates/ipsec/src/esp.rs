@@ -20,7 +20,8 @@ use crate::headers;
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
-use crate::{tunnel, udp_encapsulation};
+use crate::tunnel::{self, Placement};
+use crate::udp_encapsulation;
 
 /// Bytes that sealing may put before a packet: outer IPv6 header, UDP, SPI and sequence number, the longest IV.
 pub const MAX_HEADROOM: usize = 40 + 8 + 8 + 16;
@@ -42,33 +43,24 @@ pub fn seal(
     let parameters = &association.parameters;
     let Transform::Esp(transform) = &parameters.transform else { return Err(SealError::Protocol) };
     headers::trim(packet)?;
-    let (place, moved) = match parameters.mode {
-        Mode::Transport => {
-            let place = headers::transport_place(packet.packet())?;
-            (place, place.offset)
-        }
-        Mode::Tunnel => (tunnel::place(parameters.destination, packet.packet()), 0),
-    };
-    let outer_length = place.offset - moved;
-    let payload_length = packet.len() - moved;
+    let placement = Placement::new(parameters, packet.packet())?;
+    let Placement { place, kept, is_ipv6 } = placement;
+    let payload_length = packet.len() - kept;
     let udp_length = if parameters.encapsulation.is_some() { udp::HEADER_LEN } else { 0 };
     let header_length = transform.header_length() + transform.iv_length();
     let padding = padding(payload_length, transform.alignment());
     let behind = padding + 2 + transform.icv_length();
-    let front = outer_length + udp_length + header_length;
+    let front = placement.outer_length() + udp_length + header_length;
     if packet.headroom() < front || packet.tailroom() < behind {
         return Err(NoRoom.into());
     }
-    let is_ipv6 =
-        if outer_length > 0 { parameters.destination.is_ipv6() } else { headers::is_ipv6(packet.packet()) };
     if packet.len() + front + behind > headers::longest(is_ipv6) {
         return Err(SealError::TooLong);
     }
     let sequence = association.counter.advance()?;
     let length = packet.len();
-    let outer =
-        (outer_length > 0).then(|| tunnel::Outer::around(packet.packet(), parameters, sequence.low() as u16));
-    packet.open_gap(moved, front)?;
+    let outer = tunnel::Outer::around(packet.packet(), parameters, sequence.low() as u16);
+    packet.open_gap(kept, front)?;
     packet.extend(behind)?;
 
     let bytes = packet.packet_mut();

@@ -58,7 +58,8 @@
 //!    [`input_policy`](policy::PolicyDatabase::input_policy).
 //! 3. What is dropped is counted by its [`DropReason`](drops::DropReason), and nobody is answered.
 //! 4. At [`deadline`](key_engine::KeyEngine::deadline), [`handle_timeout`](key_engine::KeyEngine::handle_timeout). What the
-//!    engine has to say to daemons comes by [`next_event`](key_engine::KeyEngine::next_event), or as messages by [`pf_key`].
+//!    engine has to say to daemons comes by [`next_event`](key_engine::KeyEngine::next_event); for those that talk
+//!    PF_KEY, [`PfKey::tell`](pf_key::PfKey::tell) makes messages of it.
 //!
 //! # Invariants
 //!

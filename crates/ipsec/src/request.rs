@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::association::{Association, Mode, Protocol};
 use crate::selector::Traffic;
 
-/// A socket.
+/// A socket. PF_KEY carries numbers below 2³² − 0x4000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SocketId(pub u64);
 

@@ -14,20 +14,42 @@ use std::net::IpAddr;
 
 use wire::{ecn, ipv4, ipv6, protocol};
 
-use crate::association::{DontFragment, Parameters};
-use crate::headers::{self, Place};
+use crate::association::{DontFragment, Mode, Parameters};
+use crate::headers::{self, HeaderError, Place};
 use crate::outcome::OpenError;
 use crate::packet_buffer::PacketBuffer;
 
 /// Hop limit and time to live of outer headers.
 pub const HOP_LIMIT: u8 = 64;
 
-/// The place behind the outer header, and the type of what is there: a whole packet.
-pub(crate) fn place(destination: IpAddr, inner: &[u8]) -> Place {
-    Place {
-        offset: headers::fixed_length(destination.is_ipv6()),
-        type_at: if destination.is_ipv6() { 6 } else { 9 },
-        protocol: if headers::is_ipv6(inner) { protocol::IPV6 } else { protocol::IPV4 },
+/// Where an association puts its header in a packet.
+pub(crate) struct Placement {
+    /// Where, in the packet with its outer header if it gets one.
+    pub(crate) place: Place,
+    /// The bytes that stay in front: all before the header in transport mode, none in tunnel mode.
+    pub(crate) kept: usize,
+    /// The version of the packet that it becomes.
+    pub(crate) is_ipv6: bool,
+}
+
+impl Placement {
+    pub(crate) fn new(parameters: &Parameters, packet: &[u8]) -> Result<Self, HeaderError> {
+        if parameters.mode == Mode::Transport {
+            let place = headers::transport_place(packet)?;
+            return Ok(Self { place, kept: place.offset, is_ipv6: headers::is_ipv6(packet) });
+        }
+        let is_ipv6 = parameters.destination.is_ipv6();
+        let place = Place {
+            offset: headers::fixed_length(is_ipv6),
+            type_at: if is_ipv6 { 6 } else { 9 },
+            protocol: if headers::is_ipv6(packet) { protocol::IPV6 } else { protocol::IPV4 },
+        };
+        Ok(Self { place, kept: 0, is_ipv6 })
+    }
+
+    /// Bytes of the outer header; 0 in transport mode.
+    pub(crate) fn outer_length(&self) -> usize {
+        self.place.offset - self.kept
     }
 }
 
@@ -38,8 +60,11 @@ pub(crate) enum Outer {
 }
 
 impl Outer {
-    /// Around a packet that begins as `inner` does.
-    pub(crate) fn around(inner: &[u8], parameters: &Parameters, identification: u16) -> Self {
+    /// Around a packet that begins as `inner` does. `None` in transport mode.
+    pub(crate) fn around(inner: &[u8], parameters: &Parameters, identification: u16) -> Option<Self> {
+        if parameters.mode == Mode::Transport {
+            return None;
+        }
         let is_ipv6 = headers::is_ipv6(inner);
         let traffic_class = match inner {
             [first, second, ..] if is_ipv6 => first << 4 | second >> 4,
@@ -48,7 +73,7 @@ impl Outer {
         };
         let inner_ecn = ecn::Ecn::from_bits(traffic_class);
         let traffic_class = traffic_class & !3 | ecn::encapsulate(inner_ecn).bits();
-        match (parameters.source, parameters.destination) {
+        Some(match (parameters.source, parameters.destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => Self::V6(
                 ipv6::Header {
                     traffic_class,
@@ -78,7 +103,7 @@ impl Outer {
                 }
                 .to_bytes(),
             ),
-        }
+        })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -102,20 +102,18 @@ impl PfKey {
         }
     }
 
-    /// Tells daemons of what the engine has to say. To be called after whatever may have made it say something: sending,
-    /// receiving, timeouts.
-    pub fn handle_events(&mut self, engine: &mut KeyEngine, clock: Clock) {
-        while let Some(event) = engine.next_event() {
-            let (protocol, message) = match event {
-                Event::Acquire { acquire, request } => {
-                    (request.service.protocol(), acquire_message(acquire, &request))
-                }
-                Event::SoftExpired(ended) => (ended.name.protocol, expire_message(&ended, Age::Soft, clock)),
-                Event::HardExpired(ended) => (ended.name.protocol, expire_message(&ended, Age::Hard, clock)),
-            };
-            let registered: Vec<_> = engine.daemons(protocol).collect();
-            self.send(|daemon| registered.contains(&daemon), &message);
-        }
+    /// Tells the daemons that are registered of what the engine has to say. The host takes events out of the engine, since a
+    /// daemon of its own, without PF_KEY, may want them, too.
+    pub fn tell(&mut self, event: &Event, engine: &KeyEngine, clock: Clock) {
+        let (protocol, message) = match event {
+            Event::Acquire { acquire, request } => {
+                (request.service.protocol(), acquire_message(*acquire, request))
+            }
+            Event::SoftExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Soft, clock)),
+            Event::HardExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Hard, clock)),
+        };
+        let registered: Vec<_> = engine.daemons(protocol).collect();
+        self.send(|daemon| registered.contains(&daemon), &message);
     }
 
     /// What is to be handed to a daemon next.

@@ -47,7 +47,9 @@ impl Host {
     }
 
     fn heard(&mut self) -> Vec<(DaemonId, Message)> {
-        self.pf_key.handle_events(&mut self.engine, self.clock);
+        while let Some(event) = self.engine.next_event() {
+            self.pf_key.tell(&event, &self.engine, self.clock);
+        }
         std::iter::from_fn(|| self.pf_key.next_output())
             .map(|(daemon, bytes)| (daemon, Message::parse(&bytes).unwrap()))
             .collect()
