@@ -139,8 +139,9 @@ pub struct Parameters {
     pub lifetimes: Lifetimes,
     /// How secret its content may be.
     pub sensitivity: Sensitivity,
-    /// Which packets it is for, as they are without it. `None`: those from its source; inside of a tunnel, too.
-    pub selector: Option<Selector>,
+    /// Which packets it is for, as they are without it: those that one of these selects. None: those from its source, and
+    /// so in a tunnel only those of its own end.
+    pub selectors: Vec<Selector>,
     /// The outer IPv4 header's bit.
     pub dont_fragment: DontFragment,
     /// Source and destination as the sender has them, where a NAT has changed them (RFC 3948 §3.1.2): in transport mode the
@@ -162,7 +163,7 @@ impl Parameters {
             replay_window: Some(ReplayWindow::DEFAULT_SIZE),
             lifetimes: Lifetimes::default(),
             sensitivity: Sensitivity::default(),
-            selector: None,
+            selectors: Vec::new(),
             dont_fragment: DontFragment::default(),
             original_addresses: None,
         }
@@ -273,6 +274,14 @@ impl Association {
         self.counter.last()
     }
 
+    /// Whether it is for packets of a kind.
+    pub fn is_for(&self, traffic: &Traffic) -> bool {
+        match &self.parameters.selectors[..] {
+            [] => traffic.source == self.parameters.source,
+            selectors => selectors.iter().any(|selector| selector.matches(traffic)),
+        }
+    }
+
     /// Whether another packet can be sealed.
     pub fn can_send(&self, now: Instant) -> bool {
         self.age(now) != Age::Hard && !self.counter.is_used_up()
@@ -368,18 +377,10 @@ impl Association {
         self.window.as_ref().map_or(0, |window| window.top().0)
     }
 
-    /// Whether a packet that came out is one that this association is for (RFC 4301 §5.2 step 4). One that is not has been
-    /// wrapped up by a genuine peer in somebody else's name.
-    fn is_for(&self, packet: &[u8]) -> bool {
-        Traffic::of(packet).is_ok_and(|traffic| match &self.parameters.selector {
-            Some(selector) => selector.matches(&traffic),
-            None => traffic.source == self.parameters.source,
-        })
-    }
-
     /// What `opened` packet has been through, after what it had been through before.
     pub(crate) fn marks(&self, before: Marks, opened: &[u8]) -> Marks {
-        if !self.is_for(opened) {
+        // One that the association is not for (RFC 4301 §5.2 step 4) was wrapped up by a genuine peer in another's name.
+        if !Traffic::of(opened).is_ok_and(|traffic| self.is_for(&traffic)) {
             return Marks::NONE;
         }
         let (authentic, hidden) = match &self.parameters.transform {

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::acquire::{AcquireError, AcquireId, Acquires, Released};
 use crate::association::{
-    Age, Association, AssociationError, Lifetimes, Mode, Parameters, Protocol, Spi, Usage,
+    Age, Association, AssociationError, Lifetimes, Mode, Parameters, Protocol, Spi, UdpEncapsulation, Usage,
 };
 use crate::request::{DaemonId, Request, SocketId};
 
@@ -284,6 +284,17 @@ impl KeyEngine {
         entry.association.parameters.lifetimes = lifetimes;
         entry.told = Age::Fresh;
         self.note_age(id, now);
+        Ok(())
+    }
+
+    /// Gives ESP in UDP other ports, where a NAT has forgotten the old ones.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`] also for an association that is not in UDP.
+    pub fn set_ports(&mut self, name: &Name, ports: UdpEncapsulation) -> Result<(), EngineError> {
+        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
+        let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
+        *entry.association.parameters.encapsulation.as_mut().ok_or(EngineError::NotFound)? = ports;
         Ok(())
     }
 

@@ -89,15 +89,10 @@ impl Request {
                 self.tunnel.is_none_or(|ends| ends == (parameters.source, parameters.destination))
             }
         };
-        let selector_fits = match &parameters.selector {
-            Some(selector) => selector.matches(&self.traffic),
-            // A tunnel without a selector is for packets from its own end, as on input, and only where policy names it.
-            None => parameters.mode == Mode::Transport || self.traffic.source == parameters.source,
-        };
         association.protocol() == self.service.protocol()
             && parameters.mode == self.service.mode()
             && owner_fits
             && ends_fit
-            && selector_fits
+            && association.is_for(&self.traffic)
     }
 }

@@ -117,6 +117,9 @@ pub(super) fn answer(
                 engine.add(parameters, owner, clock.now)?;
             } else {
                 // What is used keeps its keys and numbers: a counter that begins again would break its cipher.
+                if let Some(ports) = encapsulation(given)? {
+                    engine.set_ports(&name, ports)?;
+                }
                 engine.set_lifetimes(&name, lifetimes(given), clock.now)?;
             }
             Ok(Answer::All(respond(without_keys(given))))
@@ -237,15 +240,8 @@ fn parameters(message: &Message) -> Result<(Parameters, Option<SocketId>), Errno
     // A larger window than is asked for takes nothing that should not be taken.
     parameters.replay_window = (sa.replay > 0).then(|| u32::from(sa.replay).max(ReplayWindow::DEFAULT_SIZE));
     parameters.sensitivity = Sensitivity(given.sensitivity.map_or(0, |levels| levels.sensitivity));
-    parameters.selector = selector(mode, &source, &destination, given.address_proxy.as_ref())?;
-    parameters.encapsulation = match given.nat_t_type {
-        None | Some(0) => None,
-        Some(ESP_IN_UDP) => Some(UdpEncapsulation {
-            source_port: given.nat_t_source_port.ok_or(Errno::Invalid)?,
-            destination_port: given.nat_t_destination_port.ok_or(Errno::Invalid)?,
-        }),
-        Some(_) => return Err(Errno::Invalid),
-    };
+    parameters.selectors = selectors(mode, &source, &destination, given.address_proxy.as_ref())?;
+    parameters.encapsulation = encapsulation(given)?;
     // One extension for two addresses: it is the sender's that a NAT changes.
     parameters.original_addresses =
         given.nat_t_original_address.map(|original| (original.address, destination.address));
@@ -253,29 +249,40 @@ fn parameters(message: &Message) -> Result<(Parameters, Option<SocketId>), Errno
     Ok((parameters, owner))
 }
 
+fn encapsulation(given: &Extensions) -> Result<Option<UdpEncapsulation>, Errno> {
+    match given.nat_t_type {
+        None | Some(0) => Ok(None),
+        Some(ESP_IN_UDP) => Ok(Some(UdpEncapsulation {
+            source_port: given.nat_t_source_port.ok_or(Errno::Invalid)?,
+            destination_port: given.nat_t_destination_port.ok_or(Errno::Invalid)?,
+        })),
+        Some(_) => Err(Errno::Invalid),
+    }
+}
+
 /// In transport mode: protocol and ports of the addresses, where they name some. In tunnel mode: packets from the network of
 /// the proxy address (RFC 2367 §2.3.3), to anywhere.
-fn selector(
+fn selectors(
     mode: Mode,
     source: &Address,
     destination: &Address,
     proxy: Option<&Address>,
-) -> Result<Option<Selector>, Errno> {
+) -> Result<Vec<Selector>, Errno> {
     if mode == Mode::Tunnel {
         return Ok(match proxy {
             Some(proxy) => {
                 let from =
                     IpNet::new(proxy.address, proxy.prefix_length).map_err(|_| Errno::Invalid)?.trunc();
-                Some(Selector::between(from, everywhere(from.addr())))
+                vec![Selector::between(from, everywhere(from.addr()))]
             }
-            None => None,
+            None => Vec::new(),
         });
     }
     if source.protocol == 0 || source.protocol == u8::MAX {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let port = |port: u16| if port == 0 { 0..=u16::MAX } else { port..=port };
-    Ok(Some(Selector {
+    Ok(vec![Selector {
         source: source.address.into(),
         destination: destination.address.into(),
         upper: Upper::Ports {
@@ -283,7 +290,7 @@ fn selector(
             source: port(source.port),
             destination: port(destination.port),
         },
-    }))
+    }])
 }
 
 fn everywhere(like: IpAddr) -> IpNet {

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! As in setkey(8), except: names are not looked up, there are the algorithms of [`algorithm`](crate::algorithm), AH is in
-//! transport mode in policies, as each service of [`policy`](crate::policy) has its one mode, and a tunnel gets the selector
-//! of the first policy that names its ends, here or in force already. Keys written down do not change, so that what receives
+//! transport mode in policies, as each service of [`policy`](crate::policy) has its one mode, and a tunnel gets the
+//! selectors of the policies that name its ends, here or in force already. Keys written down do not change, so that what receives
 //! with them does without a replay window unless `-r` asks for one (RFC 4302 §3.3.2); and the ciphers whose IVs must never
 //! come twice are not for hosts that forget their counters (RFC 4106 §10): replace such keys at each start.
 
@@ -97,8 +97,8 @@ pub fn apply(
         match command {
             Command::Add(mut parameters, owner) => {
                 if parameters.mode == Mode::Tunnel {
-                    parameters.selector =
-                        selector_of_tunnel(&rules, (parameters.source, parameters.destination));
+                    parameters.selectors =
+                        selectors_of_tunnel(&rules, (parameters.source, parameters.destination));
                 }
                 engine.add(*parameters, owner, now)?;
             }
@@ -129,11 +129,10 @@ pub fn apply(
     Ok(shown)
 }
 
-fn selector_of_tunnel(rules: &[Rule], ends: (IpAddr, IpAddr)) -> Option<Selector> {
-    rules.iter().find_map(|rule| match rule.action {
-        Action::Protect { tunnel: Some(tunnel), .. } if tunnel == ends => Some(rule.selector.clone()),
-        _ => None,
-    })
+fn selectors_of_tunnel(rules: &[Rule], ends: (IpAddr, IpAddr)) -> Vec<Selector> {
+    let is_its =
+        |rule: &&Rule| matches!(rule.action, Action::Protect { tunnel: Some(tunnel), .. } if tunnel == ends);
+    rules.iter().filter(is_its).map(|rule| rule.selector.clone()).collect()
 }
 
 /// The words of a command that are yet to be read.

@@ -195,3 +195,16 @@ fn daemons_are_asked_once_for_all_flows_between_two_ends() {
     let unique = Request { is_unique: true, ..other };
     assert_ne!(engine.lookup(&unique, now), Ok(Lookup::Delayed(acquire)));
 }
+
+#[test]
+fn ports_change_where_a_nat_has_forgotten_them() {
+    let mut engine = KeyEngine::new();
+    let now = Instant::now();
+    let ports = |source_port| UdpEncapsulation { source_port, destination_port: 4500 };
+    engine.add(Parameters { encapsulation: Some(ports(4500)), ..esp(0x1000) }, None, now).unwrap();
+    engine.add(esp(0x2000), None, now).unwrap();
+    engine.set_ports(&name(0x1000), ports(61_000)).unwrap();
+    let (_, association) = engine.by_name(&name(0x1000)).unwrap();
+    assert_eq!(association.parameters().encapsulation, Some(ports(61_000)));
+    assert_eq!(engine.set_ports(&name(0x2000), ports(4500)), Err(EngineError::NotFound));
+}

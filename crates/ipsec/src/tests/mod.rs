@@ -142,7 +142,7 @@ pub(super) fn parameters(suite: Suite, mode: Mode, inner_ipv6: bool, outer_ipv6:
     };
     let mut parameters = Parameters::new(Spi(0x1234), source, destination, mode, suite.transform());
     let (from, to) = hosts(inner_ipv6);
-    parameters.selector = Some(crate::selector::Selector::between(from.into(), to.into()));
+    parameters.selectors = vec![crate::selector::Selector::between(from.into(), to.into())];
     parameters
 }
 
@@ -290,10 +290,10 @@ fn the_esp_packet_of_rfc_7634_appendix_a_opens() {
         Transform::Esp(transform.unwrap()),
     );
     // From 198.51.100.5 to 192.0.2.5.
-    parameters.selector = Some(crate::selector::Selector::between(
+    parameters.selectors = vec![crate::selector::Selector::between(
         "198.51.100.0/24".parse().unwrap(),
         "192.0.2.0/24".parse().unwrap(),
-    ));
+    )];
     let now = Instant::now();
     let mut receiver = Association::new(parameters, now).unwrap();
     let mut arrived = with_payload(false, protocol::ESP, &esp);

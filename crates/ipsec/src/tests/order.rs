@@ -78,7 +78,7 @@ fn ah_over_esp_and_a_tunnel_in_transport_open_in_turn() {
             let mut parameters = parameters(ah_suite, Mode::Transport, true, true);
             if mode == Mode::Tunnel {
                 (parameters.source, parameters.destination) = gateways(true);
-                parameters.selector = None;
+                parameters.selectors.clear();
             }
             parameters
         });
@@ -104,7 +104,7 @@ fn a_packet_in_anothers_name_loses_all_marks() {
             let mut pair = Pair::new(|| {
                 let mut parameters = parameters(GCM, mode, true, true);
                 if !with_selector {
-                    parameters.selector = None;
+                    parameters.selectors.clear();
                 }
                 parameters
             });
@@ -311,4 +311,17 @@ fn checksums_inside_are_made_right_for_the_addresses_that_a_nat_has_given() {
         assert!(sum(&opened).is_valid());
         assert!(marks.authentic);
     }
+}
+
+#[test]
+fn an_association_is_for_packets_that_any_of_its_selectors_selects() {
+    let selectors = ["2001:db8:c::/48", "2001:db8:a::/48"].map(|from| {
+        crate::selector::Selector::between(from.parse().unwrap(), "2001:db8:b::/48".parse().unwrap())
+    });
+    let mut pair = Pair::new(|| Parameters {
+        selectors: selectors.to_vec(),
+        ..parameters(GCM, Mode::Tunnel, true, true)
+    });
+    let sealed = pair.seal(&packet(true, 20)).unwrap();
+    assert!(pair.open(&sealed).unwrap().1.decrypted_from_tunnel);
 }

@@ -40,7 +40,7 @@ fn a_file_is_read_and_carried_out() {
     assert_eq!((esp.replay_window, ah.replay_window), (None, Some(64)));
     assert_eq!(ah.lifetimes.hard.since_added.unwrap().as_secs(), 3600);
     assert_eq!(tunnel.encapsulation, Some(UdpEncapsulation { source_port: 4501, destination_port: 4500 }));
-    assert_eq!(tunnel.selector.as_ref().unwrap().source, "192.0.2.0/24".parse().unwrap());
+    assert_eq!(tunnel.selectors[0].source, "192.0.2.0/24".parse().unwrap());
     assert_eq!(tunnel.dont_fragment, DontFragment::Copy);
 
     let [web, tunnelled, discovery, gre] = policies.rules() else { panic!("four rules") };
