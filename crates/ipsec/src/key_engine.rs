@@ -108,7 +108,7 @@ pub enum EngineError {
     Association(#[from] AssociationError),
 }
 
-/// Security could not be had for a packet that needs it: what the seed calls `EIPSEC`.
+/// Security could not be had for a packet that needs it: what NRL's stack calls `EIPSEC`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
     /// There is no association, and no daemon that could make one.
@@ -382,12 +382,14 @@ impl KeyEngine {
         Ok(Lookup::Delayed(acquire))
     }
 
-    /// Keeps a copy of a packet until what it waits for is there. `false`: there is no room for it.
+    /// Keeps a copy of a packet until what it waits for is there. `false`: there is no room for it, and it is
+    /// dropped: [`DropReason::TooMany`](crate::drops::DropReason::TooMany).
     pub fn delay(&mut self, acquire: AcquireId, packet: &[u8], socket: Option<SocketId>) -> bool {
         self.acquires.delay(acquire, packet, socket)
     }
 
-    /// A daemon has failed to make what was asked for: what waits for it is dropped. Returns how many packets.
+    /// A daemon has failed to make what was asked for: what waits for it is dropped. Returns how many packets:
+    /// [`DropReason::NotKeyed`](crate::drops::DropReason::NotKeyed).
     pub fn give_up(&mut self, acquire: AcquireId) -> usize {
         self.acquires.give_up(acquire)
     }
@@ -407,7 +409,8 @@ impl KeyEngine {
         self.events.pop_front()
     }
 
-    /// Does what is due, and returns how many delayed packets were dropped because nobody made them an association.
+    /// Does what is due, and returns how many delayed packets were dropped because nobody made them an association:
+    /// [`DropReason::NotKeyed`](crate::drops::DropReason::NotKeyed).
     pub fn handle_timeout(&mut self, now: Instant) -> usize {
         self.larval.retain(|_, since| now.saturating_duration_since(*since) < LARVAL_LIFETIME);
         let due: Vec<_> = self

@@ -57,7 +57,8 @@ impl From<EngineError> for Errno {
 
 /// Who gets what.
 pub(super) enum Answer {
-    Nobody,
+    /// Nobody; so many packets that waited are dropped.
+    Nobody(usize),
     Asker(Vec<Message>),
     All(Message),
     Registered(Protocol, Message),
@@ -160,8 +161,7 @@ pub(super) fn answer(
             if message.errno == 0 {
                 return Err(Errno::Invalid);
             }
-            engine.give_up(AcquireId(message.sequence));
-            Ok(Answer::Nobody)
+            Ok(Answer::Nobody(engine.give_up(AcquireId(message.sequence))))
         }
         MessageType::Expire => Err(Errno::Invalid),
     }

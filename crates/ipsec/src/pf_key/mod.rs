@@ -73,7 +73,8 @@ impl PfKey {
         engine.unregister(daemon);
     }
 
-    /// A daemon has written `bytes`. Answers come by [`next_output`](Self::next_output).
+    /// A daemon has written `bytes`. Answers come by [`next_output`](Self::next_output). Returns how many delayed packets
+    /// were dropped because the daemon has failed: [`DropReason::NotKeyed`](crate::drops::DropReason::NotKeyed).
     pub fn handle(
         &mut self,
         engine: &mut KeyEngine,
@@ -81,10 +82,13 @@ impl PfKey {
         bytes: &[u8],
         random: &mut impl Random,
         clock: Clock,
-    ) {
-        let Ok(message) = Message::parse(bytes) else { return self.refuse(from, bytes) };
+    ) -> usize {
+        let Ok(message) = Message::parse(bytes) else {
+            self.refuse(from, bytes);
+            return 0;
+        };
         match answers::answer(engine, from, &message, random, clock) {
-            Ok(Answer::Nobody) => {}
+            Ok(Answer::Nobody(dropped)) => return dropped,
             Ok(Answer::Asker(messages)) => {
                 for message in messages {
                     self.send(|daemon| daemon == from, &message);
@@ -100,6 +104,7 @@ impl PfKey {
                 self.send(|daemon| daemon == from, &error);
             }
         }
+        0
     }
 
     /// Tells the daemons that are registered of what the engine has to say. The host takes events out of the engine, since a

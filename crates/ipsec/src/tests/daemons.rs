@@ -141,9 +141,11 @@ fn a_daemon_that_fails_has_what_waits_dropped() {
     let Ok(Lookup::Delayed(acquire)) = host.engine.lookup(&request(None), host.clock.now) else {
         panic!("it is delayed")
     };
+    assert!(host.engine.delay(acquire, b"packet", None));
     let failed =
         Message { errno: 111, sequence: acquire.0, ..message(MessageType::Acquire, Extensions::default()) };
-    assert!(host.say(RACOON, &failed).iter().all(|(_, message)| message.sequence == acquire.0));
+    let dropped = host.pf_key.handle(&mut host.engine, RACOON, &failed.to_bytes(), &mut Fixed, host.clock);
+    assert_eq!(dropped, 1);
     assert!(host.engine.wanted(acquire).is_none());
 }
 

@@ -130,6 +130,20 @@ fn ah_is_not_put_behind_a_fragment_header_that_its_receiver_takes_away() {
 }
 
 #[test]
+fn options_that_leave_their_header_are_refused_by_ah_before_the_packet_is_changed() {
+    let mut pair = Pair::of(Suite::Ah(Authentication::HmacSha256), Mode::Transport);
+    let hop_by_hop = [protocol::UDP, 0, 5, 200, 0, 0, 0, 0];
+    let refused = pair.seal(&with_payload(true, protocol::HOP_BY_HOP, &hop_by_hop));
+    assert_eq!(refused, Err(SealError::Headers(wire::ParseError::Truncated.into())));
+    let mut options = with_options(&[7, 1, 0, 0]);
+    options.truncate(24);
+    options[3] = 24;
+    let mut pair =
+        Pair::new(|| parameters(Suite::Ah(Authentication::HmacSha256), Mode::Transport, false, true));
+    assert_eq!(pair.seal(&options), Err(SealError::Headers(wire::ParseError::Length.into())));
+}
+
+#[test]
 fn a_packet_cut_short_is_refused_at_each_length() {
     for suite in suites() {
         let mut pair = Pair::of(suite, Mode::Transport);

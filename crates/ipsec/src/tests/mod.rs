@@ -21,8 +21,10 @@ use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::PacketBuffer;
 use crate::{ah, esp};
 
-const HEADROOM: usize = 100;
-const TAILROOM: usize = 60;
+/// What the headers are said to need at most, and no more.
+const HEADROOM: usize =
+    if esp::MAX_HEADROOM > ah::MAX_HEADROOM { esp::MAX_HEADROOM } else { ah::MAX_HEADROOM };
+const TAILROOM: usize = esp::MAX_TAILROOM;
 
 /// Algorithms by name, without keys.
 #[derive(Debug, Clone, Copy)]
