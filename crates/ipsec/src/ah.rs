@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use wire::{ParseError, ipv4, ipv6, protocol};
+use wire::{ParseError, flow, ipv4, ipv6, protocol};
 
 use crate::algorithm::AhTransform;
 use crate::association::{Age, Association, Mode, Transform};
@@ -138,6 +138,7 @@ pub fn open(
     }
     association.accept_sequence(sequence);
 
+    let (source, _) = flow::addresses(packet.packet())?;
     let opened = match association.parameters.mode {
         Mode::Transport => {
             packet.close_gap(place.offset, ah_length);
@@ -147,7 +148,7 @@ pub fn open(
         Mode::Tunnel => tunnel::decapsulate(packet, place.offset + ah_length, next_header),
     };
     association.count(packet.len(), now);
-    opened.map(|()| association.marks(marks, packet.packet()))
+    opened.map(|()| association.marks(marks, source, packet.packet()))
 }
 
 /// The ICV of a packet with an AH of `ah_length` bytes at `at`, whatever stands in its field. The padding behind the field

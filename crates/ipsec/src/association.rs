@@ -377,8 +377,10 @@ impl Association {
         self.window.as_ref().map_or(0, |window| window.top().0)
     }
 
-    /// What `opened` packet has been through, after what it had been through before.
-    pub(crate) fn marks(&self, before: Marks, opened: &[u8]) -> Marks {
+    /// What `opened` packet has been through, after what it had been through before, when it came from `source`. In a tunnel
+    /// the marks of what was around it count only if they are its peer's, too: else another peer could wrap up what it has
+    /// caught of this one's packets, and lend it marks.
+    pub(crate) fn marks(&self, before: Marks, source: IpAddr, opened: &[u8]) -> Marks {
         // One that the association is not for (RFC 4301 §5.2 step 4) was wrapped up by a genuine peer in another's name.
         if !Traffic::of(opened).is_ok_and(|traffic| self.is_for(&traffic)) {
             return Marks::NONE;
@@ -388,6 +390,7 @@ impl Association {
             Transform::Esp(transform) => (transform.authenticates(), transform.hides()),
         };
         let is_tunnel = self.parameters.mode == Mode::Tunnel;
+        let before = if is_tunnel && source != self.parameters.source { Marks::NONE } else { before };
         before
             | Marks { authentic, decrypted: hidden && !is_tunnel, decrypted_from_tunnel: hidden && is_tunnel }
     }

@@ -13,7 +13,7 @@
 use std::time::Instant;
 
 use wire::checksum::Sum;
-use wire::{ipv6, protocol, udp};
+use wire::{flow, ipv6, protocol, udp};
 
 use crate::association::{Age, Association, Mode, Transform};
 use crate::headers;
@@ -146,6 +146,7 @@ pub fn open(
     };
 
     let front = esp_at + header_length;
+    let (source, _) = flow::addresses(packet.packet())?;
     let opened = match association.parameters.mode {
         _ if next_header == protocol::NO_NEXT_HEADER => Err(OpenError::Dummy),
         Mode::Transport => {
@@ -163,7 +164,7 @@ pub fn open(
         }
     };
     association.count(if opened.is_ok() { packet.len() } else { payload_length }, now);
-    opened.map(|()| association.marks(marks, packet.packet()))
+    opened.map(|()| association.marks(marks, source, packet.packet()))
 }
 
 /// Bytes of padding so that payload, padding and the two bytes of the trailer are a multiple of `alignment`.

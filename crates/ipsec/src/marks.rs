@@ -3,6 +3,8 @@
 //! A packet begins with none. Each security header that is opened adds those that it stands for. A packet out of a tunnel,
 //! or of a sender, that the association is not for loses them all: its peer, who is genuine, has wrapped up a forged one.
 //!
+//! What surrounds a tunnel lends its marks to what is inside only if it is of the tunnel's own peer.
+//!
 //! A stack that takes apart tunnels of other kinds (IP in IP, 6in4) gives what comes out of them [`Marks::NONE`]: nobody has
 //! compared its source with an association.
 

@@ -224,3 +224,30 @@ proptest! {
         prop_assert_eq!(pair.open(&sealed).unwrap().0, plain);
     }
 }
+
+#[test]
+fn a_peer_cannot_lend_its_marks_to_what_it_has_caught_of_another() {
+    let now = Instant::now();
+    let hidden_by_nobody = Suite::Esp(Encryption::Null, Authentication::HmacSha256);
+    let mut tunnel = Pair::of(hidden_by_nobody, Mode::Tunnel);
+    let caught = tunnel.seal(&packet(true, 20)).unwrap();
+
+    let (honest, receiver) = gateways(true);
+    for (source, is_lent) in [("2001:db8:bad::1".parse().unwrap(), false), (honest, true)] {
+        let mut around = Pair::new(|| {
+            let transform = Suite::Esp(Encryption::AesGcm128, Authentication::None).transform();
+            Parameters::new(Spi(0x9999), source, receiver, Mode::Transport, transform)
+        });
+        let mut tunnel = Pair::of(hidden_by_nobody, Mode::Tunnel);
+        let mut wrapped = caught.clone();
+        if let IpAddr::V6(address) = source {
+            wrapped[8..24].copy_from_slice(&address.octets());
+        }
+        let wrapped = seal(&mut around.sender, &wrapped, now).unwrap();
+        let (opened, marks) = open(&mut around.receiver, &wrapped, Marks::NONE, now).unwrap();
+        assert!(marks.decrypted);
+        let (opened, marks) = open(&mut tunnel.receiver, &opened, marks, now).unwrap();
+        assert_eq!(opened, packet(true, 20));
+        assert_eq!((marks.authentic, marks.decrypted), (true, is_lent));
+    }
+}
