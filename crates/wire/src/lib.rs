@@ -112,6 +112,8 @@ pub mod protocol {
     pub const HOP_BY_HOP: u8 = 0;
     /// ICMP for IPv4 (RFC 792).
     pub const ICMPV4: u8 = 1;
+    /// IPv4 inside (RFC 2003).
+    pub const IPV4: u8 = 4;
     /// TCP (RFC 9293).
     pub const TCP: u8 = 6;
     /// UDP (RFC 768).

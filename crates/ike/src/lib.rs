@@ -1,0 +1,3 @@
+//! IKEv2 (RFC 7296), sans-IO: the first key daemon of the host stack.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,195 @@
+//! PF_KEY version 2 (RFC 2367): how key management daemons talk with the key engine. The host has a socket for each daemon
+//! and carries messages to and fro; what they are about happens here.
+//!
+//! | message | who gets the answer |
+//! |---|---|
+//! | `GETSPI`, `UPDATE`, `ADD`, `DELETE`, `FLUSH` | all daemons, without keys; an error the asker alone |
+//! | `GET`, `DUMP` | the asker |
+//! | `REGISTER` | those registered for the protocol |
+//! | `ACQUIRE`, `EXPIRE` from the engine | those registered for the protocol |
+//! | `ACQUIRE` with an error from a daemon | nobody: what waits is dropped |
+//!
+//! Keys go in and never come out: `GET` and `DUMP` show none, unlike in the RFC, since a transform keeps them expanded only
+//! and nobody but its peer needs them.
+//!
+//! The request number of `sadb_x_sa2` above [`MANUAL_REQUEST_ID_MAX`] is a socket: the association is that socket's own, as
+//! in KAME. An `ACQUIRE` for such a one carries it.
+
+mod algorithms;
+mod answers;
+pub mod extension;
+pub mod message;
+
+use std::collections::VecDeque;
+
+use crate::acquire::AcquireId;
+use crate::association::{Age, Lifetimes};
+use crate::key_engine::{Ended, Event, KeyEngine, Random};
+use crate::request::{DaemonId, Request};
+use answers::{Answer, Errno};
+use extension::{Lifetime, Sa};
+use message::{Extensions, Message, MessageType, state};
+
+pub use answers::{Clock, MANUAL_REQUEST_ID_MAX};
+
+/// Messages that wait for one daemon. One that reads nothing misses what is more, as with a full socket.
+pub const MAX_QUEUED: usize = crate::key_engine::MAX_ASSOCIATIONS + 1024;
+/// Daemons at once, registered or not.
+pub const MAX_SOCKETS: usize = 64;
+
+/// The sockets of daemons.
+#[derive(Debug, Default)]
+pub struct PfKey {
+    sockets: Vec<Socket>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    daemon: DaemonId,
+    queue: VecDeque<Vec<u8>>,
+}
+
+impl PfKey {
+    /// Without daemons.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A daemon has opened a socket. `false`: there are too many.
+    pub fn open(&mut self, daemon: DaemonId) -> bool {
+        if self.sockets.iter().any(|socket| socket.daemon == daemon) {
+            return true;
+        }
+        if self.sockets.len() == MAX_SOCKETS {
+            return false;
+        }
+        self.sockets.push(Socket { daemon, queue: VecDeque::new() });
+        true
+    }
+
+    /// A daemon has closed its socket.
+    pub fn close(&mut self, daemon: DaemonId, engine: &mut KeyEngine) {
+        self.sockets.retain(|socket| socket.daemon != daemon);
+        engine.unregister(daemon);
+    }
+
+    /// A daemon has written `bytes`. Answers come by [`next_output`](Self::next_output). Returns how many delayed packets
+    /// were dropped because the daemon has failed: [`DropReason::NotKeyed`](crate::drops::DropReason::NotKeyed).
+    pub fn handle(
+        &mut self,
+        engine: &mut KeyEngine,
+        from: DaemonId,
+        bytes: &[u8],
+        random: &mut impl Random,
+        clock: Clock,
+    ) -> usize {
+        let Ok(message) = Message::parse(bytes) else {
+            self.refuse(from, bytes);
+            return 0;
+        };
+        match answers::answer(engine, from, &message, random, clock) {
+            Ok(Answer::Nobody(dropped)) => return dropped,
+            Ok(Answer::Asker(messages)) => {
+                for message in messages {
+                    self.send(|daemon| daemon == from, &message);
+                }
+            }
+            Ok(Answer::All(message)) => self.send(|_| true, &message),
+            Ok(Answer::Registered(protocol, message)) => {
+                let registered: Vec<_> = engine.daemons(protocol).collect();
+                self.send(|daemon| registered.contains(&daemon), &message);
+            }
+            Err(errno) => {
+                let error = Message { errno: errno as u8, extensions: Extensions::default(), ..message };
+                self.send(|daemon| daemon == from, &error);
+            }
+        }
+        0
+    }
+
+    /// Tells the daemons that are registered of what the engine has to say. The host takes events out of the engine, since a
+    /// daemon of its own, without PF_KEY, may want them, too.
+    pub fn tell(&mut self, event: &Event, engine: &KeyEngine, clock: Clock) {
+        let (protocol, message) = match event {
+            Event::Acquire { acquire, request } => {
+                (request.service.protocol(), acquire_message(*acquire, request))
+            }
+            Event::SoftExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Soft, clock)),
+            Event::HardExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Hard, clock)),
+        };
+        let registered: Vec<_> = engine.daemons(protocol).collect();
+        self.send(|daemon| registered.contains(&daemon), &message);
+    }
+
+    /// What is to be handed to a daemon next.
+    pub fn next_output(&mut self) -> Option<(DaemonId, Vec<u8>)> {
+        self.sockets.iter_mut().find_map(|socket| Some((socket.daemon, socket.queue.pop_front()?)))
+    }
+
+    fn send(&mut self, is_meant: impl Fn(DaemonId) -> bool, message: &Message) {
+        let bytes = message.to_bytes();
+        for socket in self.sockets.iter_mut().filter(|socket| is_meant(socket.daemon)) {
+            if socket.queue.len() < MAX_QUEUED {
+                socket.queue.push_back(bytes.clone());
+            }
+        }
+    }
+
+    /// Answers what is no message with its own header and `EINVAL`, if it has one.
+    fn refuse(&mut self, from: DaemonId, bytes: &[u8]) {
+        let Some((header, _)) = bytes.split_first_chunk::<16>() else { return };
+        let mut error = header.to_vec();
+        error[2] = Errno::Invalid as u8;
+        error[4..6].copy_from_slice(&2u16.to_ne_bytes());
+        if let Some(socket) = self.sockets.iter_mut().find(|socket| socket.daemon == from)
+            && socket.queue.len() < MAX_QUEUED
+        {
+            socket.queue.push_back(error);
+        }
+    }
+}
+
+fn acquire_message(acquire: AcquireId, request: &Request) -> Message {
+    Message {
+        message_type: MessageType::Acquire,
+        errno: 0,
+        satype: answers::number_of(request.service.protocol()),
+        sequence: acquire.0,
+        pid: 0,
+        extensions: answers::wanted(request),
+    }
+}
+
+fn expire_message(ended: &Ended, age: Age, clock: Clock) -> Message {
+    let Lifetimes { soft, hard } = ended.lifetimes;
+    let mut extensions = Extensions {
+        sa: Some(Sa {
+            spi: ended.name.spi.0,
+            state: if age == Age::Hard { 3 } else { state::DYING },
+            ..Sa::default()
+        }),
+        lifetime_current: Some(Lifetime {
+            allocations: u32::try_from(ended.usage.packets).unwrap_or(u32::MAX),
+            bytes: ended.usage.bytes,
+            added: answers::unix_time(Some(ended.added), clock),
+            used: answers::unix_time(ended.first_used, clock),
+        }),
+        address_source: Some(answers::host_address(ended.source)),
+        address_destination: Some(answers::host_address(ended.name.destination)),
+        sa2: Some(answers::sa2(ended.mode, None)),
+        ..Extensions::default()
+    };
+    if age == Age::Hard {
+        extensions.lifetime_hard = Some(answers::lifetime_extension(&hard));
+    } else {
+        extensions.lifetime_soft = Some(answers::lifetime_extension(&soft));
+    }
+    Message {
+        message_type: MessageType::Expire,
+        errno: 0,
+        satype: answers::number_of(ended.name.protocol),
+        sequence: 0,
+        pid: 0,
+        extensions,
+    }
+}
