@@ -3,6 +3,7 @@
 //! of their own.
 
 use lab::process::Process;
+use lab::scale::emulated;
 
 use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
 
@@ -100,7 +101,8 @@ fn tls_to_a_name_is_ended() {
     let _server = scene.start(&scene.server, &server, "tls", || scene.listens("tcp", 443));
     let connect = |server: &str, name: &str| {
         let at = format!("{server}:443");
-        let client = ["timeout", "2", "openssl", "s_client", "-connect", &at, "-servername", name];
+        let seconds = if emulated() { "20" } else { "2" };
+        let client = ["timeout", seconds, "openssl", "s_client", "-connect", &at, "-servername", name];
         scene.run(&scene.client, &client).1.contains("Cipher is TLS_AES")
     };
     let server = format!("[{SERVER}]");
