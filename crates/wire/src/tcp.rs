@@ -187,6 +187,12 @@ impl SackBlocks {
         true
     }
 
+    /// Sorts the blocks by where they begin, counted from `origin` around the circle of sequence numbers.
+    pub fn sort_by_distance(&mut self, origin: u32) {
+        let count = usize::from(self.count);
+        self.blocks[..count].sort_unstable_by_key(|(start, _)| start.wrapping_sub(origin));
+    }
+
     /// Leaves the first `count`.
     pub fn truncate(&mut self, count: usize) {
         self.count = self.count.min(u8::try_from(count).unwrap_or(u8::MAX));

@@ -1,0 +1,704 @@
+//! The sending half of a connection: what is to be sent, what was sent, and how much more may be.
+//!
+//! Sequence numbers begin behind the SYN, which is the connection's business; a FIN is the last one. Acknowledgements are
+//! processed in `acknowledge`.
+
+mod acknowledge;
+
+use std::time::{Duration, Instant};
+
+use super::cubic::Cubic;
+use super::prr::Prr;
+use super::rack::{Path, Rack};
+use super::ring::Ring;
+use super::rtt::RttEstimator;
+use super::scoreboard::Scoreboard;
+use super::sequence::SequenceNumber;
+use super::timers::{Timer, Timers};
+use super::timestamps::TimestampClock;
+
+pub(super) use acknowledge::Acknowledgement;
+
+/// How long the other end may delay an acknowledgement (TLP.max_ack_delay, RFC 8985 §7.2).
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+/// Pieces outstanding at most: it bounds memory where each byte is sent for itself. 4096 GSO packets are 256 MB.
+const MAX_PIECES: usize = 4096;
+/// Buffered at least, in bytes: enough for the first round trips.
+const MIN_BUFFER: usize = 64 * 1024;
+/// The largest TCP segment, header included, that every path carries: 1280 bytes of IPv6 less its header, and less what
+/// IPsec in a tunnel may add.
+const BASE_SEGMENT: usize = 1140;
+/// The smallest that is believed of a path, header included: 576 bytes of IPv4 less its header. An ICMP error that
+/// claims less would be an attack (RFC 5927 §7.2).
+const LEAST_SEGMENT: usize = 536;
+/// Timeouts in a row after which full segments are taken to vanish in a black hole (RFC 4821 §7.7, RFC 8899 §4.3).
+const BLACK_HOLE_TIMEOUTS: u8 = 2;
+
+#[derive(Debug)]
+pub(super) struct Sender {
+    /// What the user wrote and is not acknowledged: from `una` on.
+    buffer: Ring,
+    /// SND.UNA, SND.NXT.
+    una: SequenceNumber,
+    next: SequenceNumber,
+    fin: Fin,
+    /// SND.WND, the largest one ever, SND.WL1, SND.WL2.
+    window: usize,
+    max_window: usize,
+    window_sequence: SequenceNumber,
+    window_ack: SequenceNumber,
+
+    scoreboard: Scoreboard,
+    rtt: RttEstimator,
+    rack: Rack,
+    cubic: Cubic,
+    prr: Prr,
+    recovery: Recovery,
+    undo: Option<Box<Undo>>,
+    tail_probe: Option<TailProbe>,
+    /// What [`Timer::Probe`] is set for.
+    probe_kind: ProbeKind,
+    /// Something to send regardless of windows.
+    forced: Option<Forced>,
+    /// The window is closed, and what is outstanding probes it.
+    probing: bool,
+    /// Duplicate acknowledgements in a row, where there is no SACK, and what they say has left the network.
+    duplicates: u8,
+    duplicate_bytes: usize,
+    /// Sending was held back by the congestion window when this was next.
+    limited_at: SequenceNumber,
+    /// The end of the last segment that was not full (Nagle).
+    small_end: SequenceNumber,
+    last_sent: Option<Instant>,
+    /// Since when the other end owes an acknowledgement.
+    waiting_since: Option<Instant>,
+
+    /// The largest segment, header included, and what options take in each.
+    segment_limit: usize,
+    options_len: usize,
+    max_buffer: usize,
+    nagle: bool,
+    sack: bool,
+    clock: Option<TimestampClock>,
+    ecn: Ecn,
+    statistics: Statistics,
+}
+
+/// What the handshake agreed on.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Agreed {
+    /// The largest segment, header included.
+    pub(super) segment_limit: usize,
+    pub(super) sack: bool,
+    pub(super) clock: Option<TimestampClock>,
+    pub(super) ecn: bool,
+}
+
+/// What a sender has counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Segments sent again; those of a GSO packet are counted each.
+    pub retransmitted: u64,
+    /// Fast recoveries.
+    pub recoveries: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+    /// Tail loss probes.
+    pub tail_loss_probes: u32,
+    /// Recoveries and timeouts that were found to be needless, and undone.
+    pub undone: u32,
+    /// Reductions of the window for ECN.
+    pub marked: u32,
+}
+
+/// What has become of our FIN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fin {
+    None,
+    /// It follows the buffer.
+    Queued,
+    Sent,
+    Acknowledged,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Recovery {
+    Open,
+    /// Fast recovery until this is acknowledged.
+    Fast(SequenceNumber),
+    /// After a timeout, until this is acknowledged.
+    Timeout(SequenceNumber),
+}
+
+/// What a reduction of the window is undone with (RFC 3522, RFC 4015).
+#[derive(Debug)]
+struct Undo {
+    cubic: Cubic,
+    /// TSval of the first retransmission.
+    first_retransmission: Option<u32>,
+    /// Bytes sent again, less those that were reported as duplicates.
+    retransmitted: usize,
+}
+
+/// A tail loss probe that is not decided (RFC 8985 §7.4).
+#[derive(Debug, Clone, Copy)]
+struct TailProbe {
+    end: SequenceNumber,
+    retransmission: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProbeKind {
+    Reordering,
+    TailLoss,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Forced {
+    TailLoss,
+    Window,
+}
+
+/// ECN as the sender sees it (RFC 3168 §6.1.2).
+#[derive(Debug)]
+struct Ecn {
+    enabled: bool,
+    /// CWR goes with the next new data.
+    tell: bool,
+    /// No further reduction until this is acknowledged.
+    reduced_until: SequenceNumber,
+}
+
+/// A packet to build; it counts as sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) start: SequenceNumber,
+    pub(super) bytes: usize,
+    /// Payload bytes of each segment.
+    pub(super) segment_size: usize,
+    pub(super) fin: bool,
+    pub(super) push: bool,
+    pub(super) cwr: bool,
+    /// New data, which may carry ECT (RFC 3168 §6.1.5).
+    pub(super) ect: bool,
+    retransmission: bool,
+}
+
+impl Sender {
+    /// A sender whose first byte has the number `first`.
+    pub(super) fn new(first: SequenceNumber, max_buffer: usize, nagle: bool) -> Self {
+        Self {
+            buffer: Ring::default(),
+            una: first,
+            next: first,
+            fin: Fin::None,
+            window: 0,
+            max_window: 0,
+            window_sequence: SequenceNumber::default(),
+            window_ack: first,
+            scoreboard: Scoreboard::default(),
+            rtt: RttEstimator::new(),
+            rack: Rack::new(first),
+            cubic: Cubic::new(LEAST_SEGMENT, first),
+            prr: Prr::default(),
+            recovery: Recovery::Open,
+            undo: None,
+            tail_probe: None,
+            probe_kind: ProbeKind::Reordering,
+            forced: None,
+            probing: false,
+            duplicates: 0,
+            duplicate_bytes: 0,
+            limited_at: first,
+            small_end: first,
+            last_sent: None,
+            waiting_since: None,
+            segment_limit: LEAST_SEGMENT,
+            options_len: 0,
+            max_buffer,
+            nagle,
+            sack: false,
+            clock: None,
+            ecn: Ecn { enabled: false, tell: false, reduced_until: first },
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// The handshake is complete.
+    pub(super) fn agree(&mut self, agreed: &Agreed, handshake_lost: bool) {
+        self.options_len = if agreed.clock.is_some() { 12 } else { 0 };
+        self.segment_limit = agreed.segment_limit;
+        self.sack = agreed.sack;
+        self.clock = agreed.clock;
+        self.ecn.enabled = agreed.ecn;
+        self.cubic = Cubic::new(self.mss(), self.next);
+        if handshake_lost {
+            self.cubic.handshake_lost();
+        }
+    }
+
+    /// The first window, of a segment with this sequence number.
+    pub(super) fn set_window(&mut self, window: usize, sequence: SequenceNumber) {
+        self.window = window;
+        self.max_window = self.max_window.max(window);
+        self.window_sequence = sequence;
+        self.window_ack = self.una;
+    }
+
+    pub(super) fn rtt(&mut self) -> &mut RttEstimator {
+        &mut self.rtt
+    }
+
+    pub(super) fn smoothed_rtt(&self) -> Option<Duration> {
+        self.rtt.smoothed()
+    }
+
+    pub(super) fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    pub(super) fn una(&self) -> SequenceNumber {
+        self.una
+    }
+
+    pub(super) fn next(&self) -> SequenceNumber {
+        self.next
+    }
+
+    pub(super) fn max_window(&self) -> usize {
+        self.max_window
+    }
+
+    pub(super) fn congestion_window(&self) -> usize {
+        self.cubic.window()
+    }
+
+    /// Payload bytes of a full segment without SACK blocks.
+    pub(super) fn mss(&self) -> usize {
+        self.segment_limit.saturating_sub(wire::tcp::HEADER_LEN + self.options_len).max(1)
+    }
+
+    /// Bytes that may be written now. The buffer holds two congestion windows: one outstanding, one to follow.
+    pub(super) fn room(&self) -> usize {
+        let limit = (2 * self.cubic.window()).max(MIN_BUFFER).min(self.max_buffer);
+        if self.fin == Fin::None { limit.saturating_sub(self.buffer.len()) } else { 0 }
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room());
+        self.buffer.write(self.buffer.len(), &bytes[..taken]);
+        taken
+    }
+
+    pub(super) fn close(&mut self) {
+        if self.fin == Fin::None {
+            self.fin = Fin::Queued;
+        }
+    }
+
+    pub(super) fn set_nagle(&mut self, nagle: bool) {
+        self.nagle = nagle;
+    }
+
+    /// Bytes that are not acknowledged, sent or not.
+    pub(super) fn buffered(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Whether anything is outstanding or waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.scoreboard.is_empty() && !self.has_unsent()
+    }
+
+    /// Whether a FIN was sent and is acknowledged.
+    pub(super) fn fin_is_acknowledged(&self) -> bool {
+        self.fin == Fin::Acknowledged
+    }
+
+    /// Whether a FIN is to be sent, or was.
+    pub(super) fn is_closing(&self) -> bool {
+        self.fin != Fin::None
+    }
+
+    pub(super) fn set_ecn(&mut self, enabled: bool) {
+        self.ecn.enabled = enabled;
+    }
+
+    /// The right edge of the receiver's window.
+    pub(super) fn window_edge(&self) -> SequenceNumber {
+        self.una + self.window
+    }
+
+    pub(super) fn waiting_since(&self) -> Option<Instant> {
+        self.waiting_since
+    }
+
+    pub(super) fn heap(&self) -> usize {
+        let undo = if self.undo.is_some() { size_of::<Undo>() } else { 0 };
+        self.buffer.capacity() + self.scoreboard.heap() + undo
+    }
+
+    pub(super) fn release(&mut self) {
+        self.buffer.release();
+        self.scoreboard.release();
+        if self.scoreboard.is_empty() {
+            self.undo = None;
+        }
+    }
+
+    pub(super) fn payload(&self, packet: &Packet) -> (&[u8], &[u8]) {
+        self.buffer.slices(packet.start.since(self.una), packet.bytes)
+    }
+
+    /// The path carries segments of at most `limit` bytes, header included. What was sent is gone if it was too long.
+    pub(super) fn limit_segments(&mut self, limit: usize, were_dropped: bool) {
+        let limit = limit.max(LEAST_SEGMENT);
+        if limit >= self.segment_limit {
+            return;
+        }
+        self.segment_limit = limit;
+        self.cubic.set_mss(self.mss());
+        if were_dropped {
+            // No sign of congestion: the window stays (RFC 4821 §7.6 would not have it grow either).
+            self.scoreboard.mark_lost(|_| true);
+        }
+    }
+
+    /// The next packet with at most `limit` bytes of payload, if it may leave now; more than a segment's worth makes a
+    /// GSO packet. `extra_options` is what SACK blocks take.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        limit: usize,
+        extra_options: usize,
+        timers: &mut Timers,
+    ) -> Option<Packet> {
+        let unit = self.mss().saturating_sub(extra_options).max(1);
+        let most = (limit / unit).max(1) * unit;
+        if let Some(forced) = self.forced.take()
+            && let Some(packet) = self.force(forced, now, unit)
+        {
+            return Some(self.sent(packet, now, timers));
+        }
+        let packet = self.retransmission(now, unit, most).or_else(|| self.new_data(now, unit, most));
+        if let Some(packet) = packet {
+            return Some(self.sent(packet, now, timers));
+        }
+        if self.outstanding() == 0
+            && (self.has_unsent() || self.scoreboard.lost() > 0)
+            && !timers.is_set(Timer::Persist)
+        {
+            // Nothing is outstanding, so it can only be the window that is in the way.
+            timers.set(Timer::Persist, now + self.rtt.rto());
+        }
+        None
+    }
+
+    /// The persist timer fired.
+    pub(super) fn probe_window(&mut self) {
+        self.rtt.back_off();
+        self.scoreboard.mark_lost(|_| true);
+        self.forced = Some(Forced::Window);
+    }
+
+    /// The probe timer fired.
+    pub(super) fn probe(&mut self, now: Instant, timers: &mut Timers) {
+        match self.probe_kind {
+            ProbeKind::Reordering => {
+                self.detect_losses(now, timers);
+            }
+            ProbeKind::TailLoss => {
+                self.statistics.tail_loss_probes += 1;
+                self.forced = Some(Forced::TailLoss);
+                // The timeout is what comes next (RFC 8985 §7.3).
+                timers.set(Timer::Retransmission, now + self.rtt.rto());
+            }
+        }
+    }
+
+    /// The retransmission timer fired (RFC 6298 §5).
+    pub(super) fn time_out(&mut self, now: Instant, timers: &mut Timers) {
+        if self.scoreboard.is_empty() {
+            return;
+        }
+        timers.clear(Timer::Probe);
+        self.tail_probe = None;
+        if self.window == 0 {
+            // Not congestion: the receiver has closed its window, and drops what we send.
+            self.probe_window();
+            return;
+        }
+        self.statistics.timeouts += 1;
+        let is_first = !matches!(self.recovery, Recovery::Timeout(_));
+        if is_first {
+            self.remember_for_undo();
+        }
+        self.cubic.timed_out(self.next.since(self.una), is_first);
+        self.ecn.tell = self.ecn.enabled;
+        self.rtt.back_off();
+        if self.rtt.timeouts() >= BLACK_HOLE_TIMEOUTS && self.segment_limit > BASE_SEGMENT {
+            self.limit_segments(BASE_SEGMENT, false);
+        } else if self.rtt.timeouts() >= 2 * BLACK_HOLE_TIMEOUTS {
+            self.limit_segments(LEAST_SEGMENT, false);
+        }
+        self.duplicates = 0;
+        self.duplicate_bytes = 0;
+        if self.sack && self.rtt.timeouts() < BLACK_HOLE_TIMEOUTS {
+            let path = self.path();
+            self.rack.timed_out(now, &mut self.scoreboard, &path);
+        } else {
+            // What was SACKed may have been dropped since (RFC 2018 §8).
+            self.scoreboard.forget_sacks();
+            self.scoreboard.mark_lost(|_| true);
+        }
+        self.recovery = Recovery::Timeout(self.next);
+        timers.set(Timer::Retransmission, now + self.rtt.rto());
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.unsent() > 0 || self.fin == Fin::Queued
+    }
+
+    fn unsent(&self) -> usize {
+        self.data_end().since(self.next)
+    }
+
+    /// Where the data ends. A FIN that is not acknowledged has this number.
+    fn data_end(&self) -> SequenceNumber {
+        self.una + self.buffer.len()
+    }
+
+    /// Bytes taken to be in the network (RFC 6675's pipe).
+    fn outstanding(&self) -> usize {
+        self.scoreboard.in_flight().saturating_sub(self.duplicate_bytes)
+    }
+
+    fn congestion_room(&self) -> usize {
+        self.cubic.window().saturating_sub(self.outstanding())
+    }
+
+    /// From `at` to the right edge of the receiver's window.
+    fn window_room(&self, at: SequenceNumber) -> usize {
+        (self.una + self.window).since(at)
+    }
+
+    fn path(&self) -> Path {
+        Path {
+            minimum_rtt: self.rtt.minimum().unwrap_or_default(),
+            smoothed_rtt: self.rtt.smoothed().unwrap_or_default(),
+            in_recovery: self.recovery != Recovery::Open,
+            sacked_segments: self.scoreboard.sacked() / self.mss(),
+        }
+    }
+
+    fn remember_for_undo(&mut self) {
+        self.undo =
+            Some(Box::new(Undo { cubic: self.cubic.clone(), first_retransmission: None, retransmitted: 0 }));
+    }
+
+    /// What was lost, first.
+    fn retransmission(&mut self, now: Instant, unit: usize, most: usize) -> Option<Packet> {
+        let piece = *self.scoreboard.first_lost()?;
+        let wanted = (piece.len as usize).min(self.window_room(piece.start));
+        let mut room = self.congestion_room();
+        if self.outstanding() == 0 {
+            room = room.max(unit);
+        }
+        let fin = self.carries_fin(&piece);
+        let data = wanted - usize::from(fin && wanted == piece.len as usize);
+        let bytes = if data <= most.min(room) { data } else { most.min(room) / unit * unit };
+        let fin = fin && bytes == data && wanted == piece.len as usize;
+        (bytes > 0 || fin).then(|| self.again(now, piece.start, bytes, fin, unit))
+    }
+
+    /// New data, if windows, Nagle and silly window avoidance allow it (RFC 9293 §3.8.6.2.1).
+    fn new_data(&mut self, now: Instant, unit: usize, most: usize) -> Option<Packet> {
+        if !self.has_unsent() || self.scoreboard.pieces() >= MAX_PIECES || self.fin == Fin::Sent {
+            return None;
+        }
+        let is_idle = self.scoreboard.is_empty();
+        if is_idle && self.last_sent.is_some_and(|last| now.saturating_duration_since(last) > self.rtt.rto())
+        {
+            self.cubic.restart();
+        }
+        let unsent = self.unsent();
+        let window_room = self.window_room(self.next);
+        let congestion_room = self.congestion_room();
+        let usable = window_room.min(congestion_room);
+        let allowed = unsent.min(usable);
+        let tail = allowed % unit;
+        let whole = allowed - tail;
+        let takes_tail = if allowed == unsent {
+            self.may_send_small(whole)
+        } else {
+            // Part of what waits: if the receiver's window leaves no more, and it is a good part of it.
+            allowed == window_room && whole == 0 && tail > 0 && tail >= self.max_window / 2
+        };
+        let bytes = if takes_tail && allowed <= most { allowed } else { whole.min(most) };
+        let fin = self.fin == Fin::Queued && bytes == unsent && window_room > bytes;
+        if congestion_room < window_room && congestion_room.saturating_sub(bytes) < unit && unsent > bytes {
+            self.limited_at = self.next + bytes + 1;
+        }
+        (bytes > 0 || fin).then(|| self.first(bytes, fin, unit))
+    }
+
+    /// Nagle's rule (RFC 9293 §3.7.4) as Minshall amended it: at most one segment that is not full is outstanding. So the
+    /// end of a large write does not wait for a delayed acknowledgement of what comes before it.
+    fn may_send_small(&self, before: usize) -> bool {
+        let nothing_outstanding = self.next == self.una && before == 0;
+        !self.nagle || nothing_outstanding || self.small_end <= self.una || self.fin == Fin::Queued
+    }
+
+    fn force(&mut self, forced: Forced, now: Instant, unit: usize) -> Option<Packet> {
+        let window_room = self.window_room(self.next);
+        let unsent = self.unsent();
+        match forced {
+            Forced::Window => {
+                self.probing = self.window == 0;
+                if let Some(piece) = self.scoreboard.first_lost().copied() {
+                    let room = self.window_room(piece.start).clamp(1, unit);
+                    let fin = self.carries_fin(&piece) && piece.len == 1;
+                    let bytes = (piece.len as usize - usize::from(self.carries_fin(&piece))).min(room);
+                    return Some(self.again(now, piece.start, bytes, fin, unit));
+                }
+                if !self.has_unsent() {
+                    return None;
+                }
+                let bytes = unsent.min(window_room.clamp(1, unit));
+                Some(self.first(bytes, unsent == 0 && self.fin == Fin::Queued, unit))
+            }
+            Forced::TailLoss => {
+                if unsent > 0 && window_room > 0 && self.scoreboard.pieces() < MAX_PIECES {
+                    self.tail_probe = Some(TailProbe { end: self.next, retransmission: false });
+                    let bytes = unsent.min(window_room).min(unit);
+                    return Some(self.first(bytes, false, unit));
+                }
+                let piece = *self.scoreboard.last_unsacked()?;
+                let fin = self.carries_fin(&piece);
+                let len = (piece.len as usize).min(unit + usize::from(fin));
+                self.tail_probe = Some(TailProbe { end: self.next, retransmission: true });
+                Some(self.again(now, piece.end() - len, len - usize::from(fin), fin, unit))
+            }
+        }
+    }
+
+    /// Whether the last number of a piece is our FIN's.
+    fn carries_fin(&self, piece: &super::scoreboard::Sent) -> bool {
+        self.fin == Fin::Sent && piece.end() > self.data_end()
+    }
+
+    fn first(&mut self, bytes: usize, fin: bool, unit: usize) -> Packet {
+        let start = self.next;
+        self.next += bytes + usize::from(fin);
+        if fin {
+            self.fin = Fin::Sent;
+        }
+        if !bytes.is_multiple_of(unit) {
+            self.small_end = self.next;
+        }
+        let cwr = bytes > 0 && std::mem::take(&mut self.ecn.tell);
+        // A window probe is no data that a mark would be of use for (RFC 3168 §6.1.6).
+        let ect = self.ecn.enabled && bytes > 0 && !self.probing;
+        let push = bytes > 0 && self.next >= self.data_end();
+        Packet { start, bytes, segment_size: unit, fin, push, cwr, ect, retransmission: false }
+    }
+
+    fn again(&mut self, now: Instant, start: SequenceNumber, bytes: usize, fin: bool, unit: usize) -> Packet {
+        let len = bytes + usize::from(fin);
+        self.scoreboard.retransmit(start, len, now);
+        self.statistics.retransmitted += bytes.div_ceil(unit).max(1) as u64;
+        if self.recovery == Recovery::Open {
+            // A probe: it is no part of the reduction that could be undone.
+            self.undo = None;
+        }
+        if let Some(undo) = &mut self.undo {
+            undo.retransmitted += len;
+            undo.first_retransmission =
+                undo.first_retransmission.or_else(|| self.clock.map(|clock| clock.at(now)));
+        }
+        let push = bytes > 0 && start + bytes >= self.data_end();
+        Packet { start, bytes, segment_size: unit, fin, push, cwr: false, ect: false, retransmission: true }
+    }
+
+    /// Timers, now that a packet leaves.
+    fn sent(&mut self, packet: Packet, now: Instant, timers: &mut Timers) -> Packet {
+        let len = packet.bytes + usize::from(packet.fin);
+        if matches!(self.recovery, Recovery::Fast(_)) {
+            self.prr.sent(len);
+        }
+        if !packet.retransmission {
+            self.scoreboard.push(packet.start, len, now);
+        }
+        self.last_sent = Some(now);
+        self.waiting_since.get_or_insert(now);
+        if self.probing {
+            timers.clear(Timer::Retransmission);
+            timers.set(Timer::Persist, now + self.rtt.rto());
+            return packet;
+        }
+        timers.clear(Timer::Persist);
+        if !timers.is_set(Timer::Retransmission) {
+            timers.set(Timer::Retransmission, now + self.rtt.rto());
+        }
+        self.schedule_tail_probe(now, timers);
+        packet
+    }
+
+    /// A probe of the tail, earlier than the timeout (RFC 8985 §7.2).
+    fn schedule_tail_probe(&mut self, now: Instant, timers: &mut Timers) {
+        if self.probe_kind == ProbeKind::Reordering && timers.is_set(Timer::Probe) {
+            return;
+        }
+        timers.clear(Timer::Probe);
+        let is_allowed = self.sack
+            && self.recovery == Recovery::Open
+            && self.scoreboard.sacked() == 0
+            && self.scoreboard.in_flight() > 0
+            && self.tail_probe.is_none();
+        let (true, Some(smoothed)) = (is_allowed, self.rtt.smoothed()) else { return };
+        let delayed = if self.scoreboard.in_flight() <= self.mss() { MAX_ACK_DELAY } else { Duration::ZERO };
+        let at = now + 2 * smoothed + delayed;
+        if timers.get(Timer::Retransmission).is_some_and(|timeout| at < timeout) {
+            self.probe_kind = ProbeKind::TailLoss;
+            timers.set(Timer::Probe, at);
+        }
+    }
+
+    /// Looks for losses by time, and begins a recovery if there are any. Returns whether there are.
+    fn detect_losses(&mut self, now: Instant, timers: &mut Timers) -> bool {
+        if !self.sack {
+            return false;
+        }
+        let path = self.path();
+        let (lost, wait) = self.rack.detect(now, &mut self.scoreboard, &path);
+        if self.probe_kind == ProbeKind::Reordering {
+            timers.clear(Timer::Probe);
+        }
+        if let Some(wait) = wait {
+            self.probe_kind = ProbeKind::Reordering;
+            timers.set(Timer::Probe, now + wait);
+        }
+        if lost > 0 {
+            self.begin_recovery();
+        }
+        lost > 0
+    }
+
+    /// A loss: fast recovery, unless one is under way.
+    fn begin_recovery(&mut self) {
+        if self.recovery != Recovery::Open {
+            return;
+        }
+        self.statistics.recoveries += 1;
+        self.remember_for_undo();
+        let flight = self.next.since(self.una);
+        self.cubic.reduce(flight);
+        self.prr = Prr::new(flight);
+        self.recovery = Recovery::Fast(self.next);
+        self.ecn.tell = self.ecn.enabled;
+        self.ecn.reduced_until = self.next;
+        self.tail_probe = None;
+        // The first retransmission leaves at once.
+        self.cubic.set_window(self.outstanding() + self.mss());
+    }
+}

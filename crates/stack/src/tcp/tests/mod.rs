@@ -1,0 +1,4 @@
+//! Stories in virtual time: two connections, or one and smoltcp, over a simulated link.
+
+mod network;
+mod transfers;
