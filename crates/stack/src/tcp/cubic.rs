@@ -92,8 +92,10 @@ impl Cubic {
         self.window = window.max(self.mss);
     }
 
-    pub(super) fn recovered(&mut self) {
-        self.window = self.ssthresh;
+    /// Recovery ends: the window is the threshold, but what may leave at once is bounded (RFC 6582 §3.2 step 3). The rest
+    /// is slow start, from what is outstanding.
+    pub(super) fn recovered(&mut self, outstanding: usize) {
+        self.window = self.ssthresh.min(outstanding.saturating_add(initial_window(self.mss)));
     }
 
     pub(super) fn acknowledged(&mut self, now: Instant, acked: &Acked) {
@@ -208,7 +210,7 @@ mod tests {
         let mut cubic = Cubic::new(MSS, SequenceNumber(0));
         cubic.window = 100 * MSS;
         cubic.reduce(100 * MSS);
-        cubic.recovered();
+        cubic.recovered(usize::MAX);
         assert_eq!(cubic.window(), 70 * MSS);
         cubic.window = 2 * MSS;
         cubic.reduce(2 * MSS);
@@ -220,7 +222,7 @@ mod tests {
         let mut cubic = Cubic::new(MSS, SequenceNumber(0));
         cubic.window = 1000 * MSS;
         cubic.reduce(1000 * MSS);
-        cubic.recovered();
+        cubic.recovered(usize::MAX);
         let start = Instant::now();
         // K = cbrt(300 / 0.4) = 9.1 s
         let at = |seconds: f64| {
@@ -243,7 +245,7 @@ mod tests {
         let mut cubic = Cubic::new(MSS, SequenceNumber(0));
         cubic.window = 100 * MSS;
         cubic.reduce(100 * MSS);
-        cubic.recovered();
+        cubic.recovered(usize::MAX);
         cubic.reduce(70 * MSS);
         assert!((cubic.w_max - 59.5).abs() < 0.01);
     }

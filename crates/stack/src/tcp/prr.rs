@@ -1,5 +1,9 @@
 //! Proportional rate reduction (RFC 6937): during recovery, sending is clocked by what arrives.
 
+/// Segments that may leave later of what could have been sent at an acknowledgement, but was not, because the receiver's
+/// window or the user was in the way. Without a bound they would overflow the queue that has just overflowed.
+const MAX_BURST: usize = 10;
+
 /// State of one recovery.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Prr {
@@ -7,15 +11,18 @@ pub(super) struct Prr {
     flight: usize,
     delivered: usize,
     out: usize,
+    /// What the last acknowledgement allowed and was not sent.
+    unused: usize,
 }
 
 impl Prr {
     pub(super) fn new(flight: usize) -> Self {
-        Self { flight: flight.max(1), delivered: 0, out: 0 }
+        Self { flight: flight.max(1), delivered: 0, out: 0, unused: 0 }
     }
 
     pub(super) fn sent(&mut self, bytes: usize) {
         self.out += bytes;
+        self.unused = self.unused.saturating_sub(bytes);
     }
 
     /// `delivered` bytes have arrived; returns how many may be sent now. `is_good` says that the acknowledgement moved
@@ -30,6 +37,7 @@ impl Prr {
         is_good: bool,
     ) -> usize {
         self.delivered += delivered;
+        self.out += self.unused.saturating_sub(MAX_BURST * mss);
         let mut allowed = if in_flight > ssthresh {
             let share = self.delivered as u128 * ssthresh as u128;
             usize::try_from(share.div_ceil(self.flight as u128))
@@ -46,6 +54,7 @@ impl Prr {
             // The first retransmission leaves at once.
             allowed = allowed.max(mss);
         }
+        self.unused = allowed;
         allowed
     }
 }

@@ -82,6 +82,12 @@ impl Rack {
         }
     }
 
+    /// A retransmission was needless: what was taken for lost had been overtaken (RFC 8985 §6.2 step 3 cannot see that, as
+    /// the segment is marked as sent again by then).
+    pub(super) fn reordering_found(&mut self) {
+        self.reordering_seen = true;
+    }
+
     pub(super) fn acknowledged(&mut self, ack: SequenceNumber) {
         if self.dsack_round.is_some_and(|round| ack >= round) {
             self.dsack_round = None;
@@ -161,7 +167,7 @@ mod tests {
 
     fn sack(rack: &mut Rack, board: &mut Scoreboard, now: Instant, index: u32) {
         let start = SequenceNumber(100 * index);
-        board.sack(start, start + 100, 100, |piece| rack.delivered(now, piece, 40 * MS, false));
+        board.sack(start, start + 100, |piece| rack.delivered(now, piece, 40 * MS, false));
     }
 
     #[test]

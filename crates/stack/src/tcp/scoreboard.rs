@@ -38,6 +38,10 @@ impl Sent {
     }
 }
 
+/// Pieces kept at most, where each byte is sent for itself, or a receiver SACKs each second one: 150 KB. So many GSO packets
+/// are 256 MB.
+const MAX_PIECES: usize = 4096;
+
 #[derive(Debug, Default)]
 pub(super) struct Scoreboard {
     pieces: VecDeque<Sent>,
@@ -52,8 +56,9 @@ impl Scoreboard {
         self.pieces.is_empty()
     }
 
-    pub(super) fn pieces(&self) -> usize {
-        self.pieces.len()
+    /// Whether nothing new should be sent until some is acknowledged.
+    pub(super) fn is_full(&self) -> bool {
+        self.pieces.len() >= MAX_PIECES
     }
 
     pub(super) fn heap(&self) -> usize {
@@ -107,14 +112,8 @@ impl Scoreboard {
 
     /// The receiver has `start..end`. Hands over each piece that this is news of.
     ///
-    /// Pieces are split no finer than `unit`, or a receiver could have us keep one for each byte.
-    pub(super) fn sack(
-        &mut self,
-        start: SequenceNumber,
-        end: SequenceNumber,
-        unit: usize,
-        mut sacked: impl FnMut(&Sent),
-    ) {
+    /// Where there are [`MAX_PIECES`] already, only whole ones count.
+    pub(super) fn sack(&mut self, start: SequenceNumber, end: SequenceNumber, mut sacked: impl FnMut(&Sent)) {
         let mut index = self.pieces.partition_point(|piece| piece.end() <= start);
         while let Some(piece) = self.pieces.get(index).copied()
             && piece.start < end
@@ -123,10 +122,9 @@ impl Scoreboard {
                 index += 1;
                 continue;
             }
-            let first = start.since(piece.start).next_multiple_of(unit);
-            let last = end.since(piece.start);
-            let last = if last >= piece.len() { piece.len() } else { last - last % unit };
-            if first >= last {
+            let first = start.since(piece.start);
+            let last = end.since(piece.start).min(piece.len());
+            if last - first < piece.len() && self.is_full() {
                 index += 1;
                 continue;
             }
@@ -195,18 +193,17 @@ impl Scoreboard {
         self.pieces.iter().rev().find(|piece| piece.status != Status::Sacked)
     }
 
-    /// `len` bytes at `start` are sent again, all of one piece.
-    pub(super) fn retransmit(&mut self, start: SequenceNumber, len: usize, now: Instant) {
+    /// `len` bytes at `start` are sent again, all of one piece. Returns whether they had been before.
+    pub(super) fn retransmit(&mut self, start: SequenceNumber, len: usize, now: Instant) -> bool {
         let mut index = self.pieces.partition_point(|piece| piece.end() <= start);
-        let Some(piece) = self.pieces.get(index) else { return };
+        let Some(piece) = self.pieces.get(index) else { return false };
         let offset = start.since(piece.start);
         index += usize::from(self.split(index, offset));
         self.split(index, len);
         self.set_status(index, Status::InFlight);
-        if let Some(piece) = self.pieces.get_mut(index) {
-            piece.retransmitted = true;
-            piece.sent_at = now;
-        }
+        let Some(piece) = self.pieces.get_mut(index) else { return false };
+        piece.sent_at = now;
+        std::mem::replace(&mut piece.retransmitted, true)
     }
 
     fn counter(&mut self, status: Status) -> &mut usize {
@@ -271,15 +268,15 @@ mod tests {
         let mut board = Scoreboard::default();
         board.push(SequenceNumber(0), 1000, now);
         let mut news = Vec::new();
-        board.sack(SequenceNumber(200), SequenceNumber(300), 100, |piece| news.push(piece.start.0));
-        board.sack(SequenceNumber(300), SequenceNumber(450), 100, |piece| news.push(piece.start.0));
+        board.sack(SequenceNumber(200), SequenceNumber(300), |piece| news.push(piece.start.0));
+        board.sack(SequenceNumber(300), SequenceNumber(450), |piece| news.push(piece.start.0));
         assert_eq!(news, [200, 300]);
-        assert_eq!(statuses(&board), [(0, 200, InFlight), (200, 200, Sacked), (400, 600, InFlight)]);
+        assert_eq!(statuses(&board), [(0, 200, InFlight), (200, 250, Sacked), (450, 550, InFlight)]);
         assert_eq!(board.mark_lost(|piece| piece.start.0 < 200), 200);
         board.retransmit(SequenceNumber(0), 100, now);
         assert_eq!(
             statuses(&board),
-            [(0, 100, InFlight), (100, 100, Lost), (200, 200, Sacked), (400, 600, InFlight)]
+            [(0, 100, InFlight), (100, 100, Lost), (200, 250, Sacked), (450, 550, InFlight)]
         );
         let mut acknowledged = 0;
         board.acknowledge(SequenceNumber(500), |piece| acknowledged += piece.len);
@@ -299,7 +296,7 @@ mod tests {
                 match what {
                     0 | 1 => { board.push(next, b + 1, now); next += b + 1; }
                     2 => { board.acknowledge(at, |_| {}); una = una.max(at); }
-                    3 => board.sack(at, (at + b).min(next), 100, |_| {}),
+                    3 => board.sack(at, (at + b).min(next), |_| {}),
                     4 => { board.mark_lost(|piece| piece.start < at); }
                     5 => {
                         let lost = board.first_lost().map(|piece| (piece.start, piece.len));

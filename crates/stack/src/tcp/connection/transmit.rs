@@ -23,7 +23,7 @@ impl Connection {
         if self.pending.syn {
             return Some(self.transmit_syn(now, out));
         }
-        if !self.state.is_synchronized() {
+        if matches!(self.state, State::SynSent | State::Closed) {
             return None;
         }
         if self.state.may_transmit() {

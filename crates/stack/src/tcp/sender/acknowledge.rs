@@ -65,7 +65,7 @@ impl Sender {
         if let Some((start, end)) = duplicate {
             self.duplicate_reported(start, end);
         }
-        self.decide_tail_probe(acknowledgement, duplicate.is_some());
+        self.decide_tail_probe(acknowledgement, duplicate.is_some(), advanced > 0);
         self.end_recovery(ack);
 
         let lost = if self.sack {
@@ -78,7 +78,10 @@ impl Sender {
         if acknowledgement.congestion_echo {
             self.congestion_echoed(before);
         }
-        self.adapt_window(now, ack, before, &delivery, lost);
+        let may_grow = !(acknowledgement.congestion_echo && self.ecn.enabled);
+        if may_grow || self.recovery != Recovery::Open {
+            self.adapt_window(now, ack, before, &delivery, lost);
+        }
         self.after_acknowledgement(now, advanced, timers);
     }
 
@@ -140,9 +143,8 @@ impl Sender {
             for (start, end) in blocks.as_slice() {
                 let (start, end) = (SequenceNumber(*start), SequenceNumber(*end));
                 if start < end && end > ack && end <= self.next && start >= self.una {
-                    let unit = self.segment_limit.saturating_sub(60).max(1);
                     // What is echoed is of the left edge, and says nothing of what was SACKed.
-                    self.scoreboard.sack(start.max(ack), end, unit, |piece| delivered(piece, None));
+                    self.scoreboard.sack(start.max(ack), end, |piece| delivered(piece, None));
                 }
             }
         }
@@ -165,18 +167,17 @@ impl Sender {
         }
     }
 
-    /// Eifel (RFC 3522 §3.2): what is acknowledged was sent before the first retransmission, so that was needless.
+    /// Eifel (RFC 3522 §3.2): where what was sent again first is acknowledged by an echo from before that, it had arrived
+    /// as it was sent originally.
     fn undo_if_original(&mut self, acknowledgement: &Acknowledgement) {
         let Some(undo) = &mut self.undo else { return };
-        let (Some(first), Some(echo)) = (undo.first_retransmission, acknowledgement.echo) else { return };
-        if self.recovery == Recovery::Open {
+        let (Some((start, sent)), Some(echo)) = (undo.first, acknowledgement.echo) else { return };
+        if undo.is_decided || acknowledgement.ack <= start || self.recovery == Recovery::Open {
             return;
         }
-        if is_before(echo, first) {
+        undo.is_decided = true;
+        if is_before(echo, sent) {
             self.undo();
-        } else {
-            // Decided: the retransmission was needed.
-            undo.first_retransmission = None;
         }
     }
 
@@ -185,7 +186,7 @@ impl Sender {
     fn duplicate_reported(&mut self, start: SequenceNumber, end: SequenceNumber) {
         self.rack.duplicate_reported(self.next);
         let Some(undo) = &mut self.undo else { return };
-        if undo.retransmitted == 0 {
+        if undo.retransmitted == 0 || end <= undo.begin {
             return;
         }
         undo.retransmitted = undo.retransmitted.saturating_sub(end.since(start));
@@ -203,12 +204,13 @@ impl Sender {
             self.cubic.set_window(window);
         }
         self.scoreboard.unmark_lost();
+        self.rack.reordering_found();
         self.recovery = Recovery::Open;
         self.statistics.undone += 1;
     }
 
     /// Whether a tail loss probe has shown or repaired a loss (RFC 8985 §7.4.2).
-    fn decide_tail_probe(&mut self, acknowledgement: &Acknowledgement, has_duplicate: bool) {
+    fn decide_tail_probe(&mut self, acknowledgement: &Acknowledgement, has_duplicate: bool, advanced: bool) {
         let Some(probe) = self.tail_probe else { return };
         let ack = acknowledgement.ack;
         if ack < probe.end {
@@ -220,17 +222,17 @@ impl Sender {
             // It repaired the only loss: that is congestion like any other.
             self.tail_probe = None;
             self.cubic.reduce(self.cubic.window());
-            self.cubic.recovered();
+            self.cubic.recovered(usize::MAX);
             self.undo = None;
             self.ecn.tell = self.ecn.enabled;
-        } else if acknowledgement.sack.as_slice().is_empty() && acknowledgement.is_pure {
+        } else if !advanced && acknowledgement.sack.as_slice().is_empty() && acknowledgement.is_pure {
             self.tail_probe = None;
         }
     }
 
     fn end_recovery(&mut self, ack: SequenceNumber) {
         match self.recovery {
-            Recovery::Fast(point) if ack >= point => self.cubic.recovered(),
+            Recovery::Fast(point) if ack >= point => self.cubic.recovered(self.outstanding()),
             Recovery::Timeout(point) if ack >= point => {}
             _ => return,
         }
@@ -270,7 +272,7 @@ impl Sender {
             return;
         }
         self.cubic.reduce(self.next.since(una_before));
-        self.cubic.recovered();
+        self.cubic.recovered(usize::MAX);
         self.undo = None;
         self.ecn.reduced_until = self.next;
         self.ecn.tell = true;
@@ -319,7 +321,6 @@ impl Sender {
             timers.clear(Timer::Retransmission);
             timers.clear(Timer::Probe);
             self.waiting_since = None;
-            self.tail_probe = None;
             return;
         }
         if advanced > 0 || self.window == 0 {

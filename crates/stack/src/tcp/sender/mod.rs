@@ -21,8 +21,6 @@ pub(super) use acknowledge::Acknowledgement;
 
 /// How long the other end may delay an acknowledgement (TLP.max_ack_delay, RFC 8985 §7.2).
 const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
-/// Pieces outstanding at most: it bounds memory where each byte is sent for itself. 4096 GSO packets are 256 MB.
-const MAX_PIECES: usize = 4096;
 /// Buffered at least, in bytes: enough for the first round trips.
 const MIN_BUFFER: usize = 64 * 1024;
 /// The largest TCP segment, header included, that every path carries: 1280 bytes of IPv6 less its header, and less what
@@ -134,8 +132,11 @@ enum Recovery {
 #[derive(Debug)]
 struct Undo {
     cubic: Cubic,
-    /// TSval of the first retransmission.
-    first_retransmission: Option<u32>,
+    /// SND.UNA when it began: what is before that is of earlier retransmissions.
+    begin: SequenceNumber,
+    /// What was sent again first, and with which TSval; `None` before that, and once it is decided.
+    first: Option<(SequenceNumber, u32)>,
+    is_decided: bool,
     /// Bytes sent again, less those that were reported as duplicates.
     retransmitted: usize,
 }
@@ -492,8 +493,8 @@ impl Sender {
     }
 
     fn remember_for_undo(&mut self) {
-        self.undo =
-            Some(Box::new(Undo { cubic: self.cubic.clone(), first_retransmission: None, retransmitted: 0 }));
+        let (cubic, begin) = (self.cubic.clone(), self.una);
+        self.undo = Some(Box::new(Undo { cubic, begin, first: None, is_decided: false, retransmitted: 0 }));
     }
 
     /// What was lost, first.
@@ -513,7 +514,7 @@ impl Sender {
 
     /// New data, if windows, Nagle and silly window avoidance allow it (RFC 9293 §3.8.6.2.1).
     fn new_data(&mut self, now: Instant, unit: usize, most: usize) -> Option<Packet> {
-        if !self.has_unsent() || self.scoreboard.pieces() >= MAX_PIECES || self.fin == Fin::Sent {
+        if !self.has_unsent() || self.scoreboard.is_full() || self.fin == Fin::Sent {
             return None;
         }
         let is_idle = self.scoreboard.is_empty();
@@ -568,7 +569,7 @@ impl Sender {
                 Some(self.first(bytes, unsent == 0 && self.fin == Fin::Queued, unit))
             }
             Forced::TailLoss => {
-                if unsent > 0 && window_room > 0 && self.scoreboard.pieces() < MAX_PIECES {
+                if unsent > 0 && window_room > 0 && !self.scoreboard.is_full() {
                     self.tail_probe = Some(TailProbe { end: self.next, retransmission: false });
                     let bytes = unsent.min(window_room).min(unit);
                     return Some(self.first(bytes, false, unit));
@@ -605,16 +606,19 @@ impl Sender {
 
     fn again(&mut self, now: Instant, start: SequenceNumber, bytes: usize, fin: bool, unit: usize) -> Packet {
         let len = bytes + usize::from(fin);
-        self.scoreboard.retransmit(start, len, now);
         self.statistics.retransmitted += bytes.div_ceil(unit).max(1) as u64;
         if self.recovery == Recovery::Open {
             // A probe: it is no part of the reduction that could be undone.
             self.undo = None;
         }
+        let was_retransmitted = self.scoreboard.retransmit(start, len, now);
         if let Some(undo) = &mut self.undo {
             undo.retransmitted += len;
-            undo.first_retransmission =
-                undo.first_retransmission.or_else(|| self.clock.map(|clock| clock.at(now)));
+            if undo.first.is_none() && !undo.is_decided {
+                undo.first = self.clock.map(|clock| (start, clock.at(now)));
+                // Whether an earlier retransmission arrives, or the original, could not be told.
+                undo.is_decided = was_retransmitted;
+            }
         }
         let push = bytes > 0 && start + bytes >= self.data_end();
         Packet { start, bytes, segment_size: unit, fin, push, cwr: false, ect: false, retransmission: true }
