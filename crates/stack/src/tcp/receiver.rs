@@ -18,6 +18,9 @@ use super::timers::{Timer, Timers};
 /// other hosts wait for.
 const ACK_DELAY: Duration = Duration::from_millis(40);
 
+/// Segments below this are not full ones, whatever else has been seen: keystrokes are acknowledged late.
+const LEAST_FULL_SEGMENT: usize = 536;
+
 #[derive(Debug)]
 pub(super) struct Receiver {
     /// RCV.NXT.
@@ -40,7 +43,7 @@ pub(super) struct Receiver {
     /// Shift of the window field.
     scale: u8,
     is_scaled: bool,
-    /// The largest segment seen, at most the maximum segment size.
+    /// What counts as a full segment: the largest one seen, at most the maximum segment size.
     segment_size: usize,
     max_segment_size: usize,
 
@@ -85,7 +88,7 @@ impl Receiver {
             edge: SequenceNumber::default(),
             scale: 0,
             is_scaled: false,
-            segment_size: 0,
+            segment_size: LEAST_FULL_SEGMENT.min(max_segment_size),
             max_segment_size,
             duplicate: None,
             acknowledge: Acknowledge::No,

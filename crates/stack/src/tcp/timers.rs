@@ -1,6 +1,6 @@
 //! The timers of a connection: at most one of each kind, kept as points in time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What is to happen then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,6 +43,11 @@ pub(super) struct Timers([Option<Instant>; Timer::ALL.len()]);
 impl Timers {
     pub(super) fn set(&mut self, timer: Timer, at: Instant) {
         self.0[timer as usize] = Some(at);
+    }
+
+    /// Sets a timer by what the user has configured, which may be longer than time goes on: then it never fires.
+    pub(super) fn set_after(&mut self, timer: Timer, start: Instant, wait: Duration) {
+        self.0[timer as usize] = start.checked_add(wait);
     }
 
     pub(super) fn clear(&mut self, timer: Timer) {

@@ -29,6 +29,8 @@ const ECN_SYN_ATTEMPTS: u8 = 1;
 /// is each connection's own: a shared one tells an attacker what others receive (CVE-2016-5696).
 const CHALLENGES: u8 = 10;
 const CHALLENGE_INTERVAL: Duration = Duration::from_secs(5);
+/// Keepalives are no flood, whatever the configuration says.
+const LEAST_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
 /// Buffers that are empty are kept so long for what may follow.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
 /// What is assumed where the other end does not tell (RFC 9293 §3.7.1, the lower of both IP versions).
@@ -141,8 +143,10 @@ impl Connection {
             Self::new(now, flow, config, accepted.initial, accepted.clock, State::Established);
         connection.receiver.begin(accepted.remote_initial + 1);
         connection.ecn = if accepted.ecn { EcnState::On } else { EcnState::Off };
-        if let Some(rtt) = accepted.rtt {
-            connection.sender.rtt().sample(now, rtt);
+        match accepted.rtt {
+            Some(rtt) => connection.sender.rtt().sample(now, rtt),
+            None if accepted.was_lost => connection.sender.rtt().syn_timed_out(),
+            None => {}
         }
         connection.agree(now, &accepted.options, accepted.was_lost);
         connection.sender.set_window(0, accepted.remote_initial);
@@ -395,7 +399,7 @@ impl Connection {
         self.timers.clear(Timer::UserTimeout);
         self.last_received = now;
         if let Some(keepalive) = &self.keepalive {
-            self.timers.set(Timer::KeepAlive, now + keepalive.idle);
+            self.timers.set_after(Timer::KeepAlive, now, keepalive.idle);
         }
         if self.sender.is_closing() {
             self.state = State::FinWait1;
@@ -405,10 +409,9 @@ impl Connection {
     /// RFC 9293 §3.8.4.
     fn keep_alive(&mut self, now: Instant) {
         let Some(keepalive) = self.keepalive else { return };
-        let due = self.last_received + keepalive.idle;
-        if due > now {
+        if now.saturating_duration_since(self.last_received) < keepalive.idle {
             self.keepalive_probes = 0;
-            self.timers.set(Timer::KeepAlive, due);
+            self.timers.set_after(Timer::KeepAlive, self.last_received, keepalive.idle);
             return;
         }
         if self.keepalive_probes >= keepalive.probes {
@@ -421,7 +424,7 @@ impl Connection {
             self.keepalive_probes += 1;
             self.pending.keepalive = true;
         }
-        self.timers.set(Timer::KeepAlive, now + keepalive.interval);
+        self.timers.set_after(Timer::KeepAlive, now, keepalive.interval.max(LEAST_KEEPALIVE_INTERVAL));
     }
 
     fn give_up(&mut self) {
@@ -437,7 +440,7 @@ impl Connection {
             return;
         }
         match self.sender.waiting_since() {
-            Some(since) => self.timers.set(Timer::UserTimeout, since + self.user_timeout),
+            Some(since) => self.timers.set_after(Timer::UserTimeout, since, self.user_timeout),
             None => self.timers.clear(Timer::UserTimeout),
         }
     }

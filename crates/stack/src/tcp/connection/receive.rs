@@ -1,6 +1,6 @@
 //! SEGMENT ARRIVES (RFC 9293 §3.10.7), with the checks of RFC 5961 and RFC 7323.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use wire::ecn::Ecn;
 use wire::tcp::{self, SegmentOptions};
@@ -121,21 +121,13 @@ impl Connection {
         if !segment.has(tcp::ACK) {
             return;
         }
-        if let (Some(recent), Some(timestamps)) = (&mut self.recent, segment.options.timestamps) {
-            recent.update(now, timestamps, segment.sequence, self.receiver.last_ack());
-            if !segment.payload.is_empty() {
-                let echo = self.clock.at(now).wrapping_sub(timestamps.echo);
-                self.receiver.round_trip(now, std::time::Duration::from_millis(u64::from(echo)));
-            }
-        } else if let (false, Some(rtt)) = (segment.payload.is_empty(), self.sender.smoothed_rtt()) {
-            self.receiver.round_trip(now, rtt);
-        }
         if self.state == State::SynReceived && !self.complete_handshake(now, segment) {
             return;
         }
         if !self.receive_acknowledgement(now, segment) {
             return;
         }
+        self.take_timestamps(now, segment);
         self.last_received = now;
         self.keepalive_probes = 0;
         if self.ecn == EcnState::On {
@@ -151,6 +143,20 @@ impl Connection {
             let fin = segment.has(tcp::FIN);
             self.receiver.accept(now, segment.sequence, segment.payload, fin, &mut self.timers);
             self.check_end(now);
+        }
+    }
+
+    /// RFC 7323 §5.3 R3, and the round trip as a receiver sees it.
+    fn take_timestamps(&mut self, now: Instant, segment: &Incoming<'_>) {
+        let has_text = !segment.payload.is_empty();
+        if let (Some(recent), Some(timestamps)) = (&mut self.recent, segment.options.timestamps) {
+            recent.update(now, timestamps, segment.sequence, self.receiver.last_ack());
+            if has_text {
+                let ms = self.clock.at(now).wrapping_sub(timestamps.echo);
+                self.receiver.round_trip(now, Duration::from_millis(u64::from(ms)));
+            }
+        } else if let (true, Some(rtt)) = (has_text, self.sender.smoothed_rtt()) {
+            self.receiver.round_trip(now, rtt);
         }
     }
 

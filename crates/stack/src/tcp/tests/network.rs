@@ -216,7 +216,11 @@ pub(super) fn secrets(now: Instant) -> Secrets {
 
 impl Ours {
     pub(super) fn connecting(now: Instant, config: Config, user: User) -> Self {
-        let connection = Connection::connect(now, &flow(), &secrets(now), &config);
+        Self::connecting_with(now, config, user, &secrets(now))
+    }
+
+    pub(super) fn connecting_with(now: Instant, config: Config, user: User, secrets: &Secrets) -> Self {
+        let connection = Connection::connect(now, &flow(), secrets, &config);
         Ours {
             flow: flow(),
             listener: None,
@@ -228,7 +232,11 @@ impl Ours {
     }
 
     pub(super) fn listening(now: Instant, config: Config, user: User) -> Self {
-        let listener = Listener::new(config, secrets(now));
+        Self::listening_with(config, user, secrets(now))
+    }
+
+    pub(super) fn listening_with(config: Config, user: User, secrets: Secrets) -> Self {
+        let listener = Listener::new(config, secrets);
         Ours {
             flow: reversed(flow()),
             listener: Some(listener),

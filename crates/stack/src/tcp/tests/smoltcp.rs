@@ -175,7 +175,7 @@ fn links(seed: u64) -> Link {
 
 fn exchange(seed: u64, we_connect: bool, ours: User, theirs: User) {
     let start = Instant::now();
-    let config = Config { nagle: seed % 2 == 0, ..Config::new(MSS) };
+    let config = Config { nagle: seed.is_multiple_of(2), ..Config::new(MSS) };
     let ours =
         if we_connect { Ours::connecting(start, config, ours) } else { Ours::listening(start, config, ours) };
     let theirs = Theirs::new(start, !we_connect, theirs);

@@ -1,9 +1,9 @@
 //! Bytes arrive complete and equal, whatever the link does.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use super::super::{Config, State};
-use super::network::{Link, MS, MSS, Network, User};
+use super::super::{Config, Flow, Secrets, State};
+use super::network::{Link, MS, MSS, Network, Ours, User, flow, reversed};
 
 fn bad(seed: u64) -> Link {
     Link {
@@ -25,8 +25,8 @@ impl Link {
 
 #[test]
 fn both_ways_at_once_with_loss_reordering_and_duplication() {
-    for seed in 0..20 {
-        let configs = [Config::new(MSS), Config { nagle: seed % 2 == 0, ..Config::new(1220) }];
+    for seed in 0..20u64 {
+        let configs = [Config::new(MSS), Config { nagle: seed.is_multiple_of(2), ..Config::new(1220) }];
         let mut network =
             Network::ours(bad(seed), seed, configs, [User::sends(300_000), User::sends(200_000)]);
         network.transfer(Duration::from_secs(120));
@@ -56,4 +56,53 @@ fn a_third_of_all_packets_lost() {
             Network::ours(link, seed, [Config::new(MSS); 2], [User::sends(50_000), User::sends(1000)]);
         network.transfer(Duration::from_secs(600));
     }
+}
+
+/// Secrets with which a flow that begins at `at` has less than 100 KB to the end of the sequence numbers.
+fn secrets_near_the_end(start: Instant, at: Instant, flow: &Flow) -> Secrets {
+    let mut keys = (0u128..).map(|key| Secrets::new(key.to_be_bytes(), start));
+    keys.find(|secrets| secrets.initial_sequence_number(at, flow).0 > u32::MAX - 100_000).unwrap()
+}
+
+#[test]
+fn rfc_9293_section_3_4_sequence_numbers_go_around() {
+    for seed in 0..5 {
+        let (start, config) = (Instant::now(), Config::new(MSS));
+        let link = Link { loss: 0.02, reorder: (0.05, 15 * MS), ..Link::IDEAL };
+        let ours = secrets_near_the_end(start, start, &flow());
+        // The first SYN may be lost; then they begin elsewhere.
+        let theirs = secrets_near_the_end(start, start + link.delay, &reversed(flow()));
+        let ours = Ours::connecting_with(start, config, User::sends(300_000), &ours);
+        let theirs = Ours::listening_with(config, User::sends(300_000), theirs);
+        let mut network = Network::new(start, link, seed, [Box::new(ours), Box::new(theirs)]);
+        network.transfer(Duration::from_secs(60));
+    }
+}
+
+#[test]
+fn a_cut_of_a_minute_is_survived() {
+    let mut network = Network::ours(
+        Link { rate: 2_000_000, queue: 100_000, ..Link::IDEAL },
+        1,
+        [Config::new(MSS); 2],
+        [User::sends(3_000_000), User::sends(1_000_000)],
+    );
+    network.pass(Duration::from_millis(500));
+    for pipe in &mut network.pipes {
+        pipe.drop = Box::new(|_| true);
+    }
+    network.pass(Duration::from_secs(60));
+    for pipe in &mut network.pipes {
+        pipe.drop = Box::new(|_| false);
+    }
+    let took = network.transfer(Duration::from_secs(120));
+    assert!(took < Duration::from_secs(65), "{took:?}");
+}
+
+#[test]
+fn rfc_8899_section_4_3_a_black_hole_for_full_segments_is_left() {
+    let (configs, users) = ([Config::new(MSS); 2], [User::sends(300_000), User::default()]);
+    let mut network = Network::ours(Link::IDEAL, 1, configs, users);
+    network.pipes[0].drop = Box::new(|packet| packet.bytes.len() > 1240);
+    network.transfer(Duration::from_secs(10));
 }
