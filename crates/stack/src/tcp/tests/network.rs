@@ -266,7 +266,7 @@ impl Host for Ours {
 
     fn work(&mut self, now: Instant) {
         let Some(connection) = &mut self.connection else { return };
-        let mut buffer = [0; 16384];
+        let mut buffer = [0; 4096];
         while !self.user.is_lazy {
             let n = connection.read(&mut buffer);
             if n == 0 {
@@ -275,11 +275,8 @@ impl Host for Ours {
             self.user.take(now, &buffer[..n]);
         }
         self.user.ended = connection.has_ended();
-        while self.user.written < self.user.total {
-            let n = connection.write(&self.user.next_chunk(16384));
-            if n == 0 {
-                break;
-            }
+        while self.user.written < self.user.total && connection.is_writable() {
+            let n = connection.write(&self.user.next_chunk(4096));
             self.user.written += n as u64;
         }
         if self.user.closes && self.user.written == self.user.total && connection.state() != State::SynSent {

@@ -125,13 +125,13 @@ impl Host for Theirs {
 
     fn work(&mut self, now: Instant) {
         let socket = self.sockets.get_mut::<Socket<'_>>(self.socket);
-        let mut buffer = [0; 16384];
+        let mut buffer = [0; 4096];
         while let Ok(n @ 1..) = socket.recv_slice(&mut buffer) {
             self.user.take(now, &buffer[..n]);
         }
         self.user.ended = !socket.may_recv();
         while self.user.written < self.user.total && socket.can_send() {
-            let n = socket.send_slice(&self.user.next_chunk(16384)).unwrap();
+            let n = socket.send_slice(&self.user.next_chunk(4096)).unwrap();
             self.user.written += n as u64;
         }
         if self.user.closes && self.user.written == self.user.total && socket.may_send() {

@@ -37,30 +37,30 @@ fn theory(rtt: Duration, loss: f64) -> f64 {
 
 #[test]
 fn a_clean_link_is_used_and_only_what_was_dropped_is_sent_again() {
-    let (share, statistics, dropped) = share(link(20 * MS), 5_000_000);
+    let (share, statistics, dropped) = share(link(20 * MS), 3_000_000);
     assert!(share > 0.6, "{share}");
     assert_eq!((statistics.retransmitted, statistics.timeouts), (dropped, 0));
 }
 
 #[test]
 fn one_of_a_thousand_lost_at_20_ms() {
-    let (share, statistics, dropped) = share(Link { loss: 0.001, ..link(20 * MS) }, 5_000_000);
+    let (share, statistics, dropped) = share(Link { loss: 0.001, ..link(20 * MS) }, 3_000_000);
     assert!(share > 0.8 * theory(20 * MS, 0.001), "{share}");
     assert!(statistics.retransmitted <= dropped + 2 && statistics.timeouts == 0, "{statistics:?} {dropped}");
 }
 
 #[test]
 fn one_of_a_hundred_lost_at_20_ms() {
-    let (share, statistics, dropped) = share(Link { loss: 0.01, ..link(20 * MS) }, 3_000_000);
+    let (share, statistics, dropped) = share(Link { loss: 0.01, ..link(20 * MS) }, 2_000_000);
     assert!(share > 0.8 * theory(20 * MS, 0.01), "{share}");
     assert!(statistics.retransmitted <= dropped + 5 && statistics.timeouts <= 1, "{statistics:?} {dropped}");
 }
 
 #[test]
 fn one_of_fifty_is_overtaken_by_5_ms_at_66_ms() {
-    let (clean, ..) = share(link(66 * MS), 8_000_000);
+    let (clean, ..) = share(link(66 * MS), 5_000_000);
     let (reordered, statistics, dropped) =
-        share(Link { reorder: (0.02, 5 * MS), ..link(66 * MS) }, 8_000_000);
+        share(Link { reorder: (0.02, 5 * MS), ..link(66 * MS) }, 5_000_000);
     assert!(reordered > 0.75 * clean, "{reordered} of {clean}");
     assert!(statistics.retransmitted <= dropped + 20 && statistics.undone > 0, "{statistics:?} {dropped}");
 }
@@ -68,7 +68,7 @@ fn one_of_fifty_is_overtaken_by_5_ms_at_66_ms() {
 #[test]
 fn rfc_3168_a_link_that_marks_drops_nothing_and_is_used() {
     let marking = Link { mark: Some(80_000), queue: usize::MAX, ..link(20 * MS) };
-    let (share, statistics, dropped) = share(marking, 5_000_000);
+    let (share, statistics, dropped) = share(marking, 3_000_000);
     assert!(share > 0.5, "{share}");
     assert_eq!((statistics.retransmitted, dropped), (0, 0));
     assert!(statistics.marked > 0, "{statistics:?}");

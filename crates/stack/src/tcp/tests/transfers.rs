@@ -85,7 +85,7 @@ fn a_cut_of_a_minute_is_survived() {
         Link { rate: 2_000_000, queue: 100_000, ..Link::IDEAL },
         1,
         [Config::new(MSS); 2],
-        [User::sends(3_000_000), User::sends(1_000_000)],
+        [User::sends(2_000_000), User::sends(1_000_000)],
     );
     network.pass(Duration::from_millis(500));
     for pipe in &mut network.pipes {
