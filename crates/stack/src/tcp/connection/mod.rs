@@ -49,6 +49,7 @@ pub struct Connection {
     error: Option<Error>,
     /// An ICMP error was heard that is no reason to give up, only one to give if we do.
     soft_error: bool,
+    is_abandoned: bool,
     local_port: u16,
     remote_port: u16,
     sender: Sender,
@@ -132,7 +133,7 @@ impl Connection {
         let clock = secrets.timestamp_clock(flow);
         let mut connection = Self::new(now, flow, config, initial, clock, State::SynSent);
         connection.pending.syn = true;
-        connection.timers.set(Timer::UserTimeout, now + CONNECT_TIMEOUT);
+        connection.timers.set(Timer::UserTimeout, now + config.user_timeout.min(CONNECT_TIMEOUT));
         connection
     }
 
@@ -166,6 +167,7 @@ impl Connection {
             state,
             error: None,
             soft_error: false,
+            is_abandoned: false,
             local_port: flow.local.port(),
             remote_port: flow.remote.port(),
             sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle),
@@ -235,6 +237,18 @@ impl Connection {
             }
             _ => {}
         }
+    }
+
+    /// The user is gone: as [`close`](Self::close), but what still arrives is refused with a RST, as nobody will read it
+    /// (RFC 9293 §3.6.1, RFC 2525 §2.17), and the other end has a minute to close, too.
+    pub fn abandon(&mut self, now: Instant) {
+        if self.receiver.readable() > 0 {
+            self.abort();
+            return;
+        }
+        self.close();
+        self.is_abandoned = true;
+        self.bound_fin_wait_2(now);
     }
 
     /// Ends the connection at once, with a RST (RFC 9293 §3.10.5). What was not sent is lost.
@@ -447,6 +461,13 @@ impl Connection {
 
     fn holds_nothing(&self) -> bool {
         self.sender.is_idle() && self.receiver.readable() == 0 && !self.receiver.has_gap()
+    }
+
+    /// Nobody waits for a connection in FIN-WAIT-2 that was abandoned, and the other end may be gone.
+    fn bound_fin_wait_2(&mut self, now: Instant) {
+        if self.is_abandoned && self.state == State::FinWait2 {
+            self.timers.set(Timer::TimeWait, now + TWICE_MSL);
+        }
     }
 
     fn enter_time_wait(&mut self, now: Instant) {

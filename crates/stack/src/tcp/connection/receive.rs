@@ -140,6 +140,11 @@ impl Connection {
         }
         // An urgent pointer says nothing of where bytes belong: they are delivered in their place (RFC 6093 §6).
         if self.state.may_receive() {
+            let end = segment.sequence + segment.payload.len();
+            if self.is_abandoned && end > self.receiver.next() {
+                self.abort();
+                return;
+            }
             let fin = segment.has(tcp::FIN);
             self.receiver.accept(now, segment.sequence, segment.payload, fin, &mut self.timers);
             self.check_end(now);
@@ -290,7 +295,10 @@ impl Connection {
         self.sender.acknowledge(now, &acknowledgement, &mut self.timers);
         if self.sender.fin_is_acknowledged() {
             match self.state {
-                State::FinWait1 => self.state = State::FinWait2,
+                State::FinWait1 => {
+                    self.state = State::FinWait2;
+                    self.bound_fin_wait_2(now);
+                }
                 State::Closing => self.enter_time_wait(now),
                 State::LastAck => self.end(None),
                 _ => {}

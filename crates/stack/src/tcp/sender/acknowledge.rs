@@ -186,7 +186,8 @@ impl Sender {
     fn duplicate_reported(&mut self, start: SequenceNumber, end: SequenceNumber) {
         self.rack.duplicate_reported(self.next);
         let Some(undo) = &mut self.undo else { return };
-        if undo.retransmitted == 0 || end <= undo.begin {
+        if undo.range.is_none_or(|(first, last)| start < first || end > last) {
+            // Of an earlier retransmission, or the network's own.
             return;
         }
         undo.retransmitted = undo.retransmitted.saturating_sub(end.since(start));

@@ -134,8 +134,8 @@ enum Recovery {
 #[derive(Debug)]
 struct Undo {
     cubic: Cubic,
-    /// SND.UNA when it began: what is before that is of earlier retransmissions.
-    begin: SequenceNumber,
+    /// From the first to the end of the last number that was sent again.
+    range: Option<(SequenceNumber, SequenceNumber)>,
     /// What was sent again first, and with which TSval; `None` before that, and once it is decided.
     first: Option<(SequenceNumber, u32)>,
     is_decided: bool,
@@ -450,8 +450,9 @@ impl Sender {
     }
 
     fn remember_for_undo(&mut self) {
-        let (cubic, begin) = (self.cubic.clone(), self.una);
-        self.undo = Some(Box::new(Undo { cubic, begin, first: None, is_decided: false, retransmitted: 0 }));
+        let cubic = self.cubic.clone();
+        let undo = Undo { cubic, range: None, first: None, is_decided: false, retransmitted: 0 };
+        self.undo = Some(Box::new(undo));
     }
 
     /// A probe of the tail, earlier than the timeout (RFC 8985 §7.2).

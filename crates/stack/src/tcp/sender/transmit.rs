@@ -44,7 +44,7 @@ impl Sender {
         if let Some(packet) = packet {
             return Some(self.sent(packet, now, timers));
         }
-        if self.outstanding() == 0
+        if self.scoreboard.in_flight() == 0
             && (self.has_unsent() || self.scoreboard.lost() > 0)
             && !timers.is_set(Timer::Persist)
         {
@@ -126,9 +126,9 @@ impl Sender {
             }
             Forced::TailLoss => {
                 if unsent > 0 && window_room > 0 && !self.scoreboard.is_full() {
+                    let packet = self.first(unsent.min(window_room).min(unit), false, unit);
                     self.tail_probe = Some(TailProbe { end: self.next, retransmission: false });
-                    let bytes = unsent.min(window_room).min(unit);
-                    return Some(self.first(bytes, false, unit));
+                    return Some(packet);
                 }
                 let piece = *self.scoreboard.last_unsacked()?;
                 let fin = self.carries_fin(&piece);
@@ -170,6 +170,8 @@ impl Sender {
         let was_retransmitted = self.scoreboard.retransmit(start, len, now);
         if let Some(undo) = &mut self.undo {
             undo.retransmitted += len;
+            let (first, last) = undo.range.unwrap_or((start, start));
+            undo.range = Some((first.min(start), last.max(start + len)));
             if undo.first.is_none() && !undo.is_decided {
                 undo.first = self.clock.map(|clock| (start, clock.at(now)));
                 // Whether an earlier retransmission arrives, or the original, could not be told.

@@ -155,3 +155,30 @@ fn rfc_9293_section_3_10_5_abort_sends_a_reset() {
     assert!(story.connection.is_closed() && story.take().is_none());
     assert_eq!(story.connection.error(), Some(Error::Aborted));
 }
+
+#[test]
+fn rfc_2525_section_2_17_what_nobody_will_read_is_reset() {
+    let mut story = Story::established();
+    story.connection.abandon(story.now);
+    assert_eq!(story.all(), [(1, 1, ACK | FIN, 0)]);
+    story.acknowledge(2);
+    story.give(1, ACK, b"too late");
+    assert_eq!(story.take().unwrap().flags & RST, RST);
+    assert!(story.connection.is_closed());
+
+    let mut story = Story::established();
+    story.give(1, ACK, b"unread");
+    story.connection.abandon(story.now);
+    assert_eq!(story.take().unwrap().flags & RST, RST);
+}
+
+#[test]
+fn a_connection_that_was_abandoned_does_not_stay_in_fin_wait_2() {
+    let mut story = Story::established();
+    story.connection.abandon(story.now);
+    story.all();
+    story.acknowledge(2);
+    assert_eq!(story.state(), State::FinWait2);
+    story.pass(60 * SECOND);
+    assert_eq!((story.state(), story.connection.error()), (State::Closed, None));
+}

@@ -60,7 +60,7 @@ fn config() -> Config {
 const MOST: usize = 2 * 262_144 + 4096 * 64 + 10_000;
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn random_segments_in_any_state(

@@ -25,7 +25,7 @@ impl Link {
 
 #[test]
 fn both_ways_at_once_with_loss_reordering_and_duplication() {
-    for seed in 0..20u64 {
+    for seed in 0..40u64 {
         let configs = [Config::new(MSS), Config { nagle: seed.is_multiple_of(2), ..Config::new(1220) }];
         let mut network =
             Network::ours(bad(seed), seed, configs, [User::sends(300_000), User::sends(200_000)]);
