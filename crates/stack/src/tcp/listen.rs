@@ -311,3 +311,14 @@ impl Listener {
 fn reset(segment: &Segment<'_>, out: &mut Vec<u8>) -> Reaction {
     reset_for(segment, out).map_or(Reaction::None, Reaction::Reply)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_half_open_connection_holds_200_bytes() {
+        let held = size_of::<Flow>() + size_of::<HalfOpen>();
+        assert!(held <= 200, "{held}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Losses and congestion (RFC 8985, 6675, 3522, 3168), and the path's MTU (RFC 5927, 8899).
 
 use wire::ecn::Ecn;
-use wire::tcp::{ACK, CWR, ECE, PSH, SegmentOptions, Timestamps};
+use wire::tcp::{ACK, CWR, ECE, Header, PSH, SYN, SegmentOptions, Timestamps};
 
 use super::super::{Config, Error, IcmpError, State};
 use super::network::MS;
@@ -111,6 +111,44 @@ fn rfc_3522_section_3_2_a_needless_timeout_is_undone() {
     story.acknowledge(989);
     assert_eq!(story.connection.statistics().undone, 1);
     assert!(story.connection.congestion_window() >= before);
+}
+
+#[test]
+fn rfc_3708_section_4_a_recovery_whose_retransmissions_were_all_duplicates_is_undone() {
+    let mut story = ten_outstanding();
+    let before = story.connection.congestion_window();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 5001)]);
+    assert_eq!(story.all(), [(1001, 1, ACK, MSS)]);
+    story.acknowledge(11_001);
+    assert!(story.connection.congestion_window() < before);
+    story.sack(&[(3001, 4001)]);
+    assert_eq!(story.connection.statistics().undone, 0, "a duplicate of the network's own");
+    story.sack(&[(1001, 2001)]);
+    assert_eq!(story.connection.statistics().undone, 1);
+    assert!(story.connection.congestion_window() >= before);
+}
+
+#[test]
+fn rfc_5681_section_3_1_a_lost_syn_leaves_one_segment_and_three_seconds() {
+    let (mut story, _) = Story::connecting(config());
+    story.until_something_leaves();
+    story.send(Header { flags: SYN | ACK, options: offer(), ..story.header(0) }, &[]);
+    assert_eq!(story.connection.congestion_window(), MSS);
+    story.write(3000);
+    assert_eq!(story.all(), [(1, 1, ACK, MSS)]);
+    assert_eq!(story.until_something_leaves().0, 3 * SECOND, "RFC 6298 §5.7");
+}
+
+#[test]
+fn rfc_8985_section_6_3_a_timeout_sends_the_first_and_what_was_late_again() {
+    let mut story = ten_outstanding();
+    while story.connection.statistics().timeouts == 0 {
+        story.until_something_leaves();
+    }
+    story.write(MSS);
+    story.acknowledge(2001);
+    assert_eq!(story.take().unwrap().brief(), (2001, 1, ACK, MSS));
 }
 
 #[test]

@@ -62,8 +62,8 @@ pub(super) struct Pipe {
     sent: u64,
     /// Packets that are lost whatever the link says.
     pub(super) drop: Box<dyn FnMut(&Packet) -> bool>,
-    /// Packets that were sent, if they are kept.
-    pub(super) seen: Option<Vec<(Instant, Packet)>>,
+    /// What happens to the options of SYNs on the way.
+    pub(super) strip: fn(&mut SegmentOptions),
     pub(super) dropped: u64,
     pub(super) marked: u64,
 }
@@ -77,15 +77,18 @@ impl Pipe {
             under_way: BinaryHeap::new(),
             sent: 0,
             drop: Box::new(|_| false),
-            seen: None,
+            strip: |_| {},
             dropped: 0,
             marked: 0,
         }
     }
 
     fn send(&mut self, now: Instant, mut packet: Packet) {
-        if let Some(seen) = &mut self.seen {
-            seen.push((now, packet.clone()));
+        if packet.segment().flags() & tcp::SYN != 0 {
+            let syn = packet.segment();
+            let mut options = SegmentOptions::of(&syn);
+            (self.strip)(&mut options);
+            packet.bytes = [&with_options(&syn, options).to_bytes()[..], syn.payload()].concat();
         }
         let link = self.link;
         let start = self.busy_until.max(now);
@@ -341,17 +344,22 @@ pub(super) fn segments(transmit: &Transmit, bytes: &[u8], out: &mut Vec<Packet>)
             flags &= !(tcp::FIN | tcp::PSH);
         }
         let sequence = whole.sequence().wrapping_add((index * usize::from(size)) as u32);
-        let header = Header {
-            source_port: whole.source_port(),
-            destination_port: whole.destination_port(),
-            sequence,
-            acknowledgement: whole.acknowledgement(),
-            flags,
-            window: whole.window(),
-            options: SegmentOptions::of(&whole),
-            ..Header::default()
-        };
+        let header = Header { sequence, flags, ..with_options(&whole, SegmentOptions::of(&whole)) };
         out.push(Packet { bytes: [&header.to_bytes()[..], chunk].concat(), ecn });
+    }
+}
+
+/// The header of a segment, with other options.
+fn with_options(segment: &Segment<'_>, options: SegmentOptions) -> Header {
+    Header {
+        source_port: segment.source_port(),
+        destination_port: segment.destination_port(),
+        sequence: segment.sequence(),
+        acknowledgement: segment.acknowledgement(),
+        flags: segment.flags(),
+        window: segment.window(),
+        options,
+        ..Header::default()
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use wire::tcp::SegmentOptions;
+
 use super::super::{Config, Flow, Secrets, State};
 use super::network::{Link, MS, MSS, Network, Ours, User, flow, reversed};
 
@@ -39,12 +41,30 @@ fn both_ways_at_once_with_loss_reordering_and_duplication() {
 }
 
 #[test]
-fn without_gso_and_without_options() {
+fn with_a_small_buffer() {
     for seed in 0..6 {
         let config = Config { max_receive_buffer: 20_000, ecn: false, ..Config::new(700) };
-        let mut network =
-            Network::ours(bad(seed), seed, [config; 2], [User::sends(100_000), User::default()]);
+        let users = [User::sends(100_000), User::default()];
+        let mut network = Network::ours(bad(seed), seed, [config; 2], users);
         network.transfer(Duration::from_secs(120));
+    }
+}
+
+#[test]
+fn without_some_options_and_without_any() {
+    let strips: [fn(&mut SegmentOptions); 4] = [
+        |options| options.sack_permitted = false,
+        |options| options.timestamps = None,
+        |options| options.window_scale = None,
+        |options| *options = SegmentOptions::default(),
+    ];
+    for (seed, strip) in (0..24u64).zip(strips.into_iter().cycle()) {
+        let users = [User::sends(100_000), User::sends(50_000)];
+        let mut network = Network::ours(bad(seed), seed, [Config::new(MSS); 2], users);
+        for pipe in &mut network.pipes {
+            pipe.strip = strip;
+        }
+        network.transfer(Duration::from_secs(240));
     }
 }
 
