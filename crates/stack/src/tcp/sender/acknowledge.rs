@@ -154,10 +154,11 @@ impl Sender {
             self.fin = Fin::Acknowledged;
         }
         self.buffer.consume(advanced);
-        self.una = ack;
-        if self.small_end < ack {
-            self.small_end = ack;
+        // What lies behind stays in reach of comparisons, however much is sent until it changes again.
+        for mark in [&mut self.small_end, &mut self.limited_at, &mut self.ecn.reduced_until] {
+            *mark = mark.max(self.una);
         }
+        self.una = ack;
         delivery
     }
 

@@ -334,10 +334,6 @@ impl Sender {
         }
     }
 
-    pub(super) fn payload(&self, packet: &Packet) -> (&[u8], &[u8]) {
-        self.buffer.slices(packet.start.since(self.una), packet.bytes)
-    }
-
     /// The path carries segments of at most `limit` bytes, header included. What was sent is gone if it was too long.
     pub(super) fn limit_segments(&mut self, limit: usize, were_dropped: bool) {
         let limit = limit.max(LEAST_SEGMENT);

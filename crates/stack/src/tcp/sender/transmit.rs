@@ -54,6 +54,11 @@ impl Sender {
         None
     }
 
+    /// The bytes of a packet, in one or two pieces.
+    pub(in super::super) fn payload(&self, packet: &Packet) -> (&[u8], &[u8]) {
+        self.buffer.slices(packet.start.since(self.una), packet.bytes)
+    }
+
     /// What was lost, first.
     fn retransmission(&mut self, now: Instant, unit: usize, most: usize) -> Option<Packet> {
         let piece = *self.scoreboard.first_lost()?;

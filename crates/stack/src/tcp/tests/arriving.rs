@@ -2,9 +2,9 @@
 
 use wire::tcp::{ACK, FIN, Header, RST, SYN, Timestamps, URG};
 
-use super::super::{Error, State};
+use super::super::{Config, Error, State};
 use super::network::MS;
-use super::story::{MSS, SECOND, Story, THEIRS, config, with_timestamps};
+use super::story::{MSS, SECOND, Story, THEIRS, config, offer, with_timestamps};
 
 #[test]
 fn rfc_9293_section_3_10_7_4_first_what_is_outside_of_the_window_is_acknowledged_and_dropped() {
@@ -135,4 +135,62 @@ fn rfc_7323_section_4_3_the_earliest_segment_that_is_not_acknowledged_is_echoed(
         story.give(sequence, ACK, &[1; MSS]);
     }
     assert_eq!(story.take().unwrap().options.timestamps.unwrap().echo, 200);
+}
+
+fn syn_received() -> Story {
+    let (mut story, _) = Story::connecting(config());
+    story.send(Header { flags: SYN, options: offer(), ..story.header(0) }, &[]);
+    assert_eq!(story.all().len(), 1);
+    story
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_4_second_a_reset_in_syn_received_refuses() {
+    let mut story = syn_received();
+    story.give(1, RST, &[]);
+    assert_eq!((story.state(), story.connection.error()), (State::Closed, Some(Error::Refused)));
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_4_second_a_reset_after_both_have_closed_is_no_error() {
+    let mut story = Story::established();
+    story.give(1, ACK | FIN, &[]);
+    story.connection.close();
+    story.all();
+    assert_eq!(story.state(), State::LastAck);
+    story.give(2, RST, &[]);
+    assert_eq!((story.state(), story.connection.error()), (State::Closed, None));
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_4_fifth_what_acknowledges_no_syn_is_reset_in_syn_received() {
+    let mut story = syn_received();
+    story.ack = 7;
+    story.give(1, ACK, &[]);
+    let reset = story.take().unwrap();
+    assert_eq!((reset.sequence, reset.flags, story.state()), (7, RST, State::SynReceived));
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_4_fifth_a_segment_without_ack_is_dropped() {
+    let mut story = Story::established();
+    story.give(1, 0, b"text");
+    story.give(1, FIN, b"text");
+    assert_eq!((story.connection.readable(), story.all(), story.state()), (0, vec![], State::Established));
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_4_first_a_closed_window_still_takes_acknowledgements_and_resets() {
+    let config = Config { max_receive_buffer: 2000, ..config() };
+    let mut story = Story::established_with(config, offer(), 0);
+    story.give(1, ACK, &[1; 2 * MSS]);
+    assert_eq!(story.take().unwrap().window, 0);
+    story.write(10);
+    story.all();
+    story.ack = 11;
+    story.give(2001, ACK, b"probe");
+    assert_eq!((story.connection.unacknowledged(), story.connection.readable()), (0, 2000));
+    assert_eq!(story.take().unwrap().brief(), (11, 2001, ACK, 0));
+    story.give(2001, RST, &[]);
+    assert_eq!(story.state(), State::Closed);
 }

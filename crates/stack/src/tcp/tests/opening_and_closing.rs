@@ -182,3 +182,47 @@ fn a_connection_that_was_abandoned_does_not_stay_in_fin_wait_2() {
     story.pass(60 * SECOND);
     assert_eq!((story.state(), story.connection.error()), (State::Closed, None));
 }
+
+#[test]
+fn rfc_9293_section_3_10_2_what_is_written_before_goes_with_the_acknowledgement_of_their_syn() {
+    let (mut story, _) = Story::connecting(config());
+    story.write(1500);
+    assert_eq!(story.all(), []);
+    story.send(Header { flags: SYN | ACK, options: offer(), ..story.header(0) }, &[]);
+    assert_eq!(story.all(), [(1, 1, ACK, 1000), (1001, 1, ACK | PSH, 500)]);
+}
+
+#[test]
+fn rfc_9293_section_3_10_4_close_before_the_syn_is_answered_ends_without_a_word() {
+    let (mut story, _) = Story::connecting(config());
+    story.connection.close();
+    assert_eq!((story.state(), story.all(), story.connection.error()), (State::Closed, vec![], None));
+}
+
+#[test]
+fn rfc_9293_section_3_10_4_close_in_syn_received_sends_a_fin_once_established() {
+    let (mut story, _) = Story::connecting(config());
+    story.send(Header { flags: SYN, options: offer(), ..story.header(0) }, &[]);
+    story.all();
+    story.write(10);
+    story.connection.close();
+    assert_eq!((story.state(), story.all()), (State::SynReceived, vec![]));
+    story.give(1, ACK, &[]);
+    assert_eq!((story.state(), story.all()), (State::FinWait1, vec![(1, 1, ACK | PSH | FIN, 10)]));
+}
+
+#[test]
+fn rfc_9293_section_3_10_5_abort_in_syn_sent_sends_nothing() {
+    let (mut story, _) = Story::connecting(config());
+    story.connection.abort();
+    assert_eq!((story.all(), story.connection.error()), (vec![], Some(Error::Aborted)));
+}
+
+#[test]
+fn rfc_9293_section_3_10_7_1_what_arrives_after_the_end_changes_nothing() {
+    let mut story = Story::established();
+    story.give(1, RST, &[]);
+    story.give(1, ACK, b"late");
+    assert_eq!((story.state(), story.all(), story.connection.readable()), (State::Closed, vec![], 0));
+    assert_eq!(story.connection.deadline(), None);
+}

@@ -175,8 +175,8 @@ fn a_user_who_does_not_read_stops_the_sender() {
     let config = Config { max_receive_buffer: 300_000, ..Config::new(MSS) };
     let mut network = Network::ours(Link::IDEAL, 1, [Config::new(MSS), config], users);
     network.pass(Duration::from_secs(600));
-    assert!(network.connection(1).readable() <= 300_000);
-    assert!(network.connection(1).heap() <= 600_000);
+    let readable = network.connection(1).readable();
+    assert!(readable <= 65_536 + 255, "the buffer does not grow for who does not read: {readable}");
     network.user(1).is_lazy = false;
     network.transfer(Duration::from_secs(120));
 }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use wire::tcp::{ACK, PSH, RST, SegmentOptions, Timestamps};
+use wire::segment::Segmenter;
+use wire::tcp::{ACK, FIN, PSH, RST, Segment, SegmentOptions, Timestamps};
+use wire::{ipv6, protocol, virtio_net};
 
 use super::super::{Config, Error, KeepAlive, State};
 use super::network::MS;
@@ -53,6 +55,42 @@ fn a_gso_packet_has_one_header_and_the_size_of_its_segments() {
     assert_eq!((packet.brief(), packet.segment_size), ((1, 1, ACK, 4000), Some(1000)));
     let packet = story.take().unwrap();
     assert_eq!((packet.brief(), packet.segment_size), ((4001, 1, ACK | PSH, 1500), Some(1000)));
+}
+
+#[test]
+fn a_gso_packet_behind_an_ip_header_is_segmented_as_those_of_the_kernel() {
+    let mut story = Story::established();
+    let written: Vec<u8> = (0..3500u32).map(|n| n as u8).collect();
+    story.connection.write(&written);
+    story.connection.close();
+    let mut packet = vec![0; ipv6::HEADER_LEN];
+    let transmit = story.connection.poll_transmit(story.now, 60_000, &mut packet).unwrap();
+    assert_eq!(packet.len(), ipv6::HEADER_LEN + transmit.header_len + transmit.payload_len);
+    let ip = ipv6::Header {
+        traffic_class: transmit.ecn.bits(),
+        flow_label: 0,
+        payload_length: (transmit.header_len + transmit.payload_len) as u16,
+        next_header: protocol::TCP,
+        hop_limit: 64,
+        source: "2001:db8::1".parse().unwrap(),
+        destination: "2001:db8::2".parse().unwrap(),
+    };
+    packet[..ipv6::HEADER_LEN].copy_from_slice(&ip.to_bytes());
+    let header = virtio_net::Header {
+        flags: virtio_net::NEEDS_CSUM,
+        gso_type: virtio_net::GSO_TCPV6,
+        gso_size: transmit.segment_size.unwrap(),
+        hdr_len: 60,
+        csum_start: 40,
+        csum_offset: 16,
+    };
+    let mut segmenter = Segmenter::new(&header, &mut packet).unwrap();
+    let (mut sent, mut flags) = (Vec::new(), Vec::new());
+    while let Some(segment) = segmenter.next() {
+        flags.push(Segment::parse(&segment.head[ipv6::HEADER_LEN..]).unwrap().flags());
+        sent.extend_from_slice(segment.payload);
+    }
+    assert_eq!((sent, flags), (written, vec![ACK, ACK, ACK, ACK | PSH | FIN]));
 }
 
 #[test]
