@@ -8,6 +8,7 @@ use wire::tcp::{self, Header, SackBlocks, Segment, SegmentOptions, Timestamps};
 
 use super::config::Config;
 use super::connection::{Accepted, Connection};
+use super::drops::DropReason;
 use super::isn::{Flow, Secrets};
 use super::packet::{Transmit, reset_for};
 use super::sequence::SequenceNumber;
@@ -49,8 +50,10 @@ struct HalfOpen {
 /// What a segment led to.
 #[derive(Debug)]
 pub enum Reaction {
-    /// Nothing to do.
+    /// Nothing to do: a half-open connection is gone.
     None,
+    /// The segment went no further.
+    Dropped(DropReason),
     /// A packet to send back was written.
     Reply(Transmit),
     /// A connection is established. It has already received the segment.
@@ -94,9 +97,10 @@ impl Listener {
                 return self.answer_again(now, flow, out);
             }
             if flags & tcp::RST != 0 {
-                if sequence == expected {
-                    self.half_open.remove(flow);
+                if sequence != expected {
+                    return Reaction::Dropped(DropReason::Challenged);
                 }
+                self.half_open.remove(flow);
                 return Reaction::None;
             }
             if !is_in_window {
@@ -108,7 +112,7 @@ impl Listener {
                 return Reaction::None;
             }
             if flags & tcp::ACK == 0 {
-                return Reaction::None;
+                return Reaction::Dropped(DropReason::Flags);
             }
             if SequenceNumber(segment.acknowledgement()) != half_open.initial + 1 {
                 return reset(segment, out);
@@ -116,13 +120,16 @@ impl Listener {
             return self.complete(now, flow, segment, ecn);
         }
         if flags & tcp::RST != 0 {
-            return Reaction::None;
+            return Reaction::Dropped(DropReason::Flags);
         }
         if flags & tcp::ACK != 0 {
             return self.receive_acknowledgement(now, flow, segment, ecn, out);
         }
-        if flags & tcp::SYN == 0 || flags & tcp::FIN != 0 || self.paused {
-            return Reaction::None;
+        if flags & tcp::SYN == 0 || flags & tcp::FIN != 0 {
+            return Reaction::Dropped(DropReason::Flags);
+        }
+        if self.paused {
+            return Reaction::Dropped(DropReason::Paused);
         }
         self.receive_syn(now, flow, segment, out)
     }
@@ -244,7 +251,7 @@ impl Listener {
 
     fn complete(&mut self, now: Instant, flow: &Flow, segment: &Segment<'_>, ecn: Ecn) -> Reaction {
         if self.paused {
-            return Reaction::None;
+            return Reaction::Dropped(DropReason::Paused);
         }
         let Some(half_open) = self.half_open.remove(flow) else { return Reaction::None };
         let was_lost = half_open.attempts > 1;
@@ -280,7 +287,7 @@ impl Listener {
         let remembered = syn_cookie::check(&self.secrets, now, flow, remote_initial, initial, timestamps);
         let Some(remembered) = remembered else { return reset(segment, out) };
         if self.paused {
-            return Reaction::None;
+            return Reaction::Dropped(DropReason::Paused);
         }
         let accepted = Accepted {
             initial,

@@ -38,7 +38,8 @@
 //! After each call of [`Connection::receive`], `handle_timeout`, `write`, `read`, `close` or `abort`, call
 //! [`Connection::poll_transmit`] until it returns `None`, and sleep until [`Connection::deadline`] at most. The checksum
 //! of what it writes is the stack's to compute, with the pseudo-header; that of what it receives is verified before. A
-//! segment of no connection goes to the listener of its port, or is answered by [`reset_for`].
+//! segment of no connection goes to the listener of its port, or is answered by [`reset_for`]. Why a segment went no
+//! further is returned, and counted by the stack ([`Drops`]).
 //!
 //! # What is in it
 //!
@@ -72,6 +73,7 @@
 mod config;
 mod connection;
 mod cubic;
+mod drops;
 mod hystart;
 mod isn;
 mod listen;
@@ -94,6 +96,7 @@ mod timestamps;
 
 pub use config::{Config, KeepAlive};
 pub use connection::{Connection, IcmpError};
+pub use drops::{DropReason, Drops};
 pub use isn::{Flow, Secrets};
 pub use listen::{Listener, MAX_HALF_OPEN, Reaction};
 pub use packet::{Transmit, reset_for};

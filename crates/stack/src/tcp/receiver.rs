@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use wire::tcp::SackBlocks;
 
 use super::config::INITIAL_RECEIVE_BUFFER;
+use super::drops::DropReason;
 use super::reassembly::{Inserted, Range, Reassembly};
 use super::ring::Ring;
 use super::sequence::SequenceNumber;
@@ -195,13 +196,13 @@ impl Receiver {
         payload: &[u8],
         fin: bool,
         timers: &mut Timers,
-    ) {
+    ) -> Result<(), DropReason> {
         if payload.is_empty() && !fin {
-            return;
+            return Ok(());
         }
         if self.ended {
             self.acknowledge_now();
-            return;
+            return Ok(());
         }
         self.segment_size = self.segment_size.max(payload.len()).min(self.max_segment_size);
         let (end, edge) = (sequence + payload.len(), self.acceptable_edge());
@@ -218,6 +219,7 @@ impl Receiver {
         let payload = &payload[..payload.len().min(room)];
         let before = self.next;
         let had_gap = self.has_gap();
+        let mut accepted = Ok(());
         if start == self.next {
             self.store(start, payload);
             self.next = self.reassembly.advance(start + payload.len());
@@ -226,7 +228,7 @@ impl Receiver {
             match self.reassembly.insert(range) {
                 Inserted::New => self.store(start, payload),
                 Inserted::Duplicate => self.duplicate = Some((range.start, range.end)),
-                Inserted::Full => {}
+                Inserted::Full => accepted = Err(DropReason::Gaps),
             }
         }
         let advanced = self.next.since(before);
@@ -236,6 +238,7 @@ impl Receiver {
             self.next += 1;
         }
         self.schedule(now, advanced, had_gap, timers);
+        accepted
     }
 
     /// An acknowledgement is due at once.
@@ -365,7 +368,7 @@ mod tests {
         let bytes: Vec<u8> = (0..10_000u32).map(|n| (n % 251) as u8).collect();
         for at in [3000, 1000, 9000, 0, 2000, 8000, 4000, 1500, 7000, 6000, 5000] {
             let end = (at + 1000).min(10_000);
-            receiver.accept(now, FIRST + at, &bytes[at..end], end == 10_000, &mut timers);
+            receiver.accept(now, FIRST + at, &bytes[at..end], end == 10_000, &mut timers).unwrap();
         }
         assert_eq!((receiver.readable(), receiver.has_ended()), (10_000, true));
         let mut read = vec![0; 20_000];
@@ -380,11 +383,12 @@ mod tests {
         let (mut receiver, mut timers, now) = receiver();
         while receiver.window() >= 1000 {
             let next = receiver.next();
-            receiver.accept(now, next, &[0; 1000], false, &mut timers);
+            receiver.accept(now, next, &[0; 1000], false, &mut timers).unwrap();
             receiver.tell(&mut timers);
         }
         let rest = receiver.window();
-        receiver.accept(now, receiver.next(), &vec![0; rest], false, &mut timers);
+        let next = receiver.next();
+        receiver.accept(now, next, &vec![0; rest], false, &mut timers).unwrap();
         assert_eq!(receiver.tell(&mut timers), 0);
         receiver.read(&mut [0; 900]);
         assert_eq!((receiver.owes(), receiver.tell(&mut timers)), (false, 0));
@@ -396,23 +400,23 @@ mod tests {
     #[test]
     fn rfc_9293_section_3_8_6_3_each_second_full_segment_is_acknowledged_at_once() {
         let (mut receiver, mut timers, now) = receiver();
-        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers);
+        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers).unwrap();
         assert!(!receiver.owes() && timers.get(Timer::DelayedAck) == Some(now + ACK_DELAY));
-        receiver.accept(now, FIRST + 1000, &[0; 1000], false, &mut timers);
+        receiver.accept(now, FIRST + 1000, &[0; 1000], false, &mut timers).unwrap();
         assert!(receiver.owes());
     }
 
     #[test]
     fn rfc_2883_section_4_1_a_duplicate_is_reported_once_and_first() {
         let (mut receiver, mut timers, now) = receiver();
-        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers);
-        receiver.accept(now, FIRST + 2000, &[0; 1000], false, &mut timers);
-        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers);
+        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers).unwrap();
+        receiver.accept(now, FIRST + 2000, &[0; 1000], false, &mut timers).unwrap();
+        receiver.accept(now, FIRST, &[0; 1000], false, &mut timers).unwrap();
         let at = |offset| (FIRST + offset).0;
         assert_eq!(receiver.sack_blocks().as_slice(), [(at(0), at(1000)), (at(2000), at(3000))]);
         assert_eq!(receiver.sack_blocks().as_slice(), [(at(2000), at(3000))]);
         // Above the cumulative acknowledgement, the second block is what it is part of (§4.2.1).
-        receiver.accept(now, FIRST + 2500, &[0; 500], false, &mut timers);
+        receiver.accept(now, FIRST + 2500, &[0; 500], false, &mut timers).unwrap();
         assert_eq!(receiver.sack_blocks().as_slice(), [(at(2500), at(3000)), (at(2000), at(3000))]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use wire::ecn::Ecn;
 use wire::tcp::{self, SegmentOptions};
 
+use super::super::drops::DropReason;
 use super::super::sender::Acknowledgement;
 use super::super::sequence::SequenceNumber;
 use super::super::state::{Error, State};
@@ -45,34 +46,37 @@ impl<'a> Incoming<'a> {
 
 impl Connection {
     /// Takes a segment of this connection; `ecn` is the codepoint of its packet. Its checksum has been verified. It may
-    /// be a GSO packet: many segments under one header.
-    pub fn receive(&mut self, now: Instant, segment: &tcp::Segment<'_>, ecn: Ecn) {
+    /// be a GSO packet: many segments under one header. Returns why it went no further, if so; it may have been answered
+    /// all the same.
+    pub fn receive(&mut self, now: Instant, segment: &tcp::Segment<'_>, ecn: Ecn) -> Option<DropReason> {
         let segment = Incoming::of(segment);
-        match self.state {
-            State::Closed => {}
+        let result = match self.state {
+            State::Closed => Err(DropReason::Closed),
             State::SynSent => self.receive_in_syn_sent(now, &segment),
             _ => self.receive_in_others(now, &segment, ecn),
-        }
+        };
         self.watch_patience();
+        result.err()
     }
 
     /// §3.10.7.3.
-    fn receive_in_syn_sent(&mut self, now: Instant, segment: &Incoming<'_>) {
+    fn receive_in_syn_sent(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         let has_ack = segment.has(tcp::ACK);
         if has_ack && segment.ack != self.initial + 1 {
             if !segment.has(tcp::RST) {
                 self.pending.reset = Some(Reset::Answer(segment.ack));
             }
-            return;
+            return Err(DropReason::Acknowledgement);
         }
         if segment.has(tcp::RST) {
-            if has_ack {
-                self.end(Some(Error::Refused));
+            if !has_ack {
+                return Err(DropReason::Flags);
             }
-            return;
+            self.end(Some(Error::Refused));
+            return Ok(());
         }
         if !segment.has(tcp::SYN) {
-            return;
+            return Err(DropReason::Flags);
         }
 
         self.receiver.begin(segment.sequence + 1);
@@ -86,7 +90,7 @@ impl Connection {
             self.agree(now, &segment.options, was_retransmitted);
             self.sender.set_window(usize::from(segment.window), segment.sequence);
             self.pending.syn = true;
-            return;
+            return Ok(());
         }
         let accepts_ecn = segment.has(tcp::ECE) && !segment.has(tcp::CWR);
         self.ecn = if self.ecn == EcnState::Wanted && accepts_ecn { EcnState::On } else { EcnState::Off };
@@ -94,39 +98,37 @@ impl Connection {
         self.agree(now, &segment.options, was_retransmitted);
         self.sender.set_window(usize::from(segment.window), segment.sequence);
         self.established(now);
-        self.receiver.accept(
-            now,
-            segment.sequence + 1,
-            segment.payload,
-            segment.has(tcp::FIN),
-            &mut self.timers,
-        );
+        let fin = segment.has(tcp::FIN);
+        let accepted =
+            self.receiver.accept(now, segment.sequence + 1, segment.payload, fin, &mut self.timers);
         self.receiver.acknowledge_now();
         self.check_end(now);
+        accepted
     }
 
     /// §3.10.7.4.
-    fn receive_in_others(&mut self, now: Instant, segment: &Incoming<'_>, ecn: Ecn) {
-        if !self.passes_paws(now, segment) || !self.is_in_window(now, segment) {
-            return;
-        }
+    fn receive_in_others(
+        &mut self,
+        now: Instant,
+        segment: &Incoming<'_>,
+        ecn: Ecn,
+    ) -> Result<(), DropReason> {
+        self.check_timestamps(now, segment)?;
+        self.check_window(now, segment)?;
         if segment.has(tcp::RST) {
-            self.receive_reset(now, segment);
-            return;
+            return self.receive_reset(now, segment);
         }
         if segment.has(tcp::SYN) {
             self.challenge(now);
-            return;
+            return Err(DropReason::Challenged);
         }
         if !segment.has(tcp::ACK) {
-            return;
+            return Err(DropReason::Flags);
         }
-        if self.state == State::SynReceived && !self.complete_handshake(now, segment) {
-            return;
+        if self.state == State::SynReceived {
+            self.complete_handshake(now, segment)?;
         }
-        if !self.receive_acknowledgement(now, segment) {
-            return;
-        }
+        self.receive_acknowledgement(now, segment)?;
         self.take_timestamps(now, segment);
         self.last_received = now;
         self.keepalive_probes = 0;
@@ -139,16 +141,19 @@ impl Connection {
             }
         }
         // An urgent pointer says nothing of where bytes belong: they are delivered in their place (RFC 6093 §6).
-        if self.state.may_receive() {
-            let end = segment.sequence + segment.payload.len();
-            if self.is_abandoned && end > self.receiver.next() {
-                self.abort();
-                return;
-            }
-            let fin = segment.has(tcp::FIN);
-            self.receiver.accept(now, segment.sequence, segment.payload, fin, &mut self.timers);
-            self.check_end(now);
+        let end = segment.sequence + segment.payload.len();
+        let has_news = !segment.payload.is_empty() && end > self.receiver.next();
+        if !self.state.may_receive() {
+            return if has_news { Err(DropReason::AfterFin) } else { Ok(()) };
         }
+        if self.is_abandoned && has_news {
+            self.abort();
+            return Err(DropReason::Abandoned);
+        }
+        let fin = segment.has(tcp::FIN);
+        let accepted = self.receiver.accept(now, segment.sequence, segment.payload, fin, &mut self.timers);
+        self.check_end(now);
+        accepted
     }
 
     /// RFC 7323 §5.3 R3, and the round trip as a receiver sees it.
@@ -166,36 +171,38 @@ impl Connection {
     }
 
     /// RFC 7323 §5.3 R1. A segment without timestamps is not of this connection (§3.2), except RST.
-    fn passes_paws(&mut self, now: Instant, segment: &Incoming<'_>) -> bool {
-        let Some(recent) = self.recent else { return true };
+    fn check_timestamps(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
+        let Some(recent) = self.recent else { return Ok(()) };
         if segment.has(tcp::RST) {
-            return true;
+            return Ok(());
         }
-        let Some(timestamps) = segment.options.timestamps else { return self.state == State::SynReceived };
-        if recent.is_old(now, timestamps) {
-            if segment.len() > 0 && !segment.has(tcp::SYN) {
-                self.note_repetition(segment);
-                self.receiver.acknowledge_now();
-            } else {
-                self.challenge(now);
-            }
-            return false;
+        let Some(timestamps) = segment.options.timestamps else {
+            return if self.state == State::SynReceived { Ok(()) } else { Err(DropReason::NoTimestamp) };
+        };
+        if !recent.is_old(now, timestamps) {
+            return Ok(());
         }
-        true
+        if segment.len() > 0 && !segment.has(tcp::SYN) {
+            self.note_repetition(segment);
+            self.receiver.acknowledge_now();
+        } else {
+            self.challenge(now);
+        }
+        Err(DropReason::OldTimestamp)
     }
 
     /// The first check. What is outside of the window is answered, so that a lost acknowledgement is sent again.
-    fn is_in_window(&mut self, now: Instant, segment: &Incoming<'_>) -> bool {
+    fn check_window(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         if self.receiver.is_acceptable(segment.sequence, segment.len()) {
-            return true;
+            return Ok(());
         }
         if segment.has(tcp::RST) {
-            return false;
+            return Err(DropReason::OutsideWindow);
         }
         if self.receiver.window() == 0 && segment.sequence == self.receiver.next() && !segment.has(tcp::SYN) {
             // A window probe: its acknowledgement counts, its text is cut.
             self.receiver.acknowledge_now();
-            return true;
+            return Ok(());
         }
         if self.state == State::TimeWait && segment.has(tcp::FIN) {
             self.timers.set(Timer::TimeWait, now + TWICE_MSL);
@@ -207,7 +214,7 @@ impl Connection {
             self.note_repetition(segment);
             self.receiver.acknowledge_now();
         }
-        false
+        Err(DropReason::OutsideWindow)
     }
 
     fn note_repetition(&mut self, segment: &Incoming<'_>) {
@@ -215,10 +222,10 @@ impl Connection {
     }
 
     /// The second check, as RFC 5961 §3.2 has it: only the very next number resets.
-    fn receive_reset(&mut self, now: Instant, segment: &Incoming<'_>) {
+    fn receive_reset(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         if segment.sequence != self.receiver.next() {
             self.challenge(now);
-            return;
+            return Err(DropReason::Challenged);
         }
         let error = match self.state {
             State::SynReceived => Some(Error::Refused),
@@ -226,6 +233,7 @@ impl Connection {
             _ => Some(Error::Reset),
         };
         self.end(error);
+        Ok(())
     }
 
     /// An acknowledgement that asks whether they meant it (RFC 5961), in bounded number.
@@ -243,11 +251,11 @@ impl Connection {
         }
     }
 
-    /// The fifth check in SYN-RECEIVED. `false` if the segment is not what completes the handshake.
-    fn complete_handshake(&mut self, now: Instant, segment: &Incoming<'_>) -> bool {
+    /// The fifth check in SYN-RECEIVED.
+    fn complete_handshake(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         if segment.ack != self.initial + 1 {
             self.pending.reset = Some(Reset::Answer(segment.ack));
-            return false;
+            return Err(DropReason::Acknowledgement);
         }
         self.pending.syn = false;
         self.take_handshake_rtt(now);
@@ -255,7 +263,7 @@ impl Connection {
         self.sender.set_ecn(self.ecn == EcnState::On);
         self.sender.set_window(self.scaled(segment), segment.sequence);
         self.established(now);
-        true
+        Ok(())
     }
 
     fn take_handshake_rtt(&mut self, now: Instant) {
@@ -271,17 +279,17 @@ impl Connection {
         usize::from(segment.window) << self.remote_scale
     }
 
-    /// The fifth check. `false` if the acknowledgement is of something never sent, or too old: then nothing of the segment
-    /// is believed (RFC 5961 §5.2).
-    fn receive_acknowledgement(&mut self, now: Instant, segment: &Incoming<'_>) -> bool {
+    /// The fifth check. If the acknowledgement is of something never sent, or too old, nothing of the segment is believed
+    /// (RFC 5961 §5.2).
+    fn receive_acknowledgement(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         let (una, next) = (self.sender.una(), self.sender.next());
         let oldest = una - self.sender.max_window();
         if segment.ack > next || segment.ack < oldest {
             self.challenge(now);
-            return false;
+            return Err(DropReason::Acknowledgement);
         }
         if segment.ack < una {
-            return true;
+            return Ok(());
         }
         let acknowledgement = Acknowledgement {
             sequence: segment.sequence,
@@ -304,7 +312,7 @@ impl Connection {
                 _ => {}
             }
         }
-        true
+        Ok(())
     }
 
     /// The eighth check: their FIN, in its turn.

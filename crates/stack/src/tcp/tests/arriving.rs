@@ -2,7 +2,7 @@
 
 use wire::tcp::{ACK, FIN, Header, RST, SYN, Timestamps, URG};
 
-use super::super::{Config, Error, State};
+use super::super::{Config, DropReason, Error, State};
 use super::network::MS;
 use super::story::{MSS, SECOND, Story, THEIRS, config, offer, with_timestamps};
 
@@ -193,4 +193,38 @@ fn rfc_9293_section_3_10_7_4_first_a_closed_window_still_takes_acknowledgements_
     assert_eq!(story.take().unwrap().brief(), (11, 2001, ACK, 0));
     story.give(2001, RST, &[]);
     assert_eq!(story.state(), State::Closed);
+}
+
+#[test]
+fn what_goes_no_further_says_why() {
+    let reason = |timestamps, sequence, ack, flags, payload: &[u8]| {
+        let mut story = Story::established_with(config(), with_timestamps(), 0);
+        story.timestamps = timestamps;
+        story.ack = ack;
+        story.give(sequence, flags, payload);
+        story.dropped
+    };
+    let now = Some(Timestamps { value: 101, echo: 0 });
+    let old = Some(Timestamps { value: 99, echo: 0 });
+    assert_eq!(reason(now, 1, 1, ACK, b"text"), None);
+    assert_eq!(reason(now, 70_000, 1, ACK, b"text"), Some(DropReason::OutsideWindow));
+    assert_eq!(reason(old, 1, 1, ACK, b"text"), Some(DropReason::OldTimestamp));
+    assert_eq!(reason(None, 1, 1, ACK, b"text"), Some(DropReason::NoTimestamp));
+    assert_eq!(reason(now, 2, 1, RST, b""), Some(DropReason::Challenged));
+    assert_eq!(reason(now, 1, 1, FIN, b""), Some(DropReason::Flags));
+    assert_eq!(reason(now, 1, 9, ACK, b"text"), Some(DropReason::Acknowledgement));
+
+    let mut story = Story::established();
+    story.give(1, ACK | FIN, b"");
+    story.give(2, ACK, b"more");
+    assert_eq!(story.dropped, Some(DropReason::AfterFin));
+    story.connection.abort();
+    story.give(2, ACK, b"more");
+    assert_eq!(story.dropped, Some(DropReason::Closed));
+
+    let mut story = Story::established();
+    for n in 0..257 {
+        story.give(2 + 2 * n, ACK, b"x");
+    }
+    assert_eq!(story.dropped, Some(DropReason::Gaps));
 }

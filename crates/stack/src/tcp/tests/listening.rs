@@ -5,7 +5,7 @@ use std::time::Instant;
 use wire::ecn::Ecn;
 use wire::tcp::{ACK, FIN, Header, RST, SYN, Segment, SegmentOptions, Timestamps};
 
-use super::super::{Config, Listener, MAX_HALF_OPEN, Reaction, State};
+use super::super::{Config, DropReason, Listener, MAX_HALF_OPEN, Reaction, State};
 use super::network::{MS, flow, reversed, secrets};
 use super::story::{MSS, SECOND, with_timestamps};
 
@@ -132,7 +132,7 @@ fn a_listener_that_is_paused_leaves_handshakes_alone() {
     let mut ear = Ear::new();
     let syn_ack = ear.syn(1);
     ear.listener.set_paused(true);
-    assert!(matches!(ear.give(1, third(&syn_ack), &[]), (Reaction::None, None)));
+    assert!(matches!(ear.give(1, third(&syn_ack), &[]), (Reaction::Dropped(DropReason::Paused), None)));
     ear.listener.set_paused(false);
     assert!(matches!(ear.give(1, third(&syn_ack), &[]).0, Reaction::Established(_)));
 }

@@ -263,7 +263,7 @@ impl Host for Ours {
         match listener.receive(now, &self.flow, &segment, ecn, &mut reply) {
             Reaction::Established(connection) => self.connection = Some(connection),
             Reaction::Reply(_) => self.replies.push(Packet { bytes: reply, ecn: 0 }),
-            Reaction::None => {}
+            Reaction::None | Reaction::Dropped(_) => {}
         }
     }
 

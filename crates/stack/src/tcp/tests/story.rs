@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use wire::ecn::Ecn;
 use wire::tcp::{ACK, Header, SYN, SackBlocks, Segment, SegmentOptions, Timestamps};
 
-use super::super::{Config, Connection, State};
+use super::super::{Config, Connection, DropReason, State};
 use super::network::{flow, secrets};
 
 /// Their initial sequence number; ours is the connection's choice.
@@ -45,6 +45,8 @@ pub(super) struct Story {
     pub(super) window: u16,
     pub(super) timestamps: Option<Timestamps>,
     pub(super) max_gso: usize,
+    /// Why the last segment of theirs went no further.
+    pub(super) dropped: Option<DropReason>,
 }
 
 pub(super) fn config() -> Config {
@@ -65,8 +67,16 @@ impl Story {
     pub(super) fn connecting(config: Config) -> (Self, Left) {
         let now = Instant::now();
         let connection = Connection::connect(now, &flow(), &secrets(now), &config);
-        let mut story =
-            Story { now, connection, initial: 0, ack: 1, window: 60_000, timestamps: None, max_gso: 0 };
+        let mut story = Story {
+            now,
+            connection,
+            initial: 0,
+            ack: 1,
+            window: 60_000,
+            timestamps: None,
+            max_gso: 0,
+            dropped: None,
+        };
         let mut syn = story.take().unwrap();
         story.initial = syn.sequence;
         syn.sequence = 0;
@@ -107,7 +117,7 @@ impl Story {
 
     pub(super) fn send_marked(&mut self, header: Header, payload: &[u8], ecn: Ecn) {
         let bytes = [&header.to_bytes()[..], payload].concat();
-        self.connection.receive(self.now, &Segment::parse(&bytes).unwrap(), ecn);
+        self.dropped = self.connection.receive(self.now, &Segment::parse(&bytes).unwrap(), ecn);
     }
 
     /// They send a segment, numbered from their initial sequence number on.
