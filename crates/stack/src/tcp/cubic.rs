@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::hystart::{HyStart, Phase};
 use super::sequence::SequenceNumber;
 
-/// C, in segments per second cubed (RFC 9438 §5.1).
+/// C, in segments per second cubed (RFC 9438 §5).
 const C: f64 = 0.4;
 /// β: what is left of the window after a loss (RFC 9438 §4.6).
 const BETA: f64 = 0.7;

@@ -140,7 +140,7 @@ impl Connection {
                 self.echo_congestion = true;
             }
         }
-        // An urgent pointer says nothing of where bytes belong: they are delivered in their place (RFC 6093 §6).
+        // An urgent pointer says nothing of where bytes belong: they are delivered in their place (RFC 6093).
         let end = segment.sequence + segment.payload.len();
         let has_news = !segment.payload.is_empty() && end > self.receiver.next();
         if !self.state.may_receive() {

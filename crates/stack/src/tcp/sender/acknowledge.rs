@@ -183,7 +183,7 @@ impl Sender {
     }
 
     /// A DSACK: the network, or we, sent something twice (RFC 8985 §6.2 step 4). If that holds for all that was sent
-    /// again, nothing was lost (RFC 3708 §4).
+    /// again, nothing was lost (RFC 3708).
     fn duplicate_reported(&mut self, start: SequenceNumber, end: SequenceNumber) {
         self.rack.duplicate_reported(self.next);
         let Some(undo) = &mut self.undo else { return };

@@ -31,7 +31,7 @@ const BASE_SEGMENT: usize = 1140;
 /// The smallest that is believed of a path, header included: 576 bytes of IPv4 less its header. An ICMP error that
 /// claims less would be an attack (RFC 5927 §7.2).
 const LEAST_SEGMENT: usize = 536;
-/// Timeouts in a row after which full segments are taken to vanish in a black hole (RFC 4821 §7.7, RFC 8899 §4.3).
+/// Timeouts in a row after which full segments are taken to vanish in a black hole (RFC 4821, RFC 8899 §4.3).
 const BLACK_HOLE_TIMEOUTS: u8 = 2;
 
 #[derive(Debug)]
@@ -343,7 +343,7 @@ impl Sender {
         self.segment_limit = limit;
         self.cubic.set_mss(self.mss());
         if were_dropped {
-            // No sign of congestion: the window stays (RFC 4821 §7.6 would not have it grow either).
+            // No sign of congestion: the window stays (RFC 4821 would not have it grow either).
             self.scoreboard.mark_lost(|_| true);
         }
     }

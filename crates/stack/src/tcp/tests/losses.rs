@@ -114,7 +114,7 @@ fn rfc_3522_section_3_2_a_needless_timeout_is_undone() {
 }
 
 #[test]
-fn rfc_3708_section_4_a_recovery_whose_retransmissions_were_all_duplicates_is_undone() {
+fn rfc_3708_a_recovery_whose_retransmissions_were_all_duplicates_is_undone() {
     let mut story = ten_outstanding();
     let before = story.connection.congestion_window();
     story.now += 50 * MS;
