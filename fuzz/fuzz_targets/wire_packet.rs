@@ -55,6 +55,7 @@ fn transport(bytes: &[u8]) {
         for option in segment.options() {
             assert_eq!(option.data, &segment.header()[option.data_offset..][..option.data.len()]);
         }
+        let _ = tcp::SegmentOptions::of(&segment);
     }
     let _ = udp::Datagram::parse(bytes);
     let _ = icmpv6::Message::parse(bytes);

@@ -1,7 +1,7 @@
-//! TCP (RFC 9293): the header and its options.
+//! TCP (RFC 9293): the header and its options, to read and to send.
 
 use crate::ParseError;
-use crate::bytes::{u16_at, u32_at};
+use crate::bytes::{put_u16, put_u32, u16_at, u32_at};
 
 /// Length of a header without options, in bytes.
 pub const HEADER_LEN: usize = 20;
@@ -159,6 +159,226 @@ impl<'a> Iterator for Options<'a> {
     }
 }
 
+/// Timestamps option (RFC 7323 §3.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timestamps {
+    /// TSval: the sender's clock.
+    pub value: u32,
+    /// TSecr: the clock of the other end, as last heard.
+    pub echo: u32,
+}
+
+/// Blocks of a SACK option (RFC 2018 §3): first sequence number, and the one behind the last.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SackBlocks {
+    blocks: [(u32, u32); SackBlocks::MAX],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// As many as an option list has room for.
+    pub const MAX: usize = 4;
+
+    /// Adds a block; `false` if there are [`MAX`](Self::MAX) already.
+    pub fn push(&mut self, start: u32, end: u32) -> bool {
+        let Some(block) = self.blocks.get_mut(usize::from(self.count)) else { return false };
+        *block = (start, end);
+        self.count += 1;
+        true
+    }
+
+    /// Sorts the blocks by where they begin, counted from `origin` around the circle of sequence numbers.
+    pub fn sort_by_distance(&mut self, origin: u32) {
+        let count = usize::from(self.count);
+        self.blocks[..count].sort_unstable_by_key(|(start, _)| start.wrapping_sub(origin));
+    }
+
+    /// Leaves the first `count`.
+    pub fn truncate(&mut self, count: usize) {
+        self.count = self.count.min(u8::try_from(count).unwrap_or(u8::MAX));
+    }
+
+    /// The blocks, in order.
+    pub fn as_slice(&self) -> &[(u32, u32)] {
+        &self.blocks[..usize::from(self.count)]
+    }
+
+    /// Bytes that the option takes, with the padding before it; 0 without blocks.
+    pub const fn option_len(&self) -> usize {
+        if self.count == 0 { 0 } else { 4 + 8 * self.count as usize }
+    }
+}
+
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SackBlocks {}
+
+/// The options that a TCP of today understands, as received or to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SegmentOptions {
+    /// Maximum segment size.
+    pub maximum_segment_size: Option<u16>,
+    /// Shift of the window (RFC 7323 §2).
+    pub window_scale: Option<u8>,
+    /// Selective acknowledgement permitted.
+    pub sack_permitted: bool,
+    /// Timestamps.
+    pub timestamps: Option<Timestamps>,
+    /// Selective acknowledgement.
+    pub sack: SackBlocks,
+}
+
+impl SegmentOptions {
+    /// Reads the options of a segment. Those of unknown kind or with a wrong length are skipped; of two of one kind
+    /// the last counts.
+    pub fn of(segment: &Segment<'_>) -> Self {
+        let mut read = Self::default();
+        for option in segment.options() {
+            match (option.kind, option.data) {
+                (TcpOption::MAXIMUM_SEGMENT_SIZE, [a, b]) => {
+                    read.maximum_segment_size = Some(u16::from_be_bytes([*a, *b]));
+                }
+                (TcpOption::WINDOW_SCALE, [shift]) => read.window_scale = Some(*shift),
+                (TcpOption::SACK_PERMITTED, []) => read.sack_permitted = true,
+                (TcpOption::TIMESTAMPS, data) if data.len() == 8 => {
+                    read.timestamps = Some(Timestamps { value: u32_at(data, 0), echo: u32_at(data, 4) });
+                }
+                (TcpOption::SACK, data) if data.len().is_multiple_of(8) => {
+                    read.sack = SackBlocks::default();
+                    for block in data.chunks_exact(8) {
+                        read.sack.push(u32_at(block, 0), u32_at(block, 4));
+                    }
+                }
+                _ => {}
+            }
+        }
+        read
+    }
+
+    /// Bytes that they take in a header, padding included. SACK blocks that find no room are not counted, and not sent.
+    pub fn len(&self) -> usize {
+        let fixed = self.fixed_len();
+        fixed + self.sent_sack(fixed).option_len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn fixed_len(&self) -> usize {
+        let size = if self.maximum_segment_size.is_some() { 4 } else { 0 };
+        let timestamps = if self.timestamps.is_some() { 12 } else { 0 };
+        // Beside timestamps, SACK-permitted takes the place of their padding.
+        let permitted = if self.sack_permitted && timestamps == 0 { 4 } else { 0 };
+        let scale = if self.window_scale.is_some() { 4 } else { 0 };
+        size + timestamps + permitted + scale
+    }
+
+    fn sent_sack(&self, fixed: usize) -> SackBlocks {
+        let room = (MAX_HEADER_LEN - HEADER_LEN).saturating_sub(fixed + 4) / 8;
+        let mut sack = self.sack;
+        sack.truncate(room);
+        sack
+    }
+}
+
+/// The header of a segment to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Header {
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port.
+    pub destination_port: u16,
+    /// Sequence number of the first payload byte (or of the SYN).
+    pub sequence: u32,
+    /// Acknowledgement number.
+    pub acknowledgement: u32,
+    /// The eight flags, such as [`SYN`].
+    pub flags: u8,
+    /// Window, unscaled.
+    pub window: u16,
+    /// Checksum, over the pseudo-header, the header and the payload.
+    pub checksum: u16,
+    /// Urgent pointer.
+    pub urgent_pointer: u16,
+    /// Options.
+    pub options: SegmentOptions,
+}
+
+impl Header {
+    /// The header as sent.
+    pub fn to_bytes(self) -> HeaderBytes {
+        let mut out = HeaderBytes { bytes: [0; MAX_HEADER_LEN], len: HEADER_LEN };
+        let options = &self.options;
+        if let Some(size) = options.maximum_segment_size {
+            out.put(&[TcpOption::MAXIMUM_SEGMENT_SIZE, 4]);
+            out.put(&size.to_be_bytes());
+        }
+        // The order and padding that Linux uses: equal headers are what lets receivers coalesce.
+        match (options.sack_permitted, options.timestamps) {
+            (true, Some(_)) => out.put(&[TcpOption::SACK_PERMITTED, 2]),
+            (true, None) => out.put(&[1, 1, TcpOption::SACK_PERMITTED, 2]),
+            (false, Some(_)) => out.put(&[1, 1]),
+            (false, None) => {}
+        }
+        if let Some(timestamps) = options.timestamps {
+            out.put(&[TcpOption::TIMESTAMPS, 10]);
+            out.put(&timestamps.value.to_be_bytes());
+            out.put(&timestamps.echo.to_be_bytes());
+        }
+        if let Some(shift) = options.window_scale {
+            out.put(&[1, TcpOption::WINDOW_SCALE, 3, shift]);
+        }
+        let sack = options.sent_sack(options.fixed_len());
+        if !sack.as_slice().is_empty() {
+            out.put(&[1, 1, TcpOption::SACK, sack.option_len() as u8 - 2]);
+            for (start, end) in sack.as_slice() {
+                out.put(&start.to_be_bytes());
+                out.put(&end.to_be_bytes());
+            }
+        }
+
+        let words = (out.len / 4) as u8;
+        put_u16(&mut out.bytes, 0, self.source_port);
+        put_u16(&mut out.bytes, 2, self.destination_port);
+        put_u32(&mut out.bytes, 4, self.sequence);
+        put_u32(&mut out.bytes, 8, self.acknowledgement);
+        out.bytes[12] = words << 4;
+        out.bytes[13] = self.flags;
+        put_u16(&mut out.bytes, 14, self.window);
+        put_u16(&mut out.bytes, CHECKSUM_OFFSET, self.checksum);
+        put_u16(&mut out.bytes, 18, self.urgent_pointer);
+        out
+    }
+}
+
+/// A header as sent: a slice of 20 to 60 bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct HeaderBytes {
+    bytes: [u8; MAX_HEADER_LEN],
+    len: usize,
+}
+
+impl HeaderBytes {
+    fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+}
+
+impl std::ops::Deref for HeaderBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,7 +430,88 @@ mod tests {
         assert_eq!(Segment::parse(&bytes).unwrap_err(), ParseError::Length);
     }
 
+    #[test]
+    fn a_syn_is_built_as_it_is_read() {
+        let options = SegmentOptions {
+            maximum_segment_size: Some(1440),
+            window_scale: Some(7),
+            sack_permitted: true,
+            timestamps: Some(Timestamps { value: 1, echo: 0 }),
+            sack: SackBlocks::default(),
+        };
+        let header = Header {
+            source_port: 40000,
+            destination_port: 80,
+            sequence: 0x0102_0304,
+            flags: SYN,
+            window: 64240,
+            checksum: 0x1234,
+            options,
+            ..Header::default()
+        };
+        assert_eq!(header.to_bytes()[..], SYN_SEGMENT);
+        assert_eq!(SegmentOptions::of(&Segment::parse(&SYN_SEGMENT).unwrap()), options);
+    }
+
+    #[test]
+    fn sack_blocks_that_find_no_room_are_left_out() {
+        let mut sack = SackBlocks::default();
+        for n in 0..4 {
+            assert!(sack.push(n, n + 1));
+        }
+        assert!(!sack.push(9, 10));
+        let timestamps = Some(Timestamps { value: 1, echo: 2 });
+        let mut options = SegmentOptions { timestamps, sack, ..SegmentOptions::default() };
+        assert_eq!(options.len(), 40, "three beside timestamps (RFC 2018 §3)");
+        let bytes = Header { options, ..Header::default() }.to_bytes();
+        let read = SegmentOptions::of(&Segment::parse(&bytes).unwrap());
+        assert_eq!(read.sack.as_slice(), [(0, 1), (1, 2), (2, 3)]);
+        options.timestamps = None;
+        assert_eq!(options.len(), 36);
+    }
+
+    fn any_options() -> impl Strategy<Value = SegmentOptions> {
+        let sack = proptest::collection::vec(any::<(u32, u32)>(), 0..=4);
+        (any::<Option<u16>>(), any::<Option<u8>>(), any::<bool>(), any::<Option<(u32, u32)>>(), sack)
+            .prop_map(|(maximum_segment_size, window_scale, sack_permitted, timestamps, blocks)| {
+                let mut sack = SackBlocks::default();
+                for (start, end) in blocks {
+                    sack.push(start, end);
+                }
+                let timestamps = timestamps.map(|(value, echo)| Timestamps { value, echo });
+                SegmentOptions { maximum_segment_size, window_scale, sack_permitted, timestamps, sack }
+            })
+    }
+
     proptest! {
+        #[test]
+        fn what_is_built_parses_to_the_same(
+            ports: (u16, u16), numbers: (u32, u32), flags: u8, window: u16, options in any_options()
+        ) {
+            let header = Header {
+                source_port: ports.0, destination_port: ports.1, sequence: numbers.0,
+                acknowledgement: numbers.1, flags, window, checksum: 1, urgent_pointer: 2, options,
+            };
+            let bytes = header.to_bytes();
+            prop_assert_eq!(bytes.len(), HEADER_LEN + options.len());
+            let read = Segment::parse(&bytes).unwrap();
+            prop_assert!(read.payload().is_empty());
+            let again = Header {
+                source_port: read.source_port(), destination_port: read.destination_port(),
+                sequence: read.sequence(), acknowledgement: read.acknowledgement(), flags: read.flags(),
+                window: read.window(), checksum: read.checksum(), urgent_pointer: read.urgent_pointer(),
+                options: SegmentOptions::of(&read),
+            };
+            let mut expected = header;
+            expected.options.sack.truncate(again.options.sack.as_slice().len());
+            prop_assert_eq!(again, expected);
+        }
+
+        #[test]
+        fn options_never_panic(bytes in proptest::collection::vec(any::<u8>(), 20..80)) {
+            if let Ok(segment) = Segment::parse(&bytes) { SegmentOptions::of(&segment); }
+        }
+
         #[test]
         fn agrees_with_etherparse(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
             match (Segment::parse(&bytes), etherparse::TcpSlice::from_slice(&bytes)) {

@@ -1,0 +1,87 @@
+//! A packet that leaves, and the RST that answers a segment of no connection.
+
+use wire::ecn::Ecn;
+use wire::tcp::{self, Header, Segment};
+
+/// A packet that was written out; IP goes before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Transmit {
+    /// Bytes of the TCP header, whose checksum field is 0.
+    pub header_len: usize,
+    /// Bytes of payload.
+    pub payload_len: usize,
+    /// Payload bytes of each segment but the last, if the packet stands for several: a GSO packet.
+    pub segment_size: Option<u16>,
+    /// The codepoint for the IP header.
+    pub ecn: Ecn,
+}
+
+impl Transmit {
+    /// Writes a packet behind what is in `out`.
+    pub(super) fn write(
+        out: &mut Vec<u8>,
+        header: &Header,
+        payload: (&[u8], &[u8]),
+        segment_size: Option<u16>,
+        ecn: Ecn,
+    ) -> Self {
+        let header = header.to_bytes();
+        let payload_len = payload.0.len() + payload.1.len();
+        out.reserve(header.len() + payload_len);
+        out.extend_from_slice(&header);
+        out.extend_from_slice(payload.0);
+        out.extend_from_slice(payload.1);
+        Self { header_len: header.len(), payload_len, segment_size, ecn }
+    }
+
+    /// As [`write`](Self::write), without payload.
+    pub(super) fn write_header(out: &mut Vec<u8>, header: &Header) -> Self {
+        Self::write(out, header, (&[], &[]), None, Ecn::NotEct)
+    }
+}
+
+/// The RST that answers a segment which belongs to no connection (RFC 9293 §3.10.7.1), behind what is in `out`. A RST is
+/// not answered.
+pub fn reset_for(segment: &Segment<'_>, out: &mut Vec<u8>) -> Option<Transmit> {
+    let flags = segment.flags();
+    if flags & tcp::RST != 0 {
+        return None;
+    }
+    let header = Header {
+        source_port: segment.destination_port(),
+        destination_port: segment.source_port(),
+        ..Header::default()
+    };
+    let header = if flags & tcp::ACK != 0 {
+        Header { sequence: segment.acknowledgement(), flags: tcp::RST, ..header }
+    } else {
+        let len = segment.payload().len() as u32
+            + u32::from(flags & tcp::SYN != 0)
+            + u32::from(flags & tcp::FIN != 0);
+        let acknowledgement = segment.sequence().wrapping_add(len);
+        Header { acknowledgement, flags: tcp::RST | tcp::ACK, ..header }
+    };
+    Some(Transmit::write_header(out, &header))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(flags: u8) -> Option<(u32, u32, u8)> {
+        let header = Header { sequence: 100, acknowledgement: 7, flags, ..Header::default() };
+        let bytes = [&header.to_bytes()[..], b"data"].concat();
+        let mut out = Vec::new();
+        reset_for(&Segment::parse(&bytes).unwrap(), &mut out)?;
+        let reset = Segment::parse(&out).unwrap();
+        Some((reset.sequence(), reset.acknowledgement(), reset.flags()))
+    }
+
+    #[test]
+    fn rfc_9293_section_3_10_7_1_what_is_of_no_connection_is_reset() {
+        assert_eq!(answer(tcp::RST), None);
+        assert_eq!(answer(tcp::RST | tcp::ACK), None);
+        assert_eq!(answer(tcp::ACK), Some((7, 0, tcp::RST)));
+        assert_eq!(answer(tcp::SYN | tcp::FIN), Some((0, 106, tcp::RST | tcp::ACK)));
+    }
+}

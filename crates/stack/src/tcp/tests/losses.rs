@@ -1,0 +1,265 @@
+//! Losses and congestion (RFC 8985, 6675, 3522, 3168), and the path's MTU (RFC 5927, 8899).
+
+use wire::ecn::Ecn;
+use wire::tcp::{ACK, CWR, ECE, Header, PSH, SYN, SegmentOptions, Timestamps};
+
+use super::super::{Config, Error, IcmpError, State};
+use super::network::MS;
+use super::story::{MSS, SECOND, Story, config, offer, with_timestamps};
+
+/// Ten segments have left, after an RTT of 50 ms was measured.
+fn ten_outstanding() -> Story {
+    let mut story = Story::established();
+    story.write(MSS);
+    story.all();
+    story.now += 50 * MS;
+    story.acknowledge(1001);
+    story.write(10 * MSS);
+    assert_eq!(story.all().len(), 10);
+    story
+}
+
+#[test]
+fn rfc_6675_section_5_what_three_sacked_segments_follow_is_sent_again_once() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    for n in 2..=3 {
+        story.sack(&[(2001, 1001 + 1000 * n)]);
+        assert_eq!(story.all(), []);
+    }
+    story.sack(&[(2001, 5001)]);
+    assert_eq!(story.all(), [(1001, 1, ACK, MSS)]);
+    story.sack(&[(2001, 6001)]);
+    assert_eq!(story.all(), []);
+    story.acknowledge(11_001);
+    assert_eq!(story.connection.statistics().recoveries, 1);
+    assert_eq!(story.connection.unacknowledged(), 0);
+}
+
+#[test]
+fn rfc_8985_section_6_2_fewer_wait_for_a_quarter_of_the_rtt() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 3001)]);
+    assert_eq!(story.all(), []);
+    let (waited, again) = story.until_something_leaves();
+    assert_eq!(again.brief(), (1001, 1, ACK, MSS));
+    assert!((6 * MS..=13 * MS).contains(&waited), "{waited:?}");
+}
+
+#[test]
+fn rfc_8985_section_6_a_lost_retransmission_is_found() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 6001)]);
+    assert_eq!(story.all(), [(1001, 1, ACK, MSS)]);
+    story.write(5 * MSS);
+    story.now += 5 * MS;
+    story.sack(&[(2001, 9001)]);
+    assert_ne!(story.all(), [], "new data follows the retransmission");
+    story.now += 60 * MS;
+    story.sack(&[(11_001, 12_001), (2001, 9001)]);
+    let left = [story.all(), story.pass(20 * MS)].concat();
+    assert!(left.iter().any(|left| left.0 == 1001), "{left:?}");
+    assert_eq!(story.connection.statistics().timeouts, 0);
+}
+
+#[test]
+fn rfc_8985_section_7_2_the_tail_is_probed_after_two_round_trips() {
+    let mut story = ten_outstanding();
+    let (waited, probe) = story.until_something_leaves();
+    let rtt = story.connection.rtt().unwrap();
+    assert_eq!((waited, probe.brief()), (2 * rtt, (10_001, 1, ACK | PSH, MSS)));
+    assert_eq!(story.connection.statistics().tail_loss_probes, 1);
+}
+
+#[test]
+fn rfc_8985_section_7_4_a_probe_that_repaired_the_loss_reduces_the_window() {
+    let mut story = ten_outstanding();
+    let before = story.connection.congestion_window();
+    story.until_something_leaves();
+    story.now += 50 * MS;
+    story.write(MSS);
+    story.acknowledge(11_001);
+    story.all();
+    story.acknowledge(12_001);
+    assert!(story.connection.congestion_window() < before);
+}
+
+#[test]
+fn rfc_8985_section_7_4_a_probe_of_what_had_arrived_does_not() {
+    let mut story = ten_outstanding();
+    let before = story.connection.congestion_window();
+    story.until_something_leaves();
+    story.acknowledge(11_001);
+    story.sack(&[(10_001, 11_001)]);
+    assert!(story.connection.congestion_window() >= before);
+}
+
+#[test]
+fn rfc_3522_section_3_2_a_needless_timeout_is_undone() {
+    let mut story = Story::established_with(config(), with_timestamps(), 0);
+    story.write(3000);
+    let first = story.take().unwrap().options.timestamps.unwrap().value;
+    story.all();
+    let before = story.connection.congestion_window();
+    while story.connection.statistics().timeouts == 0 {
+        story.until_something_leaves();
+    }
+    assert!(story.connection.congestion_window() < before);
+    story.timestamps = Some(Timestamps { value: 101, echo: first });
+    story.acknowledge(989);
+    assert_eq!(story.connection.statistics().undone, 1);
+    assert!(story.connection.congestion_window() >= before);
+}
+
+#[test]
+fn rfc_3708_a_recovery_whose_retransmissions_were_all_duplicates_is_undone() {
+    let mut story = ten_outstanding();
+    let before = story.connection.congestion_window();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 5001)]);
+    assert_eq!(story.all(), [(1001, 1, ACK, MSS)]);
+    story.acknowledge(11_001);
+    assert!(story.connection.congestion_window() < before);
+    story.sack(&[(3001, 4001)]);
+    assert_eq!(story.connection.statistics().undone, 0, "a duplicate of the network's own");
+    story.sack(&[(1001, 2001)]);
+    assert_eq!(story.connection.statistics().undone, 1);
+    assert!(story.connection.congestion_window() >= before);
+}
+
+#[test]
+fn rfc_5681_section_3_1_a_lost_syn_leaves_one_segment_and_three_seconds() {
+    let (mut story, _) = Story::connecting(config());
+    story.until_something_leaves();
+    story.send(Header { flags: SYN | ACK, options: offer(), ..story.header(0) }, &[]);
+    assert_eq!(story.connection.congestion_window(), MSS);
+    story.write(3000);
+    assert_eq!(story.all(), [(1, 1, ACK, MSS)]);
+    assert_eq!(story.until_something_leaves().0, 3 * SECOND, "RFC 6298 §5.7");
+}
+
+#[test]
+fn rfc_8985_section_6_3_a_timeout_sends_the_first_and_what_was_late_again() {
+    let mut story = ten_outstanding();
+    while story.connection.statistics().timeouts == 0 {
+        story.until_something_leaves();
+    }
+    story.write(MSS);
+    story.acknowledge(2001);
+    assert_eq!(story.take().unwrap().brief(), (2001, 1, ACK, MSS));
+}
+
+#[test]
+fn rfc_2018_section_8_a_receiver_that_forgot_what_it_sacked_gets_it_again() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    story.sack(&[(1001, 11_001)]);
+    let mut again = Vec::new();
+    for _ in 0..30 {
+        again.extend(story.pass(SECOND).iter().map(|left| left.0));
+        let highest = again.iter().max().map_or(1001, |last| last + 1000);
+        story.acknowledge(highest);
+    }
+    assert_eq!(story.connection.unacknowledged(), 0);
+}
+
+#[test]
+fn rfc_3168_section_6_1_2_an_echo_reduces_the_window_once_and_is_answered() {
+    let config = Config { ecn: true, ..config() };
+    let mut story = Story::established_with(config, offer(), ECE);
+    story.write(20_000);
+    assert_eq!(story.take().unwrap().ecn, Ecn::Ect0);
+    story.all();
+    let before = story.connection.congestion_window();
+    for ack in [1001, 2001] {
+        story.ack = ack;
+        story.give(1, ACK | ECE, &[]);
+    }
+    assert_eq!(story.connection.statistics().marked, 1);
+    assert_eq!(story.connection.congestion_window(), before * 7 / 10);
+    story.acknowledge(9001);
+    assert_ne!(story.take().unwrap().flags & CWR, 0);
+    assert_eq!(story.take().unwrap().flags & CWR, 0);
+}
+
+#[test]
+fn rfc_3168_section_6_1_3_a_mark_is_echoed_until_they_answer() {
+    let config = Config { ecn: true, ..config() };
+    let mut story = Story::established_with(config, offer(), ECE);
+    story.send_marked(story.header(1), &[1; 2 * MSS], Ecn::Ce);
+    let ack = story.take().unwrap();
+    assert_eq!((ack.flags, ack.ecn), (ACK | ECE, Ecn::NotEct));
+    story.give(2001, ACK, &[1; 2 * MSS]);
+    assert_eq!(story.take().unwrap().flags, ACK | ECE);
+    story.give(4001, ACK | CWR, &[1; 2 * MSS]);
+    assert_eq!(story.take().unwrap().flags, ACK);
+}
+
+#[test]
+fn rfc_3168_section_6_1_5_retransmissions_are_not_ecn_capable() {
+    let config = Config { ecn: true, ..config() };
+    let mut story = Story::established_with(config, offer(), ECE);
+    story.write(10);
+    assert_eq!(story.take().unwrap().ecn, Ecn::Ect0);
+    assert_eq!(story.until_something_leaves().1.ecn, Ecn::NotEct);
+}
+
+#[test]
+fn rfc_5927_section_4_1_an_icmp_error_counts_only_for_what_is_outstanding() {
+    let mut story = Story::established();
+    story.write(5000);
+    story.all();
+    let too_big = IcmpError::PacketTooBig { largest_segment: 620 };
+    for sequence in [0, 5001] {
+        story.connection.icmp_error(story.initial.wrapping_add(sequence), too_big);
+        assert_eq!(story.all(), []);
+    }
+    story.connection.icmp_error(story.initial.wrapping_add(1001), too_big);
+    let left = story.all();
+    assert_eq!(left[0], (1, 1, ACK, 600));
+    assert_eq!(left.iter().map(|left| left.3).sum::<usize>(), 5000);
+    assert_eq!(story.connection.statistics().recoveries, 0);
+}
+
+#[test]
+fn rfc_5927_section_7_2_an_icmp_error_does_not_make_segments_tiny() {
+    let mut story = Story::established();
+    story.write(5000);
+    story.all();
+    let too_big = IcmpError::PacketTooBig { largest_segment: 60 };
+    story.connection.icmp_error(story.initial.wrapping_add(1), too_big);
+    assert_eq!(story.take().unwrap().payload.len(), 516);
+}
+
+#[test]
+fn rfc_5927_section_5_2_a_hard_error_ends_only_what_is_not_established() {
+    let (mut story, _) = Story::connecting(config());
+    story.connection.icmp_error(story.initial.wrapping_add(1), IcmpError::Hard);
+    assert_eq!(story.state(), State::SynSent);
+    story.connection.icmp_error(story.initial, IcmpError::Hard);
+    assert_eq!((story.state(), story.connection.error()), (State::Closed, Some(Error::Unreachable)));
+    let mut story = Story::established();
+    story.write(10);
+    story.all();
+    story.connection.icmp_error(story.initial.wrapping_add(1), IcmpError::Hard);
+    assert_eq!(story.state(), State::Established);
+    story.pass(301 * SECOND);
+    assert_eq!(story.connection.error(), Some(Error::Unreachable), "a reason, once we give up");
+}
+
+#[test]
+fn rfc_8899_section_4_3_full_segments_that_vanish_become_smaller() {
+    let options = SegmentOptions { maximum_segment_size: Some(1440), ..offer() };
+    let mut story = Story::established_with(Config { ecn: false, ..Config::new(1440) }, options, 0);
+    story.write(10_000);
+    story.all();
+    let mut size = || {
+        let (_, left) = story.until_something_leaves();
+        story.all();
+        left.payload.len()
+    };
+    let sizes = [size(), size(), size(), size()];
+    assert_eq!(sizes, [1360, 1440, 1120, 1120]);
+}

@@ -1,0 +1,14 @@
+//! Stories in virtual time: of single rules, with segments written by hand; of two connections, or one and smoltcp, over a
+//! simulated link. A test is named after its rule.
+
+mod arriving;
+mod listening;
+mod losses;
+mod network;
+mod opening_and_closing;
+mod properties;
+mod sending;
+mod smoltcp;
+mod story;
+mod throughput;
+mod transfers;
