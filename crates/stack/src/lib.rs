@@ -2,4 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+mod drops;
+pub mod icmpv6;
+pub mod ipv6;
+mod limit;
+pub mod neighbor;
+pub mod random;
+pub mod route;
+pub mod source_address;
 pub mod tcp;
+
+pub use drops::{DropReason, Drops};
