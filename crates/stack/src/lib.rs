@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod autoconf;
 mod drops;
 pub mod icmpv6;
 pub mod ipv6;
