@@ -7,10 +7,12 @@ mod drops;
 pub mod icmpv6;
 pub mod ipv6;
 mod limit;
+pub mod mld;
 pub mod neighbor;
 pub mod random;
 pub mod route;
 pub mod source_address;
 pub mod tcp;
+pub mod udp;
 
 pub use drops::{DropReason, Drops};
