@@ -93,12 +93,9 @@ fn common_prefix(a: Ipv6Addr, b: Ipv6Addr) -> u8 {
 }
 
 /// The address to send to `destination` from (RFC 6724 §5). The first of equals is taken.
-pub fn select<'a>(
-    destination: Ipv6Addr,
-    candidates: impl IntoIterator<Item = &'a Candidate>,
-) -> Option<&'a Candidate> {
+pub fn select(destination: Ipv6Addr, candidates: impl IntoIterator<Item = Candidate>) -> Option<Candidate> {
     candidates.into_iter().reduce(|best, other| {
-        if compare(destination, other, best) == Ordering::Greater { other } else { best }
+        if compare(destination, &other, &best) == Ordering::Greater { other } else { best }
     })
 }
 
@@ -196,8 +193,8 @@ mod tests {
 
     fn chosen(destination: &str, candidates: &[Candidate]) -> Ipv6Addr {
         // Whatever the order in which they are given.
-        let backwards = select(address(destination), candidates.iter().rev()).unwrap().address;
-        assert_eq!(select(address(destination), candidates).unwrap().address, backwards);
+        let backwards = select(address(destination), candidates.iter().rev().copied()).unwrap().address;
+        assert_eq!(select(address(destination), candidates.iter().copied()).unwrap().address, backwards);
         backwards
     }
 

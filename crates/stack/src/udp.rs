@@ -223,21 +223,18 @@ fn is_same(a: &SocketAddrV6, b: &SocketAddrV6) -> bool {
     a.ip() == b.ip() && a.port() == b.port()
 }
 
-/// Writes header and data to the end of `out`.
-pub(crate) fn write(
+/// The header in front of `data`.
+pub(crate) fn header(
     source: SocketAddrV6,
     destination: SocketAddrV6,
     data: &[u8],
-    out: &mut Vec<u8>,
-) -> Result<(), Error> {
+) -> Result<[u8; udp::HEADER_LEN], Error> {
     let length = u16::try_from(udp::HEADER_LEN + data.len()).map_err(|_| Error::TooLong)?;
     let mut header =
         udp::Header { source_port: source.port(), destination_port: destination.port(), length, checksum: 0 };
     let pseudo = Sum::pseudo_ipv6(*source.ip(), *destination.ip(), length.into(), protocol::UDP);
     header.checksum = (pseudo + Sum::of(&header.to_bytes()) + Sum::of(data)).udp_checksum();
-    out.extend_from_slice(&header.to_bytes());
-    out.extend_from_slice(data);
-    Ok(())
+    Ok(header.to_bytes())
 }
 
 #[cfg(test)]
@@ -268,9 +265,8 @@ mod tests {
         }
 
         fn deliver(&mut self, from: u16, to: u16, data: &[u8]) -> Result<(), DropReason> {
-            let mut bytes = Vec::new();
-            write(at(THEM, from), at(US, to), data, &mut bytes).unwrap();
-            self.sockets.deliver(metadata(), &bytes)
+            let header = header(at(THEM, from), at(US, to), data).unwrap();
+            self.sockets.deliver(metadata(), &[&header, data].concat())
         }
 
         fn received(&mut self, id: SocketId) -> Option<(u16, Vec<u8>)> {
@@ -315,8 +311,8 @@ mod tests {
     fn rfc_8200_8_1_a_checksum_is_there_and_right() {
         let mut host = Host::new();
         host.bind(US, 53).unwrap();
-        let mut bytes = Vec::new();
-        write(at(THEM, 1), at(US, 53), b"data", &mut bytes).unwrap();
+        let header = header(at(THEM, 1), at(US, 53), b"data").unwrap();
+        let mut bytes = [&header[..], b"data"].concat();
         bytes[8] ^= 1;
         assert_eq!(host.sockets.deliver(metadata(), &bytes), Err(DropReason::Checksum));
         bytes[6..8].fill(0);

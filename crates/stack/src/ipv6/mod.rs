@@ -15,3 +15,4 @@ pub mod reassembly;
 mod refusal;
 
 pub use refusal::Refusal;
+pub(crate) use refusal::unknown;

@@ -19,7 +19,7 @@ pub(super) fn erroneous(drop: DropReason, pointer: usize) -> Refusal {
 }
 
 /// A Parameter Problem of code 1: the field at `pointer` names what nobody here knows.
-pub(super) fn unknown(pointer: usize) -> Refusal {
+pub(crate) fn unknown(pointer: usize) -> Refusal {
     let reason = Reason::UnrecognizedNextHeader { pointer: pointer as u32 };
     Refusal::Answered(DropReason::UnknownNextHeader, reason)
 }

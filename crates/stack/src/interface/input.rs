@@ -1,0 +1,203 @@
+//! The way of a received packet: frame, addresses, header chain; reassembly and security, after each of which what they
+//! leave is looked at as if it had just come; then the upper layer.
+
+use std::net::SocketAddrV6;
+use std::time::Instant;
+
+use wire::ethernet::{self, ETHERTYPE_IPV6};
+use wire::icmp_error::Reason;
+use wire::ipv6::{HEADER_LEN, Packet};
+use wire::protocol;
+
+use super::upper::{Received, Upper, Verdict};
+use super::{Interface, Medium};
+use crate::DropReason;
+use crate::ipv6::input::{self, Chain, Next};
+use crate::ipv6::{Refusal, unknown};
+use crate::security::Security;
+use crate::udp::Metadata;
+
+/// Layers of a packet: fragments of tunnels of fragments. Nobody means more than two of each.
+const MAX_LAYERS: usize = 4;
+
+/// What is known of a packet beside its octets.
+pub(super) struct Arrival<P> {
+    /// Its frame was sent to many: nobody is told of errors (RFC 4443 §2.4 e).
+    to_many: bool,
+    /// It came in fragments.
+    pub(super) fragmented: bool,
+    protection: P,
+}
+
+impl<S: Security> Interface<S> {
+    /// Takes what the device has received: a frame or an IP packet, as the medium has it.
+    pub fn receive(&mut self, now: Instant, bytes: &[u8], upper: &mut impl Upper) {
+        match self.medium {
+            Medium::Ip => self.receive_packet(now, bytes, false, upper),
+            Medium::Ethernet(own) => {
+                let Ok(frame) = ethernet::Frame::parse(bytes) else {
+                    return self.drop(DropReason::Malformed);
+                };
+                let to = frame.destination();
+                if frame.ethertype() != ETHERTYPE_IPV6 || to != own && !to.is_multicast() {
+                    return self.drop(DropReason::NotForUs);
+                }
+                self.receive_packet(now, frame.payload(), to.is_multicast(), upper);
+            }
+        }
+        self.act(now, upper);
+    }
+
+    pub(super) fn receive_packet(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        to_many: bool,
+        upper: &mut impl Upper,
+    ) {
+        let mut arrival = Arrival { to_many, fragmented: false, protection: S::Protection::default() };
+        let mut again = self.examine(now, bytes, &mut arrival, upper);
+        for _ in 0..MAX_LAYERS {
+            if !again {
+                return;
+            }
+            let packet = std::mem::take(&mut self.inner);
+            again = self.examine(now, &packet, &mut arrival, upper);
+            if !again {
+                self.inner = packet;
+            }
+        }
+        if again {
+            self.drop(DropReason::TooManyHeaders);
+        }
+    }
+
+    /// Looks at a packet as far as it goes. Returns whether something came out of it that is to be looked at again, which
+    /// is in `inner` then.
+    fn examine(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        arrival: &mut Arrival<S::Protection>,
+        upper: &mut impl Upper,
+    ) -> bool {
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.drop(DropReason::Malformed);
+            return false;
+        };
+        // What lies behind the packet is padding of the link.
+        let bytes = &bytes[..HEADER_LEN + packet.payload().len()];
+        if let Err(reason) = self.is_for_us(&packet) {
+            self.drop(reason);
+            return false;
+        }
+        let chain = match input::parse(&packet) {
+            Ok(chain) => chain,
+            Err(refusal) => {
+                self.refuse(now, refusal, bytes, arrival.to_many);
+                return false;
+            }
+        };
+        arrival.fragmented |= chain.fragmented;
+        match chain.next {
+            Next::Upper(protocol) => {
+                self.dispatch(now, bytes, &packet, &chain, protocol, arrival, upper);
+                false
+            }
+            Next::Fragment(fragment) => {
+                let mut whole = std::mem::take(&mut self.inner);
+                let inserted = self.reassembly.insert(now, &packet, &chain, fragment, &mut whole);
+                self.inner = whole;
+                inserted.unwrap_or_else(|refusal| {
+                    self.refuse(now, refusal, bytes, arrival.to_many);
+                    false
+                })
+            }
+            Next::Security(_) => {
+                self.inner.clear();
+                self.inner.extend_from_slice(bytes);
+                let opened = self.security.open(now, &mut self.inner, chain.offset, &mut arrival.protection);
+                if opened.is_err() {
+                    self.drop(DropReason::Security);
+                }
+                opened.is_ok()
+            }
+        }
+    }
+
+    /// Whether a packet may have these addresses, and is for us.
+    fn is_for_us(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+        let (source, destination) = (packet.source(), packet.destination());
+        let looped = self.addresses.is_assigned(source) && self.addresses.is_assigned(destination);
+        if source.is_multicast()
+            || destination.is_unspecified()
+            || source.is_loopback()
+            || destination.is_loopback()
+            || destination.is_multicast() && destination.octets()[1] & 0xf <= 1
+        {
+            return Err(DropReason::ImpossibleAddress);
+        }
+        let ours = if destination.is_multicast() {
+            self.listener.listens_to(destination)
+        } else {
+            looped || self.addresses.is_assigned(destination)
+        };
+        if ours { Ok(()) } else { Err(DropReason::NotForUs) }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of them are of the one packet that is on its way")]
+    fn dispatch(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        packet: &Packet<'_>,
+        chain: &Chain,
+        protocol: u8,
+        arrival: &Arrival<S::Protection>,
+        upper: &mut impl Upper,
+    ) {
+        let payload = &bytes[chain.offset..];
+        if !super::icmpv6::bypasses_security(protocol, payload)
+            && !self.security.admits(now, bytes, chain.offset, &arrival.protection)
+        {
+            return self.drop(DropReason::Security);
+        }
+        match protocol {
+            protocol::ICMPV6 => self.receive_icmpv6(now, packet, payload, arrival.fragmented, upper),
+            protocol::UDP => {
+                let metadata = Metadata {
+                    from: SocketAddrV6::new(packet.source(), 0, 0, 0),
+                    to: packet.destination(),
+                    hop_limit: packet.hop_limit(),
+                    traffic_class: packet.traffic_class(),
+                };
+                match self.udp.deliver(metadata, payload) {
+                    Ok(()) => {}
+                    Err(DropReason::NoSocket) => {
+                        let refusal = Refusal::Answered(DropReason::NoSocket, Reason::PortUnreachable);
+                        self.refuse(now, refusal, bytes, arrival.to_many);
+                    }
+                    Err(reason) => self.drop(reason),
+                }
+            }
+            _ => match upper.receive(now, &Received { packet: *packet, protocol, payload }) {
+                Verdict::Taken => {}
+                Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.to_many),
+                Verdict::Dropped(reason) => self.drop(reason),
+            },
+        }
+    }
+
+    /// Drops a packet, and tells its sender if that is wanted and allowed (RFC 4443 §2.4 e).
+    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], to_many: bool) {
+        let (drop, reason) = match refusal {
+            Refusal::Silent(drop) => return self.drop(drop),
+            Refusal::Answered(drop, reason) => (drop, reason),
+        };
+        self.drop(drop);
+        let even_to_many = matches!(reason, Reason::UnrecognizedOption { even_if_multicast: true, .. });
+        if !to_many || even_to_many {
+            self.send_error(now, reason, bytes);
+        }
+    }
+}
