@@ -169,7 +169,11 @@ impl<S: Security> Interface<S> {
             return Some(hop);
         }
         let neighbors = &self.neighbors;
-        match self.table.next_hop(now, destination, |router| neighbors.may_be_reachable(router))? {
+        let hop = self.table.next_hop(now, destination, |router| neighbors.may_be_reachable(router))?;
+        if let Some(better) = self.table.better_router() {
+            self.neighbors.probe(now, better);
+        }
+        match hop {
             NextHop::OnLink => Some(destination),
             NextHop::Router(router) => Some(router),
         }

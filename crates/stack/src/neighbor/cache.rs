@@ -136,24 +136,39 @@ impl Neighbors {
             }
             return Resolution::Known(link_layer);
         }
-        let incomplete = self.entries.values().filter(|entry| entry.link_layer.is_none()).count();
-        if incomplete >= MAX_INCOMPLETE || !self.make_room(true) {
+        if !self.ask(now, neighbor, source_of(packet)) {
             return Resolution::Dropped(DropReason::NeighborLimit);
         }
-        let state = State::Incomplete { sent: 1, next: now + self.retrans_timer };
-        let mut entry = Entry {
-            state,
+        if let Some(entry) = self.entries.get_mut(&neighbor) {
+            entry.enqueue(packet);
+        }
+        Resolution::Queued
+    }
+
+    /// Asks for a neighbor of which nothing is known, though nothing waits for it: a router that would be better than the
+    /// one in use (RFC 4191 §3.5).
+    pub fn probe(&mut self, now: Instant, neighbor: Ipv6Addr) {
+        if !self.entries.contains_key(&neighbor) {
+            self.ask(now, neighbor, None);
+        }
+    }
+
+    fn ask(&mut self, now: Instant, target: Ipv6Addr, source: Option<Ipv6Addr>) -> bool {
+        let incomplete = self.entries.values().filter(|entry| entry.link_layer.is_none()).count();
+        if incomplete >= MAX_INCOMPLETE || !self.make_room(true) {
+            return false;
+        }
+        let entry = Entry {
+            state: State::Incomplete { sent: 1, next: now + self.retrans_timer },
             link_layer: None,
             is_router: false,
             ours: true,
             used: now,
             queue: VecDeque::new(),
         };
-        entry.enqueue(packet);
-        self.entries.insert(neighbor, entry);
-        let source = source_of(packet);
-        self.actions.push_back(Action::Solicit { target: neighbor, at: None, source });
-        Resolution::Queued
+        self.entries.insert(target, entry);
+        self.actions.push_back(Action::Solicit { target, at: None, source });
+        true
     }
 
     /// The link-layer address in a solicitation, router advertisement or redirect (RFC 4861 §6.3.4, §7.2.3, §8.3).

@@ -1,7 +1,7 @@
 //! Prefixes on the link, default routers and routes, each with a lifetime (RFC 4861 §6.3.4 to §6.3.6, RFC 4191 §3).
 
 use std::net::Ipv6Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
 use wire::ndp::Preference;
@@ -14,6 +14,9 @@ pub const MAX_PREFIXES: usize = 16;
 pub const MAX_ROUTERS: usize = 8;
 /// Routes to networks (RFC 4191), of all routers together.
 pub const MAX_ROUTES: usize = 32;
+
+/// A better router that does not answer is asked for no oftener (RFC 4191 §3.5).
+const PROBE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Where a packet goes next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +39,8 @@ struct Route {
     router: Ipv6Addr,
     preference: Preference,
     until: Option<Instant>,
+    /// When it was last to be asked for.
+    probed: Option<Instant>,
 }
 
 /// What routers and the caller have said of where things are.
@@ -46,6 +51,8 @@ pub struct Table {
     routes: Vec<Route>,
     /// Which of several routers that do not answer is tried next.
     turn: usize,
+    /// A router that would be better if it were reachable.
+    better: Option<Ipv6Addr>,
 }
 
 impl Table {
@@ -74,10 +81,10 @@ impl Table {
         lifetime: Lifetime,
     ) {
         let prefix = prefix.trunc();
-        let new = Route { prefix, router, preference, until: lifetime.end(now) };
+        let new = Route { prefix, router, preference, until: lifetime.end(now), probed: None };
         let known = self.routes.iter_mut().find(|known| known.prefix == prefix && known.router == router);
         if let Some(known) = known {
-            *known = new;
+            *known = Route { probed: known.probed, ..new };
         } else if !lifetime.is_zero() {
             let is_default = prefix.prefix_len() == 0;
             let alike =
@@ -95,7 +102,8 @@ impl Table {
     }
 
     /// The next hop to a destination, by the longest prefix, then by preference, of the routers that may be reachable. If
-    /// none of those that lead there is, each is tried in turn (RFC 4861 §6.3.6, RFC 4191 §3.2).
+    /// none of those that lead there is, each is tried in turn (RFC 4861 §6.3.6, RFC 4191 §3.2). Ask
+    /// [`Table::better_router`] afterwards.
     pub fn next_hop(
         &mut self,
         now: Instant,
@@ -108,21 +116,43 @@ impl Table {
         let valid = |until: Option<Instant>| until.is_none_or(|until| until > now);
         let leading =
             self.routes.iter().filter(|route| route.prefix.contains(&destination) && valid(route.until));
-        let mut best: Option<(&Route, bool)> = None;
+        let rank = |route: &Route| (route.prefix.prefix_len(), route.preference);
+        // The first of equals.
+        let better = |a: Option<&'_ Route>, b: &Route| a.is_none_or(|a| rank(b) > rank(a));
+        let (mut best, mut reachable): (Option<&Route>, Option<&Route>) = (None, None);
         for route in leading.clone() {
-            let reachable = may_be_reachable(route.router);
-            let rank = |route: &Route, reachable| (reachable, route.prefix.prefix_len(), route.preference);
-            if best.is_none_or(|(other, of_other)| rank(route, reachable) > rank(other, of_other)) {
-                best = Some((route, reachable));
+            if better(best, route) {
+                best = Some(route);
+            }
+            if better(reachable, route) && may_be_reachable(route.router) {
+                reachable = Some(route);
             }
         }
-        let (best, reachable) = best?;
-        if reachable {
-            return Some(NextHop::Router(best.router));
+        let best = *best?;
+        if let Some(reachable) = reachable.copied() {
+            if rank(&best) > rank(&reachable) {
+                self.wish_for(now, best);
+            }
+            return Some(NextHop::Router(reachable.router));
         }
         let count = leading.clone().count();
         let router = leading.clone().nth(self.turn.checked_rem(count)?)?.router;
         Some(NextHop::Router(router))
+    }
+
+    /// A router that would have been chosen if it were known to be reachable, and should be asked for; each only once a
+    /// minute (RFC 4191 §3.5).
+    pub fn better_router(&mut self) -> Option<Ipv6Addr> {
+        self.better.take()
+    }
+
+    fn wish_for(&mut self, now: Instant, best: Route) {
+        let same = |route: &&mut Route| route.router == best.router && route.prefix == best.prefix;
+        let Some(route) = self.routes.iter_mut().find(same) else { return };
+        if route.probed.is_none_or(|probed| now >= probed + PROBE_PAUSE) {
+            route.probed = Some(now);
+            self.better = Some(best.router);
+        }
     }
 
     /// A router has been asked for in vain: the next one has its turn.
@@ -242,6 +272,18 @@ mod tests {
         assert_eq!(table.next_hop(now, FAR, all_but_4), Some(NextHop::Router(router(3))));
         table.remove_router(router(3));
         assert_eq!(table.next_hop(now, FAR, all_but_4), Some(NextHop::Router(router(2))));
+    }
+
+    #[test]
+    fn rfc_4191_3_5_a_better_router_is_asked_for_once_a_minute() {
+        let now = Instant::now();
+        let mut table = table(now, &[("::/0", 1, Preference::Medium), ("::/0", 2, Preference::High)]);
+        let mut better = |seconds| {
+            let hop = table.next_hop(now + Duration::from_secs(seconds), FAR, |at| at == router(1));
+            assert_eq!(hop, Some(NextHop::Router(router(1))));
+            table.better_router()
+        };
+        assert_eq!([better(0), better(59), better(60)], [Some(router(2)), None, Some(router(2))]);
     }
 
     #[test]
