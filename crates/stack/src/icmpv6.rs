@@ -85,7 +85,7 @@ impl<'a> ErrorReport<'a> {
     }
 }
 
-/// Errors to send, no more than [RFC 4443 §2.4 f] allows.
+/// Errors to send, no more than RFC 4443 §2.4 f allows.
 pub(crate) struct Errors(Limit);
 
 impl Errors {

@@ -16,6 +16,8 @@ use crate::random::{Key, Random};
 pub const MAX_QUEUED: usize = 256;
 /// Octets that wait in a socket.
 pub const MAX_QUEUED_OCTETS: usize = 1 << 18;
+/// Buffers kept for later.
+const MAX_SPARE: usize = 64;
 /// Ports for sockets that ask for none (RFC 6056).
 const EPHEMERAL: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
@@ -69,12 +71,14 @@ pub struct Sockets {
     next: u32,
     /// Of flow labels (RFC 6437 §3).
     key: Key,
+    /// Buffers of datagrams that have been received, for others.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Sockets {
     /// None yet.
     pub fn new(random: &mut Random) -> Self {
-        Sockets { sockets: BTreeMap::new(), next: 0, key: Key::new(random.octets()) }
+        Sockets { sockets: BTreeMap::new(), next: 0, key: Key::new(random.octets()), spare: Vec::new() }
     }
 
     /// Opens a socket. The unspecified address takes what comes to any; port 0 is any that is free.
@@ -117,12 +121,15 @@ impl Sockets {
         self.sockets.remove(&id);
     }
 
-    /// The next datagram: it is put in place of what is in `out`.
+    /// The next datagram: it is put in place of what is in `out`, whose buffer is used again.
     pub fn receive(&mut self, id: SocketId, out: &mut Vec<u8>) -> Option<Metadata> {
         let socket = self.sockets.get_mut(&id)?;
         let (metadata, data) = socket.queue.pop_front()?;
         socket.octets -= data.len();
-        *out = data;
+        let old = std::mem::replace(out, data);
+        if self.spare.len() < MAX_SPARE && old.capacity() > 0 {
+            self.spare.push(old);
+        }
         Some(metadata)
     }
 
@@ -179,11 +186,15 @@ impl Sockets {
             return Err(DropReason::QueueFull);
         }
         socket.octets += data.len();
-        socket.queue.push_back((Metadata { from, ..metadata }, data.to_vec()));
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(data);
+        socket.queue.push_back((Metadata { from, ..metadata }, buffer));
         Ok(())
     }
 
-    /// An error about a datagram: if a socket may have sent it, it is told. Returns whether one may.
+    /// An error about a datagram: if a socket may have sent it, it is told. Returns whether one may. Of a socket that is not
+    /// connected only its own address and port say so: a server has more clients than it could remember.
     pub(crate) fn error(&mut self, report: &ErrorReport<'_>) -> bool {
         let Some([a, b, c, d, ..]) = report.upper.first_chunk::<8>() else { return false };
         let (from, to) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
@@ -212,9 +223,9 @@ impl Socket {
     }
 
     fn sends(&self, local: Ipv6Addr, port: u16, remote: &SocketAddrV6) -> bool {
-        // Something must have been sent there: to whom it is connected, or to whom it sent last.
-        let last = self.flow.is_some_and(|(source, to, _)| source == local && is_same(&to, remote));
-        self.local.port() == port && (last || self.remote.is_some_and(|to| is_same(&to, remote)))
+        self.local.port() == port
+            && (self.local.ip().is_unspecified() || *self.local.ip() == local)
+            && self.remote.is_none_or(|to| is_same(&to, remote))
     }
 }
 
@@ -343,12 +354,13 @@ mod tests {
             protocol: protocol::UDP,
             upper: upper.as_flattened(),
         };
-        assert!(!host.sockets.error(&report), "nothing was sent there");
-        host.sockets.flow_label(id, US, at(THEM, 53));
         assert!(host.sockets.error(&report));
         assert_eq!(host.sockets.take_error(id), Some((ErrorKind::Unreachable(4), at(THEM, 53))));
         assert_eq!(host.sockets.take_error(id), None);
         assert!(!host.sockets.error(&ErrorReport { upper: &[0; 7], ..report }));
+        assert!(!host.sockets.error(&ErrorReport { local: THEM, ..report }), "from another address");
+        host.sockets.connect(id, at(THEM, 54)).unwrap();
+        assert!(!host.sockets.error(&report), "to another port");
     }
 
     #[test]

@@ -133,7 +133,17 @@ impl Addresses {
                 }
             }
         }
-        if is_known || valid.is_zero() {
+        if is_known {
+            // The last temporary address found no successor while the prefix was about to be deprecated.
+            let lasts = |known: &Address| {
+                known.prefix == prefix && matches!(known.origin, Origin::Temporary { replaced: false, .. })
+            };
+            if self.config.temporary && !self.addresses.iter().any(lasts) {
+                self.add_temporary(now, now, prefix, 0, random);
+            }
+            return;
+        }
+        if valid.is_zero() {
             return;
         }
         let address = identifier::stable(prefix, &self.config.stable_key, &self.config.interface, 0);

@@ -80,10 +80,12 @@ impl<S: Security> Interface<S> {
         if source.is_unspecified() {
             return self.send_on_link(&answer, None);
         }
-        match self.neighbors.resolve(now, source, &answer) {
-            neighbor::Resolution::Known(to) => self.send_on_link(&answer, Some(to)),
-            neighbor::Resolution::Queued => {}
-            neighbor::Resolution::Dropped(reason) => self.drop(reason),
+        // Where the answer goes is known; that it is given says nothing of whether we have traffic with who asks.
+        if let Some(to) = source_link_layer.or_else(|| self.neighbors.link_layer(source)) {
+            return self.send_on_link(&answer, Some(to));
+        }
+        if let neighbor::Resolution::Dropped(reason) = self.neighbors.resolve(now, source, &answer, false) {
+            self.drop(reason);
         }
     }
 

@@ -61,7 +61,14 @@ impl<S: Security> Interface<S> {
             icmpv6::ECHO_REQUEST => self.answer_echo(now, packet, bytes),
             icmpv6::ECHO_REPLY => {
                 let (identifier, sequence) = ((message.body() >> 16) as u16, message.body() as u16);
-                self.event(Event::EchoReply { from: packet.source(), identifier, sequence });
+                let from = packet.source();
+                let asked = self
+                    .pinged
+                    .is_some_and(|(to, sent)| sent == identifier && (to == from || to.is_multicast()));
+                if !asked {
+                    return self.drop(DropReason::UnknownMessage);
+                }
+                self.event(Event::EchoReply { from, identifier, sequence });
             }
             0..128 => match ErrorReport::parse(packet.source(), &message) {
                 Some(report) => self.receive_error(now, &report, upper),
@@ -109,7 +116,7 @@ impl<S: Security> Interface<S> {
         let Some(source) = source else { return self.drop(DropReason::NoRoute) };
         let mut packet = std::mem::take(&mut self.building);
         echo_reply(request, bytes, source, self.hop_limit, &mut packet);
-        self.transmit_or_drop(now, &mut packet);
+        self.answer(now, &mut packet);
         self.building = packet;
     }
 
@@ -127,7 +134,7 @@ impl<S: Security> Interface<S> {
                 if let Some(hop_limit) = error.get_mut(7) {
                     *hop_limit = self.hop_limit;
                 }
-                self.transmit_or_drop(now, &mut error);
+                self.answer(now, &mut error);
             }
             Err(reason) => self.drop(reason),
         }

@@ -20,12 +20,22 @@ use crate::udp::Metadata;
 /// Layers of a packet: fragments of tunnels of fragments. Nobody means more than two of each.
 const MAX_LAYERS: usize = 4;
 
+/// How a packet has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    /// For us alone.
+    OtherEnd,
+    /// In a frame to many: nobody is told of errors (RFC 4443 §2.4 e).
+    LinkToMany,
+    /// We have sent it.
+    Ourselves,
+}
+
 /// What is known of a packet beside its octets.
-pub(super) struct Arrival<P> {
-    /// Its frame was sent to many: nobody is told of errors (RFC 4443 §2.4 e).
-    to_many: bool,
+struct Arrival<P> {
+    from: From,
     /// It came in fragments.
-    pub(super) fragmented: bool,
+    fragmented: bool,
     protection: P,
 }
 
@@ -33,7 +43,7 @@ impl<S: Security> Interface<S> {
     /// Takes what the device has received: a frame or an IP packet, as the medium has it.
     pub fn receive(&mut self, now: Instant, bytes: &[u8], upper: &mut impl Upper) {
         match self.medium {
-            Medium::Ip => self.receive_packet(now, bytes, false, upper),
+            Medium::Ip => self.receive_packet(now, bytes, From::OtherEnd, upper),
             Medium::Ethernet(own) => {
                 let Ok(frame) = ethernet::Frame::parse(bytes) else {
                     return self.drop(DropReason::Malformed);
@@ -42,20 +52,15 @@ impl<S: Security> Interface<S> {
                 if frame.ethertype() != ETHERTYPE_IPV6 || to != own && !to.is_multicast() {
                     return self.drop(DropReason::NotForUs);
                 }
-                self.receive_packet(now, frame.payload(), to.is_multicast(), upper);
+                let from = if to.is_multicast() { From::LinkToMany } else { From::OtherEnd };
+                self.receive_packet(now, frame.payload(), from, upper);
             }
         }
         self.act(now, upper);
     }
 
-    pub(super) fn receive_packet(
-        &mut self,
-        now: Instant,
-        bytes: &[u8],
-        to_many: bool,
-        upper: &mut impl Upper,
-    ) {
-        let mut arrival = Arrival { to_many, fragmented: false, protection: S::Protection::default() };
+    pub(super) fn receive_packet(&mut self, now: Instant, bytes: &[u8], from: From, upper: &mut impl Upper) {
+        let mut arrival = Arrival { from, fragmented: false, protection: S::Protection::default() };
         let mut again = self.examine(now, bytes, &mut arrival, upper);
         for _ in 0..MAX_LAYERS {
             if !again {
@@ -87,14 +92,14 @@ impl<S: Security> Interface<S> {
         };
         // What lies behind the packet is padding of the link.
         let bytes = &bytes[..HEADER_LEN + packet.payload().len()];
-        if let Err(reason) = self.is_for_us(&packet) {
+        if let Err(reason) = self.is_for_us(&packet, arrival.from) {
             self.drop(reason);
             return false;
         }
         let chain = match input::parse(&packet) {
             Ok(chain) => chain,
             Err(refusal) => {
-                self.refuse(now, refusal, bytes, arrival.to_many);
+                self.refuse(now, refusal, bytes, arrival.from);
                 return false;
             }
         };
@@ -109,7 +114,7 @@ impl<S: Security> Interface<S> {
                 let inserted = self.reassembly.insert(now, &packet, &chain, fragment, &mut whole);
                 self.inner = whole;
                 inserted.unwrap_or_else(|refusal| {
-                    self.refuse(now, refusal, bytes, arrival.to_many);
+                    self.refuse(now, refusal, bytes, arrival.from);
                     false
                 })
             }
@@ -126,10 +131,11 @@ impl<S: Security> Interface<S> {
     }
 
     /// Whether a packet may have these addresses, and is for us.
-    fn is_for_us(&self, packet: &Packet<'_>) -> Result<(), DropReason> {
+    fn is_for_us(&self, packet: &Packet<'_>, from: From) -> Result<(), DropReason> {
         let (source, destination) = (packet.source(), packet.destination());
-        let looped = self.addresses.is_assigned(source) && self.addresses.is_assigned(destination);
-        if source.is_multicast()
+        let forged = from != From::Ourselves && self.addresses.is_assigned(source);
+        if forged
+            || source.is_multicast()
             || destination.is_unspecified()
             || source.is_loopback()
             || destination.is_loopback()
@@ -140,7 +146,7 @@ impl<S: Security> Interface<S> {
         let ours = if destination.is_multicast() {
             self.listener.listens_to(destination)
         } else {
-            looped || self.addresses.is_assigned(destination)
+            self.addresses.is_assigned(destination)
         };
         if ours { Ok(()) } else { Err(DropReason::NotForUs) }
     }
@@ -175,28 +181,28 @@ impl<S: Security> Interface<S> {
                     Ok(()) => {}
                     Err(DropReason::NoSocket) => {
                         let refusal = Refusal::Answered(DropReason::NoSocket, Reason::PortUnreachable);
-                        self.refuse(now, refusal, bytes, arrival.to_many);
+                        self.refuse(now, refusal, bytes, arrival.from);
                     }
                     Err(reason) => self.drop(reason),
                 }
             }
             _ => match upper.receive(now, &Received { packet: *packet, protocol, payload }) {
                 Verdict::Taken => {}
-                Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.to_many),
+                Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.from),
                 Verdict::Dropped(reason) => self.drop(reason),
             },
         }
     }
 
     /// Drops a packet, and tells its sender if that is wanted and allowed (RFC 4443 §2.4 e).
-    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], to_many: bool) {
+    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], from: From) {
         let (drop, reason) = match refusal {
             Refusal::Silent(drop) => return self.drop(drop),
             Refusal::Answered(drop, reason) => (drop, reason),
         };
         self.drop(drop);
         let even_to_many = matches!(reason, Reason::UnrecognizedOption { even_if_multicast: true, .. });
-        if !to_many || even_to_many {
+        if from != From::LinkToMany || even_to_many {
             self.send_error(now, reason, bytes);
         }
     }

@@ -214,7 +214,7 @@ impl<S: Security> Interface<S> {
     pub fn handle_timeout(&mut self, now: Instant, upper: &mut impl Upper) {
         for _ in 0..self.looped.len() {
             let Some(packet) = self.looped.pop_front() else { break };
-            self.receive_packet(now, &packet, false, upper);
+            self.receive_packet(now, &packet, input::From::Ourselves, upper);
         }
         if self.redraw <= now {
             self.redraw = now + REDRAW;

@@ -49,6 +49,13 @@ pub enum SendError {
     Dropped(DropReason),
 }
 
+/// Why a packet is sent: strangers must not push out whom we talk to by what they make us answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    OwnTraffic,
+    Answer,
+}
+
 /// Where a packet goes on the link.
 #[derive(Debug, Clone, Copy)]
 enum Hop {
@@ -87,7 +94,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet);
+        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent
@@ -106,23 +113,23 @@ impl<S: Security> Interface<S> {
     }
 
     /// Sends a whole packet.
-    fn transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> Result<(), SendError> {
+    fn transmit(&mut self, now: Instant, packet: &mut Vec<u8>, purpose: Purpose) -> Result<(), SendError> {
         self.security.protect(now, packet).map_err(|_| {
             self.drops.count(DropReason::Security);
             SendError::Security
         })?;
-        self.route(now, packet).map_err(|reason| {
+        self.route(now, packet, purpose).map_err(|reason| {
             self.drops.count(reason);
             SendError::Dropped(reason)
         })
     }
 
-    /// Sends a whole packet that nobody waits for: what goes wrong is counted.
-    pub(super) fn transmit_or_drop(&mut self, now: Instant, packet: &mut Vec<u8>) {
-        let _ = self.transmit(now, packet);
+    /// Sends an answer or an error: nobody waits for it, and what goes wrong is counted.
+    pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>) {
+        let _ = self.transmit(now, packet, Purpose::Answer);
     }
 
-    fn route(&mut self, now: Instant, packet: &[u8]) -> Result<(), DropReason> {
+    fn route(&mut self, now: Instant, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
         let view = Packet::parse(packet).map_err(|_| DropReason::Malformed)?;
         let destination = view.destination();
         if self.addresses.is_assigned(destination) {
@@ -136,7 +143,7 @@ impl<S: Security> Interface<S> {
         let hop = self.hop(now, destination)?;
         let mtu = self.destinations.path_mtu(now, destination, self.link_mtu);
         if packet.len() <= mtu {
-            return self.deliver(now, hop, packet);
+            return self.deliver(now, hop, packet, purpose);
         }
         let identification = self.identifications.next(view.source(), destination);
         let (mut piece, mut result) = (Vec::with_capacity(mtu), Ok(()));
@@ -144,7 +151,7 @@ impl<S: Security> Interface<S> {
             piece.clear();
             piece.extend_from_slice(headers);
             piece.extend_from_slice(data);
-            result = result.and(self.deliver(now, hop, &piece));
+            result = result.and(self.deliver(now, hop, &piece, purpose));
         });
         if done { result } else { Err(DropReason::Malformed) }
     }
@@ -179,15 +186,17 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    fn deliver(&mut self, now: Instant, hop: Hop, packet: &[u8]) -> Result<(), DropReason> {
+    fn deliver(&mut self, now: Instant, hop: Hop, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
         let to = match hop {
             Hop::OtherEnd => MacAddress::default(),
             Hop::Group(to) => to,
-            Hop::Neighbor(neighbor) => match self.neighbors.resolve(now, neighbor, packet) {
-                Resolution::Known(to) => to,
-                Resolution::Queued => return Ok(()),
-                Resolution::Dropped(reason) => return Err(reason),
-            },
+            Hop::Neighbor(neighbor) => {
+                match self.neighbors.resolve(now, neighbor, packet, purpose == Purpose::OwnTraffic) {
+                    Resolution::Known(to) => to,
+                    Resolution::Queued => return Ok(()),
+                    Resolution::Dropped(reason) => return Err(reason),
+                }
+            }
         };
         if self.frame(to, packet) { Ok(()) } else { Err(DropReason::QueueFull) }
     }

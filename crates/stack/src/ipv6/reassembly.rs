@@ -1,8 +1,8 @@
 //! Reassembly (RFC 8200 §4.5): fragments are kept until their packet is whole, or 60 seconds have passed.
 //!
 //! Fragments that overlap give the whole packet up, with those of its fragments that are still to come (RFC 5722). What
-//! strangers can make us keep is bounded: in packets and octets, of one source and of all. If all together are too many,
-//! the oldest packet makes room; a source that has too many waits for its own.
+//! strangers can make us keep is bounded: in packets and octets, of one source and of all. If there is no room, the oldest
+//! packet makes some: of the source that has too many, or of all.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::DropReason;
 
 /// After the first fragment to arrive, the others have so long (RFC 8200 §4.5).
 pub const REASSEMBLY_TIME: Duration = Duration::from_secs(60);
-/// Packets in pieces, of all sources: at a fragment each 60 s that leads nowhere, a loss of one a second is carried.
+/// Packets in pieces, of all sources. Those that have lost a fragment are the oldest, and make room.
 pub const MAX_PACKETS: usize = 64;
 /// Packets in pieces of one source: what a burst of large datagrams out of order needs.
 pub const MAX_PACKETS_PER_SOURCE: usize = 8;
@@ -116,7 +116,7 @@ impl Reassembly {
             destination: packet.destination(),
             identification: fragment.identification,
         };
-        let index = self.find_or_begin(now, id)?;
+        let index = self.find_or_begin(now, id);
         if self.packets[index].given_up {
             return Err(Refusal::Silent(DropReason::OverlappingFragment));
         }
@@ -162,14 +162,13 @@ impl Reassembly {
         self.packets.iter().map(|pieces| pieces.octets).sum()
     }
 
-    fn find_or_begin(&mut self, now: Instant, id: Id) -> Result<usize, Refusal> {
+    fn find_or_begin(&mut self, now: Instant, id: Id) -> usize {
         if let Some(index) = self.packets.iter().position(|pieces| pieces.id == id) {
-            return Ok(index);
+            return index;
         }
-        if self.packets.iter().filter(|pieces| pieces.id.source == id.source).count()
-            >= MAX_PACKETS_PER_SOURCE
-        {
-            return Err(Refusal::Silent(DropReason::FragmentLimit));
+        let of_source = |pieces: &&Pieces| pieces.id.source == id.source;
+        if self.packets.iter().filter(of_source).count() >= MAX_PACKETS_PER_SOURCE {
+            self.remove_oldest(|pieces| pieces.id.source == id.source);
         }
         if self.packets.len() >= MAX_PACKETS {
             self.packets.remove(0);
@@ -185,26 +184,37 @@ impl Reassembly {
             octets: 0,
             given_up: false,
         });
-        Ok(self.packets.len() - 1)
+        self.packets.len() - 1
     }
 
     /// Makes room for `octets` more of the packet at `index`; returns where it is then.
-    fn make_room(&mut self, mut index: usize, octets: usize) -> Result<usize, Refusal> {
-        let source = self.packets[index].id.source;
-        let of_source = self.packets.iter().filter(|pieces| pieces.id.source == source);
-        let used: usize = of_source.map(|pieces| pieces.octets).sum();
-        if used + octets > MAX_OCTETS_PER_SOURCE || self.packets[index].fragments.len() >= MAX_FRAGMENTS {
-            return Err(Refusal::Silent(DropReason::FragmentLimit));
+    fn make_room(&mut self, index: usize, octets: usize) -> Result<usize, Refusal> {
+        let id = self.packets[index].id;
+        let source = id.source;
+        let full = Refusal::Silent(DropReason::FragmentLimit);
+        if self.packets[index].fragments.len() >= MAX_FRAGMENTS {
+            return Err(full);
+        }
+        let of_source = |this: &Self| {
+            let of_source = this.packets.iter().filter(|pieces| pieces.id.source == source);
+            of_source.map(|pieces| pieces.octets).sum::<usize>()
+        };
+        while of_source(self) + octets > MAX_OCTETS_PER_SOURCE {
+            if !self.remove_oldest(|pieces| pieces.id.source == source && pieces.id != id) {
+                return Err(full);
+            }
         }
         while self.octets() + octets > MAX_OCTETS {
-            let oldest = usize::from(index == 0);
-            if oldest >= self.packets.len() {
-                return Err(Refusal::Silent(DropReason::FragmentLimit));
+            if !self.remove_oldest(|pieces| pieces.id != id) {
+                return Err(full);
             }
-            self.packets.remove(oldest);
-            index -= usize::from(oldest < index);
         }
-        Ok(index)
+        self.packets.iter().position(|pieces| pieces.id == id).ok_or(full)
+    }
+
+    fn remove_oldest(&mut self, of: impl Fn(&Pieces) -> bool) -> bool {
+        let oldest = self.packets.iter().position(of);
+        oldest.map(|oldest| self.packets.remove(oldest)).is_some()
     }
 }
 
@@ -436,8 +446,10 @@ mod tests {
         for id in 0..MAX_PACKETS_PER_SOURCE as u32 {
             assert_eq!(host.receive(&fragment(1, id, 8, true, &[1; 8])), Ok(false));
         }
-        let limit = Err(Refusal::Silent(DropReason::FragmentLimit));
-        assert_eq!(host.receive(&fragment(1, 99, 8, true, &[1; 8])), limit);
+        assert_eq!(host.receive(&fragment(1, 99, 8, true, &[1; 8])), Ok(false));
+        assert_eq!(host.reassembly.packets.len(), MAX_PACKETS_PER_SOURCE);
+        assert_eq!(host.receive(&fragment(1, 99, 0, true, &[1; 8])), Ok(false));
+        assert_eq!(host.receive(&fragment(1, 99, 16, false, &[1; 8])), Ok(true), "the newest is whole");
         for source in 2..200 {
             assert_eq!(host.receive(&fragment(source, 1, 8, true, &[1; 8])), Ok(false));
             assert!(host.reassembly.packets.len() <= MAX_PACKETS);

@@ -119,11 +119,12 @@ impl Neighbors {
         self.retrans_timer
     }
 
-    /// Where to send `packet` to reach `neighbor` (RFC 4861 §7.2.2, §7.3.3).
-    pub fn resolve(&mut self, now: Instant, neighbor: Ipv6Addr, packet: &[u8]) -> Resolution {
+    /// Where to send `packet` to reach `neighbor` (RFC 4861 §7.2.2, §7.3.3). `ours`: it is of our own traffic, no answer
+    /// to a stranger.
+    pub fn resolve(&mut self, now: Instant, neighbor: Ipv6Addr, packet: &[u8], ours: bool) -> Resolution {
         if let Some(entry) = self.entries.get_mut(&neighbor) {
             entry.used = now;
-            entry.ours = true;
+            entry.ours |= ours;
             let Some(link_layer) = entry.link_layer else {
                 return if entry.enqueue(packet) {
                     Resolution::Dropped(DropReason::QueueFull)
@@ -136,7 +137,7 @@ impl Neighbors {
             }
             return Resolution::Known(link_layer);
         }
-        if !self.ask(now, neighbor, source_of(packet)) {
+        if !self.ask(now, neighbor, source_of(packet), ours) {
             return Resolution::Dropped(DropReason::NeighborLimit);
         }
         if let Some(entry) = self.entries.get_mut(&neighbor) {
@@ -149,20 +150,20 @@ impl Neighbors {
     /// one in use (RFC 4191 §3.5).
     pub fn probe(&mut self, now: Instant, neighbor: Ipv6Addr) {
         if !self.entries.contains_key(&neighbor) {
-            self.ask(now, neighbor, None);
+            self.ask(now, neighbor, None, true);
         }
     }
 
-    fn ask(&mut self, now: Instant, target: Ipv6Addr, source: Option<Ipv6Addr>) -> bool {
+    fn ask(&mut self, now: Instant, target: Ipv6Addr, source: Option<Ipv6Addr>, ours: bool) -> bool {
         let incomplete = self.entries.values().filter(|entry| entry.link_layer.is_none()).count();
-        if incomplete >= MAX_INCOMPLETE || !self.make_room(true) {
+        if incomplete >= MAX_INCOMPLETE || !self.make_room(ours) {
             return false;
         }
         let entry = Entry {
             state: State::Incomplete { sent: 1, next: now + self.retrans_timer },
             link_layer: None,
             is_router: false,
-            ours: true,
+            ours,
             used: now,
             queue: VecDeque::new(),
         };
@@ -327,14 +328,14 @@ impl Neighbors {
         });
     }
 
-    /// Makes room for one more: of those that strangers have made, or, for our own traffic, of those that nobody uses.
+    /// Makes room for one more: strangers' entries for each other's, any for our own traffic; of these the one that has
+    /// not been used for longest, and for which nothing waits.
     fn make_room(&mut self, ours: bool) -> bool {
         if self.entries.len() < MAX_NEIGHBORS {
             return true;
         }
         let oldest = |mine: bool| {
-            let idle =
-                self.entries.iter().filter(|(_, entry)| entry.ours == mine && entry.state == State::Stale);
+            let idle = self.entries.iter().filter(|(_, entry)| entry.ours == mine && entry.queue.is_empty());
             idle.min_by_key(|(_, entry)| entry.used).map(|(address, _)| *address)
         };
         let Some(oldest) = oldest(false).or_else(|| if ours { oldest(true) } else { None }) else {

@@ -194,6 +194,22 @@ fn rfc_8981_3_4_a_temporary_address_lives_no_longer_than_its_prefix() {
 }
 
 #[test]
+fn rfc_8981_3_4_a_prefix_that_is_renewed_at_the_last_moment_has_temporary_addresses_again() {
+    let mut host = Host::new(true);
+    host.advertise("2001:db8::/64", 60, 24 * HOUR);
+    host.wait(SECOND * 70);
+    let preferred = |host: &Host| {
+        host.addresses.iter().any(|known| known.is_temporary() && known.phase(host.now) == Phase::Preferred)
+    };
+    assert!(!preferred(&host));
+    host.advertise("2001:db8::/64", HOUR, 24 * HOUR);
+    host.wait(SECOND * 3);
+    assert!(preferred(&host));
+    host.wait(Duration::from_secs(24 * 3600 - 60));
+    assert!(host.addresses.iter().count() <= 4);
+}
+
+#[test]
 fn a_flood_of_prefixes_fills_no_memory() {
     let mut host = Host::new(true);
     for number in 0..1000 {

@@ -34,7 +34,7 @@ impl Cache {
     }
 
     fn resolve(&mut self) -> Resolution {
-        self.neighbors.resolve(self.now, A, b"packet")
+        self.neighbors.resolve(self.now, A, b"packet", true)
     }
 
     fn advertise(&mut self, solicited: bool, r#override: bool, link_layer: Option<MacAddress>) {
@@ -75,7 +75,7 @@ fn rfc_4861_7_2_2_the_first_packet_asks_and_waits() {
 fn rfc_4861_7_2_2_of_many_that_wait_the_newest_stay() {
     let mut cache = Cache::new();
     for number in 0..10u8 {
-        cache.neighbors.resolve(cache.now, A, &[number]);
+        cache.neighbors.resolve(cache.now, A, &[number], true);
     }
     cache.actions();
     cache.advertise(true, true, Some(MAC));
@@ -252,9 +252,29 @@ fn rfc_6583_strangers_do_not_push_out_whom_we_talk_to() {
 fn rfc_6583_a_sweep_asks_for_so_many_at_once() {
     let mut cache = Cache::new();
     for number in 0..2000u16 {
-        cache.neighbors.resolve(cache.now, Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number), b"");
+        cache.neighbors.resolve(cache.now, Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number), b"", true);
     }
     assert_eq!((cache.actions().len(), cache.neighbors.len()), (MAX_INCOMPLETE, MAX_INCOMPLETE));
+}
+
+#[test]
+fn rfc_6583_our_own_traffic_finds_room_among_strangers_that_we_have_answered() {
+    let mut cache = Cache::new();
+    for number in 0..2000u16 {
+        let target = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number);
+        cache.neighbors.resolve(cache.now, target, b"", false);
+        let said = Advertisement {
+            target,
+            router: false,
+            solicited: true,
+            r#override: true,
+            link_layer: Some(OTHER),
+        };
+        cache.neighbors.advertised(cache.now, said);
+        cache.actions();
+    }
+    assert_eq!(cache.neighbors.len(), MAX_NEIGHBORS);
+    assert_eq!(cache.resolve(), Resolution::Queued);
 }
 
 #[test]
