@@ -80,7 +80,8 @@
 //! | module | subject |
 //! |---|---|
 //! | [`interface`] | puts the others together: the host on one link |
-//! | [`ipv6`] | header chain, reassembly, fragmentation |
+//! | [`ipv6`] | header chain, fragments, fragmentation |
+//! | [`fragments`] | packets in pieces |
 //! | [`icmpv6`] | errors received and sent, echo |
 //! | [`neighbor`] | link-layer addresses, reachability (RFC 4861 §7) |
 //! | [`route`] | on-link prefixes, routers, routes, redirects, path MTUs |
@@ -99,6 +100,7 @@
 
 pub mod autoconf;
 mod drops;
+pub mod fragments;
 pub mod icmpv6;
 pub mod interface;
 pub mod ipv6;

@@ -62,6 +62,7 @@
 //! |---|---|
 //! | [`checksum`] | internet checksum, pseudo-headers, incremental update |
 //! | [`ethernet`] | frames and MAC addresses |
+//! | [`arp`] | who has an IPv4 address |
 //! | [`ipv6`], [`ipv4`] | headers, extension headers, the upper-layer protocol |
 //! | [`tcp`], [`udp`] | transport headers |
 //! | [`icmpv6`], [`icmpv4`] | message headers and types |
@@ -80,6 +81,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arp;
 mod bytes;
 pub mod checksum;
 pub mod coalesce;

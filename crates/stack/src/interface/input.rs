@@ -13,7 +13,7 @@ use super::upper::{Received, Upper, Verdict};
 use super::{Interface, Medium};
 use crate::DropReason;
 use crate::ipv6::input::{self, Chain, Next};
-use crate::ipv6::{Refusal, unknown};
+use crate::ipv6::{Refusal, reassembly, unknown};
 use crate::security::Security;
 use crate::udp::Metadata;
 
@@ -111,7 +111,8 @@ impl<S: Security> Interface<S> {
             }
             Next::Fragment(fragment) => {
                 let mut whole = std::mem::take(&mut self.inner);
-                let inserted = self.reassembly.insert(now, &packet, &chain, fragment, &mut whole);
+                let inserted =
+                    reassembly::insert(&mut self.fragments, now, &packet, &chain, fragment, &mut whole);
                 self.inner = whole;
                 inserted.unwrap_or_else(|refusal| {
                     self.refuse(now, refusal, bytes, arrival.from);

@@ -40,9 +40,9 @@ use wire::ipv6::MIN_MTU;
 use wire::ndp::{Preference, RouterSolicitation};
 
 use crate::autoconf::{self, Addresses, DnsServers, Solicitation};
+use crate::fragments::Fragments;
 use crate::icmpv6::Errors;
 use crate::ipv6::fragmentation::Identifications;
-use crate::ipv6::reassembly::Reassembly;
 use crate::mld::Listener;
 use crate::neighbor::Neighbors;
 use crate::random::Random;
@@ -116,7 +116,7 @@ pub struct Interface<S: Security = NoSecurity> {
     table: Table,
     destinations: Destinations,
     listener: Listener,
-    reassembly: Reassembly,
+    fragments: Fragments,
     identifications: Identifications,
     errors: Errors,
     udp: Sockets,
@@ -171,7 +171,7 @@ impl<S: Security> Interface<S> {
             table: Table::default(),
             destinations: Destinations::default(),
             listener: Listener::default(),
-            reassembly: Reassembly::default(),
+            fragments: Fragments::default(),
             identifications: Identifications::new(&mut random),
             errors: Errors::new(now),
             udp: Sockets::new(&mut random),
@@ -203,7 +203,7 @@ impl<S: Security> Interface<S> {
             self.table.deadline(),
             self.destinations.deadline(),
             self.listener.deadline(),
-            self.reassembly.deadline(),
+            self.fragments.deadline(),
         ]
         .into_iter()
         .flatten()
@@ -325,7 +325,7 @@ impl<S: Security> Interface<S> {
     /// The time for reassembly is over: the sender is told if the first fragment had arrived (RFC 8200 §4.5).
     fn give_fragments_up(&mut self, now: Instant) {
         let mut first = std::mem::take(&mut self.inner);
-        while self.reassembly.expire(now, &mut first) {
+        while self.fragments.expire(now, &mut first) {
             self.drop(DropReason::ReassemblyTimeout);
             if !first.is_empty() {
                 self.send_error(now, Reason::ReassemblyTimeExceeded, &first);
