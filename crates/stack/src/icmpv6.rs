@@ -103,14 +103,14 @@ impl Errors {
         &mut self,
         now: Instant,
         reason: Reason,
-        source: Ipv6Addr,
+        source: IpAddr,
         invoking: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), DropReason> {
         out.clear();
         out.resize(icmp_error::MAX_LEN, 0);
         // What is refused here is no error that is missing: the rules want silence.
-        let Ok(length) = icmp_error::build(reason, IpAddr::V6(source), invoking, out) else {
+        let Ok(length) = icmp_error::build(reason, source, invoking, out) else {
             out.clear();
             return Ok(());
         };
@@ -184,7 +184,9 @@ mod tests {
         let packet = sent(&[7; 1460]);
         let mut errors = Errors::new(Instant::now());
         let mut out = Vec::new();
-        errors.build(Instant::now(), Reason::PacketTooBig { mtu: 1400 }, ROUTER, &packet, &mut out).unwrap();
+        errors
+            .build(Instant::now(), Reason::PacketTooBig { mtu: 1400 }, ROUTER.into(), &packet, &mut out)
+            .unwrap();
         let view = Packet::parse(&out).unwrap();
         let report = ErrorReport::parse(ROUTER, &Message::of_packet(&view).unwrap()).unwrap();
         assert_eq!((report.kind, report.local, report.remote), (ErrorKind::PacketTooBig(1400), US, THEM));
@@ -197,7 +199,7 @@ mod tests {
         let packet = sent(&[7; 20]);
         let mut errors = Errors::new(now);
         let mut out = Vec::new();
-        let mut build = |at| errors.build(at, Reason::PortUnreachable, US, &packet, &mut out);
+        let mut build = |at| errors.build(at, Reason::PortUnreachable, US.into(), &packet, &mut out);
         assert_eq!((0..100).filter(|_| build(now).is_ok()).count(), BURST as usize);
         assert_eq!(build(now), Err(DropReason::RateLimit));
         assert_eq!(build(now + PAUSE), Ok(()));

@@ -82,6 +82,7 @@
 //! | [`interface`] | puts the others together: the host on one link |
 //! | [`ipv6`] | header chain, fragments, fragmentation |
 //! | [`fragments`] | packets in pieces |
+//! | [`ipv4`] | IPv4 beside it, with one address and one gateway |
 //! | [`icmpv6`] | errors received and sent, echo |
 //! | [`neighbor`] | link-layer addresses, reachability (RFC 4861 §7) |
 //! | [`route`] | on-link prefixes, routers, routes, redirects, path MTUs |
@@ -103,6 +104,7 @@ mod drops;
 pub mod fragments;
 pub mod icmpv6;
 pub mod interface;
+pub mod ipv4;
 pub mod ipv6;
 mod limit;
 pub mod mld;

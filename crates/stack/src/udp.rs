@@ -170,8 +170,11 @@ impl Sockets {
         let datagram = udp::Datagram::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let length = datagram.length();
         let bytes = bytes.get(..usize::from(length)).ok_or(DropReason::Malformed)?;
-        let pseudo = Sum::pseudo_ipv6(*metadata.from.ip(), metadata.to, length.into(), protocol::UDP);
-        if datagram.checksum() == 0 || !(pseudo + Sum::of(bytes)).is_valid() {
+        // In IPv4 a datagram need not have a checksum.
+        let is_missing = datagram.checksum() == 0;
+        let may_be_missing = metadata.to.to_ipv4_mapped().is_some();
+        let is_valid = || (pseudo(*metadata.from.ip(), metadata.to, length) + Sum::of(bytes)).is_valid();
+        if is_missing && !may_be_missing || !is_missing && !is_valid() {
             return Err(DropReason::Checksum);
         }
         let from = SocketAddrV6::new(*metadata.from.ip(), datagram.source_port(), 0, 0);
@@ -234,6 +237,14 @@ fn is_same(a: &SocketAddrV6, b: &SocketAddrV6) -> bool {
     a.ip() == b.ip() && a.port() == b.port()
 }
 
+/// The pseudo-header, of IPv4 if the addresses are mapped ones.
+fn pseudo(source: Ipv6Addr, destination: Ipv6Addr, length: u16) -> Sum {
+    match (source.to_ipv4_mapped(), destination.to_ipv4_mapped()) {
+        (Some(source), Some(destination)) => Sum::pseudo_ipv4(source, destination, length, protocol::UDP),
+        _ => Sum::pseudo_ipv6(source, destination, length.into(), protocol::UDP),
+    }
+}
+
 /// The header in front of `data`.
 pub(crate) fn header(
     source: SocketAddrV6,
@@ -243,7 +254,7 @@ pub(crate) fn header(
     let length = u16::try_from(udp::HEADER_LEN + data.len()).map_err(|_| Error::TooLong)?;
     let mut header =
         udp::Header { source_port: source.port(), destination_port: destination.port(), length, checksum: 0 };
-    let pseudo = Sum::pseudo_ipv6(*source.ip(), *destination.ip(), length.into(), protocol::UDP);
+    let pseudo = pseudo(*source.ip(), *destination.ip(), length);
     header.checksum = (pseudo + Sum::of(&header.to_bytes()) + Sum::of(data)).udp_checksum();
     Ok(header.to_bytes())
 }

@@ -92,7 +92,8 @@ impl Addresses {
     /// An address that the caller wants.
     pub fn add_static(&mut self, now: Instant, address: Ipv6Addr, prefix_length: u8) {
         let Ok(prefix) = Ipv6Net::new(address, prefix_length.min(128)) else { return };
-        if self.get(address).is_none() && !address.is_multicast() && !address.is_unspecified() {
+        let is_ipv4 = address.to_ipv4_mapped().is_some();
+        if self.get(address).is_none() && !is_ipv4 && !address.is_multicast() && !address.is_unspecified() {
             self.add(now, Address { address, ..self.new_address(prefix.trunc(), Origin::Static) });
         }
     }

@@ -198,6 +198,9 @@ impl<S: Security> Interface<S> {
     fn act_for_neighbor(&mut self, now: Instant, action: neighbor::Action, upper: &mut impl Upper) {
         match action {
             neighbor::Action::Solicit { target, at, source } => {
+                if let Some(target) = target.to_ipv4_mapped() {
+                    return self.ask_by_arp(target, at);
+                }
                 let Medium::Ethernet(own) = self.medium else { return };
                 let usable = source.filter(|source| self.addresses.is_assigned(*source));
                 let Some(source) = usable.or_else(|| self.source_for(now, target)) else { return };

@@ -1,6 +1,6 @@
 //! ICMPv6 messages that are received, and errors that are sent (RFC 4443).
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
 use wire::checksum::Sum;
@@ -80,7 +80,9 @@ impl<S: Security> Interface<S> {
 
     /// Hands an error to who may have sent what it is about; only then is a path MTU believed (RFC 8201 §4).
     pub(super) fn receive_error(&mut self, now: Instant, report: &ErrorReport<'_>, upper: &mut impl Upper) {
-        let related = self.addresses.is_assigned(report.local)
+        let ours = self.ipv4.is_some_and(|ipv4| ipv4.address.addr().to_ipv6_mapped() == report.local)
+            || self.addresses.is_assigned(report.local);
+        let related = ours
             && match report.protocol {
                 protocol::UDP => self.udp.error(report),
                 protocol::ICMPV6 => self.has_pinged(report),
@@ -122,16 +124,19 @@ impl<S: Security> Interface<S> {
 
     /// Sends an error about `invoking`, unless the rules want silence.
     pub(super) fn send_error(&mut self, now: Instant, reason: Reason, invoking: &[u8]) {
-        let Ok(packet) = Packet::parse(invoking) else { return };
-        let to = packet.destination();
-        let ours = self.addresses.is_assigned(to);
-        let source = if ours { Some(to) } else { self.source_for(now, packet.source()) };
+        let source: Option<IpAddr> = match Packet::parse(invoking) {
+            Ok(packet) if self.addresses.is_assigned(packet.destination()) => {
+                Some(packet.destination().into())
+            }
+            Ok(packet) => self.source_for(now, packet.source()).map(IpAddr::from),
+            Err(_) => self.ipv4.map(|ipv4| ipv4.address.addr().into()),
+        };
         let Some(source) = source else { return };
         let mut error = std::mem::take(&mut self.building);
         match self.errors.build(now, reason, source, invoking, &mut error) {
             Ok(()) if error.is_empty() => {}
             Ok(()) => {
-                if let Some(hop_limit) = error.get_mut(7) {
+                if let (IpAddr::V6(_), Some(hop_limit)) = (source, error.get_mut(7)) {
                     *hop_limit = self.hop_limit;
                 }
                 self.answer(now, &mut error);
@@ -144,15 +149,20 @@ impl<S: Security> Interface<S> {
     /// A neighbor does not answer: who sent this packet is told, which is one of ours (RFC 4861 §7.2.2).
     pub(super) fn address_unreachable(&mut self, now: Instant, packet: &[u8], upper: &mut impl Upper) {
         self.drop(DropReason::NoNeighbor);
-        let Ok(view) = Packet::parse(packet) else { return };
-        let Ok(found) = view.upper_layer() else { return };
         let kind = ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE);
+        let Ok(view) = Packet::parse(packet) else {
+            // Of IPv4, then.
+            if let Some(report) = super::ipv4::report_about(kind, Ipv6Addr::UNSPECIFIED, packet) {
+                self.receive_error(now, &ErrorReport { reporter: report.local, ..report }, upper);
+            }
+            return;
+        };
+        let Ok(found) = view.upper_layer() else { return };
         let later = found.is_later_fragment();
         let bytes = if later { &[] } else { packet.get(found.offset..).unwrap_or_default() };
-        let reporter: Ipv6Addr = view.source();
         let report = ErrorReport {
             kind,
-            reporter,
+            reporter: view.source(),
             local: view.source(),
             remote: view.destination(),
             protocol: found.protocol,

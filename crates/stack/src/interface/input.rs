@@ -4,7 +4,7 @@
 use std::net::SocketAddrV6;
 use std::time::Instant;
 
-use wire::ethernet::{self, ETHERTYPE_IPV6};
+use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::icmp_error::Reason;
 use wire::ipv6::{HEADER_LEN, Packet};
 use wire::protocol;
@@ -32,11 +32,11 @@ pub(super) enum From {
 }
 
 /// What is known of a packet beside its octets.
-struct Arrival<P> {
-    from: From,
+pub(super) struct Arrival<P> {
+    pub(super) from: From,
     /// It came in fragments.
     fragmented: bool,
-    protection: P,
+    pub(super) protection: P,
 }
 
 impl<S: Security> Interface<S> {
@@ -49,11 +49,17 @@ impl<S: Security> Interface<S> {
                     return self.drop(DropReason::Malformed);
                 };
                 let to = frame.destination();
-                if frame.ethertype() != ETHERTYPE_IPV6 || to != own && !to.is_multicast() {
+                if to != own && !to.is_multicast() {
                     return self.drop(DropReason::NotForUs);
                 }
                 let from = if to.is_multicast() { From::LinkToMany } else { From::OtherEnd };
-                self.receive_packet(now, frame.payload(), from, upper);
+                match frame.ethertype() {
+                    ETHERTYPE_IPV6 | ETHERTYPE_IPV4 => {
+                        self.receive_packet(now, frame.payload(), from, upper);
+                    }
+                    ETHERTYPE_ARP => self.receive_arp(now, frame.payload()),
+                    _ => return self.drop(DropReason::NotForUs),
+                }
             }
         }
         self.act(now, upper);
@@ -86,6 +92,9 @@ impl<S: Security> Interface<S> {
         arrival: &mut Arrival<S::Protection>,
         upper: &mut impl Upper,
     ) -> bool {
+        if bytes.first().is_some_and(|first| first >> 4 == 4) {
+            return self.examine_ipv4(now, bytes, arrival, upper);
+        }
         let Ok(packet) = Packet::parse(bytes) else {
             self.drop(DropReason::Malformed);
             return false;
@@ -139,6 +148,8 @@ impl<S: Security> Interface<S> {
             || source.is_multicast()
             || destination.is_unspecified()
             || source.is_loopback()
+            // What has come in IPv4 has not come in this (RFC 4942 §2.2).
+            || source.to_ipv4_mapped().is_some()
             || destination.is_loopback()
             || destination.is_multicast() && destination.octets()[1] & 0xf <= 1
         {
@@ -187,11 +198,21 @@ impl<S: Security> Interface<S> {
                     Err(reason) => self.drop(reason),
                 }
             }
-            _ => match upper.receive(now, &Received { packet: *packet, protocol, payload }) {
-                Verdict::Taken => {}
-                Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.from),
-                Verdict::Dropped(reason) => self.drop(reason),
-            },
+            _ => {
+                let received = Received {
+                    source: packet.source().into(),
+                    destination: packet.destination().into(),
+                    hop_limit: packet.hop_limit(),
+                    traffic_class: packet.traffic_class(),
+                    protocol,
+                    payload,
+                };
+                match upper.receive(now, &received) {
+                    Verdict::Taken => {}
+                    Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.from),
+                    Verdict::Dropped(reason) => self.drop(reason),
+                }
+            }
         }
     }
 

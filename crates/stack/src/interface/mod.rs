@@ -11,6 +11,7 @@
 //! |---|---|
 //! | `input` | the way of a received packet |
 //! | `icmpv6` | ICMPv6 messages, and what errors do |
+//! | `ipv4` | ARP, ICMP and packets of IPv4 |
 //! | `output` | the way of a packet that is sent |
 //! | `discovery` | messages of neighbor discovery, and what follows from them |
 //! | `sockets` | UDP and echo |
@@ -20,6 +21,7 @@
 mod discovery;
 mod icmpv6;
 mod input;
+mod ipv4;
 mod outbox;
 mod output;
 mod sockets;
@@ -42,6 +44,7 @@ use wire::ndp::{Preference, RouterSolicitation};
 use crate::autoconf::{self, Addresses, DnsServers, Solicitation};
 use crate::fragments::Fragments;
 use crate::icmpv6::Errors;
+use crate::ipv4::Ipv4;
 use crate::ipv6::fragmentation::Identifications;
 use crate::mld::Listener;
 use crate::neighbor::Neighbors;
@@ -122,6 +125,7 @@ pub struct Interface<S: Security = NoSecurity> {
     udp: Sockets,
     /// Where an echo request went last, with its identifier.
     pinged: Option<(Ipv6Addr, u16)>,
+    ipv4: Option<Ipv4>,
     security: S,
     outbox: Outbox,
     looped: VecDeque<Vec<u8>>,
@@ -176,6 +180,7 @@ impl<S: Security> Interface<S> {
             errors: Errors::new(now),
             udp: Sockets::new(&mut random),
             pinged: None,
+            ipv4: None,
             security,
             outbox: Outbox::default(),
             looped: VecDeque::new(),

@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::Instant;
 
-use wire::ethernet::{self, ETHERTYPE_IPV6, MacAddress};
+use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
 use wire::ipv6::{self, Packet};
 use wire::ndp::multicast_mac;
 
@@ -51,14 +51,14 @@ pub enum SendError {
 
 /// Why a packet is sent: strangers must not push out whom we talk to by what they make us answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+pub(super) enum Purpose {
     OwnTraffic,
     Answer,
 }
 
 /// Where a packet goes on the link.
 #[derive(Debug, Clone, Copy)]
-enum Hop {
+pub(super) enum Hop {
     /// The other end.
     OtherEnd,
     /// A group.
@@ -74,6 +74,9 @@ impl<S: Security> Interface<S> {
     /// # Errors
     /// When it cannot be sent; see [`SendError`].
     pub fn send(&mut self, now: Instant, outgoing: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
+        if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
+            return self.send_ipv4(now, outgoing, destination, parts);
+        }
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
         let chosen = outgoing.source.or_else(|| self.source_for(now, outgoing.destination));
@@ -102,6 +105,9 @@ impl<S: Security> Interface<S> {
 
     /// The address that a packet to `destination` is sent from (RFC 6724 §5).
     pub fn source_for(&self, now: Instant, destination: Ipv6Addr) -> Option<Ipv6Addr> {
+        if destination.to_ipv4_mapped().is_some() {
+            return self.ipv4.map(|ipv4| ipv4.address.addr().to_ipv6_mapped());
+        }
         source_address::select(destination, self.addresses.candidates(now)).map(|best| best.address)
     }
 
@@ -113,7 +119,12 @@ impl<S: Security> Interface<S> {
     }
 
     /// Sends a whole packet.
-    fn transmit(&mut self, now: Instant, packet: &mut Vec<u8>, purpose: Purpose) -> Result<(), SendError> {
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        packet: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<(), SendError> {
         self.security.protect(now, packet).map_err(|_| {
             self.drops.count(DropReason::Security);
             SendError::Security
@@ -130,6 +141,9 @@ impl<S: Security> Interface<S> {
     }
 
     fn route(&mut self, now: Instant, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
+        if packet.first().is_some_and(|first| first >> 4 == 4) {
+            return self.route_ipv4(now, packet, purpose);
+        }
         let view = Packet::parse(packet).map_err(|_| DropReason::Malformed)?;
         let destination = view.destination();
         if self.addresses.is_assigned(destination) {
@@ -161,6 +175,10 @@ impl<S: Security> Interface<S> {
         if destination.is_unspecified() || destination.is_loopback() {
             return Err(DropReason::ImpossibleAddress);
         }
+        if let Some(destination) = destination.to_ipv4_mapped() {
+            let first = self.ipv4.and_then(|ipv4| ipv4.first_hop(destination));
+            return first.map(|first| Hop::Neighbor(first.to_ipv6_mapped())).ok_or(DropReason::NoRoute);
+        }
         if self.medium == Medium::Ip {
             return Ok(Hop::OtherEnd);
         }
@@ -186,7 +204,13 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    fn deliver(&mut self, now: Instant, hop: Hop, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        hop: Hop,
+        packet: &[u8],
+        purpose: Purpose,
+    ) -> Result<(), DropReason> {
         let to = match hop {
             Hop::OtherEnd => MacAddress::default(),
             Hop::Group(to) => to,
@@ -203,11 +227,16 @@ impl<S: Security> Interface<S> {
 
     /// Puts a packet into a frame to `to`, where the medium has frames; returns whether there was room.
     pub(super) fn frame(&mut self, to: MacAddress, packet: &[u8]) -> bool {
+        let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
+        self.frame_of(to, if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }, packet)
+    }
+
+    pub(super) fn frame_of(&mut self, destination: MacAddress, ethertype: u16, payload: &[u8]) -> bool {
         match self.medium {
-            Medium::Ip => self.outbox.push([&[], packet]),
+            Medium::Ip => self.outbox.push([&[], payload]),
             Medium::Ethernet(source) => {
-                let header = ethernet::Header { destination: to, source, ethertype: ETHERTYPE_IPV6 };
-                self.outbox.push([&header.to_bytes(), packet])
+                let header = ethernet::Header { destination, source, ethertype };
+                self.outbox.push([&header.to_bytes(), payload])
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
 use wire::checksum::Sum;
-use wire::{icmpv6, protocol};
+use wire::{icmpv4, icmpv6, protocol};
 
 use super::Interface;
 use super::output::{Outgoing, SendError};
@@ -96,18 +96,26 @@ impl<S: Security> Interface<S> {
         data: &[u8],
     ) -> Result<(), SendError> {
         let source = self.source_for(now, to).ok_or(SendError::NoSource)?;
-        let mut header = [icmpv6::ECHO_REQUEST, 0, 0, 0, 0, 0, 0, 0];
+        let is_ipv4 = to.to_ipv4_mapped().is_some();
+        let (message_type, protocol) = if is_ipv4 {
+            (icmpv4::ECHO_REQUEST, protocol::ICMPV4)
+        } else {
+            (icmpv6::ECHO_REQUEST, protocol::ICMPV6)
+        };
+        let mut header = [message_type, 0, 0, 0, 0, 0, 0, 0];
         header[4..6].copy_from_slice(&identifier.to_be_bytes());
         header[6..].copy_from_slice(&sequence.to_be_bytes());
         let length = (header.len() + data.len()) as u32;
-        let pseudo = Sum::pseudo_ipv6(source, to, length, protocol::ICMPV6);
+        // ICMP has no pseudo-header (RFC 792).
+        let pseudo =
+            if is_ipv4 { Sum::default() } else { Sum::pseudo_ipv6(source, to, length, protocol::ICMPV6) };
         let checksum = (pseudo + Sum::of(&header) + Sum::of(data)).checksum();
         header[2..4].copy_from_slice(&checksum.to_be_bytes());
         self.pinged = Some((to, identifier));
         let outgoing = Outgoing {
             source: Some(source),
             destination: to,
-            protocol: protocol::ICMPV6,
+            protocol,
             hop_limit: None,
             traffic_class: 0,
             flow_label: 0,

@@ -1,8 +1,7 @@
 //! What the caller's transports give to the interface: upper layers other than ICMPv6 and UDP.
 
+use std::net::IpAddr;
 use std::time::Instant;
-
-use wire::ipv6::Packet;
 
 use crate::DropReason;
 use crate::icmpv6::ErrorReport;
@@ -10,8 +9,14 @@ use crate::icmpv6::ErrorReport;
 /// A whole packet for an upper layer.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// The packet.
-    pub packet: Packet<'a>,
+    /// Its source.
+    pub source: IpAddr,
+    /// Its destination: an address of ours, or a group.
+    pub destination: IpAddr,
+    /// The hop limit that was left.
+    pub hop_limit: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
     /// The upper layer's protocol.
     pub protocol: u8,
     /// Its header and data.

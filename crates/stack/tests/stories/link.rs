@@ -35,6 +35,8 @@ pub(crate) struct Link<S: Security = NoSecurity> {
     pub(crate) routers: Vec<Router>,
     /// Packets that were sent, with their frames' destinations, since the last look.
     pub(crate) seen: Vec<(MacAddress, Vec<u8>)>,
+    /// Frames of other protocols.
+    pub(crate) others: Vec<Vec<u8>>,
     /// Hosts that neither hear nor are heard.
     pub(crate) unplugged: Vec<usize>,
     /// Frames come back to whom they came from.
@@ -70,7 +72,15 @@ impl Link<NoSecurity> {
 
 impl<S: Security> Link<S> {
     pub(crate) fn with(now: Instant, hosts: Vec<Interface<S>>) -> Self {
-        Link { now, hosts, routers: Vec::new(), seen: Vec::new(), unplugged: Vec::new(), loops: false }
+        Link {
+            now,
+            hosts,
+            routers: Vec::new(),
+            seen: Vec::new(),
+            others: Vec::new(),
+            unplugged: Vec::new(),
+            loops: false,
+        }
     }
 
     /// A router that advertises a prefix, for half an hour.
@@ -142,7 +152,11 @@ impl<S: Security> Link<S> {
             }
             for (_, bytes) in frames.clone() {
                 let view = ethernet::Frame::parse(&bytes).unwrap();
-                self.seen.push((view.destination(), view.payload().to_vec()));
+                if view.ethertype() == ETHERTYPE_IPV6 {
+                    self.seen.push((view.destination(), view.payload().to_vec()));
+                } else {
+                    self.others.push(bytes.clone());
+                }
                 for router in &mut self.routers {
                     if let Some(answer) = router.receive(&bytes) {
                         frames.push((None, answer));
