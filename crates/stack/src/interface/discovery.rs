@@ -43,8 +43,9 @@ impl<S: Security> Interface<S> {
                 }
             }
             Message::RouterAdvertisement(view) if self.routers => {
-                if let Some(link_layer) = view.source_link_layer() {
-                    self.neighbors.learn(now, source, link_layer, Some(true));
+                match view.source_link_layer() {
+                    Some(link_layer) => self.neighbors.learn(now, source, link_layer, Some(true)),
+                    None => self.neighbors.mark_router(source),
                 }
                 self.router_advertised(now, source, &view.into());
             }
@@ -69,8 +70,7 @@ impl<S: Security> Interface<S> {
             return;
         }
         let Medium::Ethernet(own) = self.medium else { return };
-        // An own solicitation that came back by a loop: nobody asks us, and nobody is there to learn of.
-        if !self.addresses.is_assigned(target) || self.addresses.is_assigned(source) {
+        if !self.addresses.is_assigned(target) {
             return;
         }
         if let Some(link_layer) = source_link_layer {

@@ -7,7 +7,7 @@ use wire::checksum::Sum;
 use wire::icmp_error::Reason;
 use wire::icmpv6::{self, Message};
 use wire::ipv6::{self, Packet};
-use wire::{mld, protocol};
+use wire::{ipv4, mld, protocol};
 
 use super::upper::Upper;
 use super::{Event, Interface};
@@ -32,7 +32,7 @@ impl<S: Security> Interface<S> {
         now: Instant,
         packet: &Packet<'_>,
         bytes: &[u8],
-        fragmented: bool,
+        from_link: bool,
         upper: &mut impl Upper,
     ) {
         let Ok(message) = Message::parse(bytes) else { return self.drop(DropReason::Malformed) };
@@ -41,8 +41,8 @@ impl<S: Security> Interface<S> {
             return self.drop(DropReason::Checksum);
         }
         match message.message_type() {
-            // Never in fragments (RFC 6980).
-            icmpv6::ROUTER_SOLICITATION..=icmpv6::REDIRECT if fragmented => {
+            // Never in fragments (RFC 6980), and never out of a tunnel, where hop limits prove nothing.
+            icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT if !from_link => {
                 self.drop(DropReason::InvalidDiscovery);
             }
             icmpv6::ROUTER_SOLICITATION..=icmpv6::REDIRECT => self.receive_discovery(now, packet),
@@ -173,7 +173,9 @@ impl<S: Security> Interface<S> {
 
     /// The most that an upper layer may send in one packet to a destination, without fragmentation.
     pub fn largest_payload(&self, now: Instant, destination: Ipv6Addr) -> usize {
-        let overhead = ipv6::HEADER_LEN + self.security.overhead(destination);
+        let is_ipv4 = destination.to_ipv4_mapped().is_some();
+        let header = if is_ipv4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let overhead = header + self.security.overhead(destination);
         self.path_mtu(now, destination).saturating_sub(overhead)
     }
 }

@@ -9,6 +9,7 @@ use wire::icmp_error::Reason;
 use wire::ipv6::{HEADER_LEN, Packet};
 use wire::protocol;
 
+use super::arrival::{Arrival, Arrived};
 use super::upper::{Received, Upper, Verdict};
 use super::{Interface, Medium};
 use crate::DropReason;
@@ -20,30 +21,11 @@ use crate::udp::Metadata;
 /// Layers of a packet: fragments of tunnels of fragments. Nobody means more than two of each.
 const MAX_LAYERS: usize = 4;
 
-/// How a packet has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum From {
-    /// For us alone.
-    OtherEnd,
-    /// In a frame to many: nobody is told of errors (RFC 4443 §2.4 e).
-    LinkToMany,
-    /// We have sent it.
-    Ourselves,
-}
-
-/// What is known of a packet beside its octets.
-pub(super) struct Arrival<P> {
-    pub(super) from: From,
-    /// It came in fragments.
-    fragmented: bool,
-    pub(super) protection: P,
-}
-
 impl<S: Security> Interface<S> {
     /// Takes what the device has received: a frame or an IP packet, as the medium has it.
     pub fn receive(&mut self, now: Instant, bytes: &[u8], upper: &mut impl Upper) {
         match self.medium {
-            Medium::Ip => self.receive_packet(now, bytes, From::OtherEnd, upper),
+            Medium::Ip => self.receive_packet(now, bytes, Arrived::OtherEnd, upper),
             Medium::Ethernet(own) => {
                 let Ok(frame) = ethernet::Frame::parse(bytes) else {
                     return self.drop(DropReason::Malformed);
@@ -52,7 +34,7 @@ impl<S: Security> Interface<S> {
                 if to != own && !to.is_multicast() {
                     return self.drop(DropReason::NotForUs);
                 }
-                let from = if to.is_multicast() { From::LinkToMany } else { From::OtherEnd };
+                let from = if to.is_multicast() { Arrived::LinkToMany } else { Arrived::OtherEnd };
                 match frame.ethertype() {
                     ETHERTYPE_IPV6 | ETHERTYPE_IPV4 => {
                         self.receive_packet(now, frame.payload(), from, upper);
@@ -65,8 +47,15 @@ impl<S: Security> Interface<S> {
         self.act(now, upper);
     }
 
-    pub(super) fn receive_packet(&mut self, now: Instant, bytes: &[u8], from: From, upper: &mut impl Upper) {
-        let mut arrival = Arrival { from, fragmented: false, protection: S::Protection::default() };
+    pub(super) fn receive_packet(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        from: Arrived,
+        upper: &mut impl Upper,
+    ) {
+        let mut arrival =
+            Arrival { from, fragmented: false, opened: false, protection: S::Protection::default() };
         let mut again = self.examine(now, bytes, &mut arrival, upper);
         for _ in 0..MAX_LAYERS {
             if !again {
@@ -135,15 +124,16 @@ impl<S: Security> Interface<S> {
                 if opened.is_err() {
                     self.drop(DropReason::Security);
                 }
+                arrival.opened |= opened.is_ok();
                 opened.is_ok()
             }
         }
     }
 
     /// Whether a packet may have these addresses, and is for us.
-    fn is_for_us(&self, packet: &Packet<'_>, from: From) -> Result<(), DropReason> {
+    fn is_for_us(&self, packet: &Packet<'_>, from: Arrived) -> Result<(), DropReason> {
         let (source, destination) = (packet.source(), packet.destination());
-        let forged = from != From::Ourselves && self.addresses.is_assigned(source);
+        let forged = from != Arrived::Ourselves && self.addresses.is_assigned(source);
         if forged
             || source.is_multicast()
             || destination.is_unspecified()
@@ -181,7 +171,10 @@ impl<S: Security> Interface<S> {
             return self.drop(DropReason::Security);
         }
         match protocol {
-            protocol::ICMPV6 => self.receive_icmpv6(now, packet, payload, arrival.fragmented, upper),
+            protocol::ICMPV6 => {
+                let from_link = !arrival.fragmented && !arrival.opened;
+                self.receive_icmpv6(now, packet, payload, from_link, upper);
+            }
             protocol::UDP => {
                 let metadata = Metadata {
                     from: SocketAddrV6::new(packet.source(), 0, 0, 0),
@@ -217,14 +210,14 @@ impl<S: Security> Interface<S> {
     }
 
     /// Drops a packet, and tells its sender if that is wanted and allowed (RFC 4443 §2.4 e).
-    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], from: From) {
+    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], from: Arrived) {
         let (drop, reason) = match refusal {
             Refusal::Silent(drop) => return self.drop(drop),
             Refusal::Answered(drop, reason) => (drop, reason),
         };
         self.drop(drop);
         let even_to_many = matches!(reason, Reason::UnrecognizedOption { even_if_multicast: true, .. });
-        if from != From::LinkToMany || even_to_many {
+        if from != Arrived::LinkToMany || even_to_many {
             self.send_error(now, reason, bytes);
         }
     }

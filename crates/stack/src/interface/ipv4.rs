@@ -11,7 +11,7 @@ use wire::icmpv4::{self, Message};
 use wire::ipv4::{HEADER_LEN, Header, Packet};
 use wire::{icmpv6, protocol};
 
-use super::input::{Arrival, From};
+use super::arrival::{Arrival, Arrived};
 use super::output::{Hop, Outgoing, Purpose, SendError};
 use super::upper::{Received, Upper, Verdict};
 use super::{Event, Interface, MAX_LOOPED, Medium};
@@ -119,11 +119,11 @@ impl<S: Security> Interface<S> {
         }
         let ipv4 = self.ipv4.ok_or(DropReason::NotForUs)?;
         ipv4.check(&packet)?;
-        if packet.source() == ipv4.address.addr() && arrival.from != From::Ourselves {
+        if packet.source() == ipv4.address.addr() && arrival.from != Arrived::Ourselves {
             return Err(DropReason::ImpossibleAddress);
         }
         if ipv4.is_broadcast(packet.destination()) {
-            arrival.from = From::LinkToMany;
+            arrival.from = Arrived::LinkToMany;
         }
         if packet.is_fragment() {
             let mut whole = std::mem::take(&mut self.inner);
@@ -136,6 +136,7 @@ impl<S: Security> Interface<S> {
             self.inner.clear();
             self.inner.extend_from_slice(bytes);
             let opened = self.security.open(now, &mut self.inner, header_len, &mut arrival.protection);
+            arrival.opened |= opened.is_ok();
             return opened.map(|()| true).map_err(|_| DropReason::Security);
         }
         if !self.security.admits(now, bytes, header_len, &arrival.protection) {
@@ -150,7 +151,7 @@ impl<S: Security> Interface<S> {
         now: Instant,
         bytes: &[u8],
         packet: &Packet<'_>,
-        from: From,
+        from: Arrived,
         upper: &mut impl Upper,
     ) -> Result<(), DropReason> {
         let refused = match packet.protocol() {
@@ -185,7 +186,7 @@ impl<S: Security> Interface<S> {
                 }
             }
         };
-        if from != From::LinkToMany {
+        if from != Arrived::LinkToMany {
             self.send_error(now, refused.1, bytes);
         }
         Err(refused.0)
@@ -196,7 +197,7 @@ impl<S: Security> Interface<S> {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        from: From,
+        from: Arrived,
         upper: &mut impl Upper,
     ) -> Result<(), DropReason> {
         let bytes = packet.payload();
@@ -207,7 +208,7 @@ impl<S: Security> Interface<S> {
         let source = packet.source().to_ipv6_mapped();
         match message.message_type() {
             // Broadcasts are not answered (RFC 1122 §3.2.2.6).
-            icmpv4::ECHO_REQUEST if from != From::LinkToMany => {
+            icmpv4::ECHO_REQUEST if from != Arrived::LinkToMany => {
                 self.answer_echo_ipv4(now, packet);
                 Ok(())
             }

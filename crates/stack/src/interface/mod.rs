@@ -9,7 +9,7 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `input` | the way of a received packet |
+//! | `input`, `arrival` | the way of a received packet, and how it came |
 //! | `icmpv6` | ICMPv6 messages, and what errors do |
 //! | `ipv4` | ARP, ICMP and packets of IPv4 |
 //! | `output` | the way of a packet that is sent |
@@ -18,6 +18,7 @@
 //! | `upper` | transports of the caller |
 //! | `outbox` | frames that wait |
 
+mod arrival;
 mod discovery;
 mod icmpv6;
 mod input;
@@ -53,6 +54,7 @@ use crate::route::{Destinations, Lifetime, Table};
 use crate::security::{NoSecurity, Security};
 use crate::udp::Sockets;
 use crate::{DropReason, Drops};
+use arrival::Arrived;
 use outbox::Outbox;
 
 /// Events that wait for the caller; of more, the oldest are lost.
@@ -219,7 +221,7 @@ impl<S: Security> Interface<S> {
     pub fn handle_timeout(&mut self, now: Instant, upper: &mut impl Upper) {
         for _ in 0..self.looped.len() {
             let Some(packet) = self.looped.pop_front() else { break };
-            self.receive_packet(now, &packet, input::From::Ourselves, upper);
+            self.receive_packet(now, &packet, Arrived::Ourselves, upper);
         }
         if self.redraw <= now {
             self.redraw = now + REDRAW;

@@ -12,7 +12,8 @@ use crate::random::Random;
 
 /// Neighbors that are remembered: a large link's hosts, at some hundred octets each.
 pub const MAX_NEIGHBORS: usize = 512;
-/// Addresses that are asked for at once: a sweep over a prefix has no more (RFC 6583).
+/// Addresses that are asked for at once: a sweep over a prefix has no more (RFC 6583). For our own traffic, and again so
+/// many for answers to strangers, so that these leave room for it.
 pub const MAX_INCOMPLETE: usize = 64;
 /// How long an answer counts, if no router says otherwise (RFC 4861 §10).
 pub const REACHABLE_TIME: Duration = Duration::from_secs(30);
@@ -155,7 +156,8 @@ impl Neighbors {
     }
 
     fn ask(&mut self, now: Instant, target: Ipv6Addr, source: Option<Ipv6Addr>, ours: bool) -> bool {
-        let incomplete = self.entries.values().filter(|entry| entry.link_layer.is_none()).count();
+        let asked = |entry: &&Entry| entry.link_layer.is_none() && entry.ours == ours;
+        let incomplete = self.entries.values().filter(asked).count();
         if incomplete >= MAX_INCOMPLETE || !self.make_room(ours) {
             return false;
         }
@@ -207,6 +209,13 @@ impl Neighbors {
                 // What has waited is sent now, from which STALE follows DELAY (RFC 4861 §7.3.3).
                 entry.state = State::Delay { until: now + DELAY_FIRST_PROBE_TIME };
             }
+        }
+    }
+
+    /// A router has advertised without its link-layer address (RFC 4861 §6.3.4).
+    pub fn mark_router(&mut self, neighbor: Ipv6Addr) {
+        if let Some(entry) = self.entries.get_mut(&neighbor) {
+            entry.is_router = true;
         }
     }
 

@@ -7,9 +7,10 @@ use stack::DropReason;
 use stack::icmpv6::ErrorReport;
 use stack::interface::Interface;
 use stack::security::{Refused, Security};
+use wire::ndp::NeighborAdvertisement;
 use wire::protocol;
 
-use crate::link::{Link, SECOND, config};
+use crate::link::{Link, SECOND, config, mac};
 
 const TOY_LEN: usize = 24;
 
@@ -89,6 +90,19 @@ fn what_leaves_is_protected_before_it_is_fragmented_and_opened_when_it_is_whole(
     assert_eq!(fragments.len(), 6, "three there and three back");
     assert!(fragments.iter().all(|packet| packet[40] == protocol::ESP));
     assert_eq!(link.hosts[0].largest_payload(link.now, them), 1500 - 40 - TOY_LEN);
+}
+
+#[test]
+fn neighbor_discovery_out_of_a_tunnel_is_not_believed() {
+    let mut link = two();
+    let (us, them) = (link.link_local(0), link.link_local(1));
+    link.hosts[0].ping(link.now, them, 1, 5, b"").unwrap();
+    link.run(SECOND);
+    let mut lie = NeighborAdvertisement::answer(us, them, mac(77), false).to_packet().to_vec();
+    Toy::default().protect(link.now, &mut lie).unwrap();
+    link.inject(mac(77), mac(0), &lie);
+    assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
+    assert_eq!(link.hosts[0].neighbors().link_layer(them), Some(mac(1)));
 }
 
 #[test]

@@ -278,6 +278,16 @@ fn rfc_6583_our_own_traffic_finds_room_among_strangers_that_we_have_answered() {
 }
 
 #[test]
+fn rfc_6583_strangers_who_are_not_there_leave_room_for_our_own_questions() {
+    let mut cache = Cache::new();
+    for number in 0..2000u16 {
+        cache.neighbors.resolve(cache.now, Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1, number), b"", false);
+    }
+    assert_eq!(cache.neighbors.len(), MAX_INCOMPLETE);
+    assert_eq!(cache.resolve(), Resolution::Queued);
+}
+
+#[test]
 fn a_group_is_no_link_layer_address_of_a_neighbor() {
     let mut cache = Cache::new();
     cache.neighbors.learn(cache.now, A, MacAddress([0x33, 0x33, 0, 0, 0, 1]), None);
