@@ -84,8 +84,10 @@ impl<S: Security> Interface<S> {
         if let Some(to) = source_link_layer.or_else(|| self.neighbors.link_layer(source)) {
             return self.send_on_link(&answer, Some(to));
         }
-        if let neighbor::Resolution::Dropped(reason) = self.neighbors.resolve(now, source, &answer, false) {
-            self.drop(reason);
+        match self.neighbors.resolve(now, source, &answer, false) {
+            neighbor::Resolution::Dropped(reason) => self.drop(reason),
+            neighbor::Resolution::Displaced => self.drop(DropReason::QueueFull),
+            neighbor::Resolution::Queued | neighbor::Resolution::Known(_) => {}
         }
     }
 

@@ -218,6 +218,10 @@ impl<S: Security> Interface<S> {
                 match self.neighbors.resolve(now, neighbor, packet, purpose == Purpose::OwnTraffic) {
                     Resolution::Known(to) => to,
                     Resolution::Queued => return Ok(()),
+                    Resolution::Displaced => {
+                        self.drops.count(DropReason::QueueFull);
+                        return Ok(());
+                    }
                     Resolution::Dropped(reason) => return Err(reason),
                 }
             }

@@ -27,6 +27,8 @@ pub enum Resolution {
     Known(MacAddress),
     /// It waits, and comes back in [`Action::Send`] or [`Action::Unreachable`].
     Queued,
+    /// It waits in the place of the one that waited for longest, which is dropped (RFC 4861 §7.2.2).
+    Displaced,
     /// It is dropped.
     Dropped(DropReason),
 }
@@ -127,11 +129,7 @@ impl Neighbors {
             entry.used = now;
             entry.ours |= ours;
             let Some(link_layer) = entry.link_layer else {
-                return if entry.enqueue(packet) {
-                    Resolution::Dropped(DropReason::QueueFull)
-                } else {
-                    Resolution::Queued
-                };
+                return if entry.enqueue(packet) { Resolution::Displaced } else { Resolution::Queued };
             };
             if entry.state == State::Stale {
                 entry.state = State::Delay { until: now + DELAY_FIRST_PROBE_TIME };

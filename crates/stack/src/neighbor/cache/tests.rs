@@ -74,9 +74,9 @@ fn rfc_4861_7_2_2_the_first_packet_asks_and_waits() {
 #[test]
 fn rfc_4861_7_2_2_of_many_that_wait_the_newest_stay() {
     let mut cache = Cache::new();
-    for number in 0..10u8 {
-        cache.neighbors.resolve(cache.now, A, &[number], true);
-    }
+    let results: Vec<_> =
+        (0..10u8).map(|number| cache.neighbors.resolve(cache.now, A, &[number], true)).collect();
+    assert_eq!(results[7..], [Resolution::Queued, Resolution::Displaced, Resolution::Displaced]);
     cache.actions();
     cache.advertise(true, true, Some(MAC));
     let expected: Vec<_> = (2..10).map(|number| Action::Send { to: MAC, packet: vec![number] }).collect();
