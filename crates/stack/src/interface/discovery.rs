@@ -30,6 +30,15 @@ impl<S: Security> Interface<S> {
     pub(super) fn receive_discovery(&mut self, now: Instant, packet: &Packet<'_>) {
         let Ok(message) = ndp::parse(packet) else { return self.drop(DropReason::InvalidDiscovery) };
         let source = packet.source();
+        // What ARP has to say is not said here.
+        let is_mapped = match message {
+            Message::NeighborAdvertisement { target, .. } => target.to_ipv4_mapped().is_some(),
+            Message::Redirect { destination, .. } => destination.to_ipv4_mapped().is_some(),
+            _ => false,
+        };
+        if is_mapped {
+            return self.drop(DropReason::InvalidDiscovery);
+        }
         match message {
             Message::NeighborSolicitation { target, source_link_layer, nonce } => {
                 self.solicited(now, source, target, source_link_layer, nonce);
@@ -73,6 +82,8 @@ impl<S: Security> Interface<S> {
         if !self.addresses.is_assigned(target) {
             return;
         }
+        // An answer to a group would be more than was asked for.
+        let source_link_layer = source_link_layer.filter(|link_layer| !link_layer.is_multicast());
         if let Some(link_layer) = source_link_layer {
             self.neighbors.learn(now, source, link_layer, None);
         }

@@ -9,6 +9,7 @@ use stack::ipv4::Ipv4;
 use wire::arp::{Message, Operation};
 use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, MacAddress};
 use wire::icmpv6;
+use wire::ndp::NeighborAdvertisement;
 
 use crate::link::{ANY, Link, SECOND, at, mac};
 
@@ -59,6 +60,25 @@ fn rfc_826_what_nobody_asked_for_makes_no_entry_and_our_address_is_ours() {
         link.hosts[0].receive(link.now, &frame, &mut NoUpper);
     }
     assert!(link.hosts[0].neighbors().is_empty());
+    assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
+}
+
+#[test]
+fn neighbor_discovery_says_nothing_of_ipv4() {
+    let mut link = two();
+    assert!(link.ping(0, address(2)));
+    let us = link.link_local(0);
+    let lie = NeighborAdvertisement {
+        source: link.link_local(1),
+        destination: us,
+        target: address(2),
+        target_link_layer: mac(9),
+        router: false,
+        solicited: false,
+        r#override: true,
+    };
+    link.inject(mac(9), mac(0), &lie.to_packet());
+    assert_eq!(link.hosts[0].neighbors().link_layer(address(2)), Some(mac(1)));
     assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
 }
 
