@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use wire::checksum::TransportChecksum;
 use wire::icmp_error::{self, Reason};
-use wire::{dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mss, ndp, pcap, tcp, udp};
+use wire::{arp, dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mld, mss, ndp, pcap, tcp, udp};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = ethernet::Frame::parse(bytes) {
@@ -17,6 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn packet(bytes: &[u8]) {
+    let _ = arp::Message::parse(bytes);
     let _ = flow::addresses(bytes);
     let _ = flow::hash(bytes);
     if let Ok(view) = ipv6::Packet::parse(bytes) {
@@ -24,6 +25,9 @@ fn packet(bytes: &[u8]) {
             transport(&bytes[upper.offset..]);
         }
         let _ = icmpv6::Message::of_packet(&view);
+        if let Ok(query) = mld::Query::parse(&view, view.payload()) {
+            query.sources().count();
+        }
         if let Ok(ndp::Message::RouterAdvertisement(advertisement)) = ndp::parse(&view) {
             advertisement.prefixes().count();
             let _ = ndp::RouterAdvertisement::from(advertisement);

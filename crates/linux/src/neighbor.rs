@@ -109,7 +109,7 @@ impl Solicitation {
     fn parse(frame: &[u8]) -> Option<Self> {
         let frame = ethernet::Frame::parse(frame).ok()?;
         let packet = wire::ipv6::Packet::parse(frame.payload()).ok()?;
-        let Ok(Message::NeighborSolicitation { target, source_link_layer }) = ndp::parse(&packet) else {
+        let Ok(Message::NeighborSolicitation { target, source_link_layer, .. }) = ndp::parse(&packet) else {
             return None;
         };
         Some(Self {

@@ -9,6 +9,8 @@ use crate::bytes::u16_at;
 pub const HEADER_LEN: usize = 14;
 /// Ethernet type of IPv4.
 pub const ETHERTYPE_IPV4: u16 = 0x0800;
+/// Ethernet type of ARP.
+pub const ETHERTYPE_ARP: u16 = 0x0806;
 /// Ethernet type of IPv6.
 pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 
@@ -17,6 +19,9 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
+    /// All stations of the link.
+    pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
+
     /// Whether the group bit is set (multicast or broadcast).
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1

@@ -37,6 +37,25 @@ pub enum Reason {
     PortUnreachable,
     /// Hop limit or time to live used up.
     HopLimitExceeded,
+    /// Fragments are missing after the time for reassembly.
+    ReassemblyTimeExceeded,
+    /// A field has a value that makes the packet impossible.
+    ErroneousField {
+        /// Where the field is in the packet; IPv4 can state 255 at most.
+        pointer: u32,
+    },
+    /// Nobody here knows the protocol (IPv4: protocol unreachable).
+    UnrecognizedNextHeader {
+        /// Where the field that names it is in the packet.
+        pointer: u32,
+    },
+    /// An option wants packets refused where it is not known (RFC 8200 §4.2). IPv4 has none of these.
+    UnrecognizedOption {
+        /// Where the option's type is in the packet.
+        pointer: u32,
+        /// Whether the sender wants to know of it even if the packet was sent to many: the option's type begins with 10.
+        even_if_multicast: bool,
+    },
 }
 
 /// Why no error may be sent.
@@ -87,8 +106,12 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
     if packet.source().is_unspecified() || packet.source().is_loopback() || packet.source().is_multicast() {
         return Err(Refused::Source);
     }
-    // Path MTU discovery works for multicast too (RFC 4443 §2.4 e.3).
-    if packet.destination().is_multicast() && !matches!(reason, Reason::PacketTooBig { .. }) {
+    // Path MTU discovery works for multicast too, and some options ask for it (RFC 4443 §2.4 e.3).
+    let to_many_too = matches!(
+        reason,
+        Reason::PacketTooBig { .. } | Reason::UnrecognizedOption { even_if_multicast: true, .. }
+    );
+    if packet.destination().is_multicast() && !to_many_too {
         return Err(Refused::Destination);
     }
     let quote = &invoking[..ipv6::HEADER_LEN + packet.payload().len()];
@@ -108,6 +131,16 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
         Reason::AddressUnreachable => (icmpv6::DESTINATION_UNREACHABLE, icmpv6::code::ADDRESS_UNREACHABLE, 0),
         Reason::PortUnreachable => (icmpv6::DESTINATION_UNREACHABLE, icmpv6::code::PORT_UNREACHABLE, 0),
         Reason::HopLimitExceeded => (icmpv6::TIME_EXCEEDED, 0, 0),
+        Reason::ReassemblyTimeExceeded => (icmpv6::TIME_EXCEEDED, 1, 0),
+        Reason::ErroneousField { pointer } => {
+            (icmpv6::PARAMETER_PROBLEM, icmpv6::problem::ERRONEOUS_FIELD, pointer)
+        }
+        Reason::UnrecognizedNextHeader { pointer } => {
+            (icmpv6::PARAMETER_PROBLEM, icmpv6::problem::UNRECOGNIZED_NEXT_HEADER, pointer)
+        }
+        Reason::UnrecognizedOption { pointer, .. } => {
+            (icmpv6::PARAMETER_PROBLEM, icmpv6::problem::UNRECOGNIZED_OPTION, pointer)
+        }
     };
     let headers = ipv6::HEADER_LEN + icmpv6::HEADER_LEN;
     let length = (headers + quote.len()).min(MAX_LEN).min(out.len());
@@ -162,6 +195,13 @@ fn build_ipv4(reason: Reason, source: Ipv4Addr, invoking: &[u8], out: &mut [u8])
         Reason::AddressUnreachable => (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::HOST_UNREACHABLE, 0),
         Reason::PortUnreachable => (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::PORT_UNREACHABLE, 0),
         Reason::HopLimitExceeded => (icmpv4::TIME_EXCEEDED, 0, 0),
+        Reason::ReassemblyTimeExceeded => (icmpv4::TIME_EXCEEDED, 1, 0),
+        Reason::ErroneousField { pointer } | Reason::UnrecognizedOption { pointer, .. } => {
+            (icmpv4::PARAMETER_PROBLEM, 0, pointer.min(255) << 24)
+        }
+        Reason::UnrecognizedNextHeader { .. } => {
+            (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::PROTOCOL_UNREACHABLE, 0)
+        }
     };
     let headers = ipv4::HEADER_LEN + icmpv4::HEADER_LEN;
     let length = (headers + quote.len()).min(MAX_LEN_IPV4).min(out.len());
@@ -279,6 +319,10 @@ mod tests {
             (Reason::AddressUnreachable, [1, 3], [3, 1]),
             (Reason::PortUnreachable, [1, 4], [3, 3]),
             (Reason::HopLimitExceeded, [3, 0], [11, 0]),
+            (Reason::ReassemblyTimeExceeded, [3, 1], [11, 1]),
+            (Reason::ErroneousField { pointer: 4 }, [4, 0], [12, 0]),
+            (Reason::UnrecognizedNextHeader { pointer: 6 }, [4, 1], [3, 2]),
+            (Reason::UnrecognizedOption { pointer: 42, even_if_multicast: false }, [4, 2], [12, 0]),
         ] {
             build(reason, V6, &udp6(1), &mut out).unwrap();
             assert_eq!(out[40..42], in_ipv6, "{reason:?}");
@@ -317,6 +361,9 @@ mod tests {
             build(TOO_BIG, V6, &invoking, &mut [0; MAX_LEN]).is_ok(),
             "path MTU discovery is the exception"
         );
+        let option = |even_if_multicast| Reason::UnrecognizedOption { pointer: 42, even_if_multicast };
+        assert_eq!(refused(V6, &invoking, option(false)), Refused::Destination);
+        assert!(build(option(true), V6, &invoking, &mut [0; MAX_LEN]).is_ok(), "and so are some options");
         invoking[8] = 0xff;
         assert_eq!(refused(V6, &invoking, TOO_BIG), Refused::Source);
         invoking[8..24].fill(0);

@@ -29,6 +29,8 @@ pub mod code {
     pub const NETWORK_UNREACHABLE: u8 = 0;
     /// Host unreachable.
     pub const HOST_UNREACHABLE: u8 = 1;
+    /// Protocol unreachable.
+    pub const PROTOCOL_UNREACHABLE: u8 = 2;
     /// Port unreachable.
     pub const PORT_UNREACHABLE: u8 = 3;
     /// Fragmentation needed and "don't fragment" set; the body's low half is the MTU (RFC 1191).

@@ -16,8 +16,16 @@ pub const DESTINATION_UNREACHABLE: u8 = 1;
 pub const PACKET_TOO_BIG: u8 = 2;
 /// Time Exceeded.
 pub const TIME_EXCEEDED: u8 = 3;
-/// Parameter Problem; the body is a pointer.
+/// Parameter Problem; the body is a pointer. See [`problem`].
 pub const PARAMETER_PROBLEM: u8 = 4;
+/// Multicast Listener Query (RFC 3810 §5.1, RFC 2710).
+pub const MULTICAST_LISTENER_QUERY: u8 = 130;
+/// Multicast Listener Report of version 1 (RFC 2710).
+pub const MULTICAST_LISTENER_REPORT_V1: u8 = 131;
+/// Multicast Listener Done of version 1 (RFC 2710).
+pub const MULTICAST_LISTENER_DONE: u8 = 132;
+/// Multicast Listener Report of version 2 (RFC 3810 §5.2).
+pub const MULTICAST_LISTENER_REPORT: u8 = 143;
 /// Echo Request; the body is identifier and sequence number.
 pub const ECHO_REQUEST: u8 = 128;
 /// Echo Reply.
@@ -32,6 +40,16 @@ pub const NEIGHBOR_SOLICITATION: u8 = 135;
 pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 /// Redirect (RFC 4861 §4.5).
 pub const REDIRECT: u8 = 137;
+
+/// Codes of Parameter Problem.
+pub mod problem {
+    /// Erroneous header field.
+    pub const ERRONEOUS_FIELD: u8 = 0;
+    /// Unrecognized Next Header type.
+    pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
+    /// Unrecognized IPv6 option.
+    pub const UNRECOGNIZED_OPTION: u8 = 2;
+}
 
 /// Codes of Destination Unreachable.
 pub mod code {

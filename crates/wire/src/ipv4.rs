@@ -165,7 +165,10 @@ impl Header {
 }
 
 /// Writes the checksum of `header`, which is a whole header of at least 20 bytes.
-pub(crate) fn write_checksum(header: &mut [u8]) {
+///
+/// # Panics
+/// When it is shorter than 12 bytes.
+pub fn write_checksum(header: &mut [u8]) {
     header[10..12].fill(0);
     let checksum = Sum::of(header).checksum();
     header[10..12].copy_from_slice(&checksum.to_be_bytes());

@@ -44,7 +44,7 @@
 //! Views, headers and segmentation allocate nothing. [`coalesce::Coalescer`] keeps its tables between batches, and stops
 //! allocating once it has seen its largest one. What allocates each time is no part of any packet's way: control
 //! messages in the form that is kept or sent, since they have any number of options, of any length. These are
-//! [`ndp::RouterAdvertisement`] with its packet, [`ndp::with_mtu`], [`dhcpv6::Builder`], and what
+//! [`ndp::RouterAdvertisement`] with its packet, [`ndp::with_mtu`], [`ndp::Redirect`], the messages of [`mld`], [`dhcpv6::Builder`], and what
 //! [`dhcpv6::Message::delegation`] and [`dhcpv6::Message::remark`] return.
 //!
 //! # Invariants
@@ -62,11 +62,13 @@
 //! |---|---|
 //! | [`checksum`] | internet checksum, pseudo-headers, incremental update |
 //! | [`ethernet`] | frames and MAC addresses |
+//! | [`arp`] | who has an IPv4 address |
 //! | [`ipv6`], [`ipv4`] | headers, extension headers, the upper-layer protocol |
 //! | [`tcp`], [`udp`] | transport headers |
 //! | [`icmpv6`], [`icmpv4`] | message headers and types |
 //! | [`icmp_error`] | complete error packets about a packet that cannot be delivered |
-//! | [`ndp`] | neighbor discovery: solicitations and advertisements of neighbors and routers, and their options |
+//! | [`ndp`] | neighbor discovery: solicitations and advertisements of neighbors and routers, redirects, and their options |
+//! | [`mld`] | multicast listener discovery, the listener's side |
 //! | [`dhcpv6`] | messages and options of prefix delegation |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
@@ -79,6 +81,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod arp;
 mod bytes;
 pub mod checksum;
 pub mod coalesce;
@@ -92,6 +95,7 @@ pub mod icmpv4;
 pub mod icmpv6;
 pub mod ipv4;
 pub mod ipv6;
+pub mod mld;
 pub mod mss;
 pub mod ndp;
 pub mod pcap;

@@ -28,21 +28,28 @@
 //! |---|---|
 //! | `mod` | what has been received: which message, and whether it may be believed |
 //! | `neighbor` | neighbor solicitations and advertisements |
-//! | `router_solicitation`, `router_advertisement` | those of routers |
+//! | `router_solicitation`, `router_advertisement`, `redirect` | those of routers |
 //! | `options` | their options |
 //! | `packet` | groups, header, checksum and frame of all of them |
 
 mod neighbor;
 mod options;
 mod packet;
+mod redirect;
 mod router_advertisement;
 mod router_solicitation;
 
-pub use neighbor::{NEIGHBOR_FRAME_LEN, NEIGHBOR_PACKET_LEN, NeighborAdvertisement, NeighborSolicitation};
+pub use neighbor::{
+    DuplicateSolicitation, NEIGHBOR_FRAME_LEN, NEIGHBOR_PACKET_LEN, NeighborAdvertisement,
+    NeighborSolicitation, Nonce,
+};
 pub use options::{AdvertisedOption, Preference, PrefixInformation};
 pub use packet::{ALL_NODES, ALL_ROUTERS, multicast_mac, solicited_node};
+pub use redirect::Redirect;
 pub use router_advertisement::{RouterAdvertisement, RouterAdvertisementView, with_mtu};
-pub use router_solicitation::{ROUTER_SOLICITATION_FRAME_LEN, RouterSolicitation};
+pub use router_solicitation::{
+    ROUTER_SOLICITATION_FRAME_LEN, ROUTER_SOLICITATION_PACKET_LEN, RouterSolicitation,
+};
 
 use std::net::Ipv6Addr;
 
@@ -51,10 +58,10 @@ use crate::bytes::ipv6_at;
 use crate::ethernet::MacAddress;
 use crate::{icmpv6, ipv6, protocol};
 use neighbor::{FLAG_OVERRIDE, FLAG_ROUTER, FLAG_SOLICITED};
-use options::{SOURCE_LINK_LAYER, TARGET_LINK_LAYER, checked_options, link_layer};
+use options::{NONCE, SOURCE_LINK_LAYER, TARGET_LINK_LAYER, checked_options, link_layer};
 use packet::HOP_LIMIT;
 
-/// A message that passed the checks of RFC 4861 §6.1 and §7.1.
+/// A message that passed the checks of RFC 4861 §6.1, §7.1 and §8.1.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum Message<'a> {
@@ -71,6 +78,8 @@ pub enum Message<'a> {
         target: Ipv6Addr,
         /// Source link-layer address option.
         source_link_layer: Option<MacAddress>,
+        /// Nonce option, by which a host knows its own solicitation when it comes back (RFC 7527).
+        nonce: Option<Nonce>,
     },
     /// Neighbor Advertisement.
     NeighborAdvertisement {
@@ -82,6 +91,15 @@ pub enum Message<'a> {
         solicited: bool,
         /// It replaces what is cached.
         r#override: bool,
+        /// Target link-layer address option.
+        target_link_layer: Option<MacAddress>,
+    },
+    /// Redirect.
+    Redirect {
+        /// Where packets should go instead: a router's link-local address, or the destination itself if it is a neighbor.
+        target: Ipv6Addr,
+        /// The destination that this is about.
+        destination: Ipv6Addr,
         /// Target link-layer address option.
         target_link_layer: Option<MacAddress>,
     },
@@ -102,7 +120,8 @@ pub fn parse<'a>(packet: &ipv6::Packet<'a>) -> Result<Message<'a>, ParseError> {
     let (icmpv6::ROUTER_SOLICITATION
     | icmpv6::ROUTER_ADVERTISEMENT
     | icmpv6::NEIGHBOR_SOLICITATION
-    | icmpv6::NEIGHBOR_ADVERTISEMENT) = message.message_type()
+    | icmpv6::NEIGHBOR_ADVERTISEMENT
+    | icmpv6::REDIRECT) = message.message_type()
     else {
         return Err(ParseError::Type);
     };
@@ -114,6 +133,7 @@ pub fn parse<'a>(packet: &ipv6::Packet<'a>) -> Result<Message<'a>, ParseError> {
         icmpv6::ROUTER_SOLICITATION => router_solicitation(packet, bytes),
         icmpv6::ROUTER_ADVERTISEMENT => router_advertisement(packet, bytes),
         icmpv6::NEIGHBOR_SOLICITATION => neighbor_solicitation(packet, bytes),
+        icmpv6::REDIRECT => redirect(packet, bytes),
         _ => neighbor_advertisement(packet, bytes),
     }
 }
@@ -142,7 +162,8 @@ fn neighbor_solicitation<'a>(packet: &ipv6::Packet<'a>, bytes: &'a [u8]) -> Resu
     {
         return Err(ParseError::Value);
     }
-    Ok(Message::NeighborSolicitation { target, source_link_layer })
+    let nonce = link_layer(options, NONCE).map(|MacAddress(octets)| Nonce(octets));
+    Ok(Message::NeighborSolicitation { target, source_link_layer, nonce })
 }
 
 fn neighbor_advertisement<'a>(packet: &ipv6::Packet<'a>, bytes: &'a [u8]) -> Result<Message<'a>, ParseError> {
@@ -159,6 +180,17 @@ fn neighbor_advertisement<'a>(packet: &ipv6::Packet<'a>, bytes: &'a [u8]) -> Res
         r#override: flags & FLAG_OVERRIDE != 0,
         target_link_layer: link_layer(options, TARGET_LINK_LAYER),
     })
+}
+
+fn redirect<'a>(packet: &ipv6::Packet<'a>, bytes: &'a [u8]) -> Result<Message<'a>, ParseError> {
+    let (fixed, options) = bytes.split_at_checked(redirect::FIXED_LEN).ok_or(ParseError::Truncated)?;
+    let (target, destination) = (ipv6_at(fixed, 8), ipv6_at(fixed, 24));
+    let leads_on = target.is_unicast_link_local() || target == destination;
+    if !packet.source().is_unicast_link_local() || destination.is_multicast() || !leads_on {
+        return Err(ParseError::Value);
+    }
+    let target_link_layer = link_layer(checked_options(options)?, TARGET_LINK_LAYER);
+    Ok(Message::Redirect { target, destination, target_link_layer })
 }
 
 fn target_and_options(bytes: &[u8]) -> Result<(Ipv6Addr, &[u8]), ParseError> {

@@ -2,8 +2,8 @@
 
 use std::net::Ipv6Addr;
 
-use super::options::{SOURCE_LINK_LAYER, TARGET_LINK_LAYER};
-use super::packet::{ALL_NODES, ethernet_header, header, write_checksum};
+use super::options::{NONCE, SOURCE_LINK_LAYER, TARGET_LINK_LAYER};
+use super::packet::{ALL_NODES, ethernet_header, header, solicited_node, write_checksum};
 use crate::ethernet::{self, MacAddress};
 use crate::{icmpv6, ipv6};
 
@@ -51,6 +51,35 @@ impl NeighborSolicitation {
     /// the IPv6 destination is not multicast (then [`multicast_mac`](super::multicast_mac) is used).
     pub fn to_frame(self, destination: MacAddress) -> [u8; NEIGHBOR_FRAME_LEN] {
         frame(ethernet_header(self.destination, destination, self.source_link_layer), self.to_packet())
+    }
+}
+
+/// What tells a host's own solicitation, come back by a loop, from that of a host with the same address (RFC 7527 §4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nonce(pub [u8; 6]);
+
+/// A Neighbor Solicitation to send by a host that asks whether somebody else has its address (RFC 4862 §5.4.2): from the
+/// unspecified address, and with a nonce (RFC 7527 §4.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DuplicateSolicitation {
+    /// The address.
+    pub target: Ipv6Addr,
+    /// Another one each time.
+    pub nonce: Nonce,
+}
+
+impl DuplicateSolicitation {
+    /// The IPv6 packet.
+    pub fn to_packet(self) -> [u8; NEIGHBOR_PACKET_LEN] {
+        packet(
+            Ipv6Addr::UNSPECIFIED,
+            solicited_node(self.target),
+            icmpv6::NEIGHBOR_SOLICITATION,
+            0,
+            self.target,
+            NONCE,
+            MacAddress(self.nonce.0),
+        )
     }
 }
 
@@ -181,11 +210,25 @@ mod tests {
     #[test]
     fn a_solicitation_is_understood() {
         let packet = solicitation().to_packet();
-        let Ok(Message::NeighborSolicitation { target, source_link_layer }) = parse_bytes(&packet) else {
+        let Ok(Message::NeighborSolicitation { target, source_link_layer, nonce }) = parse_bytes(&packet)
+        else {
             panic!("not a solicitation");
         };
-        assert_eq!((target, source_link_layer), (solicitation().target, Some(MAC)));
+        assert_eq!((target, source_link_layer, nonce), (solicitation().target, Some(MAC), None));
         assert!(etherparse::SlicedPacket::from_ip(&packet).is_ok());
+    }
+
+    #[test]
+    fn a_search_for_a_duplicate_comes_from_nowhere_and_has_a_nonce() {
+        let own = DuplicateSolicitation { target: solicitation().target, nonce: Nonce([1, 2, 3, 4, 5, 6]) };
+        let packet = own.to_packet();
+        assert_eq!(ipv6::Packet::parse(&packet).unwrap().source(), Ipv6Addr::UNSPECIFIED);
+        let Ok(Message::NeighborSolicitation { target, source_link_layer: None, nonce }) =
+            parse_bytes(&packet)
+        else {
+            panic!("not a solicitation");
+        };
+        assert_eq!((target, nonce), (own.target, Some(own.nonce)));
     }
 
     #[test]

@@ -11,6 +11,8 @@ pub(super) const SOURCE_LINK_LAYER: u8 = 1;
 pub(super) const TARGET_LINK_LAYER: u8 = 2;
 const PREFIX_INFORMATION: u8 = 3;
 pub(super) const MTU: u8 = 5;
+/// RFC 3971 §5.3.2.
+pub(super) const NONCE: u8 = 14;
 const ROUTE_INFORMATION: u8 = 24;
 const DNS_SERVERS: u8 = 25;
 const SEARCH_DOMAINS: u8 = 31;

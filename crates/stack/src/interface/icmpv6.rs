@@ -1,0 +1,181 @@
+//! ICMPv6 messages that are received, and errors that are sent (RFC 4443).
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Instant;
+
+use wire::checksum::Sum;
+use wire::icmp_error::Reason;
+use wire::icmpv6::{self, Message};
+use wire::ipv6::{self, Packet};
+use wire::{ipv4, mld, protocol};
+
+use super::upper::Upper;
+use super::{Event, Interface};
+use crate::DropReason;
+use crate::icmpv6::{ErrorKind, ErrorReport, echo_reply};
+use crate::security::Security;
+
+/// Messages of neighbor discovery and multicast listeners: see [`crate::security`].
+pub(super) fn bypasses_security(protocol: u8, payload: &[u8]) -> bool {
+    protocol == protocol::ICMPV6
+        && payload.first().is_some_and(|message_type| {
+            matches!(
+                *message_type,
+                icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT | icmpv6::MULTICAST_LISTENER_REPORT
+            )
+        })
+}
+
+impl<S: Security> Interface<S> {
+    pub(super) fn receive_icmpv6(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        bytes: &[u8],
+        from_link: bool,
+        upper: &mut impl Upper,
+    ) {
+        let Ok(message) = Message::parse(bytes) else { return self.drop(DropReason::Malformed) };
+        let sum = packet.pseudo_header(bytes.len() as u32, protocol::ICMPV6) + Sum::of(bytes);
+        if !sum.is_valid() {
+            return self.drop(DropReason::Checksum);
+        }
+        match message.message_type() {
+            // Never in fragments (RFC 6980), and never out of a tunnel, where hop limits prove nothing.
+            icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT if !from_link => {
+                self.drop(DropReason::InvalidDiscovery);
+            }
+            icmpv6::ROUTER_SOLICITATION..=icmpv6::REDIRECT => self.receive_discovery(now, packet),
+            icmpv6::MULTICAST_LISTENER_QUERY => match mld::Query::parse(packet, bytes) {
+                Ok(query) => self.listener.asked(now, &query, &mut self.random),
+                Err(_) => self.drop(DropReason::Malformed),
+            },
+            icmpv6::MULTICAST_LISTENER_REPORT_V1 => {
+                if let Some(group) = mld::reported_v1(bytes)
+                    && packet.destination() == group
+                    && packet.hop_limit() == 1
+                {
+                    self.listener.heard(now, group);
+                }
+            }
+            icmpv6::ECHO_REQUEST => self.answer_echo(now, packet, bytes),
+            icmpv6::ECHO_REPLY => {
+                let (identifier, sequence) = ((message.body() >> 16) as u16, message.body() as u16);
+                let from = packet.source();
+                let asked = self
+                    .pinged
+                    .is_some_and(|(to, sent)| sent == identifier && (to == from || to.is_multicast()));
+                if !asked {
+                    return self.drop(DropReason::UnknownMessage);
+                }
+                self.event(Event::EchoReply { from, identifier, sequence });
+            }
+            0..128 => match ErrorReport::parse(packet.source(), &message) {
+                Some(report) => self.receive_error(now, &report, upper),
+                None => self.drop(DropReason::UnrelatedError),
+            },
+            _ => self.drop(DropReason::UnknownMessage),
+        }
+    }
+
+    /// Hands an error to who may have sent what it is about; only then is a path MTU believed (RFC 8201 §4).
+    pub(super) fn receive_error(&mut self, now: Instant, report: &ErrorReport<'_>, upper: &mut impl Upper) {
+        let ours = self.ipv4.is_some_and(|ipv4| ipv4.address.addr().to_ipv6_mapped() == report.local)
+            || self.addresses.is_assigned(report.local);
+        let related = ours
+            && match report.protocol {
+                protocol::UDP => self.udp.error(report),
+                protocol::ICMPV6 => self.has_pinged(report),
+                protocol::ESP | protocol::AUTHENTICATION => self.security.has_sent(report),
+                _ => upper.error(now, report),
+            };
+        if !related {
+            return self.drop(DropReason::UnrelatedError);
+        }
+        if let ErrorKind::PacketTooBig(mtu) = report.kind {
+            self.destinations.packet_too_big(now, report.remote, mtu, self.link_mtu);
+        }
+    }
+
+    fn has_pinged(&self, report: &ErrorReport<'_>) -> bool {
+        let Some([icmpv6::ECHO_REQUEST, _, _, _, a, b, ..]) = report.upper.first_chunk::<8>() else {
+            return false;
+        };
+        self.pinged == Some((report.remote, u16::from_be_bytes([*a, *b])))
+    }
+
+    fn answer_echo(&mut self, now: Instant, request: &Packet<'_>, bytes: &[u8]) {
+        let to_many = request.destination().is_multicast();
+        if request.source().is_unspecified() {
+            return self.drop(DropReason::ImpossibleAddress);
+        }
+        // A question to many that all answer is worth bounding.
+        if to_many && !self.errors.may_send(now) {
+            return self.drop(DropReason::RateLimit);
+        }
+        let source =
+            if to_many { self.source_for(now, request.source()) } else { Some(request.destination()) };
+        let Some(source) = source else { return self.drop(DropReason::NoRoute) };
+        let mut packet = std::mem::take(&mut self.building);
+        echo_reply(request, bytes, source, self.hop_limit, &mut packet);
+        self.answer(now, &mut packet);
+        self.building = packet;
+    }
+
+    /// Sends an error about `invoking`, unless the rules want silence.
+    pub(super) fn send_error(&mut self, now: Instant, reason: Reason, invoking: &[u8]) {
+        let source: Option<IpAddr> = match Packet::parse(invoking) {
+            Ok(packet) if self.addresses.is_assigned(packet.destination()) => {
+                Some(packet.destination().into())
+            }
+            Ok(packet) => self.source_for(now, packet.source()).map(IpAddr::from),
+            Err(_) => self.ipv4.map(|ipv4| ipv4.address.addr().into()),
+        };
+        let Some(source) = source else { return };
+        let mut error = std::mem::take(&mut self.building);
+        match self.errors.build(now, reason, source, invoking, &mut error) {
+            Ok(()) if error.is_empty() => {}
+            Ok(()) => {
+                if let (IpAddr::V6(_), Some(hop_limit)) = (source, error.get_mut(7)) {
+                    *hop_limit = self.hop_limit;
+                }
+                self.answer(now, &mut error);
+            }
+            Err(reason) => self.drop(reason),
+        }
+        self.building = error;
+    }
+
+    /// A neighbor does not answer: who sent this packet is told, which is one of ours (RFC 4861 §7.2.2).
+    pub(super) fn address_unreachable(&mut self, now: Instant, packet: &[u8], upper: &mut impl Upper) {
+        self.drop(DropReason::NoNeighbor);
+        let kind = ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE);
+        let Ok(view) = Packet::parse(packet) else {
+            // Of IPv4, then.
+            if let Some(report) = super::ipv4::report_about(kind, Ipv6Addr::UNSPECIFIED, packet) {
+                self.receive_error(now, &ErrorReport { reporter: report.local, ..report }, upper);
+            }
+            return;
+        };
+        let Ok(found) = view.upper_layer() else { return };
+        let later = found.is_later_fragment();
+        let bytes = if later { &[] } else { packet.get(found.offset..).unwrap_or_default() };
+        let report = ErrorReport {
+            kind,
+            reporter: view.source(),
+            local: view.source(),
+            remote: view.destination(),
+            protocol: found.protocol,
+            upper: bytes,
+        };
+        self.receive_error(now, &report, upper);
+    }
+
+    /// The most that an upper layer may send in one packet to a destination, without fragmentation.
+    pub fn largest_payload(&self, now: Instant, destination: Ipv6Addr) -> usize {
+        let is_ipv4 = destination.to_ipv4_mapped().is_some();
+        let header = if is_ipv4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let overhead = header + self.security.overhead(destination);
+        self.path_mtu(now, destination).saturating_sub(overhead)
+    }
+}

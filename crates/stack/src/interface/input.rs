@@ -1,0 +1,224 @@
+//! The way of a received packet: frame, addresses, header chain; reassembly and security, after each of which what they
+//! leave is looked at as if it had just come; then the upper layer.
+
+use std::net::SocketAddrV6;
+use std::time::Instant;
+
+use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use wire::icmp_error::Reason;
+use wire::ipv6::{HEADER_LEN, Packet};
+use wire::protocol;
+
+use super::arrival::{Arrival, Arrived};
+use super::upper::{Received, Upper, Verdict};
+use super::{Interface, Medium};
+use crate::DropReason;
+use crate::ipv6::input::{self, Chain, Next};
+use crate::ipv6::{Refusal, reassembly, unknown};
+use crate::security::Security;
+use crate::udp::Metadata;
+
+/// Layers of a packet: fragments of tunnels of fragments. Nobody means more than two of each.
+const MAX_LAYERS: usize = 4;
+
+impl<S: Security> Interface<S> {
+    /// Takes what the device has received: a frame or an IP packet, as the medium has it.
+    pub fn receive(&mut self, now: Instant, bytes: &[u8], upper: &mut impl Upper) {
+        match self.medium {
+            Medium::Ip => self.receive_packet(now, bytes, Arrived::OtherEnd, upper),
+            Medium::Ethernet(own) => {
+                let Ok(frame) = ethernet::Frame::parse(bytes) else {
+                    return self.drop(DropReason::Malformed);
+                };
+                let to = frame.destination();
+                if to != own && !to.is_multicast() {
+                    return self.drop(DropReason::NotForUs);
+                }
+                let from = if to.is_multicast() { Arrived::LinkToMany } else { Arrived::OtherEnd };
+                match frame.ethertype() {
+                    ETHERTYPE_IPV6 | ETHERTYPE_IPV4 => {
+                        self.receive_packet(now, frame.payload(), from, upper);
+                    }
+                    ETHERTYPE_ARP => self.receive_arp(now, frame.payload()),
+                    _ => return self.drop(DropReason::NotForUs),
+                }
+            }
+        }
+        self.act(now, upper);
+    }
+
+    pub(super) fn receive_packet(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        from: Arrived,
+        upper: &mut impl Upper,
+    ) {
+        let mut arrival =
+            Arrival { from, fragmented: false, opened: false, protection: S::Protection::default() };
+        let mut again = self.examine(now, bytes, &mut arrival, upper);
+        for _ in 0..MAX_LAYERS {
+            if !again {
+                return;
+            }
+            let packet = std::mem::take(&mut self.inner);
+            again = self.examine(now, &packet, &mut arrival, upper);
+            if !again {
+                self.inner = packet;
+            }
+        }
+        if again {
+            self.drop(DropReason::TooManyHeaders);
+        }
+    }
+
+    /// Looks at a packet as far as it goes. Returns whether something came out of it that is to be looked at again, which
+    /// is in `inner` then.
+    fn examine(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        arrival: &mut Arrival<S::Protection>,
+        upper: &mut impl Upper,
+    ) -> bool {
+        if bytes.first().is_some_and(|first| first >> 4 == 4) {
+            return self.examine_ipv4(now, bytes, arrival, upper);
+        }
+        let Ok(packet) = Packet::parse(bytes) else {
+            self.drop(DropReason::Malformed);
+            return false;
+        };
+        // What lies behind the packet is padding of the link.
+        let bytes = &bytes[..HEADER_LEN + packet.payload().len()];
+        if let Err(reason) = self.is_for_us(&packet, arrival.from) {
+            self.drop(reason);
+            return false;
+        }
+        let chain = match input::parse(&packet) {
+            Ok(chain) => chain,
+            Err(refusal) => {
+                self.refuse(now, refusal, bytes, arrival.from);
+                return false;
+            }
+        };
+        arrival.fragmented |= chain.fragmented;
+        match chain.next {
+            Next::Upper(protocol) => {
+                self.dispatch(now, bytes, &packet, &chain, protocol, arrival, upper);
+                false
+            }
+            Next::Fragment(fragment) => {
+                let mut whole = std::mem::take(&mut self.inner);
+                let inserted =
+                    reassembly::insert(&mut self.fragments, now, &packet, &chain, fragment, &mut whole);
+                self.inner = whole;
+                inserted.unwrap_or_else(|refusal| {
+                    self.refuse(now, refusal, bytes, arrival.from);
+                    false
+                })
+            }
+            Next::Security(_) => {
+                self.inner.clear();
+                self.inner.extend_from_slice(bytes);
+                let opened = self.security.open(now, &mut self.inner, chain.offset, &mut arrival.protection);
+                if opened.is_err() {
+                    self.drop(DropReason::Security);
+                }
+                arrival.opened |= opened.is_ok();
+                opened.is_ok()
+            }
+        }
+    }
+
+    /// Whether a packet may have these addresses, and is for us.
+    fn is_for_us(&self, packet: &Packet<'_>, from: Arrived) -> Result<(), DropReason> {
+        let (source, destination) = (packet.source(), packet.destination());
+        let forged = from != Arrived::Ourselves && self.addresses.is_assigned(source);
+        if forged
+            || source.is_multicast()
+            || destination.is_unspecified()
+            || source.is_loopback()
+            // What has come in IPv4 has not come in this (RFC 4942 §2.2).
+            || source.to_ipv4_mapped().is_some()
+            || destination.is_loopback()
+            || destination.is_multicast() && destination.octets()[1] & 0xf <= 1
+        {
+            return Err(DropReason::ImpossibleAddress);
+        }
+        let ours = if destination.is_multicast() {
+            self.listener.listens_to(destination)
+        } else {
+            self.addresses.is_assigned(destination)
+        };
+        if ours { Ok(()) } else { Err(DropReason::NotForUs) }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of them are of the one packet that is on its way")]
+    fn dispatch(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        packet: &Packet<'_>,
+        chain: &Chain,
+        protocol: u8,
+        arrival: &Arrival<S::Protection>,
+        upper: &mut impl Upper,
+    ) {
+        let payload = &bytes[chain.offset..];
+        if !super::icmpv6::bypasses_security(protocol, payload)
+            && !self.security.admits(now, bytes, chain.offset, &arrival.protection)
+        {
+            return self.drop(DropReason::Security);
+        }
+        match protocol {
+            protocol::ICMPV6 => {
+                let from_link = !arrival.fragmented && !arrival.opened;
+                self.receive_icmpv6(now, packet, payload, from_link, upper);
+            }
+            protocol::UDP => {
+                let metadata = Metadata {
+                    from: SocketAddrV6::new(packet.source(), 0, 0, 0),
+                    to: packet.destination(),
+                    hop_limit: packet.hop_limit(),
+                    traffic_class: packet.traffic_class(),
+                };
+                match self.udp.deliver(metadata, payload) {
+                    Ok(()) => {}
+                    Err(DropReason::NoSocket) => {
+                        let refusal = Refusal::Answered(DropReason::NoSocket, Reason::PortUnreachable);
+                        self.refuse(now, refusal, bytes, arrival.from);
+                    }
+                    Err(reason) => self.drop(reason),
+                }
+            }
+            _ => {
+                let received = Received {
+                    source: packet.source().into(),
+                    destination: packet.destination().into(),
+                    hop_limit: packet.hop_limit(),
+                    traffic_class: packet.traffic_class(),
+                    protocol,
+                    payload,
+                };
+                match upper.receive(now, &received) {
+                    Verdict::Taken => {}
+                    Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.from),
+                    Verdict::Dropped(reason) => self.drop(reason),
+                }
+            }
+        }
+    }
+
+    /// Drops a packet, and tells its sender if that is wanted and allowed (RFC 4443 §2.4 e).
+    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], from: Arrived) {
+        let (drop, reason) = match refusal {
+            Refusal::Silent(drop) => return self.drop(drop),
+            Refusal::Answered(drop, reason) => (drop, reason),
+        };
+        self.drop(drop);
+        let even_to_many = matches!(reason, Reason::UnrecognizedOption { even_if_multicast: true, .. });
+        if from != Arrived::LinkToMany || even_to_many {
+            self.send_error(now, reason, bytes);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The way of a packet that is sent: source address, security, path MTU and fragments, next hop, neighbor, frame.
+
+use std::net::Ipv6Addr;
+use std::time::Instant;
+
+use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
+use wire::ipv6::{self, Packet};
+use wire::ndp::multicast_mac;
+
+use super::{Interface, MAX_LOOPED, Medium};
+use crate::DropReason;
+use crate::ipv6::fragmentation;
+use crate::neighbor::Resolution;
+use crate::route::NextHop;
+use crate::security::Security;
+use crate::source_address;
+
+/// What an upper layer says of a packet to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outgoing {
+    /// Where from; `None`: as RFC 6724 chooses. See [`Interface::source_for`], for checksums.
+    pub source: Option<Ipv6Addr>,
+    /// Where to.
+    pub destination: Ipv6Addr,
+    /// The upper layer's protocol.
+    pub protocol: u8,
+    /// The hop limit; `None`: that of the link.
+    pub hop_limit: Option<u8>,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// The flow label.
+    pub flow_label: u32,
+}
+
+/// Why a packet cannot be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Longer than a packet can be.
+    #[error("the packet is too long")]
+    TooLong,
+    /// No address of ours can be its source.
+    #[error("no source address")]
+    NoSource,
+    /// Security forbids it, or is not there yet (the seed's EIPSEC).
+    #[error("security forbids the packet, or is not there yet")]
+    Security,
+    /// It was dropped on the way: no route, no room.
+    #[error("dropped: {}", .0.name())]
+    Dropped(DropReason),
+}
+
+/// Why a packet is sent: strangers must not push out whom we talk to by what they make us answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    OwnTraffic,
+    Answer,
+}
+
+/// Where a packet goes on the link.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hop {
+    /// The other end.
+    OtherEnd,
+    /// A group.
+    Group(MacAddress),
+    /// A neighbor, which may have to be asked for.
+    Neighbor(Ipv6Addr),
+}
+
+impl<S: Security> Interface<S> {
+    /// Sends a packet of an upper layer, whose header and data are `parts` one after the other. It may wait for its
+    /// neighbor; if that does not answer, an error comes later.
+    ///
+    /// # Errors
+    /// When it cannot be sent; see [`SendError`].
+    pub fn send(&mut self, now: Instant, outgoing: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
+        if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
+            return self.send_ipv4(now, outgoing, destination, parts);
+        }
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
+        let chosen = outgoing.source.or_else(|| self.source_for(now, outgoing.destination));
+        let source =
+            chosen.filter(|source| self.addresses.is_assigned(*source)).ok_or(SendError::NoSource)?;
+        let header = ipv6::Header {
+            traffic_class: outgoing.traffic_class,
+            flow_label: outgoing.flow_label,
+            payload_length,
+            next_header: outgoing.protocol,
+            hop_limit: outgoing.hop_limit.unwrap_or(self.hop_limit),
+            source,
+            destination: outgoing.destination,
+        };
+        let mut packet = std::mem::take(&mut self.building);
+        packet.clear();
+        packet.extend_from_slice(&header.to_bytes());
+        for part in parts {
+            packet.extend_from_slice(part);
+        }
+        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
+        self.building = packet;
+        self.act(now, &mut super::NoUpper);
+        sent
+    }
+
+    /// The address that a packet to `destination` is sent from (RFC 6724 §5).
+    pub fn source_for(&self, now: Instant, destination: Ipv6Addr) -> Option<Ipv6Addr> {
+        if destination.to_ipv4_mapped().is_some() {
+            return self.ipv4.map(|ipv4| ipv4.address.addr().to_ipv6_mapped());
+        }
+        source_address::select(destination, self.addresses.candidates(now)).map(|best| best.address)
+    }
+
+    /// A transport has had news from this destination that prove its neighbor reachable (RFC 4861 §7.3.1).
+    pub fn confirm(&mut self, now: Instant, destination: Ipv6Addr) {
+        if let Ok(Hop::Neighbor(neighbor)) = self.hop(now, destination) {
+            self.neighbors.confirm(now, neighbor);
+        }
+    }
+
+    /// Sends a whole packet.
+    pub(super) fn transmit(
+        &mut self,
+        now: Instant,
+        packet: &mut Vec<u8>,
+        purpose: Purpose,
+    ) -> Result<(), SendError> {
+        self.security.protect(now, packet).map_err(|_| {
+            self.drops.count(DropReason::Security);
+            SendError::Security
+        })?;
+        self.route(now, packet, purpose).map_err(|reason| {
+            self.drops.count(reason);
+            SendError::Dropped(reason)
+        })
+    }
+
+    /// Sends an answer or an error: nobody waits for it, and what goes wrong is counted.
+    pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>) {
+        let _ = self.transmit(now, packet, Purpose::Answer);
+    }
+
+    fn route(&mut self, now: Instant, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
+        if packet.first().is_some_and(|first| first >> 4 == 4) {
+            return self.route_ipv4(now, packet, purpose);
+        }
+        let view = Packet::parse(packet).map_err(|_| DropReason::Malformed)?;
+        let destination = view.destination();
+        if self.addresses.is_assigned(destination) {
+            if self.looped.len() >= MAX_LOOPED {
+                return Err(DropReason::QueueFull);
+            }
+            self.looped.push_back(packet.to_vec());
+            self.looped_at = now;
+            return Ok(());
+        }
+        let hop = self.hop(now, destination)?;
+        let mtu = self.destinations.path_mtu(now, destination, self.link_mtu);
+        if packet.len() <= mtu {
+            return self.deliver(now, hop, packet, purpose);
+        }
+        let identification = self.identifications.next(view.source(), destination);
+        let (mut piece, mut result) = (Vec::with_capacity(mtu), Ok(()));
+        let done = fragmentation::fragment(&view, mtu, identification, |headers, data| {
+            piece.clear();
+            piece.extend_from_slice(headers);
+            piece.extend_from_slice(data);
+            result = result.and(self.deliver(now, hop, &piece, purpose));
+        });
+        if done { result } else { Err(DropReason::Malformed) }
+    }
+
+    /// The first hop: as a redirect has it, or the table (RFC 4861 §5.2).
+    fn hop(&mut self, now: Instant, destination: Ipv6Addr) -> Result<Hop, DropReason> {
+        if destination.is_unspecified() || destination.is_loopback() {
+            return Err(DropReason::ImpossibleAddress);
+        }
+        if let Some(destination) = destination.to_ipv4_mapped() {
+            let first = self.ipv4.and_then(|ipv4| ipv4.first_hop(destination));
+            return first.map(|first| Hop::Neighbor(first.to_ipv6_mapped())).ok_or(DropReason::NoRoute);
+        }
+        if self.medium == Medium::Ip {
+            return Ok(Hop::OtherEnd);
+        }
+        if destination.is_multicast() {
+            return Ok(Hop::Group(multicast_mac(destination)));
+        }
+        self.first_hop(now, destination).map(Hop::Neighbor).ok_or(DropReason::NoRoute)
+    }
+
+    /// The neighbor that packets to a destination go to.
+    pub(super) fn first_hop(&mut self, now: Instant, destination: Ipv6Addr) -> Option<Ipv6Addr> {
+        if let Some(hop) = self.destinations.first_hop(now, destination) {
+            return Some(hop);
+        }
+        let neighbors = &self.neighbors;
+        let hop = self.table.next_hop(now, destination, |router| neighbors.may_be_reachable(router))?;
+        if let Some(better) = self.table.better_router() {
+            self.neighbors.probe(now, better);
+        }
+        match hop {
+            NextHop::OnLink => Some(destination),
+            NextHop::Router(router) => Some(router),
+        }
+    }
+
+    pub(super) fn deliver(
+        &mut self,
+        now: Instant,
+        hop: Hop,
+        packet: &[u8],
+        purpose: Purpose,
+    ) -> Result<(), DropReason> {
+        let to = match hop {
+            Hop::OtherEnd => MacAddress::default(),
+            Hop::Group(to) => to,
+            Hop::Neighbor(neighbor) => {
+                match self.neighbors.resolve(now, neighbor, packet, purpose == Purpose::OwnTraffic) {
+                    Resolution::Known(to) => to,
+                    Resolution::Queued => return Ok(()),
+                    Resolution::Displaced => {
+                        self.drops.count(DropReason::QueueFull);
+                        return Ok(());
+                    }
+                    Resolution::Dropped(reason) => return Err(reason),
+                }
+            }
+        };
+        if self.frame(to, packet) { Ok(()) } else { Err(DropReason::QueueFull) }
+    }
+
+    /// Puts a packet into a frame to `to`, where the medium has frames; returns whether there was room.
+    pub(super) fn frame(&mut self, to: MacAddress, packet: &[u8]) -> bool {
+        let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
+        self.frame_of(to, if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }, packet)
+    }
+
+    pub(super) fn frame_of(&mut self, destination: MacAddress, ethertype: u16, payload: &[u8]) -> bool {
+        match self.medium {
+            Medium::Ip => self.outbox.push([&[], payload]),
+            Medium::Ethernet(source) => {
+                let header = ethernet::Header { destination, source, ethertype };
+                self.outbox.push([&header.to_bytes(), payload])
+            }
+        }
+    }
+
+    /// Sends a message of the link's own: to the group that it is addressed to, or to `to`.
+    pub(super) fn send_on_link(&mut self, packet: &[u8], to: Option<MacAddress>) {
+        let Ok(view) = Packet::parse(packet) else { return };
+        let to = to.unwrap_or_else(|| multicast_mac(view.destination()));
+        if !self.frame(to, packet) {
+            self.drops.count(DropReason::QueueFull);
+        }
+    }
+}

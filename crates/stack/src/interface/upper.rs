@@ -1,0 +1,58 @@
+//! What the caller's transports give to the interface: upper layers other than ICMPv6 and UDP.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use crate::DropReason;
+use crate::icmpv6::ErrorReport;
+
+/// A whole packet for an upper layer.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    /// Its source.
+    pub source: IpAddr,
+    /// Its destination: an address of ours, or a group.
+    pub destination: IpAddr,
+    /// The hop limit that was left.
+    pub hop_limit: u8,
+    /// DSCP and ECN.
+    pub traffic_class: u8,
+    /// The upper layer's protocol.
+    pub protocol: u8,
+    /// Its header and data.
+    pub payload: &'a [u8],
+}
+
+/// What an upper layer says of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has it.
+    Taken,
+    /// Nobody here knows the protocol: the sender is told.
+    Unknown,
+    /// It is dropped.
+    Dropped(DropReason),
+}
+
+/// The upper layers of the caller.
+pub trait Upper {
+    /// A packet has come.
+    fn receive(&mut self, now: Instant, received: &Received<'_>) -> Verdict;
+
+    /// An error has come. Returns whether it is about something that was sent: only then is a path MTU believed.
+    fn error(&mut self, now: Instant, report: &ErrorReport<'_>) -> bool;
+}
+
+/// No other upper layers.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoUpper;
+
+impl Upper for NoUpper {
+    fn receive(&mut self, _: Instant, _: &Received<'_>) -> Verdict {
+        Verdict::Unknown
+    }
+
+    fn error(&mut self, _: Instant, _: &ErrorReport<'_>) -> bool {
+        false
+    }
+}

@@ -1,0 +1,10 @@
+//! Stories of hosts and routers on one link, in virtual time. Each is named after the rule that it tells of.
+
+mod autoconfiguration;
+mod discovery;
+mod hostile;
+mod internet_layer;
+mod ipv4;
+mod link;
+mod routers;
+mod security;

@@ -1,0 +1,138 @@
+//! Where security goes: a toy that puts a header before what leaves and takes it away from what comes.
+
+use std::net::Ipv6Addr;
+use std::time::Instant;
+
+use stack::DropReason;
+use stack::icmpv6::ErrorReport;
+use stack::interface::Interface;
+use stack::security::{Refused, Security};
+use wire::ndp::NeighborAdvertisement;
+use wire::protocol;
+
+use crate::link::{Link, SECOND, config, mac};
+
+const TOY_LEN: usize = 24;
+
+/// Puts a header of 24 octets, of the type of ESP, between IPv6 header and upper layer: eight octets of its own, the type of
+/// what follows, padding.
+#[derive(Default)]
+struct Toy {
+    required: bool,
+    forbids: bool,
+}
+
+impl Security for Toy {
+    type Protection = bool;
+
+    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>) -> Result<(), Refused> {
+        if self.forbids {
+            return Err(Refused);
+        }
+        let mut header = [0; TOY_LEN];
+        header[8] = std::mem::replace(&mut packet[6], protocol::ESP);
+        packet.splice(40..40, header);
+        let length = (packet.len() - 40) as u16;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        _: Instant,
+        packet: &mut Vec<u8>,
+        header: usize,
+        opened: &mut bool,
+    ) -> Result<(), Refused> {
+        if packet.len() < header + TOY_LEN {
+            return Err(Refused);
+        }
+        packet[6] = packet[header + 8];
+        packet.drain(header..header + TOY_LEN);
+        let length = (packet.len() - 40) as u16;
+        packet[4..6].copy_from_slice(&length.to_be_bytes());
+        *opened = true;
+        Ok(())
+    }
+
+    fn admits(&mut self, _: Instant, _: &[u8], _: usize, opened: &bool) -> bool {
+        *opened || !self.required
+    }
+
+    fn has_sent(&self, _: &ErrorReport<'_>) -> bool {
+        true
+    }
+
+    fn overhead(&self, _: Ipv6Addr) -> usize {
+        TOY_LEN
+    }
+}
+
+fn two() -> Link<Toy> {
+    let now = Instant::now();
+    let host = |number| Interface::with_security(now, config(number), [number; 32], Toy::default());
+    let mut link = Link::with(now, vec![host(0), host(1)]);
+    link.run(SECOND * 3);
+    link.sent();
+    link
+}
+
+#[test]
+fn what_leaves_is_protected_before_it_is_fragmented_and_opened_when_it_is_whole() {
+    let mut link = two();
+    let them = link.link_local(1);
+    link.hosts[1].security().required = true;
+    link.hosts[0].ping(link.now, them, 1, 5, &vec![1; 4000]).unwrap();
+    link.run(SECOND);
+    assert_eq!(link.replies(0), [(them, 5)]);
+    let sent = link.sent();
+    let fragments: Vec<_> = sent.iter().filter(|packet| packet[6] == protocol::FRAGMENT).collect();
+    assert_eq!(fragments.len(), 6, "three there and three back");
+    assert!(fragments.iter().all(|packet| packet[40] == protocol::ESP));
+    assert_eq!(link.hosts[0].largest_payload(link.now, them), 1500 - 40 - TOY_LEN);
+}
+
+#[test]
+fn neighbor_discovery_out_of_a_tunnel_is_not_believed() {
+    let mut link = two();
+    let (us, them) = (link.link_local(0), link.link_local(1));
+    link.hosts[0].ping(link.now, them, 1, 5, b"").unwrap();
+    link.run(SECOND);
+    let mut lie = NeighborAdvertisement::answer(us, them, mac(77), false).to_packet().to_vec();
+    Toy::default().protect(link.now, &mut lie).unwrap();
+    link.inject(mac(77), mac(0), &lie);
+    assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
+    assert_eq!(link.hosts[0].neighbors().link_layer(them), Some(mac(1)));
+}
+
+#[test]
+fn what_is_not_protected_is_not_admitted_but_neighbors_are_found() {
+    let mut link = two();
+    link.hosts[1].security().required = true;
+    let mut plain = Link::new(1);
+    plain.run(SECOND * 3);
+    let them = link.link_local(1);
+    plain.hosts[0].ping(plain.now, them, 1, 5, b"").unwrap();
+    let mut frame = Vec::new();
+    // Question, answer and request, carried from one link to the other.
+    for _ in 0..3 {
+        while plain.hosts[0].poll_transmit(&mut frame) {
+            link.hosts[1].receive(link.now, &frame, &mut stack::interface::NoUpper);
+        }
+        while link.hosts[1].poll_transmit(&mut frame) {
+            plain.hosts[0].receive(plain.now, &frame, &mut stack::interface::NoUpper);
+        }
+    }
+    assert_eq!(link.hosts[1].drops().of(DropReason::Security), 1);
+    assert_eq!(plain.replies(0), []);
+}
+
+#[test]
+fn what_the_policy_forbids_is_not_sent_and_the_caller_knows() {
+    let mut link = two();
+    link.hosts[0].security().forbids = true;
+    let them = link.link_local(1);
+    assert_eq!(link.hosts[0].ping(link.now, them, 1, 5, b""), Err(stack::interface::SendError::Security));
+    link.run(SECOND);
+    assert!(link.sent().is_empty());
+}
