@@ -80,7 +80,7 @@ impl Prf {
 }
 
 /// HMAC of the data, in pieces.
-pub(super) fn mac<M: Mac + KeyInit>(key: &[u8], data: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn mac<M: Mac + KeyInit>(key: &[u8], data: &[&[u8]]) -> Vec<u8> {
     // HMAC takes keys of any length: the other way never happens.
     let Ok(mut mac) = <M as Mac>::new_from_slice(key) else { return Vec::new() };
     for piece in data {
