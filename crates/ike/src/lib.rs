@@ -2,12 +2,16 @@
 
 #![forbid(unsafe_code)]
 
+mod auth;
 mod channel;
+mod child;
 pub mod config;
 mod cookie;
 pub mod crypto;
 mod drops;
+pub mod endpoint;
 pub mod event;
+mod initiator;
 pub mod keys;
 pub mod message;
 mod nat;
@@ -15,3 +19,9 @@ pub mod negotiation;
 pub mod numbers;
 mod output;
 pub mod random;
+mod responder;
+mod sa;
+
+pub use drops::{DropReason, Drops};
+pub use endpoint::Endpoint;
+pub use output::{NAT_PORT, Transmit};

@@ -1,0 +1,450 @@
+//! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::config::{ChildIndex, Config, PeerIndex};
+use crate::cookie::Cookies;
+use crate::drops::{DropReason, Drops};
+use crate::event::{EndReason, Event, Path};
+use crate::initiator::{Attempt, Wanted};
+use crate::message::{Message, ParseError};
+use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
+use crate::output::{Context, NAT_PORT, NON_ESP_MARKER, Output, Transmit};
+use crate::random::Random;
+use crate::responder::{Accepted, HalfOpen, stateless_answer};
+use crate::sa::{FollowUp, IkeSa, State, Task};
+
+/// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
+/// this many, further ones have to wait. It takes some 2 MiB.
+pub const MAX_HALF_OPEN: usize = 1024;
+
+/// Why nothing was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// No peer or child of this index, or no algorithms.
+    #[error("not configured")]
+    NotConfigured,
+    /// No such IKE SA or child, or it is about to end.
+    #[error("no such IKE SA or child")]
+    NotFound,
+    /// Too much was asked before.
+    #[error("too much waits")]
+    Busy,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Attempt(Attempt),
+    HalfOpen(HalfOpen),
+    Established(IkeSa),
+}
+
+/// All IKE SAs of a host.
+pub struct Endpoint<R> {
+    config: Config,
+    random: R,
+    entries: HashMap<IkeSpi, Entry>,
+    /// When each entry is to be looked at, as far as it has a time.
+    timers: BTreeSet<(Instant, IkeSpi)>,
+    due_at: HashMap<IkeSpi, Instant>,
+    half_open: HashMap<(IkeSpi, SocketAddr), IkeSpi>,
+    cookies: Cookies,
+    out: Output,
+}
+
+impl<R: Random> Endpoint<R> {
+    /// One without any IKE SA so far.
+    pub fn new(config: Config, random: R) -> Self {
+        Self {
+            config,
+            random,
+            entries: HashMap::new(),
+            timers: BTreeSet::new(),
+            due_at: HashMap::new(),
+            half_open: HashMap::new(),
+            cookies: Cookies::default(),
+            out: Output::default(),
+        }
+    }
+
+    /// Begins an IKE SA, and the first child of the peer with it. Returns the IKE SA's name.
+    pub fn initiate(&mut self, now: Instant, peer: PeerIndex, path: Path) -> Result<IkeSpi, AskError> {
+        let mut established = self.entries.values().filter_map(Entry::established);
+        let initial_contact = !established.any(|sa| sa.peer == peer && sa.is_live());
+        self.begin(now, Wanted { peer, path, initial_contact, replaces: None })
+    }
+
+    /// Begins an IKE SA in place of this one, with authentication anew (RFC 7296 §2.8.3); the old one is deleted
+    /// once the new one is there. Returns the new one's name.
+    pub fn reauthenticate(&mut self, now: Instant, ike: IkeSpi) -> Result<IkeSpi, AskError> {
+        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
+        let sa = sa.ok_or(AskError::NotFound)?;
+        let (peer, path) = (sa.peer, sa.path);
+        self.begin(now, Wanted { peer, path, initial_contact: false, replaces: Some(ike) })
+    }
+
+    /// Asks for a further child.
+    pub fn create_child(&mut self, now: Instant, ike: IkeSpi, index: ChildIndex) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, config| {
+            let peer = config.peers.get(sa.peer.0);
+            let known = peer.is_some_and(|peer| index.0 < peer.children.len());
+            if known { Ok(Task::CreateChild { index, group: None }) } else { Err(AskError::NotConfigured) }
+        })
+    }
+
+    /// Replaces a child before its time, say because it has carried enough.
+    pub fn rekey_child(&mut self, now: Instant, ike: IkeSpi, inbound_spi: Spi) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, _| {
+            let known = sa.children.iter().any(|child| child.inbound_spi == inbound_spi && !child.closing);
+            let task = Task::RekeyChild { old: inbound_spi, group: None };
+            if known { Ok(task) } else { Err(AskError::NotFound) }
+        })
+    }
+
+    /// Replaces an IKE SA before its time.
+    pub fn rekey_ike(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        self.ask(now, ike, |_, _| Ok(Task::RekeyIke { group: None }))
+    }
+
+    /// Deletes a child at both ends.
+    pub fn delete_child(&mut self, now: Instant, ike: IkeSpi, inbound_spi: Spi) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, _| {
+            let child = sa.children.iter().find(|child| child.inbound_spi == inbound_spi && !child.closing);
+            let protocol = child.ok_or(AskError::NotFound)?.protocol;
+            Ok(Task::DeleteChild { protocol, spi: inbound_spi })
+        })
+    }
+
+    /// Deletes an IKE SA with its children at both ends, or gives one up that is not there yet.
+    pub fn delete_ike(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        if let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) {
+            let (peer, reason) = (attempt.peer, EndReason::Deleted);
+            self.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
+            self.forget(ike);
+            return Ok(());
+        }
+        self.ask(now, ike, |_, _| Ok(Task::DeleteIke))
+    }
+
+    /// Asks the other end whether it is there, say because nothing comes from it any more.
+    pub fn check_liveness(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        self.ask(now, ike, |_, _| Ok(Task::Liveness))
+    }
+
+    /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On port 4500 ESP comes in the same
+    /// way: a host keeps what does not begin with four zero bytes for itself.
+    pub fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        let mut bytes = datagram;
+        if path.local.port() == NAT_PORT {
+            match datagram.strip_prefix(&NON_ESP_MARKER) {
+                Some(message) => bytes = message,
+                None => return self.out.drops.count(DropReason::NotIke),
+            }
+        }
+        match Message::parse(bytes) {
+            Ok(message) => self.dispatch(now, path, &message),
+            Err(error) => self.refuse_unparsed(now, path, bytes, error),
+        }
+    }
+
+    /// A datagram to send, if there is one.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.datagrams.pop_front()
+    }
+
+    /// Something that has happened, if there is something. Take it before [`Endpoint::poll_transmit`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.events.pop_front()
+    }
+
+    /// When [`Endpoint::handle_timeout`] is to be called, if nothing else happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, ike)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.pop_first();
+            self.due_at.remove(&ike);
+            self.with_entry(now, ike, |entry, context| match entry {
+                Entry::Attempt(mut attempt) => match attempt.handle_timeout(context) {
+                    None => Some(Entry::Attempt(attempt)),
+                    Some(reason) => {
+                        let (ike, peer) = (attempt.spi(), attempt.peer);
+                        context.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
+                        None
+                    }
+                },
+                Entry::HalfOpen(half_open) => {
+                    (half_open.deadline() > context.now).then_some(Entry::HalfOpen(half_open))
+                }
+                Entry::Established(mut sa) => {
+                    if matches!(sa.state, State::Ended { until } if until <= context.now) {
+                        return None;
+                    }
+                    sa.handle_timeout(context);
+                    Some(Entry::Established(sa))
+                }
+            });
+        }
+    }
+
+    /// Why datagrams went no further.
+    pub fn drops(&self) -> &Drops {
+        &self.out.drops
+    }
+
+    /// Initiators that have not authenticated themselves so far.
+    pub fn half_open(&self) -> usize {
+        self.half_open.len()
+    }
+
+    fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
+        let Self { config, random, out, .. } = self;
+        let mut context = Context { now, config, random, out };
+        let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
+        let ike = attempt.spi();
+        self.keep(ike, Entry::Attempt(attempt));
+        Ok(ike)
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        ike: IkeSpi,
+        task: impl FnOnce(&IkeSa, &Config) -> Result<Task, AskError>,
+    ) -> Result<(), AskError> {
+        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
+        let task = task(sa.ok_or(AskError::NotFound)?, &self.config)?;
+        let mut asked = false;
+        self.with_entry(now, ike, |entry, context| {
+            let Entry::Established(mut sa) = entry else { return Some(entry) };
+            asked = sa.ask(task, context);
+            Some(Entry::Established(sa))
+        });
+        if asked { Ok(()) } else { Err(AskError::Busy) }
+    }
+
+    fn dispatch(&mut self, now: Instant, path: Path, message: &Message<'_>) {
+        let header = message.header();
+        let begins = header.exchange == ExchangeType::IKE_SA_INIT && !header.is_response;
+        if begins {
+            if header.from_initiator
+                && header.responder_spi == IkeSpi::ZERO
+                && header.initiator_spi != IkeSpi::ZERO
+                && header.message_id.0 == 0
+            {
+                self.answer_init(now, path, message);
+            } else {
+                self.out.drops.count(DropReason::Malformed);
+            }
+            return;
+        }
+        let own = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        if !self.entries.contains_key(&own) {
+            self.out.drops.count(DropReason::UnknownSpi);
+            return;
+        }
+        let mut after = After::Nothing;
+        self.with_entry(now, own, |entry, context| match entry {
+            Entry::Attempt(mut attempt) => match attempt.receive(message, path, context) {
+                None => Some(Entry::Attempt(attempt)),
+                Some(sa) => {
+                    if let Some(old) = attempt.replaces {
+                        after = After::Delete(old);
+                    }
+                    Some(Entry::Established(sa))
+                }
+            },
+            Entry::HalfOpen(half_open) => match half_open.receive(message, path, context) {
+                Err(half_open) => Some(Entry::HalfOpen(half_open)),
+                Ok(Accepted { sa, initial_contact }) => {
+                    if initial_contact {
+                        after = After::EndOthers;
+                    }
+                    Some(Entry::Established(sa))
+                }
+            },
+            Entry::Established(mut sa) => {
+                sa.receive(message, path, context);
+                Some(Entry::Established(sa))
+            }
+        });
+        match after {
+            After::Nothing => {}
+            // It may have ended meanwhile: then nothing is left to do.
+            After::Delete(old) => drop(self.delete_ike(now, old)),
+            After::EndOthers => self.end_others(now, own),
+        }
+    }
+
+    fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
+        let initiator = (message.header().initiator_spi, path.remote);
+        let known = self.half_open.get(&initiator).copied();
+        let Self { config, random, out, .. } = self;
+        let mut context = Context { now, config, random, out };
+        if let Some(Entry::HalfOpen(half_open)) = known.and_then(|own| self.entries.get(&own))
+            && half_open.repeat(message.bytes(), path, &mut context)
+        {
+            return;
+        }
+        if self.half_open.len() >= MAX_HALF_OPEN {
+            return context.out.drops.count(DropReason::TooManyHalfOpen);
+        }
+        let demanded = self.half_open.len() >= context.config.cookies_from;
+        let cookies = demanded.then_some(&mut self.cookies);
+        match HalfOpen::answer_init(message, path, cookies, &mut context) {
+            Err(reason) => context.out.drops.count(reason),
+            Ok(half_open) => {
+                // The same initiator has begun anew, with a cookie or another group.
+                if let Some(own) = known {
+                    self.forget(own);
+                }
+                let own = half_open.spi();
+                self.half_open.insert(initiator, own);
+                self.keep(own, Entry::HalfOpen(half_open));
+            }
+        }
+    }
+
+    /// Some faults are answered although the message could not be read (RFC 7296 §2.5, §2.21.1). The answer is not longer
+    /// than the message was.
+    fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
+        self.out.drops.count(error.into());
+        let Self { config, random, out, .. } = self;
+        let mut context = Context { now, config, random, out };
+        let ParseError::UnsupportedCritical(kind) = error else { return };
+        let Ok((header, _)) = Message::parse_header(bytes) else { return };
+        if header.exchange == ExchangeType::IKE_SA_INIT && !header.is_response && bytes.len() >= 64 {
+            let notify = NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
+            stateless_answer(&header, path, notify, &[kind.0], &mut context);
+        }
+    }
+
+    /// The other end has begun anew: what else there is with it is of before that (RFC 7296 §2.4).
+    fn end_others(&mut self, now: Instant, new: IkeSpi) {
+        let Some(sa) = self.entries.get(&new).and_then(Entry::established) else { return };
+        let (peer, identity) = (sa.peer, sa.identity.clone());
+        let others = self.entries.iter().filter_map(|(ike, entry)| {
+            let sa = entry.established()?;
+            (*ike != new && sa.peer == peer && sa.identity == identity).then_some(*ike)
+        });
+        for ike in others.collect::<Vec<_>>() {
+            self.with_entry(now, ike, |entry, context| {
+                let Entry::Established(mut sa) = entry else { return Some(entry) };
+                sa.end(EndReason::InitialContact, context);
+                Some(Entry::Established(sa))
+            });
+        }
+    }
+
+    /// Takes an entry out, puts back what becomes of it, and does what follows from that.
+    fn with_entry(
+        &mut self,
+        now: Instant,
+        ike: IkeSpi,
+        change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
+    ) {
+        let Some(entry) = self.entries.remove(&ike) else { return };
+        let initiator = entry.initiator();
+        let Self { config, random, out, .. } = self;
+        let mut changed = change(entry, &mut Context { now, config, random, out });
+        if let Some(initiator) = initiator
+            && !matches!(changed, Some(Entry::HalfOpen(_)))
+            && self.half_open.get(&initiator) == Some(&ike)
+        {
+            self.half_open.remove(&initiator);
+        }
+        let follow_ups = match &mut changed {
+            Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
+            _ => Vec::new(),
+        };
+        match changed {
+            Some(entry) => self.keep(ike, entry),
+            None => self.forget(ike),
+        }
+        for follow_up in follow_ups {
+            match follow_up {
+                FollowUp::Born(mut sa) => {
+                    let Self { config, random, out, .. } = self;
+                    sa.begin(&mut Context { now, config, random, out });
+                    self.keep(sa.spi(), Entry::Established(*sa));
+                }
+                FollowUp::Adopt { to, children, tasks } => {
+                    self.out.events.push_back(Event::IkeRekeyed { old: ike, new: to });
+                    self.with_entry(now, to, |entry, context| {
+                        let Entry::Established(mut sa) = entry else { return Some(entry) };
+                        sa.adopt(children, tasks, context);
+                        Some(Entry::Established(sa))
+                    });
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, ike: IkeSpi, entry: Entry) {
+        let due = entry.deadline(&self.config);
+        self.entries.insert(ike, entry);
+        self.set_timer(ike, due);
+    }
+
+    fn forget(&mut self, ike: IkeSpi) {
+        if let Some(initiator) = self.entries.remove(&ike).and_then(|entry| entry.initiator()) {
+            self.half_open.remove(&initiator);
+        }
+        self.set_timer(ike, None);
+    }
+
+    fn set_timer(&mut self, ike: IkeSpi, due: Option<Instant>) {
+        if let Some(before) = self.due_at.remove(&ike) {
+            self.timers.remove(&(before, ike));
+        }
+        if let Some(due) = due {
+            self.due_at.insert(ike, due);
+            self.timers.insert((due, ike));
+        }
+    }
+}
+
+impl<R> std::fmt::Debug for Endpoint<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.entries.len(), self.half_open.len())
+    }
+}
+
+/// What is to be done once an IKE SA is there.
+enum After {
+    Nothing,
+    Delete(IkeSpi),
+    EndOthers,
+}
+
+impl Entry {
+    fn established(&self) -> Option<&IkeSa> {
+        match self {
+            Self::Established(sa) => Some(sa),
+            _ => None,
+        }
+    }
+
+    fn initiator(&self) -> Option<(IkeSpi, SocketAddr)> {
+        match self {
+            Self::HalfOpen(half_open) => Some(half_open.initiator()),
+            _ => None,
+        }
+    }
+
+    fn deadline(&self, config: &Config) -> Option<Instant> {
+        match self {
+            Self::Attempt(attempt) => Some(attempt.deadline()),
+            Self::HalfOpen(half_open) => Some(half_open.deadline()),
+            Self::Established(sa) => sa.deadline(config.peers.get(sa.peer.0)),
+        }
+    }
+}

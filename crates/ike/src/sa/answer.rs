@@ -1,0 +1,193 @@
+//! What this end answers to requests inside of an IKE SA (RFC 7296 §1.3, §1.4, §2.21.3, §2.25).
+
+use super::{IkeSa, MAX_CHILDREN, Request, State};
+use crate::child::{self, Asked, PeerRekey, Refusal, find, notifies};
+use crate::crypto::group::KeyPair;
+use crate::event::EndReason;
+use crate::keys::{Exchanged, IkeKeys, Role};
+use crate::message::body::{Delete, KeyExchange, parse_nonce};
+use crate::message::builder::Builder;
+use crate::message::proposal::{self, Proposal};
+use crate::message::{Header, ParseError, Payloads};
+use crate::negotiation::{ChildProtocol, choose_ike};
+use crate::numbers::{ExchangeType, IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
+use crate::output::Context;
+use crate::random;
+use crate::sa::request::NONCE;
+
+impl IkeSa {
+    /// Builds the answer; returns why the IKE SA ends, if it does.
+    pub(super) fn answer_request(
+        &mut self,
+        header: &Header,
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Option<EndReason> {
+        let refusal = match header.exchange {
+            ExchangeType::INFORMATIONAL => match self.answer_informational(payloads, answer, context) {
+                Ok(end) => return end,
+                Err(malformed) => malformed.into(),
+            },
+            ExchangeType::CREATE_CHILD_SA => match self.answer_create(payloads, answer, context) {
+                Ok(()) => return None,
+                Err(refusal) => refusal,
+            },
+            // There is no such exchange within an IKE SA.
+            _ => NotifyType::INVALID_SYNTAX.into(),
+        };
+        *answer = Builder::new();
+        answer.notify(refusal.notify, &refusal.data);
+        // §2.21.3: fatal for both ends.
+        (refusal.notify == NotifyType::INVALID_SYNTAX).then_some(EndReason::Malformed)
+    }
+
+    fn answer_informational(
+        &mut self,
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<Option<EndReason>, ParseError> {
+        if child::has_notify(payloads, NotifyType::AUTHENTICATION_FAILED) {
+            return Ok(Some(EndReason::AuthenticationFailed));
+        }
+        for body in payloads.all(PayloadType::DELETE) {
+            let delete = Delete::parse(body)?;
+            let protocol = match delete.protocol {
+                ProtocolId::IKE => return Ok(Some(EndReason::DeletedByPeer)),
+                ProtocolId::ESP => ChildProtocol::Esp,
+                ProtocolId::AH => ChildProtocol::Ah,
+                _ => return Err(ParseError::Malformed),
+            };
+            let deleted: Vec<_> =
+                delete.spis().filter_map(|spi| self.delete_child(protocol, spi, context)).collect();
+            if !deleted.is_empty() {
+                answer.delete_children(protocol.id(), &deleted);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Removes the child that the other end receives with this SPI, and returns this end's SPI to be deleted, too.
+    fn delete_child(
+        &mut self,
+        protocol: ChildProtocol,
+        outbound: Spi,
+        context: &mut Context<'_>,
+    ) -> Option<Spi> {
+        let same = |child: &&child::Child| child.protocol == protocol && child.outbound_spi == outbound;
+        let spi = self.children.iter().find(same)?.inbound_spi;
+        let child = self.remove(spi, context.out)?;
+        if let Some(flying) = &mut self.in_flight
+            && let Request::CreateChild { old, rekeyed_by_peer, .. } = &mut flying.request
+            && *old == Some(spi)
+        {
+            *rekeyed_by_peer = child.rekeyed_by_peer;
+        }
+        // §1.4.1: where both ends delete at once, neither names it in its answer.
+        (!child.closing).then_some(spi)
+    }
+
+    fn answer_create(
+        &mut self,
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        let proposals = proposal::parse(find(payloads, PayloadType::SA)?)?;
+        let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
+        if proposals.iter().any(|proposal| proposal.protocol == ProtocolId::IKE) {
+            return self.answer_rekey_ike(&proposals, nonce, payloads, answer, context);
+        }
+        // §2.25.2: no children while the IKE SA itself is replaced or closed.
+        let replacing =
+            self.in_flight.as_ref().is_some_and(|flying| matches!(flying.request, Request::RekeyIke { .. }));
+        if self.state != State::Up || replacing || self.rekeyed_by_peer.is_some() {
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        }
+        let rekeyed = notifies(payloads).find(|notify| notify.kind == NotifyType::REKEY_SA);
+        let old = match rekeyed {
+            None => None,
+            Some(notify) => {
+                let named = notify.child();
+                let child = self.children.iter().find(|child| {
+                    Some(child.outbound_spi) == named && child.protocol.id() == notify.protocol
+                });
+                let Some(child) = child else { return Err(NotifyType::CHILD_SA_NOT_FOUND.into()) };
+                if child.closing {
+                    return Err(NotifyType::TEMPORARY_FAILURE.into());
+                }
+                Some((child.inbound_spi, child.index))
+            }
+        };
+        if self.children.len() >= MAX_CHILDREN {
+            return Err(NotifyType::NO_ADDITIONAL_SAS.into());
+        }
+        let peer =
+            context.config.peers.get(self.peer.0).ok_or(Refusal::from(NotifyType::NO_ADDITIONAL_SAS))?;
+        let own_nonce = random::bytes::<NONCE>(context.random);
+        let asked = Asked {
+            payloads,
+            path: self.path,
+            rekeyed: old.map(|(_, index)| index),
+            nonce: Some(&own_nonce),
+        };
+        let agreed = child::answer(peer, &asked, answer, context.random)?;
+        let new = agreed.inbound_spi;
+        let old = old.map(|(spi, _)| spi);
+        self.install(agreed, false, (nonce, &own_nonce), old, context);
+        if let Some(child) = self.children.iter_mut().find(|child| Some(child.inbound_spi) == old) {
+            let lowest_nonce = nonce.min(&own_nonce).to_vec();
+            child.rekeyed_by_peer = Some(PeerRekey { new, lowest_nonce });
+            child.rekey_at = None;
+        }
+        Ok(())
+    }
+
+    fn answer_rekey_ike(
+        &mut self,
+        proposals: &[Proposal],
+        nonce: &[u8],
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        let about_child = self.in_flight.as_ref().is_some_and(|flying| flying.request.is_about_child());
+        if self.state != State::Up || about_child || self.rekeyed_by_peer.is_some() {
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        }
+        let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;
+        let chosen = choose_ike(proposals, &context.config.algorithms, exchange.group);
+        let (mut chosen, suite) = chosen.ok_or(Refusal::from(NotifyType::NO_PROPOSAL_CHOSEN))?;
+        if suite.group.id() != exchange.group {
+            return Err(Refusal::invalid_group(suite.group));
+        }
+        let malformed = || Refusal::from(NotifyType::INVALID_SYNTAX);
+        let peer_spi: [u8; 8] = chosen.spi.as_slice().try_into().map_err(|_| malformed())?;
+        let key_pair = KeyPair::generate(suite.group, context.random);
+        let shared = key_pair.agree(exchange.public).map_err(|_| malformed())?;
+        let own_nonce = random::bytes::<NONCE>(context.random).to_vec();
+        let own_spi = random::ike_spi(context.random);
+        let exchanged = Exchanged {
+            initiator_spi: IkeSpi(u64::from_be_bytes(peer_spi)),
+            responder_spi: own_spi,
+            initiator_nonce: nonce.to_vec(),
+            responder_nonce: own_nonce.clone(),
+        };
+        let keys = IkeKeys::rekey(&self.channel.keys, &suite, Role::Responder, &shared, &exchanged)
+            .ok_or_else(malformed)?;
+        chosen.spi = own_spi.0.to_be_bytes().to_vec();
+        answer.sa(&[chosen]).nonce(&own_nonce).key_exchange(suite.group.id(), key_pair.public());
+
+        let new = self.successor(Role::Responder, &exchanged, keys, context);
+        self.follow_ups.push(super::FollowUp::Born(Box::new(new)));
+        self.rekeyed_by_peer =
+            Some(PeerRekey { new: own_spi, lowest_nonce: exchanged.lowest_nonce().to_vec() });
+        let collision =
+            self.in_flight.as_ref().is_some_and(|flying| matches!(flying.request, Request::RekeyIke { .. }));
+        if !collision {
+            self.replaced_by_peer(context);
+        }
+        Ok(())
+    }
+}
