@@ -1,9 +1,10 @@
 //! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::child::Child;
 use crate::config::{ChildIndex, Config, PeerIndex};
 use crate::cookie::Cookies;
 use crate::drops::{DropReason, Drops};
@@ -14,7 +15,7 @@ use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::{Context, NAT_PORT, NON_ESP_MARKER, Output, Transmit};
 use crate::random::Random;
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
-use crate::sa::{FollowUp, IkeSa, State, Task};
+use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
 
 /// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
 /// this many, further ones have to wait. It takes some 2 MiB.
@@ -378,13 +379,22 @@ impl<R: Random> Endpoint<R> {
                 }
                 FollowUp::Adopt { to, children, tasks } => {
                     self.out.events.push_back(Event::IkeRekeyed { old: ike, new: to });
-                    self.with_entry(now, to, |entry, context| {
-                        let Entry::Established(mut sa) = entry else { return Some(entry) };
-                        sa.adopt(children, tasks, context);
-                        Some(Entry::Established(sa))
-                    });
+                    self.adopt(now, to, children, tasks);
                 }
             }
+        }
+    }
+
+    fn adopt(&mut self, now: Instant, to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task>) {
+        let Self { config, random, out, .. } = self;
+        let mut context = Context { now, config, random, out };
+        match self.entries.remove(&to) {
+            Some(Entry::Established(mut sa)) => {
+                sa.adopt(children, tasks, &mut context);
+                self.keep(to, Entry::Established(sa));
+            }
+            // It has ended, and lingered, in between.
+            _ => orphaned(to, children, &mut context),
         }
     }
 

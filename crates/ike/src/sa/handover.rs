@@ -1,6 +1,11 @@
 //! What becomes of an IKE SA's children when another one takes its place (RFC 7296 §2.8, §2.8.1).
 
+use std::collections::VecDeque;
+
 use super::{FollowUp, IkeSa, LINGER, State, Task};
+use crate::child::Child;
+use crate::event::{EndReason, Event};
+use crate::numbers::IkeSpi;
 use crate::output::Context;
 
 impl IkeSa {
@@ -34,7 +39,7 @@ impl IkeSa {
         }
     }
 
-    fn hand_over(&mut self, to: crate::numbers::IkeSpi) {
+    fn hand_over(&mut self, to: IkeSpi) {
         self.replaced = true;
         let children = std::mem::take(&mut self.children);
         let mut tasks = std::mem::take(&mut self.tasks);
@@ -44,15 +49,20 @@ impl IkeSa {
     }
 
     /// Takes children over.
-    pub(crate) fn adopt(
-        &mut self,
-        children: Vec<crate::child::Child>,
-        tasks: std::collections::VecDeque<Task>,
-        context: &mut Context<'_>,
-    ) {
+    pub(crate) fn adopt(&mut self, children: Vec<Child>, tasks: VecDeque<Task>, context: &mut Context<'_>) {
+        if matches!(self.state, State::Ended { .. }) {
+            return orphaned(self.spi(), children, context);
+        }
         self.children.extend(children);
         self.tasks.extend(tasks);
         self.announced = true;
         self.start_next(context);
     }
+}
+
+/// The IKE SA that these children were to move to has ended already.
+pub(crate) fn orphaned(ike: IkeSpi, children: Vec<Child>, context: &mut Context<'_>) {
+    let events = &mut context.out.events;
+    events.extend(children.iter().map(|child| Event::ChildDown { ike, inbound_spi: child.inbound_spi }));
+    events.push_back(Event::IkeDown { ike, reason: EndReason::DeletedByPeer });
 }

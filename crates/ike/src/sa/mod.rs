@@ -17,6 +17,7 @@ mod response;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::handover::orphaned;
 pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
