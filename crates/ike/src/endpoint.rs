@@ -35,6 +35,8 @@ pub enum AskError {
     Busy,
 }
 
+type Initiator = (IkeSpi, SocketAddr);
+
 #[derive(Debug)]
 enum Entry {
     Attempt(Attempt),
@@ -50,7 +52,11 @@ pub struct Endpoint<R> {
     /// When each entry is to be looked at, as far as it has a time.
     timers: BTreeSet<(Instant, IkeSpi)>,
     due_at: HashMap<IkeSpi, Instant>,
-    half_open: HashMap<(IkeSpi, SocketAddr), IkeSpi>,
+    /// Initiators that were answered, by their SPI and where they are, for as long as what came of it is there: so a
+    /// request that was repeated underway begins nothing twice.
+    initiators: HashMap<Initiator, IkeSpi>,
+    initiator_of: HashMap<IkeSpi, Initiator>,
+    half_open: usize,
     cookies: Cookies,
     out: Output,
 }
@@ -64,7 +70,9 @@ impl<R: Random> Endpoint<R> {
             entries: HashMap::new(),
             timers: BTreeSet::new(),
             due_at: HashMap::new(),
-            half_open: HashMap::new(),
+            initiators: HashMap::new(),
+            initiator_of: HashMap::new(),
+            half_open: 0,
             cookies: Cookies::default(),
             out: Output::default(),
         }
@@ -203,7 +211,7 @@ impl<R: Random> Endpoint<R> {
 
     /// Initiators that have not authenticated themselves so far.
     pub fn half_open(&self) -> usize {
-        self.half_open.len()
+        self.half_open
     }
 
     fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
@@ -287,28 +295,30 @@ impl<R: Random> Endpoint<R> {
 
     fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
         let initiator = (message.header().initiator_spi, path.remote);
-        let known = self.half_open.get(&initiator).copied();
+        let known = self.initiators.get(&initiator).copied();
         let Self { config, random, out, .. } = self;
         let mut context = Context { now, config, random, out };
-        if let Some(Entry::HalfOpen(half_open)) = known.and_then(|own| self.entries.get(&own))
-            && half_open.repeat(message.bytes(), path, &mut context)
-        {
-            return;
+        match known.and_then(|own| self.entries.get(&own)) {
+            Some(Entry::HalfOpen(half_open)) if half_open.repeat(message.bytes(), path, &mut context) => {
+                return;
+            }
+            // It has had the answer, or else it could not have authenticated itself.
+            Some(Entry::Established(_)) => return context.out.drops.count(DropReason::OutsideWindow),
+            _ => {}
         }
-        if self.half_open.len() >= MAX_HALF_OPEN {
+        if self.half_open >= MAX_HALF_OPEN {
             return context.out.drops.count(DropReason::TooManyHalfOpen);
         }
-        let demanded = self.half_open.len() >= context.config.cookies_from;
+        let demanded = self.half_open >= context.config.cookies_from;
         let cookies = demanded.then_some(&mut self.cookies);
         match HalfOpen::answer_init(message, path, cookies, &mut context) {
             Err(reason) => context.out.drops.count(reason),
             Ok(half_open) => {
-                // The same initiator has begun anew, with a cookie or another group.
-                if let Some(own) = known {
-                    self.forget(own);
-                }
+                // The same initiator may have begun anew, with a cookie or another group. What came of its earlier request
+                // stays for its time: this one may be somebody else's.
                 let own = half_open.spi();
-                self.half_open.insert(initiator, own);
+                self.initiators.insert(initiator, own);
+                self.initiator_of.insert(own, initiator);
                 self.keep(own, Entry::HalfOpen(half_open));
             }
         }
@@ -352,16 +362,9 @@ impl<R: Random> Endpoint<R> {
         ike: IkeSpi,
         change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
     ) {
-        let Some(entry) = self.entries.remove(&ike) else { return };
-        let initiator = entry.initiator();
+        let Some(entry) = self.take(ike) else { return };
         let Self { config, random, out, .. } = self;
         let mut changed = change(entry, &mut Context { now, config, random, out });
-        if let Some(initiator) = initiator
-            && !matches!(changed, Some(Entry::HalfOpen(_)))
-            && self.half_open.get(&initiator) == Some(&ike)
-        {
-            self.half_open.remove(&initiator);
-        }
         let follow_ups = match &mut changed {
             Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
             _ => Vec::new(),
@@ -377,10 +380,7 @@ impl<R: Random> Endpoint<R> {
                     sa.begin(&mut Context { now, config, random, out });
                     self.keep(sa.spi(), Entry::Established(*sa));
                 }
-                FollowUp::Adopt { to, children, tasks } => {
-                    self.out.events.push_back(Event::IkeRekeyed { old: ike, new: to });
-                    self.adopt(now, to, children, tasks);
-                }
+                FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
             }
         }
     }
@@ -398,15 +398,25 @@ impl<R: Random> Endpoint<R> {
         }
     }
 
+    fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
+        let entry = self.entries.remove(&ike)?;
+        self.half_open -= usize::from(entry.is_half_open());
+        Some(entry)
+    }
+
     fn keep(&mut self, ike: IkeSpi, entry: Entry) {
         let due = entry.deadline(&self.config);
+        self.half_open += usize::from(entry.is_half_open());
         self.entries.insert(ike, entry);
         self.set_timer(ike, due);
     }
 
     fn forget(&mut self, ike: IkeSpi) {
-        if let Some(initiator) = self.entries.remove(&ike).and_then(|entry| entry.initiator()) {
-            self.half_open.remove(&initiator);
+        self.take(ike);
+        if let Some(initiator) = self.initiator_of.remove(&ike)
+            && self.initiators.get(&initiator) == Some(&ike)
+        {
+            self.initiators.remove(&initiator);
         }
         self.set_timer(ike, None);
     }
@@ -424,7 +434,7 @@ impl<R: Random> Endpoint<R> {
 
 impl<R> std::fmt::Debug for Endpoint<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.entries.len(), self.half_open.len())
+        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.entries.len(), self.half_open)
     }
 }
 
@@ -443,11 +453,8 @@ impl Entry {
         }
     }
 
-    fn initiator(&self) -> Option<(IkeSpi, SocketAddr)> {
-        match self {
-            Self::HalfOpen(half_open) => Some(half_open.initiator()),
-            _ => None,
-        }
+    fn is_half_open(&self) -> bool {
+        matches!(self, Self::HalfOpen(_))
     }
 
     fn deadline(&self, config: &Config) -> Option<Instant> {

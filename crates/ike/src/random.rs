@@ -36,10 +36,6 @@ impl Repeatable {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
-
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        u64::from_be_bytes(bytes(self)) % limit
-    }
 }
 
 #[cfg(test)]

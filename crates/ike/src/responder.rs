@@ -1,6 +1,5 @@
 //! The responder's side until both ends are authenticated (RFC 7296 §1.2, §2.6, §2.7, §2.15, §2.21.1–2).
 
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use crate::auth::{self, Transcript};
@@ -34,7 +33,6 @@ pub(crate) struct HalfOpen {
     transcript: Transcript,
     nat: Nat,
     expires_at: Instant,
-    remote: SocketAddr,
     /// It has failed, with this answer.
     failed: Vec<Vec<u8>>,
 }
@@ -141,7 +139,6 @@ impl HalfOpen {
             },
             nat: nat.unwrap_or_default(),
             expires_at: context.now + HALF_OPEN_LIFETIME,
-            remote: path.remote,
             failed: Vec::new(),
         })
     }
@@ -149,11 +146,6 @@ impl HalfOpen {
     /// This end's SPI.
     pub(crate) fn spi(&self) -> IkeSpi {
         self.channel.own_spi()
-    }
-
-    /// The initiator's SPI, and where it has asked from.
-    pub(crate) fn initiator(&self) -> (IkeSpi, SocketAddr) {
-        (self.channel.initiator_spi, self.remote)
     }
 
     /// When it is forgotten.

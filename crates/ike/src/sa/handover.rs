@@ -6,7 +6,7 @@ use super::{FollowUp, IkeSa, LINGER, State, Task};
 use crate::child::Child;
 use crate::event::{EndReason, Event};
 use crate::numbers::IkeSpi;
-use crate::output::Context;
+use crate::output::{Context, Output};
 
 impl IkeSa {
     /// This end's rekey has succeeded: the new IKE SA takes over, unless the other end's rekey prevails.
@@ -16,30 +16,30 @@ impl IkeSa {
             // Ours is the redundant one: we close it.
             new.tasks.push_back(Task::DeleteIke);
             self.follow_ups.push(FollowUp::Born(Box::new(new)));
-            self.replaced_by_peer(context);
-            return;
+            return self.replaced_by_peer(context);
         }
         self.rekeyed_by_peer = None;
         let to = new.spi();
         self.follow_ups.push(FollowUp::Born(Box::new(new)));
-        self.hand_over(to);
+        self.hand_over(to, context.out);
         self.tasks.push_back(Task::DeleteIke);
     }
 
     /// The other end's rekey takes over, and the other end will close this IKE SA.
     pub(super) fn replaced_by_peer(&mut self, context: &mut Context<'_>) {
-        self.hand_over_to_peers();
+        self.hand_over_to_peers(context.out);
         self.state = State::Replaced { until: context.now + LINGER };
     }
 
     /// Children go to what the other end has put in the place of this one, if it has.
-    pub(super) fn hand_over_to_peers(&mut self) {
+    pub(super) fn hand_over_to_peers(&mut self, out: &mut Output) {
         if let Some(by_peer) = self.rekeyed_by_peer.take() {
-            self.hand_over(by_peer.new);
+            self.hand_over(by_peer.new, out);
         }
     }
 
-    fn hand_over(&mut self, to: IkeSpi) {
+    fn hand_over(&mut self, to: IkeSpi, out: &mut Output) {
+        out.events.push_back(Event::IkeRekeyed { old: self.spi(), new: to });
         self.replaced = true;
         let children = std::mem::take(&mut self.children);
         let mut tasks = std::mem::take(&mut self.tasks);

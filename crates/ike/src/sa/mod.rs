@@ -440,7 +440,7 @@ impl IkeSa {
         if matches!(self.state, State::Ended { .. }) {
             return;
         }
-        self.hand_over_to_peers();
+        self.hand_over_to_peers(context.out);
         for child in std::mem::take(&mut self.children) {
             context
                 .out

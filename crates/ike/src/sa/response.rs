@@ -40,7 +40,7 @@ impl IkeSa {
                     Ok((new, lowest_nonce)) => self.replace_by_own(new, &lowest_nonce, context),
                     // The other end has something that this end has not: a new beginning is all that is left.
                     Err(_) => {
-                        self.hand_over_to_peers();
+                        self.hand_over_to_peers(context.out);
                         self.tasks.push_front(Task::DeleteIke);
                     }
                 }
