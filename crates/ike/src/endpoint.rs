@@ -39,9 +39,9 @@ type Initiator = (IkeSpi, SocketAddr);
 
 #[derive(Debug)]
 enum Entry {
-    Attempt(Attempt),
-    HalfOpen(HalfOpen),
-    Established(IkeSa),
+    Attempt(Box<Attempt>),
+    HalfOpen(Box<HalfOpen>),
+    Established(Box<IkeSa>),
 }
 
 /// All IKE SAs of a host.
@@ -80,9 +80,7 @@ impl<R: Random> Endpoint<R> {
 
     /// Begins an IKE SA, and the first child of the peer with it. Returns the IKE SA's name.
     pub fn initiate(&mut self, now: Instant, peer: PeerIndex, path: Path) -> Result<IkeSpi, AskError> {
-        let mut established = self.entries.values().filter_map(Entry::established);
-        let initial_contact = !established.any(|sa| sa.peer == peer && sa.is_live());
-        self.begin(now, Wanted { peer, path, initial_contact, replaces: None })
+        self.begin(now, Wanted { peer, path, replaces: None })
     }
 
     /// Begins an IKE SA in place of this one, with authentication anew (RFC 7296 §2.8.3); the old one is deleted
@@ -91,7 +89,7 @@ impl<R: Random> Endpoint<R> {
         let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
         let sa = sa.ok_or(AskError::NotFound)?;
         let (peer, path) = (sa.peer, sa.path);
-        self.begin(now, Wanted { peer, path, initial_contact: false, replaces: Some(ike) })
+        self.begin(now, Wanted { peer, path, replaces: Some(ike) })
     }
 
     /// Asks for a further child.
@@ -219,7 +217,7 @@ impl<R: Random> Endpoint<R> {
         let mut context = Context { now, config, random, out };
         let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
         let ike = attempt.spi();
-        self.keep(ike, Entry::Attempt(attempt));
+        self.keep(ike, Entry::Attempt(Box::new(attempt)));
         Ok(ike)
     }
 
@@ -261,23 +259,24 @@ impl<R: Random> Endpoint<R> {
             return;
         }
         let mut after = After::Nothing;
+        let alone = self.has_none_with_peer_of(own);
         self.with_entry(now, own, |entry, context| match entry {
-            Entry::Attempt(mut attempt) => match attempt.receive(message, path, context) {
+            Entry::Attempt(mut attempt) => match attempt.receive(message, path, alone, context) {
                 None => Some(Entry::Attempt(attempt)),
                 Some(sa) => {
                     if let Some(old) = attempt.replaces {
                         after = After::Delete(old);
                     }
-                    Some(Entry::Established(sa))
+                    Some(Entry::Established(Box::new(sa)))
                 }
             },
             Entry::HalfOpen(half_open) => match half_open.receive(message, path, context) {
                 Err(half_open) => Some(Entry::HalfOpen(half_open)),
                 Ok(Accepted { sa, initial_contact }) => {
-                    if initial_contact {
-                        after = After::EndOthers;
+                    if let Some(begun_at) = initial_contact {
+                        after = After::EndOthers { begun_at };
                     }
-                    Some(Entry::Established(sa))
+                    Some(Entry::Established(Box::new(sa)))
                 }
             },
             Entry::Established(mut sa) => {
@@ -289,8 +288,15 @@ impl<R: Random> Endpoint<R> {
             After::Nothing => {}
             // It may have ended meanwhile: then nothing is left to do.
             After::Delete(old) => drop(self.delete_ike(now, old)),
-            After::EndOthers => self.end_others(now, own),
+            After::EndOthers { begun_at } => self.end_others(now, own, begun_at),
         }
+    }
+
+    /// Whether an attempt is about the only IKE SA with its peer, so that it may say so (INITIAL_CONTACT).
+    fn has_none_with_peer_of(&self, ike: IkeSpi) -> bool {
+        let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) else { return false };
+        let mut established = self.entries.values().filter_map(Entry::established);
+        !established.any(|sa| sa.peer == attempt.peer && sa.is_live())
     }
 
     fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
@@ -319,7 +325,7 @@ impl<R: Random> Endpoint<R> {
                 let own = half_open.spi();
                 self.initiators.insert(initiator, own);
                 self.initiator_of.insert(own, initiator);
-                self.keep(own, Entry::HalfOpen(half_open));
+                self.keep(own, Entry::HalfOpen(Box::new(half_open)));
             }
         }
     }
@@ -338,13 +344,15 @@ impl<R: Random> Endpoint<R> {
         }
     }
 
-    /// The other end has begun anew: what else there is with it is of before that (RFC 7296 §2.4).
-    fn end_others(&mut self, now: Instant, new: IkeSpi) {
+    /// The other end has begun anew: what else there is with it is of before that (RFC 7296 §2.4), except what has come
+    /// about since: both ends may have begun at once.
+    fn end_others(&mut self, now: Instant, new: IkeSpi, begun_at: Instant) {
         let Some(sa) = self.entries.get(&new).and_then(Entry::established) else { return };
         let (peer, identity) = (sa.peer, sa.identity.clone());
         let others = self.entries.iter().filter_map(|(ike, entry)| {
             let sa = entry.established()?;
-            (*ike != new && sa.peer == peer && sa.identity == identity).then_some(*ike)
+            let before = *ike != new && sa.since <= begun_at;
+            (before && sa.peer == peer && sa.identity == identity).then_some(*ike)
         });
         for ike in others.collect::<Vec<_>>() {
             self.with_entry(now, ike, |entry, context| {
@@ -378,7 +386,7 @@ impl<R: Random> Endpoint<R> {
                 FollowUp::Born(mut sa) => {
                     let Self { config, random, out, .. } = self;
                     sa.begin(&mut Context { now, config, random, out });
-                    self.keep(sa.spi(), Entry::Established(*sa));
+                    self.keep(sa.spi(), Entry::Established(sa));
                 }
                 FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
             }
@@ -442,7 +450,7 @@ impl<R> std::fmt::Debug for Endpoint<R> {
 enum After {
     Nothing,
     Delete(IkeSpi),
-    EndOthers,
+    EndOthers { begun_at: Instant },
 }
 
 impl Entry {

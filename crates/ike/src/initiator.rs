@@ -43,7 +43,6 @@ pub(crate) struct Attempt {
     pub(crate) replaces: Option<IkeSpi>,
     spi: IkeSpi,
     path: Path,
-    initial_contact: bool,
     nonce: Vec<u8>,
     key_pair: KeyPair,
     offered: Vec<Proposal>,
@@ -73,14 +72,13 @@ struct Candidate {
 pub(crate) struct Wanted {
     pub(crate) peer: PeerIndex,
     pub(crate) path: Path,
-    pub(crate) initial_contact: bool,
     pub(crate) replaces: Option<IkeSpi>,
 }
 
 impl Attempt {
     /// Begins; none if there is no such peer, or no group is configured.
     pub(crate) fn new(wanted: Wanted, context: &mut Context<'_>) -> Option<Self> {
-        let Wanted { peer, path, initial_contact, replaces } = wanted;
+        let Wanted { peer, path, replaces } = wanted;
         context.config.peers.get(peer.0)?;
         let group = *context.config.algorithms.groups.first()?;
         let mut attempt = Self {
@@ -88,7 +86,6 @@ impl Attempt {
             replaces,
             spi: random::ike_spi(context.random),
             path,
-            initial_contact,
             nonce: random::bytes::<NONCE>(context.random).to_vec(),
             key_pair: KeyPair::generate(group, context.random),
             offered: offer_ike(&context.config.algorithms, &[]),
@@ -161,11 +158,13 @@ impl Attempt {
         None
     }
 
-    /// A message with this end's SPI has come; returns the IKE SA if it is there now.
+    /// A message with this end's SPI has come; returns the IKE SA if it is there now. `alone` if there is no other one with
+    /// the peer.
     pub(crate) fn receive(
         &mut self,
         message: &Message<'_>,
         path: Path,
+        alone: bool,
         context: &mut Context<'_>,
     ) -> Option<IkeSa> {
         let header = message.header();
@@ -175,7 +174,7 @@ impl Attempt {
         }
         match (header.exchange, header.message_id) {
             (ExchangeType::IKE_SA_INIT, MessageId::ZERO) => {
-                if let Err(reason) = self.receive_init(message, path, context) {
+                if let Err(reason) = self.receive_init(message, path, alone, context) {
                     context.out.drops.count(reason);
                 }
                 None
@@ -198,11 +197,16 @@ impl Attempt {
         &mut self,
         message: &Message<'_>,
         path: Path,
+        alone: bool,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
+        // §2.11: who is asked answers from where it was asked.
+        if path.remote != self.path.remote {
+            return Err(DropReason::Unexpected);
+        }
         let payloads = message.payloads();
         if payloads.find(PayloadType::SA).is_some() {
-            return self.add_candidate(message, path, context);
+            return self.add_candidate(message, path, alone, context);
         }
         let anew = self.candidates.is_empty() && self.restarts < MAX_RESTARTS;
         if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE) {
@@ -233,6 +237,7 @@ impl Attempt {
         &mut self,
         message: &Message<'_>,
         path: Path,
+        alone: bool,
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let header = message.header();
@@ -274,18 +279,18 @@ impl Attempt {
         };
         let path = if nat.is_between() { floated(self.path) } else { self.path };
         let mut candidate = Candidate { channel, transcript, path, nat, offer: None, datagrams: Vec::new() };
-        self.send_auth(&mut candidate, context);
+        self.send_auth(&mut candidate, alone, context);
         self.candidates.push(candidate);
         self.tries = 1;
         self.again_at = context.now + retransmit_after(1);
         Ok(())
     }
 
-    fn send_auth(&self, candidate: &mut Candidate, context: &mut Context<'_>) {
+    fn send_auth(&self, candidate: &mut Candidate, alone: bool, context: &mut Context<'_>) {
         let Some(peer) = context.config.peers.get(self.peer.0) else { return };
         let mut payloads = Builder::new();
         payloads.identity(PayloadType::ID_I, &peer.local);
-        if self.initial_contact {
+        if alone {
             payloads.notify(NotifyType::INITIAL_CONTACT, &[]);
         }
         if let Some(remote) = &peer.remote {

@@ -291,7 +291,6 @@ impl<'a> Choice<'a> {
     }
 
     /// The encryption, and the integrity algorithm that goes with it.
-    #[expect(clippy::type_complexity, reason = "two algorithms, each of which may be none")]
     fn encryption(
         &mut self,
         encryptions: &[Encryption],

@@ -32,7 +32,7 @@ pub(crate) struct HalfOpen {
     channel: Channel,
     transcript: Transcript,
     nat: Nat,
-    expires_at: Instant,
+    begun_at: Instant,
     /// It has failed, with this answer.
     failed: Vec<Vec<u8>>,
 }
@@ -40,8 +40,8 @@ pub(crate) struct HalfOpen {
 /// An IKE SA that has come about.
 pub(crate) struct Accepted {
     pub(crate) sa: IkeSa,
-    /// The other end knows of no other one with this end.
-    pub(crate) initial_contact: bool,
+    /// The other end knew of no other one with this end, when it began at that time.
+    pub(crate) initial_contact: Option<Instant>,
 }
 
 /// Who an initiator has proved to be, and what it was answered.
@@ -77,6 +77,8 @@ impl HalfOpen {
     ) -> Result<Self, DropReason> {
         let (header, payloads) = (message.header(), message.payloads());
         let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
+        let proposals = find(payloads, PayloadType::SA)?;
+        let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;
         if let Some(cookies) = cookies {
             let (now, spi) = (context.now, header.initiator_spi);
             // §2.6: where it is, it is the first payload.
@@ -87,8 +89,7 @@ impl HalfOpen {
                 return Err(DropReason::NoCookie);
             }
         }
-        let proposals = proposal::parse(find(payloads, PayloadType::SA)?)?;
-        let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;
+        let proposals = proposal::parse(proposals)?;
         let Some((chosen, suite)) = choose_ike(&proposals, &context.config.algorithms, exchange.group) else {
             stateless_answer(&header, path, NotifyType::NO_PROPOSAL_CHOSEN, &[], context);
             return Err(DropReason::Refused);
@@ -138,7 +139,7 @@ impl HalfOpen {
                 responder_nonce: own_nonce,
             },
             nat: nat.unwrap_or_default(),
-            expires_at: context.now + HALF_OPEN_LIFETIME,
+            begun_at: context.now,
             failed: Vec::new(),
         })
     }
@@ -150,7 +151,7 @@ impl HalfOpen {
 
     /// When it is forgotten.
     pub(crate) fn deadline(&self) -> Instant {
-        self.expires_at
+        self.begun_at + HALF_OPEN_LIFETIME
     }
 
     /// Repeats the answer if this is the request again, bit by bit (§2.1).
@@ -164,11 +165,11 @@ impl HalfOpen {
 
     /// A message with this end's SPI has come; returns the IKE SA if it is there now, or else what was before.
     pub(crate) fn receive(
-        mut self,
+        mut self: Box<Self>,
         message: &Message<'_>,
         path: Path,
         context: &mut Context<'_>,
-    ) -> Result<Accepted, Self> {
+    ) -> Result<Accepted, Box<Self>> {
         match self.take(message, path, context) {
             None => Err(self),
             Some(proved) => Ok(self.establish(proved, path, context)),
@@ -266,7 +267,7 @@ impl HalfOpen {
             let nonces = (&self.transcript.initiator_nonce[..], &self.transcript.responder_nonce[..]);
             sa.install_first(agreed, false, nonces, context);
         }
-        Accepted { sa, initial_contact }
+        Accepted { sa, initial_contact: initial_contact.then_some(self.begun_at) }
     }
 }
 

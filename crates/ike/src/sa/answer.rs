@@ -48,8 +48,12 @@ impl IkeSa {
         answer: &mut Builder,
         context: &mut Context<'_>,
     ) -> Result<Option<EndReason>, ParseError> {
-        if child::has_notify(payloads, NotifyType::AUTHENTICATION_FAILED) {
-            return Ok(Some(EndReason::AuthenticationFailed));
+        for notify in notifies(payloads) {
+            match notify.kind {
+                NotifyType::AUTHENTICATION_FAILED => return Ok(Some(EndReason::AuthenticationFailed)),
+                NotifyType::INVALID_SYNTAX => return Ok(Some(EndReason::Refused(notify.kind))),
+                _ => {}
+            }
         }
         for body in payloads.all(PayloadType::DELETE) {
             let delete = Delete::parse(body)?;

@@ -109,6 +109,8 @@ pub(crate) struct IkeSa {
     pub(crate) nat: Nat,
     pub(crate) children: Vec<Child>,
     pub(crate) state: State,
+    /// When it came into being.
+    pub(crate) since: Instant,
     /// The host knows of it.
     pub(crate) announced: bool,
     pub(crate) follow_ups: Vec<FollowUp>,
@@ -160,6 +162,7 @@ impl IkeSa {
             nat,
             children: Vec::new(),
             state: State::Up,
+            since: now,
             announced: false,
             follow_ups: Vec::new(),
             tasks: VecDeque::new(),

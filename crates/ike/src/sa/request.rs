@@ -1,4 +1,6 @@
 //! What this end asks for, and the requests that it makes of that (RFC 7296 §1.3, §1.4).
+//!
+//! This file and `sa` need each other: an IKE SA keeps tasks and the request in flight, and is what makes them.
 
 use super::{IkeSa, State};
 use crate::child::{ChildOffer, PeerRekey};
