@@ -45,6 +45,8 @@ pub struct PeerConfig {
     pub shared_key: Secret,
     /// Children. An initiator asks for the first one along with the IKE SA.
     pub children: Vec<ChildConfig>,
+    /// Addresses of the initiator may change while the IKE SA is there (MOBIKE, RFC 4555), if both ends want that.
+    pub mobile: bool,
     /// Ask the other end for addresses and DNS servers (RFC 7296 §2.19).
     pub request_addresses: bool,
     /// What the other end is given when it asks.
@@ -63,6 +65,7 @@ impl PeerConfig {
             remote,
             shared_key,
             children: Vec::new(),
+            mobile: false,
             request_addresses: false,
             assigned: Assigned::default(),
             rekey_after: Duration::from_secs(4 * 3600),

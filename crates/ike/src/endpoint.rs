@@ -140,6 +140,19 @@ impl<R: Random> Endpoint<R> {
         self.ask(now, ike, |_, _| Ok(Task::Liveness))
     }
 
+    /// Goes on from another address, to the other end's address in the path (MOBIKE, RFC 4555). Only the initiator can, and
+    /// only if both ends are [`crate::config::PeerConfig::mobile`]. [`Event::PathChanged`] says that the other end has
+    /// followed.
+    pub fn move_to(&mut self, now: Instant, ike: IkeSpi, path: Path) -> Result<(), AskError> {
+        let mut moved = false;
+        self.with_entry(now, ike, |entry, context| {
+            let Entry::Established(mut sa) = entry else { return Some(entry) };
+            moved = sa.is_live() && sa.move_to(path, context);
+            Some(Entry::Established(sa))
+        });
+        if moved { Ok(()) } else { Err(AskError::NotFound) }
+    }
+
     /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On port 4500 ESP comes in the same
     /// way: a host keeps what does not begin with four zero bytes for itself.
     pub fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) {

@@ -24,7 +24,7 @@ use crate::negotiation::{choose_ike, is_choice_of, offer_ike};
 use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
 use crate::output::{Context, NAT_PORT};
 use crate::random;
-use crate::sa::{Begin, IkeSa, NONCE, TRIES, Task, retransmit_after, wanted_group};
+use crate::sa::{Begin, IkeSa, Mobility, NONCE, TRIES, Task, retransmit_after, wanted_group};
 
 /// The port of IKE where no NAT is in between.
 const IKE_PORT: u16 = 500;
@@ -270,14 +270,18 @@ impl Attempt {
             IkeKeys::derive(&suite, Role::Initiator, &shared, &exchanged).ok_or(DropReason::Refused)?;
         let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let channel = Channel::new(Role::Initiator, self.spi, header.responder_spi, keys, fragments);
-        let nat = nat::detect(&header, payloads, path).unwrap_or_default();
+        let detected = nat::detect(self.spi, header.responder_spi, payloads, path);
+        let nat = detected.unwrap_or_default();
+        let mobile = context.config.peers.get(self.peer.0).is_some_and(|peer| peer.mobile);
         let transcript = Transcript {
             request: self.request.clone(),
             response: message.bytes().to_vec(),
             initiator_nonce: self.nonce.clone(),
             responder_nonce: nonce.to_vec(),
         };
-        let path = if nat.is_between() { floated(self.path) } else { self.path };
+        // RFC 4555 §3.3: who may move is on the shared port from the beginning.
+        let floats = nat.is_between() || (mobile && detected.is_some());
+        let path = if floats { floated(self.path) } else { self.path };
         let mut candidate = Candidate { channel, transcript, path, nat, offer: None, datagrams: Vec::new() };
         self.send_auth(&mut candidate, alone, context);
         self.candidates.push(candidate);
@@ -309,6 +313,9 @@ impl Attempt {
         candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context.random);
         if let Some(offer) = &candidate.offer {
             offer.write(&mut payloads, None);
+        }
+        if peer.mobile {
+            payloads.notify(NotifyType::MOBIKE_SUPPORTED, &[]);
         }
         let (exchange, id) = (ExchangeType::IKE_AUTH, MessageId(1));
         candidate.datagrams = candidate.channel.seal(exchange, false, id, &payloads, context.random);
@@ -378,6 +385,8 @@ impl Attempt {
         let begin = Begin { next_id: MessageId(2), expected: MessageId::ZERO, last_answer: Vec::new() };
         let mut sa = IkeSa::new(channel, self.peer, identity.clone(), (path, nat), begin, context);
         sa.announced = true;
+        let mobile = peer.mobile && has_notify(payloads, NotifyType::MOBIKE_SUPPORTED);
+        sa.mobility = if mobile { Mobility::Leads } else { Mobility::None };
         let (addresses, dns) = if peer.request_addresses { assigned(payloads) } else { Default::default() };
         context.out.events.push_back(Event::IkeUp {
             ike: self.spi,

@@ -5,9 +5,9 @@ use std::net::{IpAddr, SocketAddr};
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
 use crate::event::{Nat, Path};
+use crate::message::Payloads;
 use crate::message::body::Notify;
 use crate::message::builder::Builder;
-use crate::message::{Header, Payloads};
 use crate::numbers::{IkeSpi, NotifyType, PayloadType};
 
 /// Appends the two notifies for a message on this path.
@@ -17,8 +17,13 @@ pub(crate) fn announce(builder: &mut Builder, initiator: IkeSpi, responder: IkeS
 
 /// What a received message tells, given the path that it came on; none if it says nothing (the other end knows no
 /// NATs). An end may claim a NAT by a hash of nothing.
-pub(crate) fn detect(header: &Header, payloads: Payloads<'_>, path: Path) -> Option<Nat> {
-    let hash = |address| hash(header.initiator_spi, header.responder_spi, address);
+pub(crate) fn detect(
+    initiator: IkeSpi,
+    responder: IkeSpi,
+    payloads: Payloads<'_>,
+    path: Path,
+) -> Option<Nat> {
+    let hash = |address| hash(initiator, responder, address);
     let (here, there) = (hash(path.local), hash(path.remote));
     let (mut sources, mut destinations) = (Vec::new(), Vec::new());
     for notify in payloads.all(PayloadType::NOTIFY).filter_map(|body| Notify::parse(body).ok()) {
@@ -50,4 +55,19 @@ fn hash(initiator: IkeSpi, responder: IkeSpi, address: SocketAddr) -> [u8; 20] {
     let mut hash = [0; 20];
     hash.copy_from_slice(context.finish().as_ref());
     hash
+}
+
+/// The addresses and ports themselves, as NO_NATS_ALLOWED has them (RFC 4555 §4.2.6).
+pub(crate) fn plain(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for address in [source, destination] {
+        match address.ip() {
+            IpAddr::V4(v4) => bytes.extend(v4.octets()),
+            IpAddr::V6(v6) => bytes.extend(v6.octets()),
+        }
+    }
+    for address in [source, destination] {
+        bytes.extend(address.port().to_be_bytes());
+    }
+    bytes
 }

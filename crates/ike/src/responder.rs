@@ -21,7 +21,7 @@ use crate::negotiation::choose_ike;
 use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
 use crate::output::Context;
 use crate::random;
-use crate::sa::{Begin, IkeSa, NONCE};
+use crate::sa::{Begin, IkeSa, Mobility, NONCE};
 
 /// An initiator that has not authenticated itself by then is forgotten.
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(30);
@@ -51,6 +51,7 @@ struct Proved {
     agreed: Option<Agreed>,
     last_answer: Vec<Vec<u8>>,
     initial_contact: bool,
+    mobile: bool,
 }
 
 /// What is answered to a request without anything being kept: the header is that of the request.
@@ -111,7 +112,7 @@ impl HalfOpen {
         let keys =
             IkeKeys::derive(&suite, Role::Responder, &shared, &exchanged).ok_or(DropReason::Refused)?;
 
-        let nat = nat::detect(&header, payloads, path);
+        let nat = nat::detect(header.initiator_spi, header.responder_spi, payloads, path);
         let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let mut answer = Builder::new();
         let chosen = proposal::Proposal { spi: Vec::new(), ..chosen };
@@ -243,18 +244,23 @@ impl HalfOpen {
         answer.identity(PayloadType::ID_R, &peer.local);
         auth::prove(&mut answer, peer, &self.channel.keys, &self.transcript, Role::Responder);
         let agreed = answer_child(payloads, peer, path, &mut answer, context)?;
+        let mobile = peer.mobile && has_notify(payloads, NotifyType::MOBIKE_SUPPORTED);
+        if mobile {
+            answer.notify(NotifyType::MOBIKE_SUPPORTED, &[]);
+        }
         let last_answer = self.seal(&answer, context);
         context.out.send_all(path, &last_answer);
         let initial_contact = has_notify(payloads, NotifyType::INITIAL_CONTACT);
-        Ok(Proved { peer: index, identity, agreed, last_answer, initial_contact })
+        Ok(Proved { peer: index, identity, agreed, last_answer, initial_contact, mobile })
     }
 
     fn establish(self, proved: Proved, path: Path, context: &mut Context<'_>) -> Accepted {
-        let Proved { peer, identity, agreed, last_answer, initial_contact } = proved;
+        let Proved { peer, identity, agreed, last_answer, initial_contact, mobile } = proved;
         let begin = Begin { next_id: MessageId::ZERO, expected: MessageId(2), last_answer };
         let place = (path, self.nat);
         let mut sa = IkeSa::new(self.channel, peer, identity.clone(), place, begin, context);
         sa.announced = true;
+        sa.mobility = if mobile { Mobility::Follows } else { Mobility::None };
         context.out.events.push_back(Event::IkeUp {
             ike: sa.spi(),
             peer,

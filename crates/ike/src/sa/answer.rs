@@ -1,14 +1,15 @@
 //! What this end answers to requests inside of an IKE SA (RFC 7296 §1.3, §1.4, §2.21.3, §2.25).
 
-use super::{IkeSa, MAX_CHILDREN, Request, State};
+use super::{IkeSa, MAX_CHILDREN, Mobility, Request, State};
 use crate::child::{self, Asked, PeerRekey, Refusal, find, notifies};
 use crate::crypto::group::KeyPair;
-use crate::event::EndReason;
+use crate::event::{EndReason, Event, Path};
 use crate::keys::{Exchanged, IkeKeys, Role};
 use crate::message::body::{Delete, KeyExchange, parse_nonce};
 use crate::message::builder::Builder;
 use crate::message::proposal::{self, Proposal};
 use crate::message::{Header, ParseError, Payloads};
+use crate::nat;
 use crate::negotiation::{ChildProtocol, choose_ike};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
 use crate::output::Context;
@@ -21,11 +22,12 @@ impl IkeSa {
         &mut self,
         header: &Header,
         payloads: Payloads<'_>,
+        path: Path,
         answer: &mut Builder,
         context: &mut Context<'_>,
     ) -> Option<EndReason> {
         let refusal = match header.exchange {
-            ExchangeType::INFORMATIONAL => match self.answer_informational(payloads, answer, context) {
+            ExchangeType::INFORMATIONAL => match self.answer_informational(payloads, path, answer, context) {
                 Ok(end) => return end,
                 Err(malformed) => malformed.into(),
             },
@@ -45,6 +47,7 @@ impl IkeSa {
     fn answer_informational(
         &mut self,
         payloads: Payloads<'_>,
+        path: Path,
         answer: &mut Builder,
         context: &mut Context<'_>,
     ) -> Result<Option<EndReason>, ParseError> {
@@ -54,6 +57,9 @@ impl IkeSa {
                 NotifyType::INVALID_SYNTAX => return Ok(Some(EndReason::Refused(notify.kind))),
                 _ => {}
             }
+        }
+        if self.mobility != Mobility::None {
+            self.answer_move(payloads, path, answer, context);
         }
         for body in payloads.all(PayloadType::DELETE) {
             let delete = Delete::parse(body)?;
@@ -70,6 +76,36 @@ impl IkeSa {
             }
         }
         Ok(None)
+    }
+
+    /// The other end may be elsewhere: on the path that its request came along (RFC 4555 §3.5).
+    fn answer_move(
+        &mut self,
+        payloads: Payloads<'_>,
+        path: Path,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2) {
+            answer.notify(NotifyType::COOKIE2, cookie.data);
+        }
+        let moves = child::has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES);
+        if !moves || self.mobility != Mobility::Follows {
+            return;
+        }
+        // RFC 4555 §3.9.
+        let mut unwanted = notifies(payloads).filter(|notify| notify.kind == NotifyType::NO_NATS_ALLOWED);
+        if unwanted.any(|notify| notify.data != nat::plain(path.remote, path.local)) {
+            answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
+            return;
+        }
+        let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
+        if let Some(nat) = nat::detect(initiator, responder, payloads, path) {
+            self.nat = nat;
+            nat::announce(answer, initiator, responder, path);
+        }
+        self.path = path;
+        context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
     }
 
     /// Removes the child that the other end receives with this SPI, and returns this end's SPI to be deleted, too.

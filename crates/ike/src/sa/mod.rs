@@ -69,6 +69,17 @@ pub(crate) enum FollowUp {
     Adopt { to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task> },
 }
 
+/// Who says where the two ends are (RFC 4555).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mobility {
+    /// Nobody.
+    None,
+    /// This end, which has initiated the first of the IKE SAs that replaced each other.
+    Leads,
+    /// The other end.
+    Follows,
+}
+
 /// Where an IKE SA is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
@@ -109,6 +120,7 @@ pub(crate) struct IkeSa {
     pub(crate) nat: Nat,
     pub(crate) children: Vec<Child>,
     pub(crate) state: State,
+    pub(crate) mobility: Mobility,
     /// When it came into being.
     pub(crate) since: Instant,
     /// The host knows of it.
@@ -162,6 +174,7 @@ impl IkeSa {
             nat,
             children: Vec::new(),
             state: State::Up,
+            mobility: Mobility::None,
             since: now,
             announced: false,
             follow_ups: Vec::new(),
@@ -204,6 +217,21 @@ impl IkeSa {
         true
     }
 
+    /// Goes on from another path, what is in flight as well. False if the other end would not follow.
+    pub(crate) fn move_to(&mut self, path: Path, context: &mut Context<'_>) -> bool {
+        if self.mobility != Mobility::Leads {
+            return false;
+        }
+        self.path = path;
+        if let Some(flying) = &mut self.in_flight {
+            flying.again_at = context.now;
+        }
+        self.tasks.retain(|task| *task != Task::Move);
+        self.tasks.push_front(Task::Move);
+        self.start_next(context);
+        true
+    }
+
     /// A message with this end's SPI has come.
     pub(crate) fn receive(&mut self, message: &Message<'_>, path: Path, context: &mut Context<'_>) {
         let header = message.header();
@@ -241,7 +269,7 @@ impl IkeSa {
         let mut answer = Builder::new();
         let mut end = None;
         match Payloads::parse(first, &content) {
-            Ok(payloads) => end = self.answer_request(&header, payloads, &mut answer, context),
+            Ok(payloads) => end = self.answer_request(&header, payloads, path, &mut answer, context),
             Err(ParseError::UnsupportedCritical(kind)) => {
                 answer.notify(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, &[kind.0]);
             }
@@ -288,9 +316,10 @@ impl IkeSa {
         }
     }
 
-    /// An end behind a NAT is wherever its last genuine request came from (RFC 7296 §2.23).
+    /// Without MOBIKE, an end behind a NAT is wherever its last genuine request came from (RFC 7296 §2.23).
     fn follow_nat(&mut self, path: Path, out: &mut Output) {
-        if self.nat.remote && !self.nat.local && path != self.path && path.local == self.path.local {
+        let follows = self.mobility == Mobility::None && self.nat.remote && !self.nat.local;
+        if follows && path != self.path && path.local == self.path.local {
             self.path = path;
             if self.announced {
                 out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });

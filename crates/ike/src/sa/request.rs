@@ -6,15 +6,17 @@ use super::{IkeSa, State};
 use crate::child::{ChildOffer, PeerRekey};
 use crate::config::ChildIndex;
 use crate::crypto::group::{Group, KeyPair};
+use crate::event::Path;
 use crate::message::builder::Builder;
 use crate::message::proposal::Proposal;
+use crate::nat;
 use crate::negotiation::{ChildProtocol, offer_ike};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::Context;
 use crate::random;
 
 /// Something to ask for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
     /// A child. The group is the one that the other end wants, once it has said so.
     CreateChild { index: ChildIndex, group: Option<Group> },
@@ -28,6 +30,8 @@ pub(crate) enum Task {
     DeleteIke,
     /// Whether the other end is there.
     Liveness,
+    /// Children go along this end's path from now on (RFC 4555 §3.5).
+    Move,
 }
 
 /// What a request was for, with what its response is compared with.
@@ -55,6 +59,11 @@ pub(crate) enum Request {
     },
     DeleteIke,
     Liveness,
+    Move {
+        /// What the other end is to repeat, to show that it receives there (RFC 4555 §3.7).
+        cookie: [u8; 16],
+        path: Path,
+    },
 }
 
 impl Request {
@@ -129,6 +138,14 @@ impl IkeSa {
                 Some((ExchangeType::INFORMATIONAL, payloads, Request::DeleteIke))
             }
             Task::Liveness => Some((ExchangeType::INFORMATIONAL, payloads, Request::Liveness)),
+            Task::Move => {
+                let (cookie, path) = (random::bytes::<16>(context.random), self.path);
+                let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
+                payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
+                nat::announce(&mut payloads, initiator, responder, path);
+                payloads.notify(NotifyType::COOKIE2, &cookie);
+                Some((ExchangeType::INFORMATIONAL, payloads, Request::Move { cookie, path }))
+            }
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use super::{Begin, IkeSa, Request, Task};
 use crate::channel::Channel;
-use crate::child::{ChildOffer, PeerRekey, Refusal, error_in, find};
+use crate::child::{ChildOffer, PeerRekey, Refusal, error_in, find, notifies};
 use crate::crypto::group::{Group, KeyPair};
-use crate::event::{EndReason, Event};
+use crate::event::{EndReason, Event, Path};
 use crate::keys::{Exchanged, IkeKeys, Role};
 use crate::message::body::{KeyExchange, Notify, parse_nonce};
 use crate::message::proposal::{self, Proposal};
 use crate::message::{ParseError, Payloads};
+use crate::nat;
 use crate::negotiation::{IkeAlgorithms, choose_ike, is_choice_of};
 use crate::numbers::{IkeSpi, NotifyType, PayloadType, Spi};
 use crate::output::Context;
@@ -50,8 +51,25 @@ impl IkeSa {
             }
             Request::DeleteIke => return Some(EndReason::Deleted),
             Request::Liveness => {}
+            Request::Move { cookie, path } => self.moved(&cookie, path, payloads, context),
         }
         None
+    }
+
+    /// The other end has followed, or has refused to, in which case nothing is said to the host.
+    fn moved(&mut self, cookie: &[u8], path: Path, payloads: Payloads<'_>, context: &mut Context<'_>) {
+        let repeated = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2);
+        if repeated.is_none_or(|notify| notify.data != cookie) {
+            // RFC 4555 §3.7: somebody else sent the request on, or the other end is not what it seems.
+            self.tasks.push_front(Task::DeleteIke);
+            return;
+        }
+        if error_in(payloads).is_some() || path != self.path {
+            return;
+        }
+        let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
+        self.nat = nat::detect(initiator, responder, payloads, path).unwrap_or(self.nat);
+        context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
     }
 
     fn child_accepted(
@@ -210,7 +228,10 @@ impl IkeSa {
         let fragments = self.channel.fragments;
         let channel = Channel::new(role, exchanged.initiator_spi, exchanged.responder_spi, keys, fragments);
         let place = (self.path, self.nat);
-        Self::new(channel, self.peer, self.identity.clone(), place, Begin::anew(), context)
+        let identity = self.identity.clone();
+        let mut new = Self::new(channel, self.peer, identity, place, Begin::anew(), context);
+        new.mobility = self.mobility;
+        new
     }
 }
 
