@@ -1,15 +1,18 @@
 //! Who the other end is: what IKE_AUTH says and proves (RFC 7296 §2.15), the same from both ends.
 
+use std::time::Duration;
+
 use subtle::ConstantTimeEq;
 
-use crate::child::find;
-use crate::config::{PeerConfig, PeerIndex};
+use crate::certificate::{Certificates, HashAlgorithm, hashes_to_bytes, parse_hashes};
+use crate::child::{find, notifies};
+use crate::config::{Authentication, PeerConfig, PeerIndex};
 use crate::keys::{IkeKeys, Role};
 use crate::message::ParseError;
 use crate::message::Payloads;
-use crate::message::body::{Auth, Identity};
+use crate::message::body::{Auth, Certificate, Identity};
 use crate::message::builder::Builder;
-use crate::numbers::PayloadType;
+use crate::numbers::{NotifyType, PayloadType};
 
 /// What both ends have said in IKE_SA_INIT, as their proofs cover it.
 #[derive(Debug, Clone)]
@@ -20,6 +23,8 @@ pub(crate) struct Transcript {
     pub(crate) response: Vec<u8>,
     pub(crate) initiator_nonce: Vec<u8>,
     pub(crate) responder_nonce: Vec<u8>,
+    /// What the other end verifies signatures with (RFC 7427); nothing if it did not say.
+    pub(crate) peer_hashes: Vec<HashAlgorithm>,
 }
 
 impl Transcript {
@@ -34,19 +39,38 @@ impl Transcript {
     }
 }
 
-/// Appends AUTH of this end.
-pub(crate) fn prove(to: &mut Builder, peer: &PeerConfig, keys: &IkeKeys, transcript: &Transcript, own: Role) {
+/// Appends AUTH of this end, behind its certificates if it has some. False if it has none that the other end can verify.
+pub(crate) fn prove(
+    to: &mut Builder,
+    peer: &PeerConfig,
+    keys: &IkeKeys,
+    transcript: &Transcript,
+    own: Role,
+) -> bool {
     let octets = transcript.octets(keys, own, own, &peer.local.to_body());
-    to.auth(Auth::SHARED_KEY, keys.shared_key_auth(&peer.shared_key, &octets).as_bytes());
+    match &peer.authentication {
+        Authentication::SharedKey(key) => {
+            to.auth(Auth::SHARED_KEY, keys.shared_key_auth(key, &octets).as_bytes());
+        }
+        Authentication::Certificates(certificates) => {
+            let Some(proof) = certificates.sign(&octets, &transcript.peer_hashes) else { return false };
+            for certificate in certificates.chain() {
+                to.certificate(PayloadType::CERT, Certificate::X509_SIGNATURE, certificate);
+            }
+            to.auth(Auth::DIGITAL_SIGNATURE, &proof);
+        }
+    }
+    true
 }
 
-/// Whether the other end has proved to know the peer's key, for the identity payload that it has sent.
+/// Whether the other end has proved to be who its identity payload says.
 pub(crate) fn is_proved(
     payloads: Payloads<'_>,
     peer: &PeerConfig,
     keys: &IkeKeys,
     transcript: &Transcript,
     own: Role,
+    unix_time: Option<Duration>,
 ) -> Result<bool, ParseError> {
     let (signer, kind) = match own {
         Role::Initiator => (Role::Responder, PayloadType::ID_R),
@@ -55,8 +79,45 @@ pub(crate) fn is_proved(
     let identity = find(payloads, kind)?;
     let auth = Auth::parse(find(payloads, PayloadType::AUTH)?)?;
     let octets = transcript.octets(keys, signer, own, identity);
-    let expected = keys.shared_key_auth(&peer.shared_key, &octets);
-    Ok(auth.method == Auth::SHARED_KEY && expected.as_bytes().ct_eq(auth.data).into())
+    Ok(match (&peer.authentication, auth.method) {
+        (Authentication::SharedKey(key), Auth::SHARED_KEY) => {
+            keys.shared_key_auth(key, &octets).as_bytes().ct_eq(auth.data).into()
+        }
+        (Authentication::Certificates(certificates), Auth::DIGITAL_SIGNATURE) => {
+            let Some(unix_time) = unix_time else { return Ok(false) };
+            let identity = Identity::parse(identity)?;
+            let chain = payloads.all(PayloadType::CERT).filter_map(|body| Certificate::parse(body).ok());
+            certificates.verify(chain, auth.data, &octets, &identity, unix_time)
+        }
+        _ => false,
+    })
+}
+
+/// The certificates of a peer, if it is one that has some.
+pub(crate) fn certificates(peer: &PeerConfig) -> Option<&Certificates> {
+    match &peer.authentication {
+        Authentication::SharedKey(_) => None,
+        Authentication::Certificates(certificates) => Some(certificates),
+    }
+}
+
+/// Appends what the other end is to know to sign for this one: hashes, in IKE_SA_INIT (RFC 7427 §4).
+pub(crate) fn announce_hashes(to: &mut Builder) {
+    to.notify(NotifyType::SIGNATURE_HASH_ALGORITHMS, &hashes_to_bytes());
+}
+
+/// Appends whose certificates are believed.
+pub(crate) fn request_certificates<'a>(to: &mut Builder, of: impl Iterator<Item = &'a Certificates>) {
+    let hashes: Vec<u8> = of.flat_map(Certificates::authority_hashes).collect();
+    if !hashes.is_empty() {
+        to.certificate(PayloadType::CERTREQ, Certificate::X509_SIGNATURE, &hashes);
+    }
+}
+
+/// The hashes that the other end has named.
+pub(crate) fn hashes_in(payloads: Payloads<'_>) -> Vec<HashAlgorithm> {
+    let said = notifies(payloads).find(|notify| notify.kind == NotifyType::SIGNATURE_HASH_ALGORITHMS);
+    said.map_or(Vec::new(), |notify| parse_hashes(notify.data))
 }
 
 /// The peer that an initiator's identity is of, and the one of this end that it asks for, if it does.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::certificate::Certificates;
 use crate::crypto::secret::Secret;
 use crate::message::body::Identity;
 use crate::message::traffic_selector::TrafficSelector;
@@ -41,8 +42,8 @@ pub struct PeerConfig {
     pub local: Identity,
     /// Who the other end must be; anybody who knows the key, if there is none.
     pub remote: Option<Identity>,
-    /// The key that both ends know.
-    pub shared_key: Secret,
+    /// How both ends prove who they are.
+    pub authentication: Authentication,
     /// Children. An initiator asks for the first one along with the IKE SA.
     pub children: Vec<ChildConfig>,
     /// Addresses of the initiator may change while the IKE SA is there (MOBIKE, RFC 4555), if both ends want that.
@@ -60,10 +61,15 @@ pub struct PeerConfig {
 impl PeerConfig {
     /// One with a shared key and the usual timing.
     pub fn new(local: Identity, remote: Option<Identity>, shared_key: Secret) -> Self {
+        Self::with(local, remote, Authentication::SharedKey(shared_key))
+    }
+
+    /// One with the usual timing.
+    pub fn with(local: Identity, remote: Option<Identity>, authentication: Authentication) -> Self {
         Self {
             local,
             remote,
-            shared_key,
+            authentication,
             children: Vec::new(),
             mobile: false,
             request_addresses: false,
@@ -72,6 +78,16 @@ impl PeerConfig {
             liveness_after: Duration::from_secs(30),
         }
     }
+}
+
+/// How two ends prove to each other who they are.
+#[derive(Debug, Clone)]
+pub enum Authentication {
+    /// Both know this key (RFC 7296 §2.15).
+    SharedKey(Secret),
+    /// Both have a certificate. An endpoint must know the time of day
+    /// ([`crate::Endpoint::set_wall_clock`]), or it believes none.
+    Certificates(Box<Certificates>),
 }
 
 /// Addresses for a client, and the DNS servers it is to use.

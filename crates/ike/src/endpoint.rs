@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::child::Child;
 use crate::config::{ChildIndex, Config, PeerIndex};
@@ -58,7 +58,18 @@ pub struct Endpoint<R> {
     initiator_of: HashMap<IkeSpi, Initiator>,
     half_open: usize,
     cookies: Cookies,
+    clock: WallClock,
     out: Output,
+}
+
+/// The time of day, as it was at some instant.
+#[derive(Debug, Clone, Copy, Default)]
+struct WallClock(Option<(Instant, Duration)>);
+
+impl WallClock {
+    fn at(self, now: Instant) -> Option<Duration> {
+        self.0.and_then(|(set, unix_time)| unix_time.checked_add(now.saturating_duration_since(set)))
+    }
 }
 
 impl<R: Random> Endpoint<R> {
@@ -74,8 +85,15 @@ impl<R: Random> Endpoint<R> {
             initiator_of: HashMap::new(),
             half_open: 0,
             cookies: Cookies::default(),
+            clock: WallClock::default(),
             out: Output::default(),
         }
+    }
+
+    /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time. To be said again when
+    /// the clock was set.
+    pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
+        self.clock = WallClock(Some((now, since_1970)));
     }
 
     /// Begins an IKE SA, and the first child of the peer with it. Returns the IKE SA's name.
@@ -226,8 +244,8 @@ impl<R: Random> Endpoint<R> {
     }
 
     fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
-        let Self { config, random, out, .. } = self;
-        let mut context = Context { now, config, random, out };
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
         let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
         let ike = attempt.spi();
         self.keep(ike, Entry::Attempt(Box::new(attempt)));
@@ -315,8 +333,8 @@ impl<R: Random> Endpoint<R> {
     fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
         let initiator = (message.header().initiator_spi, path.remote);
         let known = self.initiators.get(&initiator).copied();
-        let Self { config, random, out, .. } = self;
-        let mut context = Context { now, config, random, out };
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
         match known.and_then(|own| self.entries.get(&own)) {
             Some(Entry::HalfOpen(half_open)) if half_open.repeat(message.bytes(), path, &mut context) => {
                 return;
@@ -347,8 +365,8 @@ impl<R: Random> Endpoint<R> {
     /// than the message was.
     fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
         self.out.drops.count(error.into());
-        let Self { config, random, out, .. } = self;
-        let mut context = Context { now, config, random, out };
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
         let ParseError::UnsupportedCritical(kind) = error else { return };
         let Ok((header, _)) = Message::parse_header(bytes) else { return };
         if header.exchange == ExchangeType::IKE_SA_INIT && !header.is_response && bytes.len() >= 64 {
@@ -384,8 +402,8 @@ impl<R: Random> Endpoint<R> {
         change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
     ) {
         let Some(entry) = self.take(ike) else { return };
-        let Self { config, random, out, .. } = self;
-        let mut changed = change(entry, &mut Context { now, config, random, out });
+        let Self { config, random, out, clock, .. } = self;
+        let mut changed = change(entry, &mut Context { now, unix_time: clock.at(now), config, random, out });
         let follow_ups = match &mut changed {
             Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
             _ => Vec::new(),
@@ -397,8 +415,8 @@ impl<R: Random> Endpoint<R> {
         for follow_up in follow_ups {
             match follow_up {
                 FollowUp::Born(mut sa) => {
-                    let Self { config, random, out, .. } = self;
-                    sa.begin(&mut Context { now, config, random, out });
+                    let Self { config, random, out, clock, .. } = self;
+                    sa.begin(&mut Context { now, unix_time: clock.at(now), config, random, out });
                     self.keep(sa.spi(), Entry::Established(sa));
                 }
                 FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
@@ -407,8 +425,8 @@ impl<R: Random> Endpoint<R> {
     }
 
     fn adopt(&mut self, now: Instant, to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task>) {
-        let Self { config, random, out, .. } = self;
-        let mut context = Context { now, config, random, out };
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
         match self.entries.remove(&to) {
             Some(Entry::Established(mut sa)) => {
                 sa.adopt(children, tasks, &mut context);

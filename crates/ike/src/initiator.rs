@@ -117,6 +117,10 @@ impl Attempt {
         payloads.nonce(&self.nonce);
         nat::announce(&mut payloads, self.spi, IkeSpi::ZERO, self.path);
         payloads.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);
+        let peer = context.config.peers.get(self.peer.0);
+        if peer.is_some_and(|peer| auth::certificates(peer).is_some()) {
+            auth::announce_hashes(&mut payloads);
+        }
         self.request = payloads.finish(&Header {
             initiator_spi: self.spi,
             responder_spi: IkeSpi::ZERO,
@@ -278,20 +282,25 @@ impl Attempt {
             response: message.bytes().to_vec(),
             initiator_nonce: self.nonce.clone(),
             responder_nonce: nonce.to_vec(),
+            peer_hashes: auth::hashes_in(payloads),
         };
         // RFC 4555 §3.3: who may move is on the shared port from the beginning.
         let floats = nat.is_between() || (mobile && detected.is_some());
         let path = if floats { floated(self.path) } else { self.path };
         let mut candidate = Candidate { channel, transcript, path, nat, offer: None, datagrams: Vec::new() };
-        self.send_auth(&mut candidate, alone, context);
+        if !self.send_auth(&mut candidate, alone, context) {
+            self.refused(EndReason::AuthenticationFailed, context.now);
+            return Ok(());
+        }
         self.candidates.push(candidate);
         self.tries = 1;
         self.again_at = context.now + retransmit_after(1);
         Ok(())
     }
 
-    fn send_auth(&self, candidate: &mut Candidate, alone: bool, context: &mut Context<'_>) {
-        let Some(peer) = context.config.peers.get(self.peer.0) else { return };
+    /// False if this end has no certificate that the other end can verify.
+    fn send_auth(&self, candidate: &mut Candidate, alone: bool, context: &mut Context<'_>) -> bool {
+        let Some(peer) = context.config.peers.get(self.peer.0) else { return false };
         let mut payloads = Builder::new();
         payloads.identity(PayloadType::ID_I, &peer.local);
         if alone {
@@ -300,7 +309,11 @@ impl Attempt {
         if let Some(remote) = &peer.remote {
             payloads.identity(PayloadType::ID_R, remote);
         }
-        auth::prove(&mut payloads, peer, &candidate.channel.keys, &candidate.transcript, Role::Initiator);
+        auth::request_certificates(&mut payloads, auth::certificates(peer).into_iter());
+        let (keys, transcript) = (&candidate.channel.keys, &candidate.transcript);
+        if !auth::prove(&mut payloads, peer, keys, transcript, Role::Initiator) {
+            return false;
+        }
         if peer.request_addresses {
             let wanted = [
                 Attribute::Ipv4Address(None),
@@ -320,6 +333,7 @@ impl Attempt {
         let (exchange, id) = (ExchangeType::IKE_AUTH, MessageId(1));
         candidate.datagrams = candidate.channel.seal(exchange, false, id, &payloads, context.random);
         context.out.send_all(candidate.path, &candidate.datagrams);
+        true
     }
 
     fn receive_auth(&mut self, message: &Message<'_>, context: &mut Context<'_>) -> Option<IkeSa> {
@@ -341,7 +355,7 @@ impl Attempt {
         let config = context.config;
         let peer = config.peers.get(self.peer.0)?;
         let outcome = Payloads::parse(first, &content)
-            .and_then(|payloads| Ok((payloads, check(payloads, peer, &candidate)?)));
+            .and_then(|payloads| Ok((payloads, check(payloads, peer, &candidate, context.unix_time)?)));
         match outcome {
             Ok((payloads, Ok(identity))) => {
                 Some(self.establish(candidate, identity, payloads, peer, context))
@@ -427,6 +441,7 @@ fn check(
     payloads: Payloads<'_>,
     peer: &PeerConfig,
     candidate: &Candidate,
+    unix_time: Option<Duration>,
 ) -> Result<Result<Identity, Failure>, ParseError> {
     if payloads.find(PayloadType::AUTH).is_none() {
         let reason = match error_in(payloads).map(|error| error.kind) {
@@ -438,7 +453,7 @@ fn check(
     }
     let identity = Identity::parse(find(payloads, PayloadType::ID_R)?)?;
     let (keys, transcript) = (&candidate.channel.keys, &candidate.transcript);
-    let proved = auth::is_proved(payloads, peer, keys, transcript, Role::Initiator)?;
+    let proved = auth::is_proved(payloads, peer, keys, transcript, Role::Initiator, unix_time)?;
     let wanted = peer.remote.as_ref().is_none_or(|remote| *remote == identity);
     Ok(if proved && wanted { Ok(identity) } else { Err(Failure::NotProved) })
 }

@@ -99,6 +99,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+pub mod certificate;
 mod channel;
 mod child;
 pub mod config;

@@ -1,7 +1,7 @@
 //! What the parts of an endpoint leave behind for it: datagrams, events, and what is to be done to other IKE SAs.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::config::Config;
 use crate::drops::Drops;
@@ -53,6 +53,8 @@ impl Output {
 /// What everything that happens is given.
 pub(crate) struct Context<'a> {
     pub(crate) now: Instant,
+    /// Time since 1970, if it is known.
+    pub(crate) unix_time: Option<Duration>,
     pub(crate) config: &'a Config,
     pub(crate) random: &'a mut dyn Random,
     pub(crate) out: &'a mut Output,

@@ -123,6 +123,12 @@ impl HalfOpen {
         if fragments {
             answer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);
         }
+        let peer_hashes = auth::hashes_in(payloads);
+        let mut certificates = context.config.peers.iter().filter_map(auth::certificates).peekable();
+        if !peer_hashes.is_empty() && certificates.peek().is_some() {
+            auth::announce_hashes(&mut answer);
+            auth::request_certificates(&mut answer, certificates);
+        }
         let response = answer.finish(&Header {
             responder_spi: exchanged.responder_spi,
             from_initiator: false,
@@ -138,6 +144,7 @@ impl HalfOpen {
                 response,
                 initiator_nonce: nonce.to_vec(),
                 responder_nonce: own_nonce,
+                peer_hashes,
             },
             nat: nat.unwrap_or_default(),
             begun_at: context.now,
@@ -230,7 +237,8 @@ impl HalfOpen {
         let config = context.config;
         let proved = auth::find_peer(&config.peers, &identity, wanted.as_ref()).filter(|(_, peer)| {
             let (keys, transcript) = (&self.channel.keys, &self.transcript);
-            auth::is_proved(payloads, peer, keys, transcript, Role::Responder).unwrap_or(false)
+            auth::is_proved(payloads, peer, keys, transcript, Role::Responder, context.unix_time)
+                .unwrap_or(false)
         });
         let Some((index, peer)) = proved else {
             context
@@ -242,7 +250,9 @@ impl HalfOpen {
 
         let mut answer = Builder::new();
         answer.identity(PayloadType::ID_R, &peer.local);
-        auth::prove(&mut answer, peer, &self.channel.keys, &self.transcript, Role::Responder);
+        if !auth::prove(&mut answer, peer, &self.channel.keys, &self.transcript, Role::Responder) {
+            return Err(NotifyType::AUTHENTICATION_FAILED.into());
+        }
         let agreed = answer_child(payloads, peer, path, &mut answer, context)?;
         let mobile = peer.mobile && has_notify(payloads, NotifyType::MOBIKE_SUPPORTED);
         if mobile {

@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use ike::config::{Assigned, Config, Mode, PeerIndex};
+use ike::config::{Assigned, Authentication, Config, Mode, PeerIndex};
 use ike::crypto::encryption::{Encryption, Integrity};
 use ike::crypto::group::Group;
 use ike::crypto::prf::Prf;
@@ -131,7 +131,7 @@ fn transport_mode_is_agreed_on_by_its_notify() {
 #[test]
 fn a_wrong_key_gives_authentication_failed_and_no_child() {
     let mut a = config("a", "b");
-    a.peers[0].shared_key = Secret::new(b"another key".to_vec());
+    a.peers[0].authentication = Authentication::SharedKey(Secret::new(b"another key".to_vec()));
     let mut world = World::with(1, a, config("b", "a"));
     world.initiate();
     world.run(Duration::from_secs(10));
