@@ -12,6 +12,8 @@ use crate::random::Random;
 const FRAGMENT_FROM: usize = 1280 - 40 - 8 - 4;
 /// More fragments than a message of certificates needs. It bounds what is kept of one that is not whole.
 const MAX_FRAGMENTS: u16 = 32;
+/// Longer messages are not put together: what is kept for an end that has not authenticated itself is bounded by this.
+const MAX_REASSEMBLED: usize = 32 * 1024;
 /// Fragment Number and Total Fragments.
 const FRAGMENT_HEADER: usize = 4;
 
@@ -188,6 +190,10 @@ impl Reassembly {
         }
         let part = self.parts.get_mut(usize::from(sealed.number) - 1).ok_or(DropReason::BadFragment)?;
         *part = Some(content);
+        if self.parts.iter().flatten().map(Vec::len).sum::<usize>() > MAX_REASSEMBLED {
+            *self = Self::default();
+            return Err(DropReason::BadFragment);
+        }
         if sealed.number == 1 {
             self.first = Some(sealed.first);
         }
@@ -207,5 +213,109 @@ impl From<ParseError> for DropReason {
             ParseError::LaterVersion => Self::LaterVersion,
             _ => Self::Malformed,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crypto::encryption::Encryption;
+    use crate::crypto::group::Group;
+    use crate::crypto::prf::Prf;
+    use crate::crypto::secret::Secret;
+    use crate::keys::{Exchanged, IkeSuite};
+    use crate::random::Repeatable;
+
+    fn channel(role: Role) -> Channel {
+        let suite = IkeSuite {
+            encryption: Encryption::Aes128Gcm,
+            integrity: None,
+            prf: Prf::HmacSha256,
+            group: Group::Curve25519,
+        };
+        let exchanged = Exchanged {
+            initiator_spi: IkeSpi(1),
+            responder_spi: IkeSpi(2),
+            initiator_nonce: vec![1; 32],
+            responder_nonce: vec![2; 32],
+        };
+        let keys = IkeKeys::derive(&suite, role, &Secret::new(vec![3; 32]), &exchanged).unwrap();
+        Channel::new(role, IkeSpi(1), IkeSpi(2), keys, true)
+    }
+
+    fn long(length: usize) -> Builder {
+        let mut payloads = Builder::new();
+        payloads.raw(PayloadType::VENDOR_ID, |body| body.extend((0..length).map(|n| n as u8)));
+        payloads
+    }
+
+    fn seal(from: &mut Channel, id: u32, payloads: &Builder) -> Vec<Vec<u8>> {
+        from.seal(ExchangeType::INFORMATIONAL, false, MessageId(id), payloads, &mut Repeatable::new(1))
+    }
+
+    fn open(to: &mut Channel, bytes: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
+        match to.open(&Message::parse(bytes).unwrap())? {
+            Opened::Whole(first, content) => {
+                assert_eq!(first, PayloadType::VENDOR_ID);
+                Ok(Some(content))
+            }
+            Opened::Fragment => Ok(None),
+        }
+    }
+
+    #[test]
+    fn fragments_come_in_any_order_and_more_than_once() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let payloads = long(3000);
+        let sealed = seal(&mut a, 0, &payloads);
+        assert_eq!(sealed.len(), 3);
+        for (index, whole) in [(2, false), (2, false), (0, false), (2, false), (1, true)] {
+            let content = open(&mut b, &sealed[index]).unwrap();
+            assert_eq!(content.as_deref(), whole.then_some(payloads.bytes()));
+        }
+    }
+
+    #[test]
+    fn fragments_of_another_message_do_not_complete_one() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let (first, second) = (seal(&mut a, 0, &long(2000)), seal(&mut a, 1, &long(2000)));
+        assert_eq!(open(&mut b, &first[0]), Ok(None));
+        assert_eq!(open(&mut b, &second[1]), Ok(None));
+        assert_eq!(open(&mut b, &second[0]), Ok(Some(long(2000).bytes().to_vec())));
+    }
+
+    #[test]
+    fn a_message_cut_anew_into_more_fragments_replaces_the_former_ones() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let (two, three) = (seal(&mut a, 0, &long(2000)), seal(&mut a, 0, &long(3000)));
+        assert_eq!(open(&mut b, &two[0]), Ok(None));
+        assert_eq!(open(&mut b, &three[0]), Ok(None));
+        assert_eq!(open(&mut b, &two[1]), Err(DropReason::BadFragment));
+        assert_eq!(open(&mut b, &three[1]), Ok(None));
+        assert!(open(&mut b, &three[2]).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_forged_place_is_not_authentic_and_too_long_a_message_is_not_kept() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let mut sealed = seal(&mut a, 0, &long(2000));
+        sealed[0][HEADER + PAYLOAD_HEADER + 1] = 2;
+        assert_eq!(open(&mut b, &sealed[0]), Err(DropReason::NotAuthentic));
+        let sealed = seal(&mut a, 1, &long(34_000));
+        let results: Vec<_> = sealed.iter().map(|bytes| open(&mut b, bytes)).collect();
+        assert!(
+            results.contains(&Err(DropReason::BadFragment))
+                && !results.iter().any(|r| matches!(r, Ok(Some(_))))
+        );
+    }
+
+    #[test]
+    fn what_an_end_has_sent_itself_is_not_from_its_peer() {
+        let mut a = channel(Role::Initiator);
+        let sealed = seal(&mut a, 0, &long(10));
+        let message = Message::parse(&sealed[0]).unwrap();
+        assert!(!a.is_from_peer(&message.header()));
+        assert!(channel(Role::Responder).is_from_peer(&message.header()));
+        assert_eq!(open(&mut a, &sealed[0]), Err(DropReason::NotAuthentic));
     }
 }

@@ -10,7 +10,7 @@ use crate::keys::IkeKeys;
 use crate::message::body::{KeyExchange, Notify};
 use crate::message::builder::Builder;
 use crate::message::proposal::{self, Proposal};
-use crate::message::traffic_selector::{self, TrafficSelector, is_narrowed, narrow};
+use crate::message::traffic_selector::{self, MAX_SELECTORS, TrafficSelector, is_narrowed, narrow};
 use crate::message::{ParseError, Payloads};
 use crate::negotiation::{ChildProtocol, ChildSuite, choose_child, is_choice_of, offer_child};
 use crate::numbers::{IkeSpi, NotifyType, PayloadType, Spi};
@@ -338,7 +338,9 @@ fn selectors(
         addresses.iter().map(|address| TrafficSelector::host(*address)).collect::<Vec<_>>()
     };
     let or = |configured: &[TrafficSelector], other: Vec<TrafficSelector>| {
-        if configured.is_empty() { other } else { configured.to_vec() }
+        let mut selectors = if configured.is_empty() { other } else { configured.to_vec() };
+        selectors.truncate(MAX_SELECTORS);
+        selectors
     };
     let assigned = hosts(&peer.assigned.addresses);
     let remote = if assigned.is_empty() { hosts(&[path.remote.ip()]) } else { assigned };

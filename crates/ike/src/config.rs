@@ -115,7 +115,8 @@ pub struct ChildConfig {
     pub algorithms: ChildAlgorithms,
     /// Tunnel or transport.
     pub mode: Mode,
-    /// What it carries at this end: this end's own address, if empty.
+    /// What it carries at this end: this end's own address, if empty. Of this and of `remote`, the first
+    /// [`MAX_SELECTORS`](crate::message::traffic_selector::MAX_SELECTORS) count.
     pub local: Vec<TrafficSelector>,
     /// What it carries at the other end: if empty, the addresses that the other end is given, or else has.
     pub remote: Vec<TrafficSelector>,

@@ -10,7 +10,7 @@ use crate::cookie::Cookies;
 use crate::drops::{DropReason, Drops};
 use crate::event::{EndReason, Event, Path};
 use crate::initiator::{Attempt, Wanted};
-use crate::message::{Message, ParseError};
+use crate::message::{Header, Message, ParseError};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::{Context, NAT_PORT, NON_ESP_MARKER, Output, Transmit};
 use crate::random::Random;
@@ -18,8 +18,11 @@ use crate::responder::{Accepted, HalfOpen, stateless_answer};
 use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
 
 /// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
-/// this many, further ones have to wait. It takes some 2 MiB.
+/// this many, further ones have to wait. Each takes some 2 KiB, and at the very most 40 KiB, when it sends fragments.
 pub const MAX_HALF_OPEN: usize = 1024;
+
+/// Length of an answer of one notify with a byte of data: nothing shorter is answered, so that nobody is flooded through us.
+const SHORT_ANSWER: usize = 37;
 
 /// Why nothing was begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -169,6 +172,17 @@ impl<R: Random> Endpoint<R> {
             Some(Entry::Established(sa))
         });
         if moved { Ok(()) } else { Err(AskError::NotFound) }
+    }
+
+    /// Says that a packet of one of its children has come, which shows that the other end is there: it need not be asked then
+    /// (RFC 7296 §2.4).
+    pub fn saw_traffic(&mut self, now: Instant, ike: IkeSpi) {
+        self.with_entry(now, ike, |mut entry, _| {
+            if let Entry::Established(sa) = &mut entry {
+                sa.saw_traffic(now);
+            }
+            Some(entry)
+        });
     }
 
     /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On port 4500 ESP comes in the same
@@ -367,11 +381,19 @@ impl<R: Random> Endpoint<R> {
         self.out.drops.count(error.into());
         let Self { config, random, out, clock, .. } = self;
         let mut context = Context { now, unix_time: clock.at(now), config, random, out };
-        let ParseError::UnsupportedCritical(kind) = error else { return };
-        let Ok((header, _)) = Message::parse_header(bytes) else { return };
-        if header.exchange == ExchangeType::IKE_SA_INIT && !header.is_response && bytes.len() >= 64 {
-            let notify = NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
-            stateless_answer(&header, path, notify, &[kind.0], &mut context);
+        let Some(header) = Header::of_any_version(bytes).filter(|header| !header.is_response) else { return };
+        if bytes.len() < SHORT_ANSWER {
+            return;
+        }
+        match error {
+            ParseError::LaterVersion => {
+                stateless_answer(&header, path, NotifyType::INVALID_MAJOR_VERSION, &[2], &mut context);
+            }
+            ParseError::UnsupportedCritical(kind) if header.exchange == ExchangeType::IKE_SA_INIT => {
+                let notify = NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
+                stateless_answer(&header, path, notify, &[kind.0], &mut context);
+            }
+            _ => {}
         }
     }
 

@@ -66,12 +66,13 @@
 //!
 //! # What it does
 //!
-//! RFC 7296 with shared keys: cookies, NAT detection, narrowing of traffic selectors, transport mode, configuration
+//! RFC 7296 with shared keys, or certificates and digital signatures (RFC 7427): cookies, NAT detection, narrowing of traffic selectors, transport mode, configuration
 //! payloads, retransmission with a window of one, rekeys of children and IKE SAs (also of both ends at once), liveness,
-//! reauthentication; fragments (RFC 7383). Each child is of one proposal of AES-GCM, ChaCha20-Poly1305 or AES-CBC with
+//! reauthentication; fragments (RFC 7383), and initiators
+//! that move (MOBIKE, RFC 4555). Each child is of one proposal of AES-GCM, ChaCha20-Poly1305 or AES-CBC with
 //! HMAC-SHA-2, or AH; groups are Curve25519, P-256 and P-384.
 //!
-//! What it does not: EAP, IKEv1, windows above one, address pools (a peer has its addresses), traffic selectors of
+//! What it does not: EAP, revocation of certificates, IKEv1, windows above one, address pools (a peer has its addresses), traffic selectors of
 //! transport mode through a NAT (RFC 7296 §2.23.1), IPComp.
 //!
 //! # Invariants
@@ -88,7 +89,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`endpoint`], [`config`], [`event`], `output` | the host's side |
-//! | `initiator`, `responder`, `auth`, `cookie`, `nat` | until both ends are authenticated |
+//! | `initiator`, `responder`, `auth`, [`certificate`], `cookie`, `nat` | until both ends are authenticated |
 //! | `sa` | an IKE SA from then on: requests, answers, rekeys |
 //! | `child` | how two ends agree on a child |
 //! | `channel` | sealing, opening, fragments |

@@ -71,3 +71,43 @@ pub(crate) fn plain(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payloads(builder: &Builder) -> Payloads<'_> {
+        Payloads::parse(builder.first(), builder.bytes()).unwrap()
+    }
+
+    #[test]
+    fn each_end_behind_a_nat_is_told_and_who_says_nothing_knows_none() {
+        let path = |local: &str, remote: &str| Path {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+        };
+        let (i, r) = (IkeSpi(1), IkeSpi(2));
+        let mut sent = Builder::new();
+        announce(&mut sent, i, r, path("192.0.2.1:500", "198.51.100.1:500"));
+        let at = |local, remote| detect(i, r, payloads(&sent), path(local, remote));
+        let nat = |local, remote| Some(Nat { local, remote });
+        assert_eq!(at("198.51.100.1:500", "192.0.2.1:500"), nat(false, false));
+        assert_eq!(at("198.51.100.1:500", "192.0.2.1:501"), nat(false, true));
+        assert_eq!(at("10.0.0.1:500", "192.0.2.1:500"), nat(true, false));
+        assert_eq!(detect(i, r, payloads(&Builder::new()), path("10.0.0.1:500", "10.0.0.2:500")), None);
+        // Hashes of another IKE SA are of nothing here: so an end claims a NAT where there is none.
+        let other = detect(i, IkeSpi(3), payloads(&sent), path("198.51.100.1:500", "192.0.2.1:500"));
+        assert_eq!(other, nat(true, true));
+    }
+
+    #[test]
+    fn one_of_several_sources_is_enough() {
+        let (i, r) = (IkeSpi(1), IkeSpi(2));
+        let (a, b) = ("[2001:db8::1]:500".parse().unwrap(), "[2001:db8::2]:500".parse().unwrap());
+        let mut sent = Builder::new();
+        sent.notify(NotifyType::NAT_DETECTION_SOURCE_IP, &[7; 20]);
+        announce(&mut sent, i, r, Path { local: a, remote: b });
+        let nat = detect(i, r, payloads(&sent), Path { local: b, remote: a });
+        assert_eq!(nat, Some(Nat::default()));
+    }
+}

@@ -37,6 +37,10 @@ pub(crate) struct HalfOpen {
     failed: Vec<Vec<u8>>,
 }
 
+/// A longer IKE_SA_INIT is refused: it is kept until the initiator has authenticated itself. All algorithms that IANA knows
+/// take less than half of this.
+const MAX_INIT: usize = 4096;
+
 /// An IKE SA that has come about.
 pub(crate) struct Accepted {
     pub(crate) sa: IkeSa,
@@ -77,6 +81,9 @@ impl HalfOpen {
         context: &mut Context<'_>,
     ) -> Result<Self, DropReason> {
         let (header, payloads) = (message.header(), message.payloads());
+        if message.bytes().len() > MAX_INIT {
+            return Err(DropReason::Malformed);
+        }
         let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
         let proposals = find(payloads, PayloadType::SA)?;
         let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;

@@ -510,6 +510,34 @@ fn strangers_get_no_answer_that_is_longer_than_what_they_sent() {
 }
 
 #[test]
+fn a_later_major_version_is_answered_with_the_one_that_is_known() {
+    let mut world = World::new(1);
+    world.filter = Some(Box::new(|_, _| true));
+    world.initiate();
+    let mut later = message(&world.sent[0].1).to_vec();
+    later[17] = 0x30;
+    let path = Path { local: world::B.parse().unwrap(), remote: world::A.parse().unwrap() };
+    world.inject(Side::B, path, &later);
+    let answer = Message::parse(message(&world.sent[1].1)).unwrap();
+    let notify = answer.payloads().find(PayloadType::NOTIFY).unwrap();
+    assert_eq!(notify.body, [0, 0, 0, NotifyType::INVALID_MAJOR_VERSION.0 as u8, 2]);
+    assert_eq!(world.b.endpoint.drops().of(DropReason::LaterVersion), 1);
+}
+
+#[test]
+fn a_repeated_request_gets_the_same_answer_and_begins_nothing_twice() {
+    let mut world = World::new(1);
+    world.filter = Some(Box::new(|_, _| true));
+    world.initiate();
+    let request = message(&world.sent[0].1).to_vec();
+    let path = Path { local: world::B.parse().unwrap(), remote: world::A.parse().unwrap() };
+    world.inject(Side::B, path, &request);
+    world.inject(Side::B, path, &request);
+    assert_eq!(world.sent[1].1, world.sent[2].1);
+    assert_eq!(world.b.endpoint.half_open(), 1);
+}
+
+#[test]
 fn a_peer_without_a_name_of_its_own_is_anybody_who_knows_the_key() {
     let mut b: Config = config("b", "a");
     b.peers[0].remote = None;

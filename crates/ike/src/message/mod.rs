@@ -73,6 +73,22 @@ const FLAG_RESPONSE: u8 = 0x20;
 const VERSION: u8 = 0x20;
 
 impl Header {
+    /// The header of bytes that may be of a later version: its layout stays what it is (RFC 7296 §2.5).
+    pub fn of_any_version(bytes: &[u8]) -> Option<Self> {
+        bytes.first_chunk().map(Self::read)
+    }
+
+    fn read(header: &[u8; HEADER]) -> Self {
+        Self {
+            initiator_spi: IkeSpi(u64_of(&header[..8])),
+            responder_spi: IkeSpi(u64_of(&header[8..16])),
+            exchange: ExchangeType(header[18]),
+            from_initiator: header[19] & FLAG_INITIATOR != 0,
+            is_response: header[19] & FLAG_RESPONSE != 0,
+            message_id: MessageId(u32_of(&header[20..24])),
+        }
+    }
+
     /// The header's bytes, for a message of a first payload and a length in all.
     pub fn to_bytes(&self, first: PayloadType, length: u32) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -110,15 +126,7 @@ impl<'a> Message<'a> {
             Ok(length) if length == bytes.len() => {}
             _ => return Err(ParseError::Malformed),
         }
-        let parsed = Header {
-            initiator_spi: IkeSpi(u64_of(&header[..8])),
-            responder_spi: IkeSpi(u64_of(&header[8..16])),
-            exchange: ExchangeType(header[18]),
-            from_initiator: header[19] & FLAG_INITIATOR != 0,
-            is_response: header[19] & FLAG_RESPONSE != 0,
-            message_id: MessageId(u32_of(&header[20..24])),
-        };
-        Ok((parsed, PayloadType(header[16])))
+        Ok((Header::read(header), PayloadType(header[16])))
     }
 
     /// The message that the bytes are, whole.

@@ -57,7 +57,7 @@ pub(crate) fn retransmit_after(tries: u32) -> Duration {
 /// A time, made earlier by up to a tenth, so that not everything happens at once, and the two ends seldom collide.
 fn jittered(after: Duration, random: &mut dyn random::Random) -> Duration {
     let share = u32::from(random::bytes::<1>(random)[0]);
-    after - after / 10 * share / 255
+    after - after / 2550 * share
 }
 
 /// What is to happen to another IKE SA.
@@ -165,7 +165,7 @@ impl IkeSa {
     ) -> Self {
         let now = context.now;
         let rekey_after = context.config.peers.get(peer.0).map(|peer| peer.rekey_after);
-        let rekey_at = rekey_after.map(|after| now + jittered(after, context.random));
+        let rekey_at = rekey_after.and_then(|after| now.checked_add(jittered(after, context.random)));
         Self {
             channel,
             peer,
@@ -200,6 +200,11 @@ impl IkeSa {
     /// Whether it can be used.
     pub(crate) fn is_live(&self) -> bool {
         self.state == State::Up
+    }
+
+    /// The other end is there.
+    pub(crate) fn saw_traffic(&mut self, now: Instant) {
+        self.last_heard = self.last_heard.max(now);
     }
 
     /// Begins with what waits, after a rekey.
@@ -342,7 +347,7 @@ impl IkeSa {
             replaced,
             self.in_flight.as_ref().map(|flying| flying.again_at),
             self.rekey_at.filter(|_| is_up),
-            alive.map(|peer| self.last_heard + peer.liveness_after),
+            alive.and_then(|peer| self.last_heard.checked_add(peer.liveness_after)),
             (self.nat.local && is_up).then_some(self.keepalive_at),
         ];
         let children = self.children.iter().filter_map(|child| child.rekey_at.filter(|_| is_up));
@@ -374,7 +379,8 @@ impl IkeSa {
                 self.tasks.push_back(Task::RekeyIke { group: None });
             }
             let liveness = context.config.peers.get(self.peer.0).map(|peer| peer.liveness_after);
-            let silent = liveness.is_some_and(|after| self.last_heard + after <= now);
+            let heard = now.saturating_duration_since(self.last_heard);
+            let silent = liveness.is_some_and(|after| heard >= after);
             if silent && self.in_flight.is_none() && self.tasks.is_empty() {
                 self.tasks.push_back(Task::Liveness);
             }
@@ -425,7 +431,8 @@ impl IkeSa {
         context: &mut Context<'_>,
     ) {
         let config = context.config.peers.get(self.peer.0).and_then(|peer| peer.children.get(agreed.index.0));
-        let rekey_at = config.map(|child| context.now + jittered(child.rekey_after, context.random));
+        let rekey_at =
+            config.and_then(|child| context.now.checked_add(jittered(child.rekey_after, context.random)));
         self.children.push(Child {
             index: agreed.index,
             protocol: agreed.suite.protocol,
