@@ -13,7 +13,7 @@ use crate::message::proposal::{self, Proposal};
 use crate::message::traffic_selector::{self, MAX_SELECTORS, TrafficSelector, is_narrowed, narrow};
 use crate::message::{ParseError, Payloads};
 use crate::negotiation::{ChildProtocol, ChildSuite, choose_child, is_choice_of, offer_child};
-use crate::numbers::{IkeSpi, NotifyType, PayloadType, Spi};
+use crate::numbers::{IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
 use crate::random::{self, Random};
 
 /// A child that is there.
@@ -40,22 +40,40 @@ pub(crate) struct PeerRekey<T> {
     pub(crate) lowest_nonce: Vec<u8>,
 }
 
-/// Why there is no child: an error notify, and its data.
+/// Why there is no child: an error notify, its data, and the child that it is about, if that matters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) notify: NotifyType,
     pub(crate) data: Vec<u8>,
+    pub(crate) about: Option<(ProtocolId, Spi)>,
 }
 
 impl Refusal {
+    pub(crate) fn critical(kind: PayloadType) -> Self {
+        Self { data: vec![kind.0], ..NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD.into() }
+    }
+
+    /// The child that is to be rekeyed is none (§2.25): its SPI is that of the request.
+    pub(crate) fn not_found(protocol: ProtocolId, spi: Spi) -> Self {
+        Self { about: Some((protocol, spi)), ..NotifyType::CHILD_SA_NOT_FOUND.into() }
+    }
+
+    /// Appends the notify.
+    pub(crate) fn write(&self, to: &mut Builder) {
+        match self.about {
+            Some((protocol, spi)) => to.child_notify(self.notify, protocol, spi),
+            None => to.notify(self.notify, &self.data),
+        };
+    }
+
     pub(crate) fn invalid_group(group: Group) -> Self {
-        Self { notify: NotifyType::INVALID_KE_PAYLOAD, data: group.id().to_be_bytes().to_vec() }
+        Self { data: group.id().to_be_bytes().to_vec(), ..NotifyType::INVALID_KE_PAYLOAD.into() }
     }
 }
 
 impl From<NotifyType> for Refusal {
     fn from(notify: NotifyType) -> Self {
-        Self { notify, data: Vec::new() }
+        Self { notify, data: Vec::new(), about: None }
     }
 }
 

@@ -175,7 +175,7 @@ impl<R: Random> Endpoint<R> {
     }
 
     /// Says that a packet of one of its children has come, which shows that the other end is there: it need not be asked then
-    /// (RFC 7296 §2.4).
+    /// (RFC 7296 §2.4). Once in a few seconds is enough: this is not for each packet.
     pub fn saw_traffic(&mut self, now: Instant, ike: IkeSpi) {
         self.with_entry(now, ike, |mut entry, _| {
             if let Entry::Established(sa) = &mut entry {

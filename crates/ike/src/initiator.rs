@@ -33,7 +33,7 @@ const MAX_CANDIDATES: usize = 4;
 /// Times that IKE_SA_INIT begins anew, with a cookie or in another group.
 const MAX_RESTARTS: u32 = 5;
 /// After a refusal that anybody may have sent, a better answer is waited for this long.
-const REFUSED_GRACE: Duration = Duration::from_secs(3);
+const REFUSED_GRACE: Duration = Duration::from_secs(5);
 
 /// An IKE SA that this end wants.
 #[derive(Debug)]
@@ -136,12 +136,12 @@ impl Attempt {
 
     /// When something is to be done.
     pub(crate) fn deadline(&self) -> Instant {
-        self.give_up_at.map_or(self.again_at, |give_up_at| give_up_at.min(self.again_at))
+        self.give_up_at().map_or(self.again_at, |give_up_at| give_up_at.min(self.again_at))
     }
 
     /// Does what is due; returns why the attempt has failed, if it has.
     pub(crate) fn handle_timeout(&mut self, context: &mut Context<'_>) -> Option<EndReason> {
-        if self.give_up_at.is_some_and(|at| at <= context.now) {
+        if self.give_up_at().is_some_and(|at| at <= context.now) {
             return Some(self.failure);
         }
         if self.again_at > context.now {
@@ -191,7 +191,12 @@ impl Attempt {
         }
     }
 
-    /// Nobody may hold the attempt up for longer than this.
+    /// When to be content with a refusal: never while somebody else is asked for a proof.
+    fn give_up_at(&self) -> Option<Instant> {
+        self.give_up_at.filter(|_| self.candidates.is_empty())
+    }
+
+    /// The attempt fails for this reason, if nothing better comes.
     fn refused(&mut self, reason: EndReason, now: Instant) {
         self.failure = reason;
         self.give_up_at = self.give_up_at.or(Some(now + REFUSED_GRACE));

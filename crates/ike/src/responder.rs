@@ -217,13 +217,11 @@ impl HalfOpen {
                 Ok(proved) => return Some(proved),
                 Err(refusal) => refusal,
             },
-            Err(ParseError::UnsupportedCritical(kind)) => {
-                Refusal { notify: NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, data: vec![kind.0] }
-            }
+            Err(ParseError::UnsupportedCritical(kind)) => Refusal::critical(kind),
             Err(error) => error.into(),
         };
         let mut answer = Builder::new();
-        answer.notify(refusal.notify, &refusal.data);
+        refusal.write(&mut answer);
         self.failed = self.seal(&answer, context);
         context.out.send_all(path, &self.failed);
         None
@@ -322,7 +320,7 @@ fn answer_child(
         Ok(agreed) => Ok(Some(agreed)),
         Err(refusal) if refusal.notify == NotifyType::INVALID_SYNTAX => Err(refusal),
         Err(refusal) => {
-            answer.notify(refusal.notify, &refusal.data);
+            refusal.write(answer);
             Ok(None)
         }
     }

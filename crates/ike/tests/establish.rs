@@ -326,6 +326,26 @@ fn a_forged_refusal_does_not_end_the_exchange() {
 }
 
 #[test]
+fn a_forged_refusal_does_not_end_the_exchange_on_a_link_that_loses() {
+    let mut world = World::new(1);
+    let mut lost = 0;
+    // IKE_SA_INIT gets through after three seconds, IKE_AUTH long after the refusal would have been believed.
+    let start = world.start;
+    world.filter = Some(Box::new(move |_, _| {
+        lost += 1;
+        lost <= 2 || (5..=8).contains(&lost)
+    }));
+    let spi = world.initiate();
+    let mut payloads = Builder::new();
+    payloads.notify(NotifyType::NO_PROPOSAL_CHOSEN, &[]);
+    let path = world.path();
+    world.inject(Side::A, path, &forged_init_answer(spi, IkeSpi::ZERO, payloads));
+    world.run(Duration::from_secs(60));
+    world.agree();
+    assert_eq!(world.a.children.len(), 1, "{:?} after {:?}", world.a.events, world.now - start);
+}
+
+#[test]
 fn a_forged_answer_with_a_key_exchange_does_not_keep_the_genuine_one_out() {
     let mut world = World::new(1);
     let spi = world.initiate();

@@ -39,7 +39,7 @@ impl IkeSa {
             _ => NotifyType::INVALID_SYNTAX.into(),
         };
         *answer = Builder::new();
-        answer.notify(refusal.notify, &refusal.data);
+        refusal.write(answer);
         // §2.21.3: fatal for both ends.
         (refusal.notify == NotifyType::INVALID_SYNTAX).then_some(EndReason::Malformed)
     }
@@ -149,11 +149,12 @@ impl IkeSa {
         let old = match rekeyed {
             None => None,
             Some(notify) => {
-                let named = notify.child();
-                let child = self.children.iter().find(|child| {
-                    Some(child.outbound_spi) == named && child.protocol.id() == notify.protocol
-                });
-                let Some(child) = child else { return Err(NotifyType::CHILD_SA_NOT_FOUND.into()) };
+                let named = notify.child().ok_or(NotifyType::INVALID_SYNTAX)?;
+                let child = self
+                    .children
+                    .iter()
+                    .find(|child| child.outbound_spi == named && child.protocol.id() == notify.protocol);
+                let child = child.ok_or(Refusal::not_found(notify.protocol, named))?;
                 if child.closing {
                     return Err(NotifyType::TEMPORARY_FAILURE.into());
                 }

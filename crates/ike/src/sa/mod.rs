@@ -21,7 +21,7 @@ pub(crate) use self::handover::orphaned;
 pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
-use crate::child::{Agreed, Child, PeerRekey, Surroundings};
+use crate::child::{Agreed, Child, PeerRekey, Refusal, Surroundings};
 use crate::config::{PeerConfig, PeerIndex};
 use crate::drops::DropReason;
 use crate::event::{EndReason, Event, Nat, Path};
@@ -276,7 +276,7 @@ impl IkeSa {
         match Payloads::parse(first, &content) {
             Ok(payloads) => end = self.answer_request(&header, payloads, path, &mut answer, context),
             Err(ParseError::UnsupportedCritical(kind)) => {
-                answer.notify(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, &[kind.0]);
+                Refusal::critical(kind).write(&mut answer);
             }
             Err(_) => {
                 answer.notify(NotifyType::INVALID_SYNTAX, &[]);

@@ -58,13 +58,17 @@ impl IkeSa {
 
     /// The other end has followed, or has refused to, in which case nothing is said to the host.
     fn moved(&mut self, cookie: &[u8], path: Path, payloads: Payloads<'_>, context: &mut Context<'_>) {
+        if error_in(payloads).is_some() {
+            return;
+        }
         let repeated = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2);
         if repeated.is_none_or(|notify| notify.data != cookie) {
             // RFC 4555 §3.7: somebody else sent the request on, or the other end is not what it seems.
             self.tasks.push_front(Task::DeleteIke);
             return;
         }
-        if error_in(payloads).is_some() || path != self.path {
+        // It has moved on meanwhile, and asks again.
+        if path != self.path {
             return;
         }
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
