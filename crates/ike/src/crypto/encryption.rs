@@ -326,6 +326,44 @@ mod tests {
         );
     }
 
+    /// What `reference/ike_sealed.py` prints: an INFORMATIONAL request with N(INITIAL_CONTACT) inside.
+    #[test]
+    fn messages_are_those_of_the_second_implementation() {
+        let key: Vec<u8> = (0..48).collect();
+        let aead = |length: usize| [&key[..length], b"salt"].concat();
+        let gcm = Cipher::new(Encryption::Aes128Gcm, &aead(16), None, &[]).unwrap();
+        let chacha = Cipher::new(Encryption::ChaCha20Poly1305, &aead(32), None, &[]).unwrap();
+        let integrity = Some(Integrity::HmacSha384);
+        let cbc = Cipher::new(Encryption::Aes256Cbc, &key[..32], integrity, &key).unwrap();
+        let inner = [0, 0, 0, 8, 0, 0, 0x40, 0];
+        for (mut cipher, message) in [
+            (
+                gcm,
+                "000102030405060708090a0b0c0d0e0f2e2025080000000700000041290000250000000000000000cb02ee2cf9\
+             18697977b82742da6480f6dcff6fbe7324fd3af9",
+            ),
+            (
+                chacha,
+                "000102030405060708090a0b0c0d0e0f2e2025080000000700000041290000250000000000000000e8635843a9\
+             3feb041282f019c9a71653833dd303484cdf0ce8",
+            ),
+            (
+                cbc,
+                "000102030405060708090a0b0c0d0e0f2e20250800000007000000582900003c6465666768696a6b6c6d6e6f70\
+             7172739b77980262c9af2a7db8d2feb0fbd8210cb15f7796bdad1b135804705915af0f6ac8e2f6f7603dec",
+            ),
+        ] {
+            let message = hex::decode(message).unwrap();
+            let (aad, body) = message.split_at(32);
+            assert_eq!(cipher.open(aad, body).unwrap(), inner);
+            let mut sealed = aad.to_vec();
+            cipher.seal(&mut sealed, &inner, &mut Repeatable::new(1));
+            assert_eq!(sealed.len(), message.len());
+            // The IV of CBC is random, that of an AEAD begins with zero.
+            assert_eq!(sealed == message, !matches!(cipher, Cipher::Cbc { .. }));
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_sealed_opens_and_nothing_else_does(

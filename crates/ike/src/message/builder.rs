@@ -28,6 +28,12 @@ impl Builder {
         Self { first: PayloadType::NONE, link: None, bytes: Vec::new() }
     }
 
+    /// A chain of these bytes, which may be damaged.
+    #[cfg(test)]
+    pub(crate) fn of(first: PayloadType, bytes: Vec<u8>) -> Self {
+        Self { first, link: None, bytes }
+    }
+
     /// The type of the first payload.
     pub fn first(&self) -> PayloadType {
         self.first
