@@ -131,6 +131,23 @@ fn simultaneous_rekeys_of_an_ike_sa_leave_one() {
 }
 
 #[test]
+fn an_answer_that_is_lost_for_long_leaves_the_children_where_both_ends_agree() {
+    for seed in 0..8 {
+        let mut world = World::established(seed);
+        let child = world.a.child().inbound_spi;
+        rekey_ike(&mut world, Side::A);
+        rekey_ike(&mut world, Side::B);
+        // One end has both answers, the other one has not for a minute and a half: the old IKE SA must wait for it.
+        world.filter = Some(Box::new(|side, sent| side == Side::A && header(sent).0 == 36 && header(sent).1));
+        world.run(Duration::from_secs(90));
+        world.filter = None;
+        world.run(Duration::from_secs(400));
+        world.agree();
+        assert_eq!(world.a.child().inbound_spi, child, "seed {seed}");
+    }
+}
+
+#[test]
 fn rekeys_of_a_child_and_of_its_ike_sa_at_once_both_succeed_in_the_end() {
     for seed in 0..40 {
         let mut world = World::established(seed);

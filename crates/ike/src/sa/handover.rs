@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{FollowUp, IkeSa, LINGER, State, Task};
+use super::{FollowUp, IkeSa, REPLACED_FOR, State, Task};
 use crate::child::Child;
 use crate::event::{EndReason, Event};
 use crate::numbers::IkeSpi;
@@ -28,7 +28,7 @@ impl IkeSa {
     /// The other end's rekey takes over, and the other end will close this IKE SA.
     pub(super) fn replaced_by_peer(&mut self, context: &mut Context<'_>) {
         self.hand_over_to_peers(context.out);
-        self.state = State::Replaced { until: context.now + LINGER };
+        self.state = State::Replaced { until: context.now + REPLACED_FOR };
     }
 
     /// Children go to what the other end has put in the place of this one, if it has.

@@ -40,6 +40,9 @@ const RETRANSMIT_LAST: Duration = Duration::from_secs(32);
 pub(crate) const TRIES: u32 = 13;
 /// An IKE SA that has ended is kept for so long, to repeat its last answer, should that have been lost.
 const LINGER: Duration = Duration::from_secs(60);
+/// An IKE SA that the other end has replaced is closed by that end: within the time for which it retransmits, since it may
+/// still wait for the answer that tells it so.
+const REPLACED_FOR: Duration = Duration::from_secs(320);
 /// The mapping of a NAT is kept alive by a datagram in such intervals (RFC 3948 §4).
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// What was refused for the time being is asked again after this time, and up to as much more.
