@@ -232,6 +232,20 @@ fn a_deleted_ike_sa_takes_its_children_along_at_both_ends() {
 }
 
 #[test]
+fn what_was_asked_during_a_rekey_is_done_on_the_new_ike_sa() {
+    let mut world = World::established(1);
+    let (now, ike) = (world.now, world.a.ike());
+    world.a.endpoint.rekey_ike(now, ike).unwrap();
+    world.a.endpoint.create_child(now, ike, ChildIndex(0)).unwrap();
+    world.a.endpoint.delete_ike(now, ike).unwrap();
+    world.run(LATER);
+    let came = world.count(Side::B, |event| matches!(event, Event::ChildUp(_)));
+    assert_eq!(came, 2);
+    assert!(world.a.ikes.is_empty() && world.b.ikes.is_empty());
+    assert!(world.a.children.is_empty() && world.b.children.is_empty());
+}
+
+#[test]
 fn a_lost_answer_is_repeated_from_the_stored_one() {
     let mut world = World::established(1);
     let mut lost = 0;

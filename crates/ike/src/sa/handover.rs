@@ -44,7 +44,7 @@ impl IkeSa {
         let children = std::mem::take(&mut self.children);
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.extend(std::mem::take(&mut self.later).into_iter().map(|(_, task)| task));
-        tasks.retain(|task| !matches!(task, Task::RekeyIke { .. } | Task::Liveness | Task::DeleteIke));
+        tasks.retain(|task| !matches!(task, Task::RekeyIke { .. } | Task::Liveness));
         self.follow_ups.push(FollowUp::Adopt { to, children, tasks });
     }
 
