@@ -1,0 +1,28 @@
+//! Why datagrams go no further.
+
+wire::drop_reasons! {
+    /// Not a whole IKE message: too short, a wrong length, or payloads that do not tile it.
+    Malformed = "malformed",
+    /// Something else than IKE on the port that it shares with ESP.
+    NotIke = "not_ike",
+    /// IKEv1, or older.
+    EarlierVersion = "earlier_version",
+    /// A major version above 2.
+    LaterVersion = "later_version",
+    /// No IKE SA has these SPIs.
+    UnknownSpi = "unknown_spi",
+    /// Not sealed by the other end.
+    NotAuthentic = "not_authentic",
+    /// A request of the past, or too far ahead.
+    OutsideWindow = "outside_window",
+    /// A response to nothing that was asked.
+    Unexpected = "unexpected",
+    /// More half-open IKE SAs than are kept.
+    TooManyHalfOpen = "too_many_half_open",
+    /// An IKE_SA_INIT without a cookie, while they are demanded: it was answered with one.
+    NoCookie = "no_cookie",
+    /// An IKE_SA_INIT that cannot be agreed to: it was answered with the reason.
+    Refused = "refused",
+    /// A fragment that contradicts the others of its message, or of more than are taken.
+    BadFragment = "bad_fragment",
+}

@@ -1,0 +1,528 @@
+//! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use crate::child::Child;
+use crate::config::{ChildIndex, Config, PeerIndex};
+use crate::cookie::Cookies;
+use crate::drops::{DropReason, Drops};
+use crate::event::{EndReason, Event, Path};
+use crate::initiator::{Attempt, Wanted};
+use crate::message::{Header, Message, ParseError};
+use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
+use crate::output::{Context, NAT_PORT, NON_ESP_MARKER, Output, Transmit};
+use crate::random::Random;
+use crate::responder::{Accepted, HalfOpen, stateless_answer};
+use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
+
+/// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
+/// this many, further ones have to wait. Each takes some 2 KiB, and at the very most 40 KiB, when it sends fragments.
+pub const MAX_HALF_OPEN: usize = 1024;
+
+/// Length of an answer of one notify with a byte of data: nothing shorter is answered, so that nobody is flooded through us.
+const SHORT_ANSWER: usize = 37;
+
+/// Why nothing was begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// No peer or child of this index, or no algorithms.
+    #[error("not configured")]
+    NotConfigured,
+    /// No such IKE SA or child, or it is about to end.
+    #[error("no such IKE SA or child")]
+    NotFound,
+    /// Too much was asked before.
+    #[error("too much waits")]
+    Busy,
+}
+
+type Initiator = (IkeSpi, SocketAddr);
+
+#[derive(Debug)]
+enum Entry {
+    Attempt(Box<Attempt>),
+    HalfOpen(Box<HalfOpen>),
+    Established(Box<IkeSa>),
+}
+
+/// All IKE SAs of a host.
+pub struct Endpoint<R> {
+    config: Config,
+    random: R,
+    entries: HashMap<IkeSpi, Entry>,
+    /// When each entry is to be looked at, as far as it has a time.
+    timers: BTreeSet<(Instant, IkeSpi)>,
+    due_at: HashMap<IkeSpi, Instant>,
+    /// Initiators that were answered, by their SPI and where they are, for as long as what came of it is there: so a
+    /// request that was repeated underway begins nothing twice.
+    initiators: HashMap<Initiator, IkeSpi>,
+    initiator_of: HashMap<IkeSpi, Initiator>,
+    half_open: usize,
+    cookies: Cookies,
+    clock: WallClock,
+    out: Output,
+}
+
+/// The time of day, as it was at some instant.
+#[derive(Debug, Clone, Copy, Default)]
+struct WallClock(Option<(Instant, Duration)>);
+
+impl WallClock {
+    fn at(self, now: Instant) -> Option<Duration> {
+        self.0.and_then(|(set, unix_time)| unix_time.checked_add(now.saturating_duration_since(set)))
+    }
+}
+
+impl<R: Random> Endpoint<R> {
+    /// One without any IKE SA so far.
+    pub fn new(config: Config, random: R) -> Self {
+        Self {
+            config,
+            random,
+            entries: HashMap::new(),
+            timers: BTreeSet::new(),
+            due_at: HashMap::new(),
+            initiators: HashMap::new(),
+            initiator_of: HashMap::new(),
+            half_open: 0,
+            cookies: Cookies::default(),
+            clock: WallClock::default(),
+            out: Output::default(),
+        }
+    }
+
+    /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time. To be said again when
+    /// the clock was set.
+    pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
+        self.clock = WallClock(Some((now, since_1970)));
+    }
+
+    /// Begins an IKE SA, and the first child of the peer with it. Returns the IKE SA's name.
+    pub fn initiate(&mut self, now: Instant, peer: PeerIndex, path: Path) -> Result<IkeSpi, AskError> {
+        self.begin(now, Wanted { peer, path, replaces: None })
+    }
+
+    /// Begins an IKE SA in place of this one, with authentication anew (RFC 7296 §2.8.3); the old one is deleted
+    /// once the new one is there. Returns the new one's name.
+    pub fn reauthenticate(&mut self, now: Instant, ike: IkeSpi) -> Result<IkeSpi, AskError> {
+        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
+        let sa = sa.ok_or(AskError::NotFound)?;
+        let (peer, path) = (sa.peer, sa.path);
+        self.begin(now, Wanted { peer, path, replaces: Some(ike) })
+    }
+
+    /// Asks for a further child.
+    pub fn create_child(&mut self, now: Instant, ike: IkeSpi, index: ChildIndex) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, config| {
+            let peer = config.peers.get(sa.peer.0);
+            let known = peer.is_some_and(|peer| index.0 < peer.children.len());
+            if known { Ok(Task::CreateChild { index, group: None }) } else { Err(AskError::NotConfigured) }
+        })
+    }
+
+    /// Replaces a child before its time, say because it has carried enough.
+    pub fn rekey_child(&mut self, now: Instant, ike: IkeSpi, inbound_spi: Spi) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, _| {
+            let known = sa.children.iter().any(|child| child.inbound_spi == inbound_spi && !child.closing);
+            let task = Task::RekeyChild { old: inbound_spi, group: None };
+            if known { Ok(task) } else { Err(AskError::NotFound) }
+        })
+    }
+
+    /// Replaces an IKE SA before its time.
+    pub fn rekey_ike(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        self.ask(now, ike, |_, _| Ok(Task::RekeyIke { group: None }))
+    }
+
+    /// Deletes a child at both ends.
+    pub fn delete_child(&mut self, now: Instant, ike: IkeSpi, inbound_spi: Spi) -> Result<(), AskError> {
+        self.ask(now, ike, |sa, _| {
+            let child = sa.children.iter().find(|child| child.inbound_spi == inbound_spi && !child.closing);
+            let protocol = child.ok_or(AskError::NotFound)?.protocol;
+            Ok(Task::DeleteChild { protocol, spi: inbound_spi })
+        })
+    }
+
+    /// Deletes an IKE SA with its children at both ends, or gives one up that is not there yet.
+    pub fn delete_ike(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        if let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) {
+            let (peer, reason) = (attempt.peer, EndReason::Deleted);
+            self.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
+            self.forget(ike);
+            return Ok(());
+        }
+        self.ask(now, ike, |_, _| Ok(Task::DeleteIke))
+    }
+
+    /// Asks the other end whether it is there, say because nothing comes from it any more.
+    pub fn check_liveness(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        self.ask(now, ike, |_, _| Ok(Task::Liveness))
+    }
+
+    /// Goes on from another address, to the other end's address in the path (MOBIKE, RFC 4555). Only the initiator can, and
+    /// only if both ends are [`crate::config::PeerConfig::mobile`]. [`Event::PathChanged`] says that the other end has
+    /// followed.
+    pub fn move_to(&mut self, now: Instant, ike: IkeSpi, path: Path) -> Result<(), AskError> {
+        let mut moved = false;
+        self.with_entry(now, ike, |entry, context| {
+            let Entry::Established(mut sa) = entry else { return Some(entry) };
+            moved = sa.is_live() && sa.move_to(path, context);
+            Some(Entry::Established(sa))
+        });
+        if moved { Ok(()) } else { Err(AskError::NotFound) }
+    }
+
+    /// Says that a packet of one of its children has come, which shows that the other end is there: it need not be asked then
+    /// (RFC 7296 §2.4). Once in a few seconds is enough: this is not for each packet.
+    pub fn saw_traffic(&mut self, now: Instant, ike: IkeSpi) {
+        self.with_entry(now, ike, |mut entry, _| {
+            if let Entry::Established(sa) = &mut entry {
+                sa.saw_traffic(now);
+            }
+            Some(entry)
+        });
+    }
+
+    /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On port 4500 ESP comes in the same
+    /// way: a host keeps what does not begin with four zero bytes for itself.
+    pub fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) {
+        let mut bytes = datagram;
+        if path.local.port() == NAT_PORT {
+            match datagram.strip_prefix(&NON_ESP_MARKER) {
+                Some(message) => bytes = message,
+                None => return self.out.drops.count(DropReason::NotIke),
+            }
+        }
+        match Message::parse(bytes) {
+            Ok(message) => self.dispatch(now, path, &message),
+            Err(error) => self.refuse_unparsed(now, path, bytes, error),
+        }
+    }
+
+    /// A datagram to send, if there is one.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.out.datagrams.pop_front()
+    }
+
+    /// Something that has happened, if there is something. Take it before [`Endpoint::poll_transmit`].
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.out.events.pop_front()
+    }
+
+    /// When [`Endpoint::handle_timeout`] is to be called, if nothing else happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((at, ike)) = self.timers.first().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.pop_first();
+            self.due_at.remove(&ike);
+            self.with_entry(now, ike, |entry, context| match entry {
+                Entry::Attempt(mut attempt) => match attempt.handle_timeout(context) {
+                    None => Some(Entry::Attempt(attempt)),
+                    Some(reason) => {
+                        let (ike, peer) = (attempt.spi(), attempt.peer);
+                        context.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
+                        None
+                    }
+                },
+                Entry::HalfOpen(half_open) => {
+                    (half_open.deadline() > context.now).then_some(Entry::HalfOpen(half_open))
+                }
+                Entry::Established(mut sa) => {
+                    if matches!(sa.state, State::Ended { until } if until <= context.now) {
+                        return None;
+                    }
+                    sa.handle_timeout(context);
+                    Some(Entry::Established(sa))
+                }
+            });
+        }
+    }
+
+    /// Why datagrams went no further.
+    pub fn drops(&self) -> &Drops {
+        &self.out.drops
+    }
+
+    /// Initiators that have not authenticated themselves so far.
+    pub fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
+        let ike = attempt.spi();
+        self.keep(ike, Entry::Attempt(Box::new(attempt)));
+        Ok(ike)
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        ike: IkeSpi,
+        task: impl FnOnce(&IkeSa, &Config) -> Result<Task, AskError>,
+    ) -> Result<(), AskError> {
+        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
+        let task = task(sa.ok_or(AskError::NotFound)?, &self.config)?;
+        let mut asked = false;
+        self.with_entry(now, ike, |entry, context| {
+            let Entry::Established(mut sa) = entry else { return Some(entry) };
+            asked = sa.ask(task, context);
+            Some(Entry::Established(sa))
+        });
+        if asked { Ok(()) } else { Err(AskError::Busy) }
+    }
+
+    fn dispatch(&mut self, now: Instant, path: Path, message: &Message<'_>) {
+        let header = message.header();
+        let begins = header.exchange == ExchangeType::IKE_SA_INIT && !header.is_response;
+        if begins {
+            if header.from_initiator
+                && header.responder_spi == IkeSpi::ZERO
+                && header.initiator_spi != IkeSpi::ZERO
+                && header.message_id.0 == 0
+            {
+                self.answer_init(now, path, message);
+            } else {
+                self.out.drops.count(DropReason::Malformed);
+            }
+            return;
+        }
+        let own = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        if !self.entries.contains_key(&own) {
+            self.out.drops.count(DropReason::UnknownSpi);
+            return;
+        }
+        let mut after = After::Nothing;
+        let alone = self.has_none_with_peer_of(own);
+        self.with_entry(now, own, |entry, context| match entry {
+            Entry::Attempt(mut attempt) => match attempt.receive(message, path, alone, context) {
+                None => Some(Entry::Attempt(attempt)),
+                Some(sa) => {
+                    if let Some(old) = attempt.replaces {
+                        after = After::Delete(old);
+                    }
+                    Some(Entry::Established(Box::new(sa)))
+                }
+            },
+            Entry::HalfOpen(half_open) => match half_open.receive(message, path, context) {
+                Err(half_open) => Some(Entry::HalfOpen(half_open)),
+                Ok(Accepted { sa, initial_contact }) => {
+                    if let Some(begun_at) = initial_contact {
+                        after = After::EndOthers { begun_at };
+                    }
+                    Some(Entry::Established(Box::new(sa)))
+                }
+            },
+            Entry::Established(mut sa) => {
+                sa.receive(message, path, context);
+                Some(Entry::Established(sa))
+            }
+        });
+        match after {
+            After::Nothing => {}
+            // It may have ended meanwhile: then nothing is left to do.
+            After::Delete(old) => drop(self.delete_ike(now, old)),
+            After::EndOthers { begun_at } => self.end_others(now, own, begun_at),
+        }
+    }
+
+    /// Whether an attempt is about the only IKE SA with its peer, so that it may say so (INITIAL_CONTACT).
+    fn has_none_with_peer_of(&self, ike: IkeSpi) -> bool {
+        let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) else { return false };
+        let mut established = self.entries.values().filter_map(Entry::established);
+        !established.any(|sa| sa.peer == attempt.peer && sa.is_live())
+    }
+
+    fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
+        let initiator = (message.header().initiator_spi, path.remote);
+        let known = self.initiators.get(&initiator).copied();
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        match known.and_then(|own| self.entries.get(&own)) {
+            Some(Entry::HalfOpen(half_open)) if half_open.repeat(message.bytes(), path, &mut context) => {
+                return;
+            }
+            // It has had the answer, or else it could not have authenticated itself.
+            Some(Entry::Established(_)) => return context.out.drops.count(DropReason::OutsideWindow),
+            _ => {}
+        }
+        if self.half_open >= MAX_HALF_OPEN {
+            return context.out.drops.count(DropReason::TooManyHalfOpen);
+        }
+        let demanded = self.half_open >= context.config.cookies_from;
+        let cookies = demanded.then_some(&mut self.cookies);
+        match HalfOpen::answer_init(message, path, cookies, &mut context) {
+            Err(reason) => context.out.drops.count(reason),
+            Ok(half_open) => {
+                // The same initiator may have begun anew, with a cookie or another group. What came of its earlier request
+                // stays for its time: this one may be somebody else's.
+                let own = half_open.spi();
+                self.initiators.insert(initiator, own);
+                self.initiator_of.insert(own, initiator);
+                self.keep(own, Entry::HalfOpen(Box::new(half_open)));
+            }
+        }
+    }
+
+    /// Some faults are answered although the message could not be read (RFC 7296 §2.5, §2.21.1). The answer is not longer
+    /// than the message was.
+    fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
+        self.out.drops.count(error.into());
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        let Some(header) = Header::of_any_version(bytes).filter(|header| !header.is_response) else { return };
+        if bytes.len() < SHORT_ANSWER {
+            return;
+        }
+        match error {
+            ParseError::LaterVersion => {
+                stateless_answer(&header, path, NotifyType::INVALID_MAJOR_VERSION, &[2], &mut context);
+            }
+            ParseError::UnsupportedCritical(kind) if header.exchange == ExchangeType::IKE_SA_INIT => {
+                let notify = NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
+                stateless_answer(&header, path, notify, &[kind.0], &mut context);
+            }
+            _ => {}
+        }
+    }
+
+    /// The other end has begun anew: what else there is with it is of before that (RFC 7296 §2.4), except what has come
+    /// about since: both ends may have begun at once.
+    fn end_others(&mut self, now: Instant, new: IkeSpi, begun_at: Instant) {
+        let Some(sa) = self.entries.get(&new).and_then(Entry::established) else { return };
+        let (peer, identity) = (sa.peer, sa.identity.clone());
+        let others = self.entries.iter().filter_map(|(ike, entry)| {
+            let sa = entry.established()?;
+            let before = *ike != new && sa.since <= begun_at;
+            (before && sa.peer == peer && sa.identity == identity).then_some(*ike)
+        });
+        for ike in others.collect::<Vec<_>>() {
+            self.with_entry(now, ike, |entry, context| {
+                let Entry::Established(mut sa) = entry else { return Some(entry) };
+                sa.end(EndReason::InitialContact, context);
+                Some(Entry::Established(sa))
+            });
+        }
+    }
+
+    /// Takes an entry out, puts back what becomes of it, and does what follows from that.
+    fn with_entry(
+        &mut self,
+        now: Instant,
+        ike: IkeSpi,
+        change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
+    ) {
+        let Some(entry) = self.take(ike) else { return };
+        let Self { config, random, out, clock, .. } = self;
+        let mut changed = change(entry, &mut Context { now, unix_time: clock.at(now), config, random, out });
+        let follow_ups = match &mut changed {
+            Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
+            _ => Vec::new(),
+        };
+        match changed {
+            Some(entry) => self.keep(ike, entry),
+            None => self.forget(ike),
+        }
+        for follow_up in follow_ups {
+            match follow_up {
+                FollowUp::Born(mut sa) => {
+                    let Self { config, random, out, clock, .. } = self;
+                    sa.begin(&mut Context { now, unix_time: clock.at(now), config, random, out });
+                    self.keep(sa.spi(), Entry::Established(sa));
+                }
+                FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
+            }
+        }
+    }
+
+    fn adopt(&mut self, now: Instant, to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task>) {
+        let Self { config, random, out, clock, .. } = self;
+        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        match self.entries.remove(&to) {
+            Some(Entry::Established(mut sa)) => {
+                sa.adopt(children, tasks, &mut context);
+                self.keep(to, Entry::Established(sa));
+            }
+            // It has ended, and lingered, in between.
+            _ => orphaned(to, children, &mut context),
+        }
+    }
+
+    fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
+        let entry = self.entries.remove(&ike)?;
+        self.half_open -= usize::from(entry.is_half_open());
+        Some(entry)
+    }
+
+    fn keep(&mut self, ike: IkeSpi, entry: Entry) {
+        let due = entry.deadline(&self.config);
+        self.half_open += usize::from(entry.is_half_open());
+        self.entries.insert(ike, entry);
+        self.set_timer(ike, due);
+    }
+
+    fn forget(&mut self, ike: IkeSpi) {
+        self.take(ike);
+        if let Some(initiator) = self.initiator_of.remove(&ike)
+            && self.initiators.get(&initiator) == Some(&ike)
+        {
+            self.initiators.remove(&initiator);
+        }
+        self.set_timer(ike, None);
+    }
+
+    fn set_timer(&mut self, ike: IkeSpi, due: Option<Instant>) {
+        if let Some(before) = self.due_at.remove(&ike) {
+            self.timers.remove(&(before, ike));
+        }
+        if let Some(due) = due {
+            self.due_at.insert(ike, due);
+            self.timers.insert((due, ike));
+        }
+    }
+}
+
+impl<R> std::fmt::Debug for Endpoint<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.entries.len(), self.half_open)
+    }
+}
+
+/// What is to be done once an IKE SA is there.
+enum After {
+    Nothing,
+    Delete(IkeSpi),
+    EndOthers { begun_at: Instant },
+}
+
+impl Entry {
+    fn established(&self) -> Option<&IkeSa> {
+        match self {
+            Self::Established(sa) => Some(sa),
+            _ => None,
+        }
+    }
+
+    fn is_half_open(&self) -> bool {
+        matches!(self, Self::HalfOpen(_))
+    }
+
+    fn deadline(&self, config: &Config) -> Option<Instant> {
+        match self {
+            Self::Attempt(attempt) => Some(attempt.deadline()),
+            Self::HalfOpen(half_open) => Some(half_open.deadline()),
+            Self::Established(sa) => sa.deadline(config.peers.get(sa.peer.0)),
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The responder's side until both ends are authenticated (RFC 7296 §1.2, §2.6, §2.7, §2.15, §2.21.1–2).
+
+use std::time::{Duration, Instant};
+
+use crate::auth::{self, Transcript};
+use crate::channel::{Channel, Opened};
+use crate::child::{self, Agreed, Asked, Refusal, find, has_notify, notifies};
+use crate::config::{Assigned, PeerConfig, PeerIndex};
+use crate::cookie::Cookies;
+use crate::crypto::group::KeyPair;
+use crate::drops::DropReason;
+use crate::event::{Event, Nat, Path};
+use crate::keys::{Exchanged, IkeKeys, Role};
+use crate::message::body::{Identity, KeyExchange, parse_nonce};
+use crate::message::builder::Builder;
+use crate::message::configuration::{self, Attribute, ConfigurationType};
+use crate::message::proposal;
+use crate::message::{Header, Message, ParseError, Payloads};
+use crate::nat;
+use crate::negotiation::choose_ike;
+use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
+use crate::output::Context;
+use crate::random;
+use crate::sa::{Begin, IkeSa, Mobility, NONCE};
+
+/// An initiator that has not authenticated itself by then is forgotten.
+const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(30);
+
+/// An initiator that has been answered, and is to prove who it is.
+#[derive(Debug)]
+pub(crate) struct HalfOpen {
+    channel: Channel,
+    transcript: Transcript,
+    nat: Nat,
+    begun_at: Instant,
+    /// It has failed, with this answer.
+    failed: Vec<Vec<u8>>,
+}
+
+/// A longer IKE_SA_INIT is refused: it is kept until the initiator has authenticated itself. All algorithms that IANA knows
+/// take less than half of this.
+const MAX_INIT: usize = 4096;
+
+/// An IKE SA that has come about.
+pub(crate) struct Accepted {
+    pub(crate) sa: IkeSa,
+    /// The other end knew of no other one with this end, when it began at that time.
+    pub(crate) initial_contact: Option<Instant>,
+}
+
+/// Who an initiator has proved to be, and what it was answered.
+struct Proved {
+    peer: PeerIndex,
+    identity: Identity,
+    agreed: Option<Agreed>,
+    last_answer: Vec<Vec<u8>>,
+    initial_contact: bool,
+    mobile: bool,
+}
+
+/// What is answered to a request without anything being kept: the header is that of the request.
+pub(crate) fn stateless_answer(
+    header: &Header,
+    path: Path,
+    notify: NotifyType,
+    data: &[u8],
+    context: &mut Context<'_>,
+) {
+    let mut payloads = Builder::new();
+    payloads.notify(notify, data);
+    let answer = Header { from_initiator: !header.from_initiator, is_response: true, ..*header };
+    context.out.send(path, &payloads.finish(&answer));
+}
+
+impl HalfOpen {
+    /// Answers IKE_SA_INIT: with a notify alone, of which nothing is kept, or as an IKE SA in the making.
+    pub(crate) fn answer_init(
+        message: &Message<'_>,
+        path: Path,
+        cookies: Option<&mut Cookies>,
+        context: &mut Context<'_>,
+    ) -> Result<Self, DropReason> {
+        let (header, payloads) = (message.header(), message.payloads());
+        if message.bytes().len() > MAX_INIT {
+            return Err(DropReason::Malformed);
+        }
+        let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
+        let proposals = find(payloads, PayloadType::SA)?;
+        let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;
+        if let Some(cookies) = cookies {
+            let (now, spi) = (context.now, header.initiator_spi);
+            // §2.6: where it is, it is the first payload.
+            let offered = notifies(payloads).next().filter(|notify| notify.kind == NotifyType::COOKIE);
+            if !offered.is_some_and(|cookie| cookies.is_valid(now, cookie.data, path.remote, spi, nonce)) {
+                let cookie = cookies.make(now, context.random, path.remote, spi, nonce);
+                stateless_answer(&header, path, NotifyType::COOKIE, &cookie, context);
+                return Err(DropReason::NoCookie);
+            }
+        }
+        let proposals = proposal::parse(proposals)?;
+        let Some((chosen, suite)) = choose_ike(&proposals, &context.config.algorithms, exchange.group) else {
+            stateless_answer(&header, path, NotifyType::NO_PROPOSAL_CHOSEN, &[], context);
+            return Err(DropReason::Refused);
+        };
+        if suite.group.id() != exchange.group {
+            let wanted = suite.group.id().to_be_bytes();
+            stateless_answer(&header, path, NotifyType::INVALID_KE_PAYLOAD, &wanted, context);
+            return Err(DropReason::Refused);
+        }
+        let key_pair = KeyPair::generate(suite.group, context.random);
+        let shared = key_pair.agree(exchange.public).map_err(|_| DropReason::Malformed)?;
+        let own_nonce = random::bytes::<NONCE>(context.random).to_vec();
+        let exchanged = Exchanged {
+            initiator_spi: header.initiator_spi,
+            responder_spi: random::ike_spi(context.random),
+            initiator_nonce: nonce.to_vec(),
+            responder_nonce: own_nonce.clone(),
+        };
+        let keys =
+            IkeKeys::derive(&suite, Role::Responder, &shared, &exchanged).ok_or(DropReason::Refused)?;
+
+        let nat = nat::detect(header.initiator_spi, header.responder_spi, payloads, path);
+        let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
+        let mut answer = Builder::new();
+        let chosen = proposal::Proposal { spi: Vec::new(), ..chosen };
+        answer.sa(&[chosen]).key_exchange(suite.group.id(), key_pair.public()).nonce(&own_nonce);
+        if nat.is_some() {
+            nat::announce(&mut answer, exchanged.initiator_spi, exchanged.responder_spi, path);
+        }
+        if fragments {
+            answer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);
+        }
+        let peer_hashes = auth::hashes_in(payloads);
+        let mut certificates = context.config.peers.iter().filter_map(auth::certificates).peekable();
+        if !peer_hashes.is_empty() && certificates.peek().is_some() {
+            auth::announce_hashes(&mut answer);
+            auth::request_certificates(&mut answer, certificates);
+        }
+        let response = answer.finish(&Header {
+            responder_spi: exchanged.responder_spi,
+            from_initiator: false,
+            is_response: true,
+            ..header
+        });
+        context.out.send(path, &response);
+        let (initiator_spi, responder_spi) = (exchanged.initiator_spi, exchanged.responder_spi);
+        Ok(Self {
+            channel: Channel::new(Role::Responder, initiator_spi, responder_spi, keys, fragments),
+            transcript: Transcript {
+                request: message.bytes().to_vec(),
+                response,
+                initiator_nonce: nonce.to_vec(),
+                responder_nonce: own_nonce,
+                peer_hashes,
+            },
+            nat: nat.unwrap_or_default(),
+            begun_at: context.now,
+            failed: Vec::new(),
+        })
+    }
+
+    /// This end's SPI.
+    pub(crate) fn spi(&self) -> IkeSpi {
+        self.channel.own_spi()
+    }
+
+    /// When it is forgotten.
+    pub(crate) fn deadline(&self) -> Instant {
+        self.begun_at + HALF_OPEN_LIFETIME
+    }
+
+    /// Repeats the answer if this is the request again, bit by bit (§2.1).
+    pub(crate) fn repeat(&self, request: &[u8], path: Path, context: &mut Context<'_>) -> bool {
+        let same = self.transcript.request == request;
+        if same {
+            context.out.send(path, &self.transcript.response);
+        }
+        same
+    }
+
+    /// A message with this end's SPI has come; returns the IKE SA if it is there now, or else what was before.
+    pub(crate) fn receive(
+        mut self: Box<Self>,
+        message: &Message<'_>,
+        path: Path,
+        context: &mut Context<'_>,
+    ) -> Result<Accepted, Box<Self>> {
+        match self.take(message, path, context) {
+            None => Err(self),
+            Some(proved) => Ok(self.establish(proved, path, context)),
+        }
+    }
+
+    fn take(&mut self, message: &Message<'_>, path: Path, context: &mut Context<'_>) -> Option<Proved> {
+        let header = message.header();
+        let expected = header.exchange == ExchangeType::IKE_AUTH && header.message_id == MessageId(1);
+        if !self.channel.is_from_peer(&header) || header.is_response || !expected {
+            context.out.drops.count(DropReason::Unexpected);
+            return None;
+        }
+        if !self.failed.is_empty() {
+            if self.channel.is_genuine_first(message) {
+                context.out.send_all(path, &self.failed);
+            }
+            return None;
+        }
+        let (first, content) = match self.channel.open(message) {
+            Ok(Opened::Whole(first, content)) => (first, content),
+            Ok(Opened::Fragment) => return None,
+            Err(reason) => {
+                context.out.drops.count(reason);
+                return None;
+            }
+        };
+        let refusal = match Payloads::parse(first, &content) {
+            Ok(payloads) => match self.authenticate(payloads, path, context) {
+                Ok(proved) => return Some(proved),
+                Err(refusal) => refusal,
+            },
+            Err(ParseError::UnsupportedCritical(kind)) => Refusal::critical(kind),
+            Err(error) => error.into(),
+        };
+        let mut answer = Builder::new();
+        refusal.write(&mut answer);
+        self.failed = self.seal(&answer, context);
+        context.out.send_all(path, &self.failed);
+        None
+    }
+
+    fn seal(&mut self, answer: &Builder, context: &mut Context<'_>) -> Vec<Vec<u8>> {
+        self.channel.seal(ExchangeType::IKE_AUTH, true, MessageId(1), answer, context.random)
+    }
+
+    fn authenticate(
+        &mut self,
+        payloads: Payloads<'_>,
+        path: Path,
+        context: &mut Context<'_>,
+    ) -> Result<Proved, Refusal> {
+        let identity = Identity::parse(find(payloads, PayloadType::ID_I)?)?;
+        let wanted = payloads.find(PayloadType::ID_R).map(|id| Identity::parse(id.body)).transpose()?;
+        let config = context.config;
+        let proved = auth::find_peer(&config.peers, &identity, wanted.as_ref()).filter(|(_, peer)| {
+            let (keys, transcript) = (&self.channel.keys, &self.transcript);
+            auth::is_proved(payloads, peer, keys, transcript, Role::Responder, context.unix_time)
+                .unwrap_or(false)
+        });
+        let Some((index, peer)) = proved else {
+            context
+                .out
+                .events
+                .push_back(Event::AuthenticationFailed { remote: path.remote, claimed: Some(identity) });
+            return Err(NotifyType::AUTHENTICATION_FAILED.into());
+        };
+
+        let mut answer = Builder::new();
+        answer.identity(PayloadType::ID_R, &peer.local);
+        if !auth::prove(&mut answer, peer, &self.channel.keys, &self.transcript, Role::Responder) {
+            return Err(NotifyType::AUTHENTICATION_FAILED.into());
+        }
+        let agreed = answer_child(payloads, peer, path, &mut answer, context)?;
+        let mobile = peer.mobile && has_notify(payloads, NotifyType::MOBIKE_SUPPORTED);
+        if mobile {
+            answer.notify(NotifyType::MOBIKE_SUPPORTED, &[]);
+        }
+        let last_answer = self.seal(&answer, context);
+        context.out.send_all(path, &last_answer);
+        let initial_contact = has_notify(payloads, NotifyType::INITIAL_CONTACT);
+        Ok(Proved { peer: index, identity, agreed, last_answer, initial_contact, mobile })
+    }
+
+    fn establish(self, proved: Proved, path: Path, context: &mut Context<'_>) -> Accepted {
+        let Proved { peer, identity, agreed, last_answer, initial_contact, mobile } = proved;
+        let begin = Begin { next_id: MessageId::ZERO, expected: MessageId(2), last_answer };
+        let place = (path, self.nat);
+        let mut sa = IkeSa::new(self.channel, peer, identity.clone(), place, begin, context);
+        sa.announced = true;
+        sa.mobility = if mobile { Mobility::Follows } else { Mobility::None };
+        context.out.events.push_back(Event::IkeUp {
+            ike: sa.spi(),
+            peer,
+            identity,
+            initiated: false,
+            addresses: Vec::new(),
+            dns: Vec::new(),
+        });
+        if let Some(agreed) = agreed {
+            let nonces = (&self.transcript.initiator_nonce[..], &self.transcript.responder_nonce[..]);
+            sa.install_first(agreed, false, nonces, context);
+        }
+        Accepted { sa, initial_contact: initial_contact.then_some(self.begun_at) }
+    }
+}
+
+/// Appends what is answered about addresses and the first child. Without a child, the IKE SA is there all the same
+/// (§1.2).
+fn answer_child(
+    payloads: Payloads<'_>,
+    peer: &PeerConfig,
+    path: Path,
+    answer: &mut Builder,
+    context: &mut Context<'_>,
+) -> Result<Option<Agreed>, Refusal> {
+    if let Some(asked) = payloads.find(PayloadType::CONFIGURATION) {
+        let (kind, wanted) = configuration::parse(asked.body)?;
+        let reply = reply(&peer.assigned, &wanted);
+        if kind == ConfigurationType::REQUEST && !reply.is_empty() {
+            answer.configuration(ConfigurationType::REPLY, &reply);
+        } else if kind == ConfigurationType::REQUEST {
+            // §2.19, §3.15.4: nothing to give is an error about the child alone.
+            answer.notify(NotifyType::INTERNAL_ADDRESS_FAILURE, &[]);
+            return Ok(None);
+        }
+    }
+    if payloads.find(PayloadType::SA).is_none() {
+        return Ok(None);
+    }
+    let asked = Asked { payloads, path, rekeyed: None, nonce: None };
+    match child::answer(peer, &asked, answer, context.random) {
+        Ok(agreed) => Ok(Some(agreed)),
+        Err(refusal) if refusal.notify == NotifyType::INVALID_SYNTAX => Err(refusal),
+        Err(refusal) => {
+            refusal.write(answer);
+            Ok(None)
+        }
+    }
+}
+
+/// What is given of what was asked for.
+fn reply(assigned: &Assigned, wanted: &[Attribute]) -> Vec<Attribute> {
+    let addresses = assigned.addresses.iter().map(|address| Attribute::address(*address));
+    let dns = assigned.dns.iter().map(|server| Attribute::dns(*server));
+    let same = |given: &Attribute| {
+        let kind = std::mem::discriminant(given);
+        wanted.iter().any(|wanted| std::mem::discriminant(wanted) == kind)
+    };
+    addresses.chain(dns).filter(same).collect()
+}

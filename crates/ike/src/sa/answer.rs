@@ -1,0 +1,409 @@
+//! What this end answers to requests inside of an IKE SA (RFC 7296 §1.3, §1.4, §2.21.3, §2.25).
+
+use super::{IkeSa, MAX_CHILDREN, Mobility, Request, State};
+use crate::child::{self, Asked, PeerRekey, Refusal, find, notifies};
+use crate::crypto::group::KeyPair;
+use crate::event::{EndReason, Event, Path};
+use crate::keys::{Exchanged, IkeKeys, Role};
+use crate::message::body::{Delete, KeyExchange, parse_nonce};
+use crate::message::builder::Builder;
+use crate::message::proposal::{self, Proposal};
+use crate::message::{Header, ParseError, Payloads};
+use crate::nat;
+use crate::negotiation::{ChildProtocol, choose_ike};
+use crate::numbers::{ExchangeType, IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
+use crate::output::Context;
+use crate::random;
+use crate::sa::request::NONCE;
+
+impl IkeSa {
+    /// Builds the answer; returns why the IKE SA ends, if it does.
+    pub(super) fn answer_request(
+        &mut self,
+        header: &Header,
+        payloads: Payloads<'_>,
+        path: Path,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Option<EndReason> {
+        let refusal = match header.exchange {
+            ExchangeType::INFORMATIONAL => match self.answer_informational(payloads, path, answer, context) {
+                Ok(end) => return end,
+                Err(malformed) => malformed.into(),
+            },
+            ExchangeType::CREATE_CHILD_SA => match self.answer_create(payloads, answer, context) {
+                Ok(()) => return None,
+                Err(refusal) => refusal,
+            },
+            // There is no such exchange within an IKE SA.
+            _ => NotifyType::INVALID_SYNTAX.into(),
+        };
+        *answer = Builder::new();
+        refusal.write(answer);
+        // §2.21.3: fatal for both ends.
+        (refusal.notify == NotifyType::INVALID_SYNTAX).then_some(EndReason::Malformed)
+    }
+
+    fn answer_informational(
+        &mut self,
+        payloads: Payloads<'_>,
+        path: Path,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<Option<EndReason>, ParseError> {
+        for notify in notifies(payloads) {
+            match notify.kind {
+                NotifyType::AUTHENTICATION_FAILED => return Ok(Some(EndReason::AuthenticationFailed)),
+                NotifyType::INVALID_SYNTAX => return Ok(Some(EndReason::Refused(notify.kind))),
+                _ => {}
+            }
+        }
+        if self.mobility != Mobility::None {
+            self.answer_move(payloads, path, answer, context);
+        }
+        for body in payloads.all(PayloadType::DELETE) {
+            let delete = Delete::parse(body)?;
+            let protocol = match delete.protocol {
+                ProtocolId::IKE => return Ok(Some(EndReason::DeletedByPeer)),
+                ProtocolId::ESP => ChildProtocol::Esp,
+                ProtocolId::AH => ChildProtocol::Ah,
+                _ => return Err(ParseError::Malformed),
+            };
+            let deleted: Vec<_> =
+                delete.spis().filter_map(|spi| self.delete_child(protocol, spi, context)).collect();
+            if !deleted.is_empty() {
+                answer.delete_children(protocol.id(), &deleted);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The other end may be elsewhere: on the path that its request came along (RFC 4555 §3.5).
+    fn answer_move(
+        &mut self,
+        payloads: Payloads<'_>,
+        path: Path,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) {
+        if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2) {
+            answer.notify(NotifyType::COOKIE2, cookie.data);
+        }
+        let moves = child::has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES);
+        if !moves || self.mobility != Mobility::Follows {
+            return;
+        }
+        // RFC 4555 §3.9.
+        let mut unwanted = notifies(payloads).filter(|notify| notify.kind == NotifyType::NO_NATS_ALLOWED);
+        if unwanted.any(|notify| notify.data != nat::plain(path.remote, path.local)) {
+            answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
+            return;
+        }
+        let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
+        if let Some(nat) = nat::detect(initiator, responder, payloads, path) {
+            self.nat = nat;
+            nat::announce(answer, initiator, responder, path);
+        }
+        self.path = path;
+        context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
+    }
+
+    /// Removes the child that the other end receives with this SPI, and returns this end's SPI to be deleted, too.
+    fn delete_child(
+        &mut self,
+        protocol: ChildProtocol,
+        outbound: Spi,
+        context: &mut Context<'_>,
+    ) -> Option<Spi> {
+        let same = |child: &&child::Child| child.protocol == protocol && child.outbound_spi == outbound;
+        let spi = self.children.iter().find(same)?.inbound_spi;
+        let child = self.remove(spi, context.out)?;
+        if let Some(flying) = &mut self.in_flight
+            && let Request::CreateChild { old, rekeyed_by_peer, .. } = &mut flying.request
+            && *old == Some(spi)
+        {
+            *rekeyed_by_peer = child.rekeyed_by_peer;
+        }
+        // §1.4.1: where both ends delete at once, neither names it in its answer.
+        (!child.closing).then_some(spi)
+    }
+
+    fn answer_create(
+        &mut self,
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        let proposals = proposal::parse(find(payloads, PayloadType::SA)?)?;
+        let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
+        if proposals.iter().any(|proposal| proposal.protocol == ProtocolId::IKE) {
+            return self.answer_rekey_ike(&proposals, nonce, payloads, answer, context);
+        }
+        // §2.25.2: no children while the IKE SA itself is replaced or closed.
+        let replacing =
+            self.in_flight.as_ref().is_some_and(|flying| matches!(flying.request, Request::RekeyIke { .. }));
+        if self.state != State::Up || replacing || self.rekeyed_by_peer.is_some() {
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        }
+        let rekeyed = notifies(payloads).find(|notify| notify.kind == NotifyType::REKEY_SA);
+        let old = match rekeyed {
+            None => None,
+            Some(notify) => {
+                let named = notify.child().ok_or(NotifyType::INVALID_SYNTAX)?;
+                let child = self
+                    .children
+                    .iter()
+                    .find(|child| child.outbound_spi == named && child.protocol.id() == notify.protocol);
+                let child = child.ok_or(Refusal::not_found(notify.protocol, named))?;
+                if child.closing {
+                    return Err(NotifyType::TEMPORARY_FAILURE.into());
+                }
+                Some((child.inbound_spi, child.index))
+            }
+        };
+        if self.children.len() >= MAX_CHILDREN {
+            return Err(NotifyType::NO_ADDITIONAL_SAS.into());
+        }
+        let peer =
+            context.config.peers.get(self.peer.0).ok_or(Refusal::from(NotifyType::NO_ADDITIONAL_SAS))?;
+        let own_nonce = random::bytes::<NONCE>(context.random);
+        let asked = Asked {
+            payloads,
+            path: self.path,
+            rekeyed: old.map(|(_, index)| index),
+            nonce: Some(&own_nonce),
+        };
+        let agreed = child::answer(peer, &asked, answer, context.random)?;
+        let new = agreed.inbound_spi;
+        let old = old.map(|(spi, _)| spi);
+        self.install(agreed, false, (nonce, &own_nonce), old, context);
+        if let Some(child) = self.children.iter_mut().find(|child| Some(child.inbound_spi) == old) {
+            let lowest_nonce = nonce.min(&own_nonce).to_vec();
+            child.rekeyed_by_peer = Some(PeerRekey { new, lowest_nonce });
+            child.rekey_at = None;
+        }
+        Ok(())
+    }
+
+    fn answer_rekey_ike(
+        &mut self,
+        proposals: &[Proposal],
+        nonce: &[u8],
+        payloads: Payloads<'_>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<(), Refusal> {
+        let about_child = self.in_flight.as_ref().is_some_and(|flying| flying.request.is_about_child());
+        if self.state != State::Up || about_child || self.rekeyed_by_peer.is_some() {
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
+        }
+        let exchange = KeyExchange::parse(find(payloads, PayloadType::KE)?)?;
+        let chosen = choose_ike(proposals, &context.config.algorithms, exchange.group);
+        let (mut chosen, suite) = chosen.ok_or(Refusal::from(NotifyType::NO_PROPOSAL_CHOSEN))?;
+        if suite.group.id() != exchange.group {
+            return Err(Refusal::invalid_group(suite.group));
+        }
+        let malformed = || Refusal::from(NotifyType::INVALID_SYNTAX);
+        let peer_spi: [u8; 8] = chosen.spi.as_slice().try_into().map_err(|_| malformed())?;
+        let key_pair = KeyPair::generate(suite.group, context.random);
+        let shared = key_pair.agree(exchange.public).map_err(|_| malformed())?;
+        let own_nonce = random::bytes::<NONCE>(context.random).to_vec();
+        let own_spi = random::ike_spi(context.random);
+        let exchanged = Exchanged {
+            initiator_spi: IkeSpi(u64::from_be_bytes(peer_spi)),
+            responder_spi: own_spi,
+            initiator_nonce: nonce.to_vec(),
+            responder_nonce: own_nonce.clone(),
+        };
+        let keys = IkeKeys::rekey(&self.channel.keys, &suite, Role::Responder, &shared, &exchanged)
+            .ok_or_else(malformed)?;
+        chosen.spi = own_spi.0.to_be_bytes().to_vec();
+        answer.sa(&[chosen]).nonce(&own_nonce).key_exchange(suite.group.id(), key_pair.public());
+
+        let new = self.successor(Role::Responder, &exchanged, keys, context);
+        self.follow_ups.push(super::FollowUp::Born(Box::new(new)));
+        self.rekeyed_by_peer =
+            Some(PeerRekey { new: own_spi, lowest_nonce: exchanged.lowest_nonce().to_vec() });
+        let collision =
+            self.in_flight.as_ref().is_some_and(|flying| matches!(flying.request, Request::RekeyIke { .. }));
+        if !collision {
+            self.replaced_by_peer(context);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::channel::{Channel, Opened};
+    use crate::config::{ChildConfig, Config, Mode, PeerConfig, PeerIndex};
+    use crate::crypto::encryption::Encryption;
+    use crate::crypto::group::Group;
+    use crate::crypto::prf::Prf;
+    use crate::crypto::secret::Secret;
+    use crate::event::Nat;
+    use crate::keys::IkeSuite;
+    use crate::message::Message;
+    use crate::message::body::{Identity, Notify};
+    use crate::message::traffic_selector::TrafficSelector;
+    use crate::output::Output;
+    use crate::random::Repeatable;
+    use crate::sa::Begin;
+
+    /// This end with an IKE SA, and what the other end seals with.
+    struct Ends {
+        sa: IkeSa,
+        peer: Channel,
+        config: Config,
+        out: Output,
+        random: Repeatable,
+        next: u32,
+    }
+
+    impl Ends {
+        fn new() -> Self {
+            let suite = IkeSuite {
+                encryption: Encryption::Aes128Gcm,
+                integrity: None,
+                prf: Prf::HmacSha256,
+                group: Group::Curve25519,
+            };
+            let exchanged = Exchanged {
+                initiator_spi: IkeSpi(1),
+                responder_spi: IkeSpi(2),
+                initiator_nonce: vec![1; 32],
+                responder_nonce: vec![2; 32],
+            };
+            let channel = |role| {
+                let keys = IkeKeys::derive(&suite, role, &Secret::new(vec![3; 32]), &exchanged).unwrap();
+                Channel::new(role, IkeSpi(1), IkeSpi(2), keys, false)
+            };
+            let name = Identity::Fqdn("a".to_owned());
+            let mut peer = PeerConfig::new(name.clone(), None, Secret::new(Vec::new()));
+            let any = || vec![TrafficSelector::ANY_IPV6];
+            peer.children.push(ChildConfig::new(Mode::Tunnel, any(), any()));
+            let (config, mut out, mut random) =
+                (Config::new(vec![peer]), Output::default(), Repeatable::new(1));
+            let mut context = Context {
+                now: Instant::now(),
+                unix_time: None,
+                config: &config,
+                random: &mut random,
+                out: &mut out,
+            };
+            let place = (Self::path(), Nat::default());
+            let own = channel(Role::Responder);
+            let sa = IkeSa::new(own, PeerIndex(0), name, place, Begin::anew(), &mut context);
+            Self { sa, peer: channel(Role::Initiator), config, out, random, next: 0 }
+        }
+
+        fn path() -> Path {
+            Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
+        }
+
+        /// Asks, and returns the notifies of the answer: type, SPI and data.
+        fn ask(&mut self, exchange: ExchangeType, payloads: &Builder) -> Vec<(NotifyType, Vec<u8>, Vec<u8>)> {
+            let id = crate::numbers::MessageId(self.next);
+            self.next += 1;
+            let request = self.peer.seal(exchange, false, id, payloads, &mut self.random);
+            let mut context = Context {
+                now: Instant::now(),
+                unix_time: None,
+                config: &self.config,
+                random: &mut self.random,
+                out: &mut self.out,
+            };
+            self.sa.receive(&Message::parse(&request[0]).unwrap(), Self::path(), &mut context);
+            let answer = self.out.datagrams.pop_front().unwrap().payload;
+            let opened = self.peer.open(&Message::parse(&answer).unwrap()).unwrap();
+            let Opened::Whole(first, content) = opened else { panic!("a fragment") };
+            let payloads = Payloads::parse(first, &content).unwrap();
+            let read = |body| Notify::parse(body).map(|n| (n.kind, n.spi.to_vec(), n.data.to_vec())).unwrap();
+            payloads.all(PayloadType::NOTIFY).map(read).collect()
+        }
+
+        fn is_up(&self) -> bool {
+            self.sa.state == State::Up
+        }
+    }
+
+    fn create(payloads: &mut Builder) {
+        let proposals = crate::negotiation::offer_child(&Default::default(), &[0, 0, 9, 9], true);
+        let pair = KeyPair::generate(Group::Curve25519, &mut Repeatable::new(2));
+        payloads.sa(&proposals).nonce(&[5; 32]).key_exchange(31, pair.public());
+        payloads.traffic_selectors(PayloadType::TS_I, &[TrafficSelector::ANY_IPV6]);
+        payloads.traffic_selectors(PayloadType::TS_R, &[TrafficSelector::ANY_IPV6]);
+    }
+
+    #[test]
+    fn an_empty_request_has_an_empty_answer() {
+        let mut ends = Ends::new();
+        assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &Builder::new()), []);
+        assert!(ends.is_up());
+    }
+
+    #[test]
+    fn an_unknown_critical_payload_is_named_and_changes_nothing() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        payloads.raw(PayloadType(200), |_| ());
+        // The critical bit of the first payload.
+        let mut bytes = payloads.bytes().to_vec();
+        bytes[1] = 0x80;
+        let critical = Builder::of(PayloadType(200), bytes);
+        let answer = ends.ask(ExchangeType::INFORMATIONAL, &critical);
+        assert_eq!(answer, [(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![], vec![200])]);
+        assert!(ends.is_up());
+    }
+
+    #[test]
+    fn a_malformed_request_is_fatal_once_it_is_authentic() {
+        for (exchange, kind) in [
+            (ExchangeType::INFORMATIONAL, PayloadType::DELETE),
+            (ExchangeType::CREATE_CHILD_SA, PayloadType::SA),
+            (ExchangeType(99), PayloadType::VENDOR_ID),
+        ] {
+            let mut ends = Ends::new();
+            let mut payloads = Builder::new();
+            payloads.raw(kind, |body| body.push(1));
+            let answer = ends.ask(exchange, &payloads);
+            assert_eq!(answer, [(NotifyType::INVALID_SYNTAX, vec![], vec![])]);
+            assert!(!ends.is_up());
+        }
+    }
+
+    #[test]
+    fn a_rekey_of_a_child_that_is_none_names_it() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        payloads.child_notify(NotifyType::REKEY_SA, ProtocolId::ESP, Spi(0x0102_0304));
+        create(&mut payloads);
+        let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
+        assert_eq!(answer, [(NotifyType::CHILD_SA_NOT_FOUND, vec![1, 2, 3, 4], vec![])]);
+        assert!(ends.is_up());
+    }
+
+    #[test]
+    fn children_are_bounded() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        create(&mut payloads);
+        for _ in 0..MAX_CHILDREN {
+            assert_eq!(ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads), []);
+        }
+        let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
+        assert_eq!(answer, [(NotifyType::NO_ADDITIONAL_SAS, vec![], vec![])]);
+    }
+
+    #[test]
+    fn a_delete_of_what_is_not_there_is_answered_with_nothing() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        payloads.delete_children(ProtocolId::ESP, &[Spi(1000)]);
+        assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+        assert!(ends.is_up());
+    }
+}
