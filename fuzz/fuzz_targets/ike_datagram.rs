@@ -35,7 +35,8 @@ fn endpoint(local: &str, remote: &str, seed: u8) -> Endpoint<Counter> {
 
 fuzz_target!(|datagrams: Vec<(bool, Vec<u8>)>| {
     let (mut a, mut b) = (endpoint("a", "b", 1), endpoint("b", "a", 2));
-    let path = Path { local: "[2001:db8::a]:500".parse().unwrap(), remote: "[2001:db8::b]:500".parse().unwrap() };
+    let path =
+        Path { local: "[2001:db8::a]:500".parse().unwrap(), remote: "[2001:db8::b]:500".parse().unwrap() };
     let back = Path { local: path.remote, remote: path.local };
     let mut now = Instant::now();
     let _ = a.initiate(now, PeerIndex(0), path);
