@@ -4,6 +4,7 @@
 use std::process::{Child, Stdio};
 
 use lab::patience::{wait_for, wait_until};
+use lab::scale::emulated;
 use serde_json::Value;
 
 use super::HOME;
@@ -85,7 +86,8 @@ fn start(scene: &RouterScene, command: &str, address: &str, mac: &str) -> Child 
         .replace("PYTHON", PYTHON)
         .replace("SWEEP", SWEEP);
     // Those of ipv6toolkit send at once, and then wait for answers.
-    let patience = if command.starts_with("atk6") || command.contains(SWEEP) { "45" } else { "4" };
+    let (long, short) = if emulated() { ("300", "40") } else { ("45", "4") };
+    let patience = if command.starts_with("atk6") || command.contains(SWEEP) { long } else { short };
     let mut process = scene.node("net").command("timeout").expect("the namespace");
     process.arg(patience).args(command.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
     process.spawn().expect("an attack")

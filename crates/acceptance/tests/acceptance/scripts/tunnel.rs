@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
+use lab::scale::emulated;
 use lab::traffic::{UdpOptions, UdpStream};
 use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
@@ -81,7 +82,8 @@ fn story(builder: Builder, tier: &str) {
 
     // Rotations and new texts while both directions carry a stream.
     let first = rotations(&lab);
-    let options = UdpOptions { duration: Duration::from_secs(6), ..UdpOptions::default() };
+    let rate = if emulated() { 50 } else { 1_000 };
+    let options = UdpOptions { rate, duration: Duration::from_secs(6), ..UdpOptions::default() };
     let back = UdpOptions { from: Site::B, port: 4243, ..options };
     let streams = [options, back].map(|options| UdpStream::start(&lab, options).expect("a stream"));
     for number in 0..6 {
