@@ -6,6 +6,7 @@ mod fixture;
 mod gateway_firewall;
 mod host;
 mod hostile;
+mod ike;
 mod promises;
 mod reference;
 mod router;
