@@ -81,7 +81,7 @@
 //! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
-//! | [`selector`], [`policy`] | what is to be protected |
+//! | [`selector`], [`level`], [`policy`] | what is to be protected |
 //! | [`key_engine`], [`request`], [`acquire`] | the table, what it is asked, what waits |
 //! | [`processing`] | packets through policy's choice of associations |
 //! | [`pf_key`], [`setkey`] | how daemons and administrators talk with the engine |
@@ -98,6 +98,7 @@ pub mod esp;
 pub mod headers;
 pub mod key;
 pub mod key_engine;
+pub mod level;
 pub mod marks;
 pub mod outcome;
 pub mod packet_buffer;
