@@ -37,6 +37,9 @@ pub struct Id {
     pub identification: u32,
     /// In IPv4 identifications of different protocols have nothing to do with each other.
     pub protocol: Option<u8>,
+    /// What it was protected by, and 0 for what came as it is: what came by different ways is not put together, or some
+    /// of it could be forged.
+    pub protection: u8,
 }
 
 /// A fragment.
@@ -146,7 +149,9 @@ impl Fragments {
             return false;
         }
         let pieces = self.packets.remove(0);
-        if let (Some(headers), Some(first)) = (&pieces.headers, pieces.fragments.first()) {
+        let may_be_quoted = pieces.id.protection == 0;
+        if let (true, Some(headers), Some(first)) = (may_be_quoted, &pieces.headers, pieces.fragments.first())
+        {
             out.extend_from_slice(&headers.bytes);
             out.extend_from_slice(&first.data);
         }
