@@ -190,10 +190,8 @@ impl Security for Ipsec {
         })
     }
 
-    fn admits(&mut self, packet: &[u8], progress: &Progress, socket: Option<&Socket>) -> bool {
-        let admitted = Traffic::of(packet)
-            .map_err(|_| DropReason::Malformed)
-            .and_then(|traffic| self.policies.input_policy(&traffic, progress.marks, socket));
+    fn admits(&mut self, traffic: &Traffic, progress: &Progress, socket: Option<&Socket>) -> bool {
+        let admitted = self.policies.input_policy(traffic, progress.marks, socket);
         if let Err(reason) = admitted {
             self.drops.count(reason);
         }

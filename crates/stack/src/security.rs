@@ -87,8 +87,8 @@ pub trait Security {
         protection: &mut Self::Protection,
     ) -> Result<Range<usize>, Refused>;
 
-    /// Whether the policy lets a packet in with this protection, to this socket or to the host.
-    fn admits(&mut self, packet: &[u8], protection: &Self::Protection, socket: Option<&Socket>) -> bool;
+    /// Whether the policy lets a packet of this kind in with this protection, to this socket or to the host.
+    fn admits(&mut self, traffic: &Traffic, protection: &Self::Protection, socket: Option<&Socket>) -> bool;
 
     /// A number of 7 bits for what a packet was protected by, and 0 for nothing: fragments with different ones are not of
     /// the same packet.
@@ -129,7 +129,7 @@ impl Security for NoSecurity {
         Err(Refused)
     }
 
-    fn admits(&mut self, _: &[u8], (): &(), _: Option<&Socket>) -> bool {
+    fn admits(&mut self, _: &Traffic, (): &(), _: Option<&Socket>) -> bool {
         true
     }
 

@@ -1,6 +1,7 @@
 //! What is known of a received packet beside its octets.
 
 use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
 
 use crate::security::Security;
 
@@ -30,8 +31,8 @@ pub(super) struct Arrival<P> {
 
 /// What the policy may ask of a packet that has come.
 pub(super) struct Evidence<'a, P> {
-    /// The packet, without the headers that protected it.
-    pub(super) packet: &'a [u8],
+    /// What it is, as the upper layer is going to see it.
+    pub(super) traffic: Traffic,
     pub(super) arrival: &'a Arrival<P>,
 }
 
@@ -43,6 +44,6 @@ impl<P> Evidence<'_, P> {
         socket: Option<&Socket>,
     ) -> bool {
         self.arrival.from == Arrived::Ourselves
-            || security.admits(self.packet, &self.arrival.protection, socket)
+            || security.admits(&self.traffic, &self.arrival.protection, socket)
     }
 }

@@ -1,6 +1,7 @@
 //! The way of a received packet: frame, addresses, header chain; reassembly and security, after each of which what they
 //! leave is looked at as if it had just come; then the upper layer.
 
+use ipsec::selector::Traffic;
 use std::net::SocketAddrV6;
 use std::time::Instant;
 use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
@@ -65,12 +66,10 @@ impl<S: Security> Interface<S> {
             if !again {
                 return;
             }
-            let packet = std::mem::take(&mut self.inner);
+            let packet = std::mem::replace(&mut self.inner, std::mem::take(&mut self.spare));
             let inner = packet.get(self.inner_at.clone()).unwrap_or_default();
             again = self.examine(now, inner, &mut arrival, upper);
-            if !again {
-                self.inner = packet;
-            }
+            self.spare = packet;
         }
         if again {
             self.drop(DropReason::TooManyHeaders);
@@ -194,7 +193,9 @@ impl<S: Security> Interface<S> {
         upper: &mut impl Upper,
     ) {
         let payload = &bytes[chain.offset..];
-        let evidence = Evidence { packet: bytes, arrival };
+        let (source, destination) = (packet.source().into(), packet.destination().into());
+        let traffic = Traffic::of_upper(source, destination, protocol, payload);
+        let evidence = Evidence { traffic, arrival };
         match protocol {
             protocol::ICMPV6 => {
                 if !super::icmpv6::bypasses_security(payload) && !evidence.suffices(&mut self.security, None)
@@ -222,8 +223,8 @@ impl<S: Security> Interface<S> {
             }
             _ => {
                 let received = Received {
-                    source: packet.source().into(),
-                    destination: packet.destination().into(),
+                    source,
+                    destination,
                     hop_limit: packet.hop_limit(),
                     traffic_class: packet.traffic_class(),
                     protocol,

@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
 use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
 use wire::arp::{self, Operation};
 use wire::checksum::Sum;
 use wire::ethernet::{ETHERTYPE_ARP, MacAddress};
@@ -149,7 +150,9 @@ impl<S: Security> Interface<S> {
         arrival: &Arrival<S::Protection>,
         upper: &mut impl Upper,
     ) -> Result<(), DropReason> {
-        let (from, evidence) = (arrival.from, Evidence { packet: bytes, arrival });
+        let (source, destination) = (packet.source().into(), packet.destination().into());
+        let traffic = Traffic::of_upper(source, destination, packet.protocol(), packet.payload());
+        let (from, evidence) = (arrival.from, Evidence { traffic, arrival });
         let refused = match packet.protocol() {
             protocol::ICMPV4 => return self.receive_icmpv4(now, packet, &evidence, upper),
             protocol::UDP => {
@@ -168,8 +171,8 @@ impl<S: Security> Interface<S> {
             }
             protocol => {
                 let received = Received {
-                    source: packet.source().into(),
-                    destination: packet.destination().into(),
+                    source,
+                    destination,
                     hop_limit: packet.time_to_live(),
                     traffic_class: packet.type_of_service(),
                     protocol,

@@ -141,6 +141,8 @@ pub struct Interface<S: Security = NoSecurity> {
     inner: Vec<u8>,
     /// Where in `inner` it is.
     inner_at: Range<usize>,
+    /// The layer around it, whose buffer is used again.
+    spare: Vec<u8>,
     /// Packets are built here.
     building: Vec<u8>,
 }
@@ -197,6 +199,7 @@ impl<S: Security> Interface<S> {
             drops: Drops::default(),
             inner: Vec::new(),
             inner_at: 0..0,
+            spare: Vec::new(),
             building: Vec::new(),
             random,
         };

@@ -52,7 +52,7 @@ impl Security for Toy {
         Ok(TOY_LEN..packet.len())
     }
 
-    fn admits(&mut self, _: &[u8], opened: &bool, _: Option<&Socket>) -> bool {
+    fn admits(&mut self, _: &Traffic, opened: &bool, _: Option<&Socket>) -> bool {
         *opened || !self.required
     }
 

@@ -216,3 +216,56 @@ fn the_largest_payload_fits_the_link_with_all_that_protects_it() {
         assert_eq!(link.hosts[0].largest_payload(link.now, B), largest);
     }
 }
+
+#[test]
+fn a_tunnel_may_have_other_ends_than_what_goes_through_it() {
+    let inside = |host: u8| Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, host.into());
+    let (from, to) = (inside(0xa), inside(0xb));
+    let rules = |a, b, near, far| {
+        format!(
+            "spdadd {a} {b} any -P out ipsec esp/tunnel/{near}-{far}/require;
+             spdadd {b} {a} any -P in ipsec esp/tunnel/{far}-{near}/require;"
+        )
+    };
+    let now = Instant::now();
+    let mut link = pair("");
+    for (host, address, rules) in [(0, from, rules(from, to, A, B)), (1, to, rules(to, from, B, A))] {
+        link.hosts[host].add_address(now, address, 64);
+        apply(link.now, &mut link.hosts[host], &(tunnel(CHACHA) + &rules));
+    }
+    link.run(SECOND * 3);
+    link.sent();
+    let (sender, receiver) = (socket(&mut link, 0, Levels::NONE), socket(&mut link, 1, Levels::NONE));
+    link.hosts[0].udp_send(link.now, sender, Some(at(to, PORT)), &[3; 3000]).unwrap();
+    link.run(SECOND);
+    assert_eq!(received(&mut link, 1, receiver), [[3; 3000]]);
+    assert_eq!(between(link.sent()).len(), 3, "between the tunnel's ends");
+    assert!(link.ping(1, from));
+    send(&mut link, sender, b"beside the tunnel");
+    assert_eq!(received(&mut link, 1, receiver).len(), 1);
+}
+
+#[test]
+fn ipv4_has_the_same_security() {
+    let address = |host: u8| std::net::Ipv4Addr::new(192, 0, 2, host).to_ipv6_mapped();
+    let ways = ways().into_iter().filter(|(levels, ..)| levels.tunnel_encryption == Level::None);
+    for (levels, file, header) in ways {
+        let file = file.replace("2001:db8::a", "192.0.2.1").replace("2001:db8::b", "192.0.2.2");
+        let mut link = pair(&file);
+        for (index, host) in link.hosts.iter_mut().enumerate() {
+            let net = format!("192.0.2.{}/24", index + 1).parse().unwrap();
+            host.set_ipv4(Some(stack::ipv4::Ipv4 { address: net, gateway: None }));
+        }
+        require(&mut link, levels);
+        let (from, to) = (socket(&mut link, 0, Levels::NONE), socket(&mut link, 1, Levels::NONE));
+        link.hosts[0].udp_send(link.now, from, Some(at(address(2), PORT)), &[4; 3000]).unwrap();
+        link.run(SECOND);
+        assert_eq!(received(&mut link, 1, to), [[4; 3000]], "{file}");
+        let packets = link.others.iter().filter(|frame| frame[12..14] == [8, 0]);
+        assert!(packets.clone().count() == 3 && packets.clone().all(|frame| frame[14 + 9] == header));
+        link.hosts[1].security().policies().set_system_levels(AH.stricter(ESP).stricter(TUNNEL));
+        link.hosts[0].udp_send(link.now, from, Some(at(address(2), PORT)), b"less").unwrap();
+        link.run(SECOND);
+        assert_eq!(received(&mut link, 1, to), [[0; 0]; 0]);
+    }
+}

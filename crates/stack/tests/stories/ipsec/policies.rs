@@ -4,8 +4,8 @@ use ipsec::acquire::{ACQUIRE_TIMEOUT, AcquireId, MAX_DELAYED_PACKETS};
 use ipsec::association::Protocol;
 use ipsec::key_engine::Event;
 use ipsec::request::{DaemonId, Service};
-use stack::icmpv6::ErrorKind;
-use stack::interface::{SendError, UdpError};
+use stack::icmpv6::{ErrorKind, ErrorReport};
+use stack::interface::{Outgoing, Received, SendError, UdpError, Upper, Verdict};
 use wire::icmp_error::{self, Reason};
 use wire::icmpv6::code;
 
@@ -266,4 +266,51 @@ fn a_path_mtu_is_believed_of_what_was_sent_protected() {
     send(&mut link, from, &[1; 1400]);
     assert_eq!(received(&mut link, 1, to).len(), 1);
     assert!(between(link.sent()).iter().all(|packet| packet.len() <= 1300));
+}
+
+/// A transport of the caller's whose only socket requires ESP.
+struct Transport {
+    socket: ipsec::policy::Socket,
+    received: usize,
+}
+
+impl Upper for Transport {
+    fn receive(&mut self, _: Instant, _: &Received<'_>) -> Verdict {
+        self.received += 1;
+        Verdict::Taken
+    }
+
+    fn error(&mut self, _: Instant, _: &ErrorReport<'_>) -> bool {
+        true
+    }
+
+    fn socket(&self, _: &Received<'_>) -> Option<ipsec::policy::Socket> {
+        Some(self.socket)
+    }
+}
+
+#[test]
+fn a_transport_of_the_callers_has_security_for_its_sockets() {
+    const EXPERIMENT: u8 = 253;
+    let mut link = pair(&esp(GCM));
+    assert!(link.ping(0, B), "neighbors know each other");
+    let id = link.hosts[1].number_socket();
+    let socket = ipsec::policy::Socket { id, levels: ESP, bypasses: false };
+    let mut transport = Transport { socket, received: 0 };
+    let outgoing = Outgoing {
+        source: None,
+        destination: B,
+        protocol: EXPERIMENT,
+        hop_limit: None,
+        traffic_class: 0,
+        flow_label: 0,
+    };
+    let mut frame = Vec::new();
+    for (of_sender, expected) in [(None, 0), (Some(&socket), 1)] {
+        link.hosts[0].send_for(link.now, &outgoing, &[b"data"], of_sender).unwrap();
+        assert!(link.hosts[0].poll_transmit(&mut frame));
+        link.hosts[1].receive(link.now, &frame, &mut transport);
+        assert_eq!(transport.received, expected);
+    }
+    assert_eq!(dropped(&mut link, 1, DropReason::NotEncrypted), 1);
 }
