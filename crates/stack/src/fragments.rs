@@ -141,16 +141,16 @@ impl Fragments {
         self.packets.first().map(|pieces| pieces.deadline)
     }
 
-    /// Gives up the oldest packet if its time is over. If its first fragment had arrived, that is written to `out` for the
-    /// error to quote (Time Exceeded, code 1), else `out` is empty.
+    /// Gives up the oldest packet if its time is over. If its first fragment had arrived, and as it is, that is written to
+    /// `out` for the error to quote (Time Exceeded, code 1), else `out` is empty: what came protected is quoted to nobody.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return false;
         }
         let pieces = self.packets.remove(0);
-        let may_be_quoted = pieces.id.protection == 0;
-        if let (true, Some(headers), Some(first)) = (may_be_quoted, &pieces.headers, pieces.fragments.first())
+        if let (Some(headers), Some(first)) = (&pieces.headers, pieces.fragments.first())
+            && pieces.id.protection == 0
         {
             out.extend_from_slice(&headers.bytes);
             out.extend_from_slice(&first.data);

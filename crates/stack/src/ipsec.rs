@@ -1,8 +1,7 @@
 //! [`Security`] by IPsec (RFC 4301): the crate `ipsec`, where the stack's packets pass.
 //!
 //! What leaves gets the stricter of what the system, its rules and the socket ask for. An association that is missing is
-//! asked for ([`Event::Acquire`](ipsec::key_engine::Event::Acquire) from the engine), and the packet waits, within the
-//! engine's bounds; where no daemon is that could make one, the caller has the error at once. What arrives is opened by the
+//! asked for ([`Event::Acquire`] from [`Ipsec::next_event`]), and the packet waits, within the engine's bounds; where no daemon is that could make one, the caller has the error at once. What arrives is opened by the
 //! association that it names, and its marks are compared with what its socket asks for. What is refused is not answered, and
 //! counted here by its reason; the stack's own counter says [`Security`](crate::DropReason::Security).
 //!
@@ -21,7 +20,7 @@ use std::time::{Duration, Instant};
 use ipsec::acquire::AcquireId;
 use ipsec::association::{Protocol, Spi, Transform};
 use ipsec::drops::{DropReason, Drops};
-use ipsec::key_engine::{KeyEngine, Name};
+use ipsec::key_engine::{Event, KeyEngine, Name};
 use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
@@ -32,8 +31,8 @@ use wire::protocol;
 use crate::icmpv6::ErrorReport;
 use crate::security::{Overhead, Protected, Refused, Security, Sender};
 
-/// Packets change when associations age, and to find out when is a walk over all of them: it is done so often at most. A
-/// lifetime that is over is known with the next packet in any case; only a daemon may be told so much later.
+/// With each packet the next end of a lifetime may be another, and to find it is a walk over all associations: it is done so
+/// often at most. What is past its lifetime is not used in any case; a daemon may be told so much later.
 const RECHECK: Duration = Duration::from_secs(1);
 
 /// The security of an interface.
@@ -70,6 +69,11 @@ impl Ipsec {
     pub fn parts(&mut self) -> (&mut KeyEngine, &mut PolicyDatabase) {
         self.changed = true;
         (&mut self.engine, &mut self.policies)
+    }
+
+    /// What daemons are to be told next.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.engine.next_event()
     }
 
     /// A daemon has failed to make what was asked for: what waits for it is dropped.

@@ -120,6 +120,21 @@ fn fragments_out_of_a_tunnel_are_not_put_together_with_others() {
 }
 
 #[test]
+fn nobody_is_told_in_clear_of_fragments_out_of_a_tunnel() {
+    let file = tunnel(GCM);
+    let [first, _] = fragments(&datagram(A, &[1; 40]));
+    for (is_clear, errors) in [(true, 1), (false, 0)] {
+        let mut link = pair(&file);
+        let sent =
+            if is_clear { first.clone() } else { seal(&mut end_of(&file, link.now), &first, link.now) };
+        link.inject(mac(0), mac(1), &sent);
+        link.run(SECOND * 61);
+        assert_eq!(link.hosts[1].drops().of(stack::DropReason::ReassemblyTimeout), 1);
+        assert_eq!(between(link.sent()).len(), errors);
+    }
+}
+
+#[test]
 fn what_was_changed_on_the_way_changes_nothing() {
     let mut random = fastrand::Rng::with_seed(1);
     for (levels, file, _) in ways() {

@@ -13,7 +13,7 @@ use super::*;
 use crate::link::mac;
 
 fn acquire(link: &mut Link<Ipsec>) -> Option<(AcquireId, ipsec::request::Request)> {
-    match link.hosts[0].security().engine().next_event()? {
+    match link.hosts[0].security().next_event()? {
         Event::Acquire { acquire, request } => Some((acquire, request)),
         other => panic!("{other:?}"),
     }
@@ -268,10 +268,11 @@ fn a_path_mtu_is_believed_of_what_was_sent_protected() {
     assert!(between(link.sent()).iter().all(|packet| packet.len() <= 1300));
 }
 
-/// A transport of the caller's whose only socket requires ESP.
+/// A transport of the caller's with one socket.
 struct Transport {
     socket: ipsec::policy::Socket,
     received: usize,
+    errors: usize,
 }
 
 impl Upper for Transport {
@@ -281,10 +282,15 @@ impl Upper for Transport {
     }
 
     fn error(&mut self, _: Instant, _: &ErrorReport<'_>) -> bool {
+        self.errors += 1;
         true
     }
 
     fn socket(&self, _: &Received<'_>) -> Option<ipsec::policy::Socket> {
+        Some(self.socket)
+    }
+
+    fn socket_of_error(&self, _: &ErrorReport<'_>) -> Option<ipsec::policy::Socket> {
         Some(self.socket)
     }
 }
@@ -296,7 +302,7 @@ fn a_transport_of_the_callers_has_security_for_its_sockets() {
     assert!(link.ping(0, B), "neighbors know each other");
     let id = link.hosts[1].number_socket();
     let socket = ipsec::policy::Socket { id, levels: ESP, bypasses: false };
-    let mut transport = Transport { socket, received: 0 };
+    let mut transport = Transport { socket, received: 0, errors: 0 };
     let outgoing = Outgoing {
         source: None,
         destination: B,
@@ -313,4 +319,29 @@ fn a_transport_of_the_callers_has_security_for_its_sockets() {
         assert_eq!(transport.received, expected);
     }
     assert_eq!(dropped(&mut link, 1, DropReason::NotEncrypted), 1);
+
+    link.hosts[0].send(link.now, &outgoing, &[b"in clear"]).unwrap();
+    assert!(link.hosts[0].poll_transmit(&mut frame));
+    let mut error = vec![0; icmp_error::MAX_LEN];
+    let length = icmp_error::build(Reason::PortUnreachable, B.into(), &frame[14..], &mut error).unwrap();
+    let error = crate::link::frame(mac(1), mac(0), &error[..length]);
+    for (levels, expected) in [(ESP, 0), (Levels::NONE, 1)] {
+        transport.socket.levels = levels;
+        link.hosts[0].receive(link.now, &error, &mut transport);
+        assert_eq!(transport.errors, expected);
+    }
+}
+
+#[test]
+fn a_daemon_is_told_of_lifetimes_and_then_there_is_no_association() {
+    let mut link = pair(&format!("add {A} {B} esp 0x1000 {GCM} -ls 20 -lh 30;"));
+    let from = socket(&mut link, 0, ESP);
+    send(&mut link, from, b"in time");
+    link.run(SECOND * 15);
+    assert_eq!(link.hosts[0].security().next_event(), None);
+    link.run(SECOND * 5);
+    assert!(matches!(link.hosts[0].security().next_event(), Some(Event::SoftExpired(_))));
+    link.run(SECOND * 10);
+    assert!(matches!(link.hosts[0].security().next_event(), Some(Event::HardExpired(_))));
+    assert!(link.hosts[0].udp_send(link.now, from, Some(at(B, PORT)), b"too late").is_err());
 }
