@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::request::{Request, SocketId};
+use crate::level::Socket;
+use crate::request::Request;
 
 /// How long a daemon has (as `net.core.xfrm_acq_expires`); a handshake with its repetitions takes a few seconds.
 pub const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,8 +31,8 @@ pub(crate) enum AcquireError {
 pub struct Released {
     /// The packet as it was when it was delayed.
     pub packet: Vec<u8>,
-    /// Who sent it.
-    pub socket: Option<SocketId>,
+    /// Who sent it, as it was then.
+    pub socket: Option<Socket>,
 }
 
 /// All wishes.
@@ -75,7 +76,7 @@ impl Acquires {
         self.wishes.iter().find(|wish| wish.id == id).map(|wish| &wish.request)
     }
 
-    pub(crate) fn delay(&mut self, id: AcquireId, packet: &[u8], socket: Option<SocketId>) -> bool {
+    pub(crate) fn delay(&mut self, id: AcquireId, packet: &[u8], socket: Option<Socket>) -> bool {
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.id == id) else { return false };
         if wish.packets.len() == MAX_DELAYED_PACKETS || self.bytes + packet.len() > MAX_DELAYED_BYTES {
             return false;
@@ -90,6 +91,10 @@ impl Acquires {
         for wish in self.wishes.extract_if(.., |wish| is_met(&wish.request)) {
             self.released.extend(wish.packets);
         }
+    }
+
+    pub(crate) fn has_released(&self) -> bool {
+        !self.released.is_empty()
     }
 
     pub(crate) fn next_released(&mut self) -> Option<Released> {

@@ -44,6 +44,10 @@ wire::drop_reasons! {
     Discarded = "discarded",
     /// There is no association, and no daemon to make one.
     NoDaemon = "no_daemon",
+    /// There is no association, and it answers a stranger, for whom none is asked for.
+    NotAsked = "not_asked",
+    /// It would repeat in clear what came encrypted.
+    Secret = "secret",
     /// Too many packets or wishes wait for associations.
     TooMany = "too_many",
     /// It has waited for an association that nobody made.
@@ -99,6 +103,7 @@ impl From<SecurityError> for DropReason {
     fn from(error: SecurityError) -> Self {
         match error {
             SecurityError::NoDaemon => Self::NoDaemon,
+            SecurityError::NotAsked => Self::NotAsked,
             SecurityError::TooMany => Self::TooMany,
             SecurityError::Discarded => Self::Discarded,
         }

@@ -17,6 +17,7 @@ use crate::acquire::{AcquireError, AcquireId, Acquires, Released};
 use crate::association::{
     Age, Association, AssociationError, Lifetimes, Mode, Parameters, Protocol, Spi, UdpEncapsulation, Usage,
 };
+use crate::level::Socket;
 use crate::request::{DaemonId, Request, SocketId};
 
 /// Associations and reserved SPIs together. A gateway has two or four for each of its peers; beyond this, something is
@@ -114,6 +115,9 @@ pub enum SecurityError {
     /// There is no association, and no daemon that could make one.
     #[error("no security association, and no key management daemon to make one")]
     NoDaemon,
+    /// There is no association, and the packet is not worth asking for one.
+    #[error("no security association, and none is asked for")]
+    NotAsked,
     /// No more wishes for associations are kept.
     #[error("too many security associations are waited for")]
     TooMany,
@@ -384,7 +388,7 @@ impl KeyEngine {
 
     /// Keeps a copy of a packet until what it waits for is there. `false`: there is no room for it, and it is
     /// dropped: [`DropReason::TooMany`](crate::drops::DropReason::TooMany).
-    pub fn delay(&mut self, acquire: AcquireId, packet: &[u8], socket: Option<SocketId>) -> bool {
+    pub fn delay(&mut self, acquire: AcquireId, packet: &[u8], socket: Option<Socket>) -> bool {
         self.acquires.delay(acquire, packet, socket)
     }
 
@@ -397,6 +401,11 @@ impl KeyEngine {
     /// What a wish is for, while it lasts.
     pub fn wanted(&self, acquire: AcquireId) -> Option<&Request> {
         self.acquires.request(acquire)
+    }
+
+    /// Whether there is a packet that waited and is to be sent again.
+    pub fn has_released(&self) -> bool {
+        self.acquires.has_released()
     }
 
     /// A packet that waited and is to be sent again, from the policy on.

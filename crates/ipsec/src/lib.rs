@@ -52,7 +52,8 @@
 //! 1. A packet that leaves, before it is cut into fragments: [`output_policy`](policy::PolicyDatabase::output_policy) says
 //!    by which associations it is [sealed](processing::seal), or that it waits: then it is
 //!    [delayed](key_engine::KeyEngine::delay), and comes back by [`next_released`](key_engine::KeyEngine::next_released).
-//!    An error is [`EIPSEC`](key_engine::EIPSEC) for the socket.
+//!    An error is [`EIPSEC`](key_engine::EIPSEC) for the socket. An answer to a stranger does not wait:
+//!    [`output_policy_without_asking`](policy::PolicyDatabase::output_policy_without_asking).
 //! 2. A packet that arrives for this host, after its fragments were put together: [`open`](processing::open) until it is
 //!    plain, or is for another host. With its [`Marks`](marks::Marks) it comes to the transport, which asks
 //!    [`input_policy`](policy::PolicyDatabase::input_policy).
@@ -81,7 +82,7 @@
 //! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
-//! | [`selector`], [`policy`] | what is to be protected |
+//! | [`selector`], [`level`], [`policy`] | what is to be protected |
 //! | [`key_engine`], [`request`], [`acquire`] | the table, what it is asked, what waits |
 //! | [`processing`] | packets through policy's choice of associations |
 //! | [`pf_key`], [`setkey`] | how daemons and administrators talk with the engine |
@@ -98,6 +99,7 @@ pub mod esp;
 pub mod headers;
 pub mod key;
 pub mod key_engine;
+pub mod level;
 pub mod marks;
 pub mod outcome;
 pub mod packet_buffer;

@@ -19,77 +19,14 @@ use std::time::Instant;
 use wire::protocol;
 
 use crate::acquire::AcquireId;
+use crate::association::{Mode, Protocol};
 use crate::drops::DropReason;
 use crate::key_engine::{AssociationId, KeyEngine, Lookup, SecurityError};
+pub use crate::level::{Level, Levels, Socket};
 use crate::marks::Marks;
-use crate::request::{Request, Service, SocketId};
+use crate::request::{Request, Service};
 use crate::selector::{Selector, Traffic, Upper};
-
-/// How much a service is wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Level {
-    /// Not at all.
-    #[default]
-    None = 0,
-    /// Where it can be had.
-    Use = 1,
-    /// Both ways.
-    Require = 2,
-    /// Both ways, with an association of the socket's own.
-    Unique = 3,
-}
-
-impl Level {
-    /// The level of this number, as in a socket option.
-    pub const fn from_number(number: u8) -> Option<Self> {
-        match number {
-            0 => Some(Self::None),
-            1 => Some(Self::Use),
-            2 => Some(Self::Require),
-            3 => Some(Self::Unique),
-            _ => None,
-        }
-    }
-}
-
-/// A level for each service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Levels {
-    /// That of AH.
-    pub authentication: Level,
-    /// That of ESP in transport mode.
-    pub transport_encryption: Level,
-    /// That of ESP in tunnel mode.
-    pub tunnel_encryption: Level,
-}
-
-impl Levels {
-    /// Nothing is wanted.
-    pub const NONE: Self = Self {
-        authentication: Level::None,
-        transport_encryption: Level::None,
-        tunnel_encryption: Level::None,
-    };
-
-    /// The stricter of both, for each service.
-    #[must_use]
-    pub fn stricter(self, other: Self) -> Self {
-        Self {
-            authentication: self.authentication.max(other.authentication),
-            transport_encryption: self.transport_encryption.max(other.transport_encryption),
-            tunnel_encryption: self.tunnel_encryption.max(other.tunnel_encryption),
-        }
-    }
-
-    /// That of a service.
-    pub const fn of(self, service: Service) -> Level {
-        match service {
-            Service::Authentication => self.authentication,
-            Service::TransportEncryption => self.transport_encryption,
-            Service::TunnelEncryption => self.tunnel_encryption,
-        }
-    }
-}
+use crate::{ah, esp};
 
 /// Which way packets go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -144,17 +81,6 @@ impl Rule {
         let selector = Selector { upper, ..Selector::between(all, all) };
         Self { direction, selector, action: Action::Bypass }
     }
-}
-
-/// What a socket asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Socket {
-    /// Which it is.
-    pub id: SocketId,
-    /// Its levels.
-    pub levels: Levels,
-    /// Whether it is a key management daemon's.
-    pub bypasses: bool,
 }
 
 /// The security policy database.
@@ -260,6 +186,72 @@ impl PolicyDatabase {
         socket: Option<&Socket>,
         now: Instant,
     ) -> Result<Output, SecurityError> {
+        self.bundle(traffic, socket, |request, level| {
+            if level == Level::Use {
+                return Ok(engine.available(request, now).map(Lookup::Ready));
+            }
+            engine.lookup(request, now).map(Some)
+        })
+    }
+
+    /// As [`output_policy`](Self::output_policy), for a packet that is worth no association of its own, such as an answer to
+    /// a stranger: nobody is asked for what is missing, and the packet does not wait.
+    ///
+    /// # Errors
+    /// [`SecurityError`] when it must not leave as it is.
+    pub fn output_policy_without_asking(
+        &self,
+        engine: &KeyEngine,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+        now: Instant,
+    ) -> Result<Bundle, SecurityError> {
+        let output = self.bundle(traffic, socket, |request, level| match engine.available(request, now) {
+            None if level >= Level::Require => Err(SecurityError::NotAsked),
+            found => Ok(found.map(Lookup::Ready)),
+        })?;
+        match output {
+            Output::Send(bundle) => Ok(bundle),
+            Output::Delay(_) => Err(SecurityError::NotAsked),
+        }
+    }
+
+    /// How many bytes sealing adds at most to packets of a kind, and the far end of the tunnel that they go through if there
+    /// is one: it is the path there that their size depends on. What is still missing counts as the longest there is.
+    pub fn overhead(
+        &self,
+        engine: &KeyEngine,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+        now: Instant,
+    ) -> (usize, Option<IpAddr>) {
+        let (mut bytes, mut far_end) = (0, None);
+        // What is discarded has no size; what has been counted until then is as good as anything.
+        let _ = self.bundle(traffic, socket, |request, level| {
+            let found = engine.available(request, now);
+            let is_tunnel = request.service.mode() == Mode::Tunnel;
+            if let Some(association) = found.and_then(|id| engine.get(id)) {
+                bytes += association.overhead();
+                far_end = far_end.or(is_tunnel.then(|| association.parameters().destination));
+            } else if level >= Level::Require {
+                bytes += match request.service.protocol() {
+                    Protocol::Ah => ah::MAX_HEADROOM,
+                    Protocol::Esp => esp::MAX_HEADROOM + esp::MAX_TAILROOM,
+                };
+                far_end = far_end.or(request.tunnel.map(|(_, there)| there));
+            }
+            Ok(found.map(Lookup::Ready))
+        });
+        (bytes, far_end)
+    }
+
+    /// Asks for an association for each service that is wanted; `Ok(None)`: it is done without.
+    fn bundle(
+        &self,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+        mut find: impl FnMut(&Request, Level) -> Result<Option<Lookup>, SecurityError>,
+    ) -> Result<Output, SecurityError> {
         let (levels, tunnel) =
             self.levels(Direction::Out, traffic, socket).ok_or(SecurityError::Discarded)?;
         let mut bundle = Bundle::default();
@@ -276,13 +268,10 @@ impl PolicyDatabase {
                 is_unique: level == Level::Unique && socket.is_some(),
                 tunnel: tunnel.filter(|_| service == Service::TunnelEncryption),
             };
-            *slot = if level == Level::Use {
-                engine.available(&request, now)
-            } else {
-                match engine.lookup(&request, now)? {
-                    Lookup::Ready(id) => Some(id),
-                    Lookup::Delayed(acquire) => return Ok(Output::Delay(acquire)),
-                }
+            *slot = match find(&request, level)? {
+                Some(Lookup::Delayed(acquire)) => return Ok(Output::Delay(acquire)),
+                Some(Lookup::Ready(id)) => Some(id),
+                None => None,
             };
         }
         Ok(Output::Send(bundle))

@@ -142,18 +142,22 @@ impl Traffic {
             let view = ipv4::Packet::parse(packet)?;
             (view.protocol(), view.payload(), view.fragment_offset() != 0)
         };
+        Ok(Self::of_upper(source, destination, protocol, if is_fragment { &[] } else { upper }))
+    }
+
+    /// That of a packet whose headers were taken apart already. `upper` is what follows them, empty for a fragment that is
+    /// not the first.
+    pub fn of_upper(source: IpAddr, destination: IpAddr, protocol: u8, upper: &[u8]) -> Self {
         let detail = match *upper {
-            [a, b, c, d, ..] if !is_fragment && WITH_PORTS.contains(&protocol) => {
+            [a, b, c, d, ..] if WITH_PORTS.contains(&protocol) => {
                 Detail::Ports { source: u16::from_be_bytes([a, b]), destination: u16::from_be_bytes([c, d]) }
             }
-            [message_type, code, ..]
-                if !is_fragment && matches!(protocol, protocol::ICMPV4 | protocol::ICMPV6) =>
-            {
+            [message_type, code, ..] if matches!(protocol, protocol::ICMPV4 | protocol::ICMPV6) => {
                 Detail::Icmp { message_type, code }
             }
             _ => Detail::Opaque,
         };
-        Ok(Self { source, destination, protocol, detail })
+        Self { source, destination, protocol, detail }
     }
 }
 

@@ -37,6 +37,9 @@ pub struct Id {
     pub identification: u32,
     /// In IPv4 identifications of different protocols have nothing to do with each other.
     pub protocol: Option<u8>,
+    /// What it was protected by, and 0 for what came as it is: what came by different ways is not put together, or some
+    /// of it could be forged.
+    pub protection: u8,
 }
 
 /// A fragment.
@@ -138,15 +141,17 @@ impl Fragments {
         self.packets.first().map(|pieces| pieces.deadline)
     }
 
-    /// Gives up the oldest packet if its time is over. If its first fragment had arrived, that is written to `out` for the
-    /// error to quote (Time Exceeded, code 1), else `out` is empty.
+    /// Gives up the oldest packet if its time is over. If its first fragment had arrived, and as it is, that is written to
+    /// `out` for the error to quote (Time Exceeded, code 1), else `out` is empty: what came protected is quoted to nobody.
     pub fn expire(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
         out.clear();
         if self.deadline().is_none_or(|deadline| deadline > now) {
             return false;
         }
         let pieces = self.packets.remove(0);
-        if let (Some(headers), Some(first)) = (&pieces.headers, pieces.fragments.first()) {
+        if let (Some(headers), Some(first)) = (&pieces.headers, pieces.fragments.first())
+            && pieces.id.protection == 0
+        {
             out.extend_from_slice(&headers.bytes);
             out.extend_from_slice(&first.data);
         }

@@ -80,6 +80,7 @@ pub fn insert(
     fragments: &mut Fragments,
     now: Instant,
     packet: &Packet<'_>,
+    protection: u8,
     out: &mut Vec<u8>,
 ) -> Result<bool, DropReason> {
     let (offset, data, header) = (usize::from(packet.fragment_offset()), packet.payload(), packet.header());
@@ -95,6 +96,7 @@ pub fn insert(
         destination: packet.destination().into(),
         identification: packet.identification().into(),
         protocol: Some(packet.protocol()),
+        protection,
     };
     let part = Part {
         offset,
@@ -207,9 +209,9 @@ mod tests {
             for fragment in fragments {
                 let packet = Packet::parse(&fragment).unwrap();
                 prop_assert!(packet.has_valid_checksum());
-                prop_assert_eq!(insert(&mut kept, now, &packet, &mut out), Ok(false));
+                prop_assert_eq!(insert(&mut kept, now, &packet, 0, &mut out), Ok(false));
             }
-            prop_assert_eq!(insert(&mut kept, now, &Packet::parse(&last).unwrap(), &mut out), Ok(true));
+            prop_assert_eq!(insert(&mut kept, now, &Packet::parse(&last).unwrap(), 0, &mut out), Ok(true));
             prop_assert_eq!(out, whole);
         }
 

@@ -92,6 +92,7 @@
 //! | [`udp`] | sockets |
 //! | [`tcp`] | TCP |
 //! | [`security`] | where security goes |
+//! | [`ipsec`] | security by IPsec |
 //! | [`random`] | randomness and keyed hashes |
 //! | [`DropReason`] | why packets go no further |
 //!
@@ -104,6 +105,7 @@ mod drops;
 pub mod fragments;
 pub mod icmpv6;
 pub mod interface;
+pub mod ipsec;
 pub mod ipv4;
 pub mod ipv6;
 mod limit;

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
+use ipsec::policy;
 use wire::checksum::Sum;
 use wire::{protocol, udp};
 
@@ -63,6 +64,8 @@ struct Socket {
     error: Option<(ErrorKind, SocketAddrV6)>,
     /// The flow label of the flow sent last, so that it is not hashed for each datagram.
     flow: Option<(Ipv6Addr, SocketAddrV6, u32)>,
+    /// What it asks of security.
+    policy: Option<policy::Socket>,
 }
 
 /// The sockets of an interface.
@@ -99,7 +102,8 @@ impl Sockets {
         let id = SocketId(self.next);
         self.next = self.next.wrapping_add(1);
         let queue = VecDeque::new();
-        self.sockets.insert(id, Socket { local, remote: None, queue, octets: 0, error: None, flow: None });
+        let socket = Socket { local, remote: None, queue, octets: 0, error: None, flow: None, policy: None };
+        self.sockets.insert(id, socket);
         Ok(id)
     }
 
@@ -143,6 +147,16 @@ impl Sockets {
         Some(self.sockets.get(&id)?.local)
     }
 
+    /// What a socket asks of security.
+    pub(crate) fn policy(&self, id: SocketId) -> Option<policy::Socket> {
+        self.sockets.get(&id)?.policy
+    }
+
+    pub(crate) fn set_policy(&mut self, id: SocketId, policy: policy::Socket) -> Result<(), Error> {
+        self.sockets.get_mut(&id).ok_or(Error::Closed)?.policy = Some(policy);
+        Ok(())
+    }
+
     /// Where a datagram goes: `to`, or where the socket is connected to.
     pub(crate) fn destination(&self, id: SocketId, to: Option<SocketAddrV6>) -> Result<SocketAddrV6, Error> {
         let socket = self.sockets.get(&id).ok_or(Error::Closed)?;
@@ -165,8 +179,14 @@ impl Sockets {
         label
     }
 
-    /// Takes a datagram from a packet: `bytes` is the upper layer. The checksum must be there and right.
-    pub(crate) fn deliver(&mut self, metadata: Metadata, bytes: &[u8]) -> Result<(), DropReason> {
+    /// Takes a datagram from a packet: `bytes` is the upper layer. The checksum must be there and right, and its security
+    /// must suffice for the socket.
+    pub(crate) fn deliver(
+        &mut self,
+        metadata: Metadata,
+        bytes: &[u8],
+        admits: impl FnOnce(Option<&policy::Socket>) -> bool,
+    ) -> Result<(), DropReason> {
         let datagram = udp::Datagram::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let length = datagram.length();
         let bytes = bytes.get(..usize::from(length)).ok_or(DropReason::Malformed)?;
@@ -183,6 +203,9 @@ impl Sockets {
         let found = self.sockets.values_mut().filter(|socket| socket.takes(&from, to, port));
         let socket =
             found.max_by_key(|socket| (socket.remote.is_some(), !socket.local.ip().is_unspecified()));
+        if !admits(socket.as_ref().and_then(|socket| socket.policy.as_ref())) {
+            return Err(DropReason::Security);
+        }
         let Some(socket) = socket else { return Err(DropReason::NoSocket) };
         let data = datagram.payload();
         if socket.queue.len() >= MAX_QUEUED || socket.octets + data.len() > MAX_QUEUED_OCTETS {
@@ -196,15 +219,20 @@ impl Sockets {
         Ok(())
     }
 
-    /// An error about a datagram: if a socket may have sent it, it is told. Returns whether one may. Of a socket that is not
+    /// An error about a datagram: if a socket may have sent it, and the error's security suffices for it, it is told.
+    /// Returns whether there is one. Of a socket that is not
     /// connected only its own address and port say so: a server has more clients than it could remember.
-    pub(crate) fn error(&mut self, report: &ErrorReport<'_>) -> bool {
+    pub(crate) fn error(
+        &mut self,
+        report: &ErrorReport<'_>,
+        mut admits: impl FnMut(Option<&policy::Socket>) -> bool,
+    ) -> bool {
         let Some([a, b, c, d, ..]) = report.upper.first_chunk::<8>() else { return false };
         let (from, to) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
         let remote = SocketAddrV6::new(report.remote, to, 0, 0);
         let mut found = false;
         for socket in self.sockets.values_mut() {
-            if socket.sends(report.local, from, &remote) {
+            if socket.sends(report.local, from, &remote) && admits(socket.policy.as_ref()) {
                 socket.error = Some((report.kind, remote));
                 found = true;
             }
@@ -288,7 +316,7 @@ mod tests {
 
         fn deliver(&mut self, from: u16, to: u16, data: &[u8]) -> Result<(), DropReason> {
             let header = header(at(THEM, from), at(US, to), data).unwrap();
-            self.sockets.deliver(metadata(), &[&header, data].concat())
+            self.sockets.deliver(metadata(), &[&header, data].concat(), |_| true)
         }
 
         fn received(&mut self, id: SocketId) -> Option<(u16, Vec<u8>)> {
@@ -336,9 +364,9 @@ mod tests {
         let header = header(at(THEM, 1), at(US, 53), b"data").unwrap();
         let mut bytes = [&header[..], b"data"].concat();
         bytes[8] ^= 1;
-        assert_eq!(host.sockets.deliver(metadata(), &bytes), Err(DropReason::Checksum));
+        assert_eq!(host.sockets.deliver(metadata(), &bytes, |_| true), Err(DropReason::Checksum));
         bytes[6..8].fill(0);
-        assert_eq!(host.sockets.deliver(metadata(), &bytes), Err(DropReason::Checksum));
+        assert_eq!(host.sockets.deliver(metadata(), &bytes, |_| true), Err(DropReason::Checksum));
     }
 
     #[test]
@@ -365,13 +393,16 @@ mod tests {
             protocol: protocol::UDP,
             upper: upper.as_flattened(),
         };
-        assert!(host.sockets.error(&report));
+        assert!(host.sockets.error(&report, |_| true));
         assert_eq!(host.sockets.take_error(id), Some((ErrorKind::Unreachable(4), at(THEM, 53))));
         assert_eq!(host.sockets.take_error(id), None);
-        assert!(!host.sockets.error(&ErrorReport { upper: &[0; 7], ..report }));
-        assert!(!host.sockets.error(&ErrorReport { local: THEM, ..report }), "from another address");
+        assert!(!host.sockets.error(&ErrorReport { upper: &[0; 7], ..report }, |_| true));
+        assert!(
+            !host.sockets.error(&ErrorReport { local: THEM, ..report }, |_| true),
+            "from another address"
+        );
         host.sockets.connect(id, at(THEM, 54)).unwrap();
-        assert!(!host.sockets.error(&report), "to another port");
+        assert!(!host.sockets.error(&report, |_| true), "to another port");
     }
 
     #[test]
@@ -389,7 +420,7 @@ mod tests {
         fn any_datagram_is_taken_or_dropped(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             let mut host = Host::new();
             host.bind(US, 53).unwrap();
-            let _ = host.sockets.deliver(metadata(), &bytes);
+            let _ = host.sockets.deliver(metadata(), &bytes, |_| true);
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::association::Lifetime;
 use crate::key_engine::{
     EIPSEC, EngineError, Event, KeyEngine, LARVAL_LIFETIME, Lookup, Name, Random, SecurityError,
 };
+use crate::policy::{Levels, Socket};
 use crate::request::{DaemonId, Request, Service, SocketId};
 use crate::selector::Traffic;
 
@@ -59,14 +60,15 @@ fn a_packet_waits_for_the_association_that_a_daemon_makes() {
         panic!("it is delayed")
     };
     assert_eq!(engine.lookup(&request(None, false), now), Ok(Lookup::Delayed(acquire)), "asked once");
+    let socket = Socket { id: SocketId(7), levels: Levels::NONE, bypasses: false };
     assert!(engine.delay(acquire, b"first", None));
-    assert!(engine.delay(acquire, b"second", Some(SocketId(7))));
+    assert!(engine.delay(acquire, b"second", Some(socket)));
     assert!(matches!(engine.next_event(), Some(Event::Acquire { acquire: asked, .. }) if asked == acquire));
     assert_eq!(engine.next_event(), None);
     assert_eq!(engine.next_released(), None);
     let id = engine.add(esp(0x1000), None, now).unwrap();
     assert_eq!(engine.next_released(), Some(Released { packet: b"first".to_vec(), socket: None }));
-    assert_eq!(engine.next_released().unwrap().socket, Some(SocketId(7)));
+    assert_eq!(engine.next_released().unwrap().socket, Some(socket));
     assert_eq!(engine.next_released(), None);
     assert_eq!(engine.lookup(&request(None, false), now), Ok(Lookup::Ready(id)));
     assert_eq!(engine.deadline(), None);

@@ -270,3 +270,36 @@ fn a_fragment_without_ports_does_not_slip_past_a_rule_about_ports() {
     let output = policy.output_policy(&mut KeyEngine::new(), &traffic, None, Instant::now());
     assert_eq!(output, Err(SecurityError::Discarded));
 }
+
+#[test]
+fn an_answer_to_a_stranger_makes_nobody_ask() {
+    let now = Instant::now();
+    let mut policy = PolicyDatabase::new();
+    policy.set_system_levels(Levels { authentication: Level::Require, ..Levels::NONE });
+    let mut engine = KeyEngine::new();
+    engine.register(DaemonId(1), Protocol::Ah).unwrap();
+    let output = policy.output_policy_without_asking(&engine, &traffic(), None, now);
+    assert_eq!(output, Err(SecurityError::NotAsked));
+    assert_eq!(engine.next_event(), None);
+    let engine = engine_with(&[(AH, Mode::Transport)], None, now);
+    let bundle = policy.output_policy_without_asking(&engine, &traffic(), None, now).unwrap();
+    assert_eq!(bundle.iter().count(), 1);
+}
+
+#[test]
+fn the_overhead_is_that_of_the_associations_or_the_most() {
+    let now = Instant::now();
+    let mut policy = PolicyDatabase::new();
+    policy.set_system_levels(Levels { authentication: Level::Require, ..Levels::NONE });
+    let none = KeyEngine::new();
+    assert_eq!(policy.overhead(&none, &traffic(), None, now), (crate::ah::MAX_HEADROOM, None));
+    let engine = engine_with(&[(AH, Mode::Transport), (GCM, Mode::Tunnel)], None, now);
+    let of = |at: usize| engine.associations().nth(at).unwrap().1.overhead();
+    assert_eq!(policy.overhead(&engine, &traffic(), None, now), (of(0), None));
+    let used = Levels { tunnel_encryption: Level::Use, ..Levels::NONE };
+    assert_eq!(policy.overhead(&none, &traffic(), Some(&socket(used, true)), now), (0, None), "it bypasses");
+    policy.set_system_levels(used);
+    assert_eq!(policy.overhead(&none, &traffic(), None, now), (0, None));
+    let (bytes, far_end) = policy.overhead(&engine, &traffic(), None, now);
+    assert_eq!((bytes, far_end.is_some()), (of(1), true));
+}

@@ -1,5 +1,10 @@
 //! What is known of a received packet beside its octets.
 
+use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
+
+use crate::security::Security;
+
 /// How a packet has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrived {
@@ -20,4 +25,25 @@ pub(super) struct Arrival<P> {
     /// from the link.
     pub(super) opened: bool,
     pub(super) protection: P,
+    /// It came encrypted.
+    pub(super) secret: bool,
+}
+
+/// What the policy may ask of a packet that has come.
+pub(super) struct Evidence<'a, P> {
+    /// What it is, as the upper layer is going to see it.
+    pub(super) traffic: Traffic,
+    pub(super) arrival: &'a Arrival<P>,
+}
+
+impl<P> Evidence<'_, P> {
+    /// Whether it suffices for this socket, or for the host. What comes from ourselves has never left the host.
+    pub(super) fn suffices(
+        &self,
+        security: &mut impl Security<Protection = P>,
+        socket: Option<&Socket>,
+    ) -> bool {
+        self.arrival.from == Arrived::Ourselves
+            || security.admits(&self.traffic, &self.arrival.protection, socket)
+    }
 }

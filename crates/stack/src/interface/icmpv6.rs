@@ -3,12 +3,15 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
+use ipsec::policy::Socket;
+use ipsec::selector::{Detail, Traffic};
 use wire::checksum::Sum;
 use wire::icmp_error::Reason;
 use wire::icmpv6::{self, Message};
 use wire::ipv6::{self, Packet};
 use wire::{ipv4, mld, protocol};
 
+use super::arrival::Evidence;
 use super::upper::Upper;
 use super::{Event, Interface};
 use crate::DropReason;
@@ -16,14 +19,13 @@ use crate::icmpv6::{ErrorKind, ErrorReport, echo_reply};
 use crate::security::Security;
 
 /// Messages of neighbor discovery and multicast listeners: see [`crate::security`].
-pub(super) fn bypasses_security(protocol: u8, payload: &[u8]) -> bool {
-    protocol == protocol::ICMPV6
-        && payload.first().is_some_and(|message_type| {
-            matches!(
-                *message_type,
-                icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT | icmpv6::MULTICAST_LISTENER_REPORT
-            )
-        })
+pub(super) fn bypasses_security(payload: &[u8]) -> bool {
+    payload.first().is_some_and(|message_type| {
+        matches!(
+            *message_type,
+            icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT | icmpv6::MULTICAST_LISTENER_REPORT
+        )
+    })
 }
 
 impl<S: Security> Interface<S> {
@@ -32,7 +34,7 @@ impl<S: Security> Interface<S> {
         now: Instant,
         packet: &Packet<'_>,
         bytes: &[u8],
-        from_link: bool,
+        evidence: &Evidence<'_, S::Protection>,
         upper: &mut impl Upper,
     ) {
         let Ok(message) = Message::parse(bytes) else { return self.drop(DropReason::Malformed) };
@@ -40,6 +42,7 @@ impl<S: Security> Interface<S> {
         if !sum.is_valid() {
             return self.drop(DropReason::Checksum);
         }
+        let from_link = !evidence.arrival.fragmented && !evidence.arrival.opened;
         match message.message_type() {
             // Never in fragments (RFC 6980), and never out of a tunnel, where hop limits prove nothing.
             icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT if !from_link => {
@@ -58,7 +61,7 @@ impl<S: Security> Interface<S> {
                     self.listener.heard(now, group);
                 }
             }
-            icmpv6::ECHO_REQUEST => self.answer_echo(now, packet, bytes),
+            icmpv6::ECHO_REQUEST => self.answer_echo(now, packet, bytes, evidence.arrival.secret),
             icmpv6::ECHO_REPLY => {
                 let (identifier, sequence) = ((message.body() >> 16) as u16, message.body() as u16);
                 let from = packet.source();
@@ -71,24 +74,44 @@ impl<S: Security> Interface<S> {
                 self.event(Event::EchoReply { from, identifier, sequence });
             }
             0..128 => match ErrorReport::parse(packet.source(), &message) {
-                Some(report) => self.receive_error(now, &report, upper),
+                Some(report) => self.receive_error(now, &report, Some(evidence), upper),
                 None => self.drop(DropReason::UnrelatedError),
             },
             _ => self.drop(DropReason::UnknownMessage),
         }
     }
 
-    /// Hands an error to who may have sent what it is about; only then is a path MTU believed (RFC 8201 §4).
-    pub(super) fn receive_error(&mut self, now: Instant, report: &ErrorReport<'_>, upper: &mut impl Upper) {
+    /// Hands an error to who may have sent what it is about, if its protection suffices for that socket; only then is a
+    /// path MTU believed (RFC 8201 §4). Without `evidence` it is of our own making.
+    pub(super) fn receive_error(
+        &mut self,
+        now: Instant,
+        report: &ErrorReport<'_>,
+        evidence: Option<&Evidence<'_, S::Protection>>,
+        upper: &mut impl Upper,
+    ) {
+        let (security, mut refused) = (&mut self.security, false);
+        let mut admits = |socket: Option<&Socket>| {
+            let admitted = evidence.is_none_or(|evidence| evidence.suffices(security, socket));
+            refused |= !admitted;
+            admitted
+        };
         let ours = self.ipv4.is_some_and(|ipv4| ipv4.address.addr().to_ipv6_mapped() == report.local)
             || self.addresses.is_assigned(report.local);
         let related = ours
             && match report.protocol {
-                protocol::UDP => self.udp.error(report),
-                protocol::ICMPV6 => self.has_pinged(report),
+                protocol::UDP => self.udp.error(report, &mut admits),
+                // The host itself: its policy has let the error in.
+                protocol::ICMPV6 => has_pinged(self.pinged, report),
                 protocol::ESP | protocol::AUTHENTICATION => self.security.has_sent(report),
-                _ => upper.error(now, report),
+                _ => {
+                    let socket = upper.socket_of_error(report);
+                    socket.is_none_or(|socket| admits(Some(&socket))) && upper.error(now, report)
+                }
             };
+        if refused && !related {
+            return self.drop(DropReason::Security);
+        }
         if !related {
             return self.drop(DropReason::UnrelatedError);
         }
@@ -97,14 +120,7 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    fn has_pinged(&self, report: &ErrorReport<'_>) -> bool {
-        let Some([icmpv6::ECHO_REQUEST, _, _, _, a, b, ..]) = report.upper.first_chunk::<8>() else {
-            return false;
-        };
-        self.pinged == Some((report.remote, u16::from_be_bytes([*a, *b])))
-    }
-
-    fn answer_echo(&mut self, now: Instant, request: &Packet<'_>, bytes: &[u8]) {
+    fn answer_echo(&mut self, now: Instant, request: &Packet<'_>, bytes: &[u8], secret: bool) {
         let to_many = request.destination().is_multicast();
         if request.source().is_unspecified() {
             return self.drop(DropReason::ImpossibleAddress);
@@ -118,12 +134,12 @@ impl<S: Security> Interface<S> {
         let Some(source) = source else { return self.drop(DropReason::NoRoute) };
         let mut packet = std::mem::take(&mut self.building);
         echo_reply(request, bytes, source, self.hop_limit, &mut packet);
-        self.answer(now, &mut packet);
+        self.answer(now, &mut packet, secret);
         self.building = packet;
     }
 
-    /// Sends an error about `invoking`, unless the rules want silence.
-    pub(super) fn send_error(&mut self, now: Instant, reason: Reason, invoking: &[u8]) {
+    /// Sends an error about `invoking`, unless the rules want silence. What came encrypted is not quoted in clear.
+    pub(super) fn send_error(&mut self, now: Instant, reason: Reason, invoking: &[u8], secret: bool) {
         let source: Option<IpAddr> = match Packet::parse(invoking) {
             Ok(packet) if self.addresses.is_assigned(packet.destination()) => {
                 Some(packet.destination().into())
@@ -139,7 +155,7 @@ impl<S: Security> Interface<S> {
                 if let (IpAddr::V6(_), Some(hop_limit)) = (source, error.get_mut(7)) {
                     *hop_limit = self.hop_limit;
                 }
-                self.answer(now, &mut error);
+                self.answer(now, &mut error, secret);
             }
             Err(reason) => self.drop(reason),
         }
@@ -153,7 +169,7 @@ impl<S: Security> Interface<S> {
         let Ok(view) = Packet::parse(packet) else {
             // Of IPv4, then.
             if let Some(report) = super::ipv4::report_about(kind, Ipv6Addr::UNSPECIFIED, packet) {
-                self.receive_error(now, &ErrorReport { reporter: report.local, ..report }, upper);
+                self.receive_error(now, &ErrorReport { reporter: report.local, ..report }, None, upper);
             }
             return;
         };
@@ -168,14 +184,40 @@ impl<S: Security> Interface<S> {
             protocol: found.protocol,
             upper: bytes,
         };
-        self.receive_error(now, &report, upper);
+        self.receive_error(now, &report, None, upper);
     }
 
-    /// The most that an upper layer may send in one packet to a destination, without fragmentation.
+    /// The most that an upper layer may send in one packet to a destination, without fragmentation, as far as the host's
+    /// policy for all protocols says; see [`Interface::largest_payload_of`].
     pub fn largest_payload(&self, now: Instant, destination: Ipv6Addr) -> usize {
-        let is_ipv4 = destination.to_ipv4_mapped().is_some();
-        let header = if is_ipv4 { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
-        let overhead = header + self.security.overhead(destination);
-        self.path_mtu(now, destination).saturating_sub(overhead)
+        let source = self.source_for(now, destination).unwrap_or(Ipv6Addr::UNSPECIFIED);
+        let traffic = Traffic {
+            source: IpAddr::V6(source).to_canonical(),
+            destination: IpAddr::V6(destination).to_canonical(),
+            protocol: protocol::NO_NEXT_HEADER,
+            detail: Detail::Opaque,
+        };
+        self.largest_payload_of(now, &traffic, None)
     }
+
+    /// The most that an upper layer may send in one packet of this kind without fragmentation, with the protection that
+    /// policy and socket ask for.
+    pub fn largest_payload_of(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> usize {
+        let header = if traffic.destination.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
+        let overhead = self.security.overhead(now, traffic, socket);
+        let mapped = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_ipv6_mapped(),
+            IpAddr::V6(address) => address,
+        };
+        let end = overhead.far_end.unwrap_or(traffic.destination);
+        self.path_mtu(now, mapped(end)).saturating_sub(header + overhead.octets)
+    }
+}
+
+/// Whether an error is about the echo request that was sent last.
+fn has_pinged(pinged: Option<(Ipv6Addr, u16)>, report: &ErrorReport<'_>) -> bool {
+    let Some([icmpv6::ECHO_REQUEST, _, _, _, a, b, ..]) = report.upper.first_chunk::<8>() else {
+        return false;
+    };
+    pinged == Some((report.remote, u16::from_be_bytes([*a, *b])))
 }

@@ -1,15 +1,15 @@
 //! The way of a received packet: frame, addresses, header chain; reassembly and security, after each of which what they
 //! leave is looked at as if it had just come; then the upper layer.
 
+use ipsec::selector::Traffic;
 use std::net::SocketAddrV6;
 use std::time::Instant;
-
 use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::icmp_error::Reason;
 use wire::ipv6::{HEADER_LEN, Packet};
 use wire::protocol;
 
-use super::arrival::{Arrival, Arrived};
+use super::arrival::{Arrival, Arrived, Evidence};
 use super::upper::{Received, Upper, Verdict};
 use super::{Interface, Medium};
 use crate::DropReason;
@@ -54,18 +54,22 @@ impl<S: Security> Interface<S> {
         from: Arrived,
         upper: &mut impl Upper,
     ) {
-        let mut arrival =
-            Arrival { from, fragmented: false, opened: false, protection: S::Protection::default() };
+        let mut arrival = Arrival {
+            from,
+            fragmented: false,
+            opened: false,
+            protection: S::Protection::default(),
+            secret: false,
+        };
         let mut again = self.examine(now, bytes, &mut arrival, upper);
         for _ in 0..MAX_LAYERS {
             if !again {
                 return;
             }
-            let packet = std::mem::take(&mut self.inner);
-            again = self.examine(now, &packet, &mut arrival, upper);
-            if !again {
-                self.inner = packet;
-            }
+            let packet = std::mem::replace(&mut self.inner, std::mem::take(&mut self.spare));
+            let inner = packet.get(self.inner_at.clone()).unwrap_or_default();
+            again = self.examine(now, inner, &mut arrival, upper);
+            self.spare = packet;
         }
         if again {
             self.drop(DropReason::TooManyHeaders);
@@ -97,7 +101,7 @@ impl<S: Security> Interface<S> {
         let chain = match input::parse(&packet) {
             Ok(chain) => chain,
             Err(refusal) => {
-                self.refuse(now, refusal, bytes, arrival.from);
+                self.refuse(now, refusal, bytes, arrival);
                 return false;
             }
         };
@@ -108,26 +112,50 @@ impl<S: Security> Interface<S> {
                 false
             }
             Next::Fragment(fragment) => {
+                let protection = self.way(arrival);
                 let mut whole = std::mem::take(&mut self.inner);
-                let inserted =
-                    reassembly::insert(&mut self.fragments, now, &packet, &chain, fragment, &mut whole);
+                let inserted = reassembly::insert(
+                    &mut self.fragments,
+                    now,
+                    &packet,
+                    &chain,
+                    fragment,
+                    protection,
+                    &mut whole,
+                );
                 self.inner = whole;
+                self.inner_at = 0..self.inner.len();
                 inserted.unwrap_or_else(|refusal| {
-                    self.refuse(now, refusal, bytes, arrival.from);
+                    self.refuse(now, refusal, bytes, arrival);
                     false
                 })
             }
-            Next::Security(_) => {
-                self.inner.clear();
-                self.inner.extend_from_slice(bytes);
-                let opened = self.security.open(now, &mut self.inner, chain.offset, &mut arrival.protection);
-                if opened.is_err() {
-                    self.drop(DropReason::Security);
-                }
-                arrival.opened |= opened.is_ok();
-                opened.is_ok()
+            Next::Security(kind) => {
+                self.open(now, bytes, kind, arrival).map_err(|reason| self.drop(reason)).is_ok()
             }
         }
+    }
+
+    /// Opens the first security header of a packet, into `inner`.
+    pub(super) fn open(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        kind: u8,
+        arrival: &mut Arrival<S::Protection>,
+    ) -> Result<(), DropReason> {
+        self.inner.clear();
+        self.inner.extend_from_slice(bytes);
+        let opened = self.security.open(now, &mut self.inner, &mut arrival.protection);
+        self.inner_at = opened.map_err(|_| DropReason::Security)?;
+        arrival.opened = true;
+        arrival.secret |= kind == protocol::ESP;
+        Ok(())
+    }
+
+    /// What tells fragments apart that came by different ways: 0 for those that came as they are.
+    pub(super) fn way(&self, arrival: &Arrival<S::Protection>) -> u8 {
+        u8::from(arrival.opened) << 7 | self.security.class(&arrival.protection)
     }
 
     /// Whether a packet may have these addresses, and is for us.
@@ -165,15 +193,16 @@ impl<S: Security> Interface<S> {
         upper: &mut impl Upper,
     ) {
         let payload = &bytes[chain.offset..];
-        if !super::icmpv6::bypasses_security(protocol, payload)
-            && !self.security.admits(now, bytes, chain.offset, &arrival.protection)
-        {
-            return self.drop(DropReason::Security);
-        }
+        let (source, destination) = (packet.source().into(), packet.destination().into());
+        let traffic = Traffic::of_upper(source, destination, protocol, payload);
+        let evidence = Evidence { traffic, arrival };
         match protocol {
             protocol::ICMPV6 => {
-                let from_link = !arrival.fragmented && !arrival.opened;
-                self.receive_icmpv6(now, packet, payload, from_link, upper);
+                if !super::icmpv6::bypasses_security(payload) && !evidence.suffices(&mut self.security, None)
+                {
+                    return self.drop(DropReason::Security);
+                }
+                self.receive_icmpv6(now, packet, payload, &evidence, upper);
             }
             protocol::UDP => {
                 let metadata = Metadata {
@@ -182,27 +211,31 @@ impl<S: Security> Interface<S> {
                     hop_limit: packet.hop_limit(),
                     traffic_class: packet.traffic_class(),
                 };
-                match self.udp.deliver(metadata, payload) {
+                let security = &mut self.security;
+                match self.udp.deliver(metadata, payload, |socket| evidence.suffices(security, socket)) {
                     Ok(()) => {}
                     Err(DropReason::NoSocket) => {
                         let refusal = Refusal::Answered(DropReason::NoSocket, Reason::PortUnreachable);
-                        self.refuse(now, refusal, bytes, arrival.from);
+                        self.refuse(now, refusal, bytes, arrival);
                     }
                     Err(reason) => self.drop(reason),
                 }
             }
             _ => {
                 let received = Received {
-                    source: packet.source().into(),
-                    destination: packet.destination().into(),
+                    source,
+                    destination,
                     hop_limit: packet.hop_limit(),
                     traffic_class: packet.traffic_class(),
                     protocol,
                     payload,
                 };
+                if !evidence.suffices(&mut self.security, upper.socket(&received).as_ref()) {
+                    return self.drop(DropReason::Security);
+                }
                 match upper.receive(now, &received) {
                     Verdict::Taken => {}
-                    Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival.from),
+                    Verdict::Unknown => self.refuse(now, unknown(chain.pointer), bytes, arrival),
                     Verdict::Dropped(reason) => self.drop(reason),
                 }
             }
@@ -210,15 +243,15 @@ impl<S: Security> Interface<S> {
     }
 
     /// Drops a packet, and tells its sender if that is wanted and allowed (RFC 4443 §2.4 e).
-    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], from: Arrived) {
+    fn refuse(&mut self, now: Instant, refusal: Refusal, bytes: &[u8], arrival: &Arrival<S::Protection>) {
         let (drop, reason) = match refusal {
             Refusal::Silent(drop) => return self.drop(drop),
             Refusal::Answered(drop, reason) => (drop, reason),
         };
         self.drop(drop);
         let even_to_many = matches!(reason, Reason::UnrecognizedOption { even_if_multicast: true, .. });
-        if from != Arrived::LinkToMany || even_to_many {
-            self.send_error(now, reason, bytes);
+        if arrival.from != Arrived::LinkToMany || even_to_many {
+            self.send_error(now, reason, bytes, arrival.secret);
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
+use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
 use wire::arp::{self, Operation};
 use wire::checksum::Sum;
 use wire::ethernet::{ETHERTYPE_ARP, MacAddress};
@@ -11,7 +13,7 @@ use wire::icmpv4::{self, Message};
 use wire::ipv4::{HEADER_LEN, Header, Packet};
 use wire::{icmpv6, protocol};
 
-use super::arrival::{Arrival, Arrived};
+use super::arrival::{Arrival, Arrived, Evidence};
 use super::output::{Hop, Outgoing, Purpose, SendError};
 use super::upper::{Received, Upper, Verdict};
 use super::{Event, Interface, MAX_LOOPED, Medium};
@@ -19,7 +21,7 @@ use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
 use crate::ipv4::{self, Ipv4};
 use crate::neighbor::Advertisement;
-use crate::security::Security;
+use crate::security::{Security, Sender};
 use crate::udp::Metadata;
 
 impl<S: Security> Interface<S> {
@@ -126,23 +128,17 @@ impl<S: Security> Interface<S> {
             arrival.from = Arrived::LinkToMany;
         }
         if packet.is_fragment() {
+            let protection = self.way(arrival);
             let mut whole = std::mem::take(&mut self.inner);
-            let inserted = ipv4::insert(&mut self.fragments, now, &packet, &mut whole);
+            let inserted = ipv4::insert(&mut self.fragments, now, &packet, protection, &mut whole);
             self.inner = whole;
+            self.inner_at = 0..self.inner.len();
             return inserted;
         }
-        let header_len = packet.header().len();
         if matches!(packet.protocol(), protocol::ESP | protocol::AUTHENTICATION) {
-            self.inner.clear();
-            self.inner.extend_from_slice(bytes);
-            let opened = self.security.open(now, &mut self.inner, header_len, &mut arrival.protection);
-            arrival.opened |= opened.is_ok();
-            return opened.map(|()| true).map_err(|_| DropReason::Security);
+            return self.open(now, bytes, packet.protocol(), arrival).map(|()| true);
         }
-        if !self.security.admits(now, bytes, header_len, &arrival.protection) {
-            return Err(DropReason::Security);
-        }
-        self.dispatch_ipv4(now, bytes, &packet, arrival.from, upper)?;
+        self.dispatch_ipv4(now, bytes, &packet, arrival, upper)?;
         Ok(false)
     }
 
@@ -151,11 +147,14 @@ impl<S: Security> Interface<S> {
         now: Instant,
         bytes: &[u8],
         packet: &Packet<'_>,
-        from: Arrived,
+        arrival: &Arrival<S::Protection>,
         upper: &mut impl Upper,
     ) -> Result<(), DropReason> {
+        let (source, destination) = (packet.source().into(), packet.destination().into());
+        let traffic = Traffic::of_upper(source, destination, packet.protocol(), packet.payload());
+        let (from, evidence) = (arrival.from, Evidence { traffic, arrival });
         let refused = match packet.protocol() {
-            protocol::ICMPV4 => return self.receive_icmpv4(now, packet, from, upper),
+            protocol::ICMPV4 => return self.receive_icmpv4(now, packet, &evidence, upper),
             protocol::UDP => {
                 let metadata = Metadata {
                     from: SocketAddrV6::new(packet.source().to_ipv6_mapped(), 0, 0, 0),
@@ -163,20 +162,25 @@ impl<S: Security> Interface<S> {
                     hop_limit: packet.time_to_live(),
                     traffic_class: packet.type_of_service(),
                 };
-                match self.udp.deliver(metadata, packet.payload()) {
+                let security = &mut self.security;
+                let admits = |socket: Option<&Socket>| evidence.suffices(security, socket);
+                match self.udp.deliver(metadata, packet.payload(), admits) {
                     Err(DropReason::NoSocket) => (DropReason::NoSocket, Reason::PortUnreachable),
                     other => return other,
                 }
             }
             protocol => {
                 let received = Received {
-                    source: packet.source().into(),
-                    destination: packet.destination().into(),
+                    source,
+                    destination,
                     hop_limit: packet.time_to_live(),
                     traffic_class: packet.type_of_service(),
                     protocol,
                     payload: packet.payload(),
                 };
+                if !evidence.suffices(&mut self.security, upper.socket(&received).as_ref()) {
+                    return Err(DropReason::Security);
+                }
                 match upper.receive(now, &received) {
                     Verdict::Taken => return Ok(()),
                     Verdict::Dropped(reason) => return Err(reason),
@@ -187,7 +191,7 @@ impl<S: Security> Interface<S> {
             }
         };
         if from != Arrived::LinkToMany {
-            self.send_error(now, refused.1, bytes);
+            self.send_error(now, refused.1, bytes, arrival.secret);
         }
         Err(refused.0)
     }
@@ -197,9 +201,13 @@ impl<S: Security> Interface<S> {
         &mut self,
         now: Instant,
         packet: &Packet<'_>,
-        from: Arrived,
+        evidence: &Evidence<'_, S::Protection>,
         upper: &mut impl Upper,
     ) -> Result<(), DropReason> {
+        if !evidence.suffices(&mut self.security, None) {
+            return Err(DropReason::Security);
+        }
+        let from = evidence.arrival.from;
         let bytes = packet.payload();
         let message = Message::parse(bytes).map_err(|_| DropReason::Malformed)?;
         if !Sum::of(bytes).is_valid() {
@@ -209,7 +217,7 @@ impl<S: Security> Interface<S> {
         match message.message_type() {
             // Broadcasts are not answered (RFC 1122 §3.2.2.6).
             icmpv4::ECHO_REQUEST if from != Arrived::LinkToMany => {
-                self.answer_echo_ipv4(now, packet);
+                self.answer_echo_ipv4(now, packet, evidence.arrival.secret);
                 Ok(())
             }
             icmpv4::ECHO_REPLY => {
@@ -222,14 +230,14 @@ impl<S: Security> Interface<S> {
             }
             icmpv4::DESTINATION_UNREACHABLE | icmpv4::TIME_EXCEEDED => {
                 let report = report_of(source, &message).ok_or(DropReason::UnrelatedError)?;
-                self.receive_error(now, &report, upper);
+                self.receive_error(now, &report, Some(evidence), upper);
                 Ok(())
             }
             _ => Err(DropReason::UnknownMessage),
         }
     }
 
-    fn answer_echo_ipv4(&mut self, now: Instant, request: &Packet<'_>) {
+    fn answer_echo_ipv4(&mut self, now: Instant, request: &Packet<'_>, secret: bool) {
         let mut reply = std::mem::take(&mut self.building);
         reply.clear();
         let header = self.ipv4_header(
@@ -246,7 +254,7 @@ impl<S: Security> Interface<S> {
         let checksum = Sum::of(message).checksum();
         message[icmpv4::CHECKSUM_OFFSET..icmpv4::CHECKSUM_OFFSET + 2]
             .copy_from_slice(&checksum.to_be_bytes());
-        self.answer(now, &mut reply);
+        self.answer(now, &mut reply, secret);
         self.building = reply;
     }
 
@@ -279,6 +287,7 @@ impl<S: Security> Interface<S> {
         outgoing: &Outgoing,
         destination: Ipv4Addr,
         parts: &[&[u8]],
+        socket: Option<&Socket>,
     ) -> Result<(), SendError> {
         let source = self.ipv4.map(|ipv4| ipv4.address.addr()).ok_or(SendError::NoSource)?;
         if outgoing.source.is_some_and(|wanted| wanted != source.to_ipv6_mapped()) {
@@ -296,7 +305,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
+        let sent = self.transmit(now, &mut packet, Sender::Own(socket));
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent

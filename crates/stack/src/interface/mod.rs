@@ -34,6 +34,7 @@ pub use upper::{NoUpper, Received, Upper, Verdict};
 
 use std::collections::VecDeque;
 use std::net::Ipv6Addr;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
@@ -125,6 +126,8 @@ pub struct Interface<S: Security = NoSecurity> {
     identifications: Identifications,
     errors: Errors,
     udp: Sockets,
+    /// How many sockets have had a number for the policy.
+    numbered: u64,
     /// Where an echo request went last, with its identifier.
     pinged: Option<(Ipv6Addr, u16)>,
     ipv4: Option<Ipv4>,
@@ -136,6 +139,10 @@ pub struct Interface<S: Security = NoSecurity> {
     drops: Drops,
     /// A packet that was reassembled or opened, and is to be looked at again.
     inner: Vec<u8>,
+    /// Where in `inner` it is.
+    inner_at: Range<usize>,
+    /// The layer around it, whose buffer is used again.
+    spare: Vec<u8>,
     /// Packets are built here.
     building: Vec<u8>,
 }
@@ -181,6 +188,7 @@ impl<S: Security> Interface<S> {
             identifications: Identifications::new(&mut random),
             errors: Errors::new(now),
             udp: Sockets::new(&mut random),
+            numbered: 0,
             pinged: None,
             ipv4: None,
             security,
@@ -190,6 +198,8 @@ impl<S: Security> Interface<S> {
             events: VecDeque::new(),
             drops: Drops::default(),
             inner: Vec::new(),
+            inner_at: 0..0,
+            spare: Vec::new(),
             building: Vec::new(),
             random,
         };
@@ -211,6 +221,7 @@ impl<S: Security> Interface<S> {
             self.destinations.deadline(),
             self.listener.deadline(),
             self.fragments.deadline(),
+            self.security.deadline(),
         ]
         .into_iter()
         .flatten()
@@ -227,6 +238,8 @@ impl<S: Security> Interface<S> {
             self.redraw = now + REDRAW;
             self.neighbors.redraw(&mut self.random);
         }
+        self.security.handle_timeout(now);
+        self.send_released(now);
         self.neighbors.handle_timeout(now);
         self.addresses.handle_timeout(now, self.neighbors.retrans_timer(), &mut self.random);
         self.table.expire(now);
@@ -308,7 +321,7 @@ impl<S: Security> Interface<S> {
         self.destinations.path_mtu(now, destination, self.link_mtu)
     }
 
-    /// The security.
+    /// The security. If it is changed, [`Interface::deadline`] may be another.
     pub fn security(&mut self) -> &mut S {
         &mut self.security
     }
@@ -335,7 +348,7 @@ impl<S: Security> Interface<S> {
         while self.fragments.expire(now, &mut first) {
             self.drop(DropReason::ReassemblyTimeout);
             if !first.is_empty() {
-                self.send_error(now, Reason::ReassemblyTimeExceeded, &first);
+                self.send_error(now, Reason::ReassemblyTimeExceeded, &first, false);
             }
         }
         self.inner = first;

@@ -1,9 +1,11 @@
 //! The way of a packet that is sent: source address, security, path MTU and fragments, next hop, neighbor, frame.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
+use ipsec::policy::Socket;
 use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
+use wire::flow;
 use wire::ipv6::{self, Packet};
 use wire::ndp::multicast_mac;
 
@@ -12,7 +14,7 @@ use crate::DropReason;
 use crate::ipv6::fragmentation;
 use crate::neighbor::Resolution;
 use crate::route::NextHop;
-use crate::security::Security;
+use crate::security::{Protected, Refused, Security, Sender};
 use crate::source_address;
 
 /// What an upper layer says of a packet to send.
@@ -41,8 +43,9 @@ pub enum SendError {
     /// No address of ours can be its source.
     #[error("no source address")]
     NoSource,
-    /// Security forbids it, or is not there yet (the seed's EIPSEC).
-    #[error("security forbids the packet, or is not there yet")]
+    /// Security forbids it, or there is neither an association nor a daemon to make one: NRL's `EIPSEC`
+    /// ([`ipsec::key_engine::EIPSEC`]).
+    #[error("security forbids the packet, or is not there")]
     Security,
     /// It was dropped on the way: no route, no room.
     #[error("dropped: {}", .0.name())]
@@ -74,8 +77,22 @@ impl<S: Security> Interface<S> {
     /// # Errors
     /// When it cannot be sent; see [`SendError`].
     pub fn send(&mut self, now: Instant, outgoing: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.send_for(now, outgoing, parts, None)
+    }
+
+    /// Sends a packet of a socket of an upper layer, protected as policy and socket ask. It may wait for an association.
+    ///
+    /// # Errors
+    /// When it cannot be sent; see [`SendError`].
+    pub fn send_for(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        parts: &[&[u8]],
+        socket: Option<&Socket>,
+    ) -> Result<(), SendError> {
         if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
-            return self.send_ipv4(now, outgoing, destination, parts);
+            return self.send_ipv4(now, outgoing, destination, parts, socket);
         }
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
@@ -97,7 +114,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
+        let sent = self.transmit(now, &mut packet, Sender::Own(socket));
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent
@@ -123,21 +140,52 @@ impl<S: Security> Interface<S> {
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
-        purpose: Purpose,
+        sender: Sender<'_>,
     ) -> Result<(), SendError> {
-        self.security.protect(now, packet).map_err(|_| {
-            self.drops.count(DropReason::Security);
-            SendError::Security
-        })?;
-        self.route(now, packet, purpose).map_err(|reason| {
+        let range = if self.is_to_ourselves(packet) {
+            0..packet.len()
+        } else {
+            match self.security.protect(now, packet, sender) {
+                Ok(Protected::Send(range)) => range,
+                Ok(Protected::Waits) => return Ok(()),
+                Err(Refused) => {
+                    self.drops.count(DropReason::Security);
+                    return Err(SendError::Security);
+                }
+            }
+        };
+        let purpose = match sender {
+            Sender::Own(_) => Purpose::OwnTraffic,
+            Sender::Stranger { .. } => Purpose::Answer,
+        };
+        self.route(now, packet.get(range).unwrap_or_default(), purpose).map_err(|reason| {
             self.drops.count(reason);
             SendError::Dropped(reason)
         })
     }
 
     /// Sends an answer or an error: nobody waits for it, and what goes wrong is counted.
-    pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>) {
-        let _ = self.transmit(now, packet, Purpose::Answer);
+    pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>, secret: bool) {
+        let _ = self.transmit(now, packet, Sender::Stranger { secret });
+    }
+
+    /// Sends what has waited for associations. What goes wrong is counted: whose call it was has returned long ago.
+    pub(super) fn send_released(&mut self, now: Instant) {
+        let mut packet = std::mem::take(&mut self.building);
+        while let Some(socket) = self.security.next_released(&mut packet) {
+            let _ = self.transmit(now, &mut packet, Sender::Own(socket.as_ref()));
+        }
+        self.building = packet;
+    }
+
+    fn is_to_ourselves(&self, packet: &[u8]) -> bool {
+        match flow::addresses(packet) {
+            Ok((_, IpAddr::V6(destination))) => self.addresses.is_assigned(destination),
+            Ok((_, IpAddr::V4(destination))) => {
+                self.ipv4.is_some_and(|ipv4| ipv4.address.addr() == destination)
+            }
+            Err(_) => false,
+        }
     }
 
     fn route(&mut self, now: Instant, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {

@@ -3,6 +3,7 @@
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
+use ipsec::policy::{Levels, Socket};
 use wire::checksum::Sum;
 use wire::{icmpv4, icmpv6, protocol};
 
@@ -29,7 +30,41 @@ impl<S: Security> Interface<S> {
     /// # Errors
     /// When the address and port are taken.
     pub fn udp_bind(&mut self, local: SocketAddrV6) -> Result<SocketId, udp::Error> {
-        self.udp.bind(local, &mut self.random)
+        let id = self.udp.bind(local, &mut self.random)?;
+        let policy = Socket { id: self.number_socket(), levels: Levels::NONE, bypasses: false };
+        self.udp.set_policy(id, policy)?;
+        Ok(id)
+    }
+
+    /// A number for a socket of any transport, which no other has had: its part of an [`ipsec::policy::Socket`].
+    pub fn number_socket(&mut self) -> ipsec::request::SocketId {
+        self.numbered += 1;
+        ipsec::request::SocketId(self.numbered)
+    }
+
+    /// Asks for security for what a socket sends and receives, beside what the system asks for. For what is sent from now
+    /// on, and what is delivered from now on.
+    ///
+    /// # Errors
+    /// When the socket is closed.
+    pub fn udp_set_levels(&mut self, id: SocketId, levels: Levels) -> Result<(), udp::Error> {
+        let policy = self.udp.policy(id).ok_or(udp::Error::Closed)?;
+        self.udp.set_policy(id, Socket { levels, ..policy })
+    }
+
+    /// Lets a socket past the system's levels and rules (but not past a rule that discards), and past its own. For the
+    /// socket of a key management daemon alone, who speaks before there are associations; the caller sees to that.
+    ///
+    /// # Errors
+    /// When the socket is closed.
+    pub fn udp_bypass_security(&mut self, id: SocketId) -> Result<(), udp::Error> {
+        let policy = self.udp.policy(id).ok_or(udp::Error::Closed)?;
+        self.udp.set_policy(id, Socket { bypasses: true, ..policy })
+    }
+
+    /// What the policy knows of a socket: its number, as key management daemons are told it, and its levels.
+    pub fn udp_policy(&self, id: SocketId) -> Option<Socket> {
+        self.udp.policy(id)
     }
 
     /// From now on only what comes from there is taken, and what is sent without destination goes there.
@@ -70,7 +105,8 @@ impl<S: Security> Interface<S> {
             traffic_class: 0,
             flow_label: self.udp.flow_label(id, chosen, to),
         };
-        Ok(self.send(now, &outgoing, &[&header, data])?)
+        let policy = self.udp.policy(id);
+        Ok(self.send_for(now, &outgoing, &[&header, data], policy.as_ref())?)
     }
 
     /// The next datagram of a socket: it is put in place of what is in `out`.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
+use ipsec::policy::Socket;
+
 use crate::DropReason;
 use crate::icmpv6::ErrorReport;
 
@@ -38,6 +40,18 @@ pub enum Verdict {
 pub trait Upper {
     /// A packet has come.
     fn receive(&mut self, now: Instant, received: &Received<'_>) -> Verdict;
+
+    /// What the socket asks of security that this packet is for, if there is one: a packet that does not do is dropped in
+    /// silence, before [`Upper::receive`].
+    fn socket(&self, _: &Received<'_>) -> Option<Socket> {
+        None
+    }
+
+    /// What the socket asks of security that has sent what an error is about: an error that does not do is dropped in
+    /// silence, before [`Upper::error`].
+    fn socket_of_error(&self, _: &ErrorReport<'_>) -> Option<Socket> {
+        None
+    }
 
     /// An error has come. Returns whether it is about something that was sent: only then is a path MTU believed.
     fn error(&mut self, now: Instant, report: &ErrorReport<'_>) -> bool;

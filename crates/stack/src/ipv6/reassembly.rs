@@ -24,6 +24,7 @@ pub fn insert(
     packet: &Packet<'_>,
     chain: &Chain,
     fragment: Fragment,
+    protection: u8,
     out: &mut Vec<u8>,
 ) -> Result<bool, Refusal> {
     let impossible = DropReason::ImpossibleFragment;
@@ -50,6 +51,7 @@ pub fn insert(
         destination: packet.destination().into(),
         identification: fragment.identification,
         protocol: None,
+        protection,
     };
     let part = Part {
         offset,
@@ -105,7 +107,7 @@ mod tests {
             let chain = input::parse(&packet)?;
             let Next::Fragment(fragment) = chain.next else { panic!("no fragment") };
             let now = self.start + Duration::from_secs(second);
-            insert(&mut self.reassembly, now, &packet, &chain, fragment, &mut self.out)
+            insert(&mut self.reassembly, now, &packet, &chain, fragment, 0, &mut self.out)
         }
     }
 

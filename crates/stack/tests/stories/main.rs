@@ -4,6 +4,7 @@ mod autoconfiguration;
 mod discovery;
 mod hostile;
 mod internet_layer;
+mod ipsec;
 mod ipv4;
 mod link;
 mod routers;

@@ -1,12 +1,15 @@
 //! Where security goes: a toy that puts a header before what leaves and takes it away from what comes.
 
-use std::net::Ipv6Addr;
+use std::ops::Range;
 use std::time::Instant;
 
+use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
 use stack::DropReason;
 use stack::icmpv6::ErrorReport;
 use stack::interface::Interface;
-use stack::security::{Refused, Security};
+use stack::security::{Overhead, Protected, Refused, Security, Sender};
+use wire::ipv6::HEADER_LEN;
 use wire::ndp::NeighborAdvertisement;
 use wire::protocol;
 
@@ -25,46 +28,44 @@ struct Toy {
 impl Security for Toy {
     type Protection = bool;
 
-    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>) -> Result<(), Refused> {
+    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>, _: Sender<'_>) -> Result<Protected, Refused> {
         if self.forbids {
             return Err(Refused);
         }
         let mut header = [0; TOY_LEN];
         header[8] = std::mem::replace(&mut packet[6], protocol::ESP);
-        packet.splice(40..40, header);
-        let length = (packet.len() - 40) as u16;
+        packet.splice(HEADER_LEN..HEADER_LEN, header);
+        let length = (packet.len() - HEADER_LEN) as u16;
         packet[4..6].copy_from_slice(&length.to_be_bytes());
-        Ok(())
+        Ok(Protected::Send(0..packet.len()))
     }
 
-    fn open(
-        &mut self,
-        _: Instant,
-        packet: &mut Vec<u8>,
-        header: usize,
-        opened: &mut bool,
-    ) -> Result<(), Refused> {
-        if packet.len() < header + TOY_LEN {
+    fn open(&mut self, _: Instant, packet: &mut [u8], opened: &mut bool) -> Result<Range<usize>, Refused> {
+        if packet.len() < HEADER_LEN + TOY_LEN {
             return Err(Refused);
         }
-        packet[6] = packet[header + 8];
-        packet.drain(header..header + TOY_LEN);
-        let length = (packet.len() - 40) as u16;
+        packet[6] = packet[HEADER_LEN + 8];
+        let length = (packet.len() - HEADER_LEN - TOY_LEN) as u16;
         packet[4..6].copy_from_slice(&length.to_be_bytes());
+        packet.copy_within(..HEADER_LEN, TOY_LEN);
         *opened = true;
-        Ok(())
+        Ok(TOY_LEN..packet.len())
     }
 
-    fn admits(&mut self, _: Instant, _: &[u8], _: usize, opened: &bool) -> bool {
+    fn admits(&mut self, _: &Traffic, opened: &bool, _: Option<&Socket>) -> bool {
         *opened || !self.required
+    }
+
+    fn class(&self, opened: &bool) -> u8 {
+        u8::from(*opened)
     }
 
     fn has_sent(&self, _: &ErrorReport<'_>) -> bool {
         true
     }
 
-    fn overhead(&self, _: Ipv6Addr) -> usize {
-        TOY_LEN
+    fn overhead(&self, _: Instant, _: &Traffic, _: Option<&Socket>) -> Overhead {
+        Overhead { octets: TOY_LEN, far_end: None }
     }
 }
 
@@ -99,7 +100,7 @@ fn neighbor_discovery_out_of_a_tunnel_is_not_believed() {
     link.hosts[0].ping(link.now, them, 1, 5, b"").unwrap();
     link.run(SECOND);
     let mut lie = NeighborAdvertisement::answer(us, them, mac(77), false).to_packet().to_vec();
-    Toy::default().protect(link.now, &mut lie).unwrap();
+    Toy::default().protect(link.now, &mut lie, Sender::Own(None)).unwrap();
     link.inject(mac(77), mac(0), &lie);
     assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
     assert_eq!(link.hosts[0].neighbors().link_layer(them), Some(mac(1)));

@@ -1,0 +1,255 @@
+//! [`Security`] by IPsec (RFC 4301): the crate `ipsec`, where the stack's packets pass.
+//!
+//! What leaves gets the stricter of what the system, its rules and the socket ask for. An association that is missing is
+//! asked for ([`Event::Acquire`] from [`Ipsec::next_event`]), and the packet waits, within the engine's bounds; where no daemon is that could make one, the caller has the error at once. What arrives is opened by the
+//! association that it names, and its marks are compared with what its socket asks for. What is refused is not answered, and
+//! counted here by its reason; the stack's own counter says [`Security`](crate::DropReason::Security).
+//!
+//! Daemons and administrators work on the engine and the policies by [`Ipsec::parts`]. After that,
+//! [`Interface::deadline`](crate::interface::Interface::deadline) is to be looked at again: what waited may be free.
+//!
+//! A system that requires protection of everything requires it of ICMP errors, too, and routers have none. Packet Too Big
+//! about protected packets then needs a rule that lets ICMPv6 type 2 in, or hosts do with 1280 octets.
+//!
+//! ESP in UDP (RFC 3948) is not looked for.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use ipsec::acquire::AcquireId;
+use ipsec::association::{Protocol, Spi, Transform};
+use ipsec::drops::{DropReason, Drops};
+use ipsec::key_engine::{Event, KeyEngine, Name};
+use ipsec::marks::Marks;
+use ipsec::packet_buffer::PacketBuffer;
+use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
+use ipsec::processing::{self, MAX_HEADROOM, MAX_TAILROOM, Progress, Step};
+use ipsec::selector::Traffic;
+use wire::protocol;
+
+use crate::icmpv6::ErrorReport;
+use crate::security::{Overhead, Protected, Refused, Security, Sender};
+
+/// With each packet the next end of a lifetime may be another, and to find it is a walk over all associations: it is done so
+/// often at most. What is past its lifetime is not used in any case; a daemon may be told so much later.
+const RECHECK: Duration = Duration::from_secs(1);
+
+/// The security of an interface.
+#[derive(Debug)]
+pub struct Ipsec {
+    engine: KeyEngine,
+    policies: PolicyDatabase,
+    drops: Drops,
+    /// The engine's next deadline, as far as it is known.
+    next: Option<Instant>,
+    /// Somebody has had the engine: its deadline is another.
+    changed: bool,
+    /// The latest time that was heard of.
+    latest: Instant,
+}
+
+impl Ipsec {
+    /// With these associations and policies.
+    pub fn new(now: Instant, engine: KeyEngine, policies: PolicyDatabase) -> Self {
+        Self { engine, policies, drops: Drops::default(), next: None, changed: true, latest: now }
+    }
+
+    /// The engine.
+    pub fn engine(&mut self) -> &mut KeyEngine {
+        self.parts().0
+    }
+
+    /// The policies.
+    pub fn policies(&mut self) -> &mut PolicyDatabase {
+        &mut self.policies
+    }
+
+    /// Engine and policies, for those that work on both.
+    pub fn parts(&mut self) -> (&mut KeyEngine, &mut PolicyDatabase) {
+        self.changed = true;
+        (&mut self.engine, &mut self.policies)
+    }
+
+    /// What daemons are to be told next.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.engine.next_event()
+    }
+
+    /// A daemon has failed to make what was asked for: what waits for it is dropped.
+    pub fn give_up(&mut self, acquire: AcquireId) {
+        let dropped = self.engine().give_up(acquire);
+        self.count_unkeyed(dropped);
+    }
+
+    /// Why packets went no further.
+    pub fn drops(&self) -> &Drops {
+        &self.drops
+    }
+
+    fn count_unkeyed(&mut self, packets: usize) {
+        for _ in 0..packets {
+            self.drops.count(DropReason::NotKeyed);
+        }
+    }
+
+    fn hides(&self, bundle: &Bundle) -> bool {
+        bundle.iter().filter_map(|id| self.engine.get(id)).any(|association| {
+            matches!(&association.parameters().transform, Transform::Esp(transform) if transform.hides())
+        })
+    }
+
+    /// Associations were used, or wished for.
+    fn used(&mut self, now: Instant) {
+        self.latest = self.latest.max(now);
+        let recheck = now + RECHECK;
+        self.changed = false;
+        self.next = Some(self.next.map_or(recheck, |next| next.min(recheck)));
+    }
+
+    fn try_protect(
+        &mut self,
+        now: Instant,
+        packet: &mut Vec<u8>,
+        sender: Sender<'_>,
+    ) -> Result<Protected, DropReason> {
+        let traffic = Traffic::of(packet).map_err(|_| DropReason::Malformed)?;
+        let bundle = match sender {
+            Sender::Own(socket) => {
+                match self.policies.output_policy(&mut self.engine, &traffic, socket, now)? {
+                    Output::Send(bundle) => bundle,
+                    Output::Delay(acquire) => {
+                        self.used(now);
+                        let delayed = self.engine.delay(acquire, packet, socket.copied());
+                        return if delayed { Ok(Protected::Waits) } else { Err(DropReason::TooMany) };
+                    }
+                }
+            }
+            Sender::Stranger { secret } => {
+                let policies = &self.policies;
+                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, None, now)?;
+                if secret && !self.hides(&bundle) {
+                    return Err(DropReason::Secret);
+                }
+                bundle
+            }
+        };
+        let length = packet.len();
+        if bundle.is_empty() {
+            return Ok(Protected::Send(0..length));
+        }
+        packet.resize(MAX_HEADROOM + length + MAX_TAILROOM, 0);
+        packet.copy_within(..length, MAX_HEADROOM);
+        let place = MAX_HEADROOM..MAX_HEADROOM + length;
+        let mut buffer = PacketBuffer::new(packet, place).ok_or(DropReason::TooLong)?;
+        let sealed = processing::seal(&mut self.engine, &bundle, &mut buffer, now);
+        let range = buffer.range();
+        self.used(now);
+        sealed.map(|()| Protected::Send(range))
+    }
+
+    fn try_open(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        progress: &mut Progress,
+    ) -> Result<Range<usize>, DropReason> {
+        let all = 0..packet.len();
+        let mut buffer = PacketBuffer::new(packet, all).ok_or(DropReason::Malformed)?;
+        let Step::Opened(opened) = processing::open(&mut self.engine, &mut buffer, *progress, None, now)?
+        else {
+            return Err(DropReason::Malformed);
+        };
+        *progress = opened;
+        let range = buffer.range();
+        self.used(now);
+        Ok(range)
+    }
+}
+
+impl Security for Ipsec {
+    type Protection = Progress;
+
+    fn protect(
+        &mut self,
+        now: Instant,
+        packet: &mut Vec<u8>,
+        sender: Sender<'_>,
+    ) -> Result<Protected, Refused> {
+        self.try_protect(now, packet, sender).map_err(|reason| {
+            self.drops.count(reason);
+            Refused
+        })
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        packet: &mut [u8],
+        progress: &mut Progress,
+    ) -> Result<Range<usize>, Refused> {
+        self.try_open(now, packet, progress).map_err(|reason| {
+            self.drops.count(reason);
+            Refused
+        })
+    }
+
+    fn admits(&mut self, traffic: &Traffic, progress: &Progress, socket: Option<&Socket>) -> bool {
+        let admitted = self.policies.input_policy(traffic, progress.marks, socket);
+        if let Err(reason) = admitted {
+            self.drops.count(reason);
+        }
+        admitted.is_ok()
+    }
+
+    fn class(&self, progress: &Progress) -> u8 {
+        let Marks { authentic, decrypted, decrypted_from_tunnel } = progress.marks;
+        u8::from(authentic) | u8::from(decrypted) << 1 | u8::from(decrypted_from_tunnel) << 2
+    }
+
+    /// What it quotes names an association between these two: its SPI is a random number that only who is on the path has
+    /// seen (RFC 4301 §8.2.1).
+    fn has_sent(&self, report: &ErrorReport<'_>) -> bool {
+        let (protocol, at) = match report.protocol {
+            protocol::ESP => (Protocol::Esp, 0),
+            protocol::AUTHENTICATION => (Protocol::Ah, 4),
+            _ => return false,
+        };
+        let Some(spi) = report.upper.get(at..).and_then(|rest| rest.first_chunk()) else { return false };
+        let canonical = |address: std::net::Ipv6Addr| IpAddr::V6(address).to_canonical();
+        let name =
+            Name { destination: canonical(report.remote), protocol, spi: Spi(u32::from_be_bytes(*spi)) };
+        self.engine.by_name(&name).is_some_and(|(_, association)| {
+            association.parameters().source == canonical(report.local) && association.usage().packets > 0
+        })
+    }
+
+    fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead {
+        let (octets, far_end) = self.policies.overhead(&self.engine, traffic, socket, now);
+        Overhead { octets, far_end }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        if self.engine.has_released() {
+            return Some(self.latest);
+        }
+        if self.changed { self.engine.deadline() } else { self.next }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.latest = self.latest.max(now);
+        if !self.changed && self.next.is_none_or(|next| next > now) {
+            return;
+        }
+        let dropped = self.engine.handle_timeout(now);
+        self.count_unkeyed(dropped);
+        self.next = self.engine.deadline();
+        self.changed = false;
+    }
+
+    fn next_released(&mut self, packet: &mut Vec<u8>) -> Option<Option<Socket>> {
+        let released = self.engine.next_released()?;
+        *packet = released.packet;
+        Some(released.socket)
+    }
+}
