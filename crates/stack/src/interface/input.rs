@@ -197,6 +197,7 @@ impl<S: Security> Interface<S> {
                     destination: packet.destination().into(),
                     hop_limit: packet.hop_limit(),
                     traffic_class: packet.traffic_class(),
+                    to_many: arrival.from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
                     payload,
                 };

@@ -174,6 +174,7 @@ impl<S: Security> Interface<S> {
                     destination: packet.destination().into(),
                     hop_limit: packet.time_to_live(),
                     traffic_class: packet.type_of_service(),
+                    to_many: from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
                     payload: packet.payload(),
                 };
@@ -279,6 +280,7 @@ impl<S: Security> Interface<S> {
         outgoing: &Outgoing,
         destination: Ipv4Addr,
         parts: &[&[u8]],
+        purpose: Purpose,
     ) -> Result<(), SendError> {
         let source = self.ipv4.map(|ipv4| ipv4.address.addr()).ok_or(SendError::NoSource)?;
         if outgoing.source.is_some_and(|wanted| wanted != source.to_ipv6_mapped()) {
@@ -296,7 +298,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
+        let sent = self.transmit(now, &mut packet, purpose);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent

@@ -28,6 +28,7 @@ mod output;
 mod sockets;
 mod upper;
 
+pub(crate) use output::Purpose;
 pub use output::{Outgoing, SendError};
 pub use sockets::UdpError;
 pub use upper::{NoUpper, Received, Upper, Verdict};
@@ -301,6 +302,11 @@ impl<S: Security> Interface<S> {
     /// The DNS servers that routers have advertised.
     pub fn dns_servers(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
         self.dns.iter()
+    }
+
+    /// How large a packet on the link may be.
+    pub fn link_mtu(&self) -> usize {
+        self.link_mtu
     }
 
     /// How large a packet to this destination may be.

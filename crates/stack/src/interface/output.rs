@@ -51,7 +51,7 @@ pub enum SendError {
 
 /// Why a packet is sent: strangers must not push out whom we talk to by what they make us answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     OwnTraffic,
     Answer,
 }
@@ -74,8 +74,19 @@ impl<S: Security> Interface<S> {
     /// # Errors
     /// When it cannot be sent; see [`SendError`].
     pub fn send(&mut self, now: Instant, outgoing: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.send_for(now, outgoing, parts, Purpose::OwnTraffic)
+    }
+
+    /// As [`Interface::send`], for `purpose`.
+    pub(crate) fn send_for(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        parts: &[&[u8]],
+        purpose: Purpose,
+    ) -> Result<(), SendError> {
         if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
-            return self.send_ipv4(now, outgoing, destination, parts);
+            return self.send_ipv4(now, outgoing, destination, parts, purpose);
         }
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
@@ -97,7 +108,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Purpose::OwnTraffic);
+        let sent = self.transmit(now, &mut packet, purpose);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent
@@ -116,6 +127,11 @@ impl<S: Security> Interface<S> {
         if let Ok(Hop::Neighbor(neighbor)) = self.hop(now, destination) {
             self.neighbors.confirm(now, neighbor);
         }
+    }
+
+    /// Whether a packet to ourselves would find room. Those that wait are received at [`Interface::deadline`].
+    pub(crate) fn has_room_for_own(&self) -> bool {
+        self.looped.len() < MAX_LOOPED
     }
 
     /// Sends a whole packet.

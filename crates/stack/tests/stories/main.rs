@@ -3,8 +3,11 @@
 mod autoconfiguration;
 mod discovery;
 mod hostile;
+mod hosts;
 mod internet_layer;
 mod ipv4;
 mod link;
 mod routers;
 mod security;
+mod smoltcp;
+mod tcp;
