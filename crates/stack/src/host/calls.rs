@@ -1,7 +1,7 @@
 //! TCP sockets, as the caller uses them.
 
 use std::collections::VecDeque;
-use std::net::SocketAddrV6;
+use std::net::{Ipv4Addr, SocketAddrV6};
 use std::time::Instant;
 
 use wire::{ipv6, tcp};
@@ -11,9 +11,9 @@ use super::sockets::{Endpoint, Holder, ListenerHandle, Listening, Socket, Stale,
 use crate::security::Security;
 use crate::tcp::{Config, Connection, Listener};
 
-/// The longest queue of connections that wait for being accepted: strangers fill it, at a few KB each and up to the
-/// receive buffer, of which they have to fill the window of a SYN at least.
-pub const MAX_BACKLOG: usize = 4096;
+/// The longest queue of connections that wait for being accepted. Strangers fill it: each holds 2 KB, and 64 KB of what it
+/// has sent at most, as a receive buffer grows only while somebody reads.
+pub const MAX_BACKLOG: usize = 1024;
 /// Ports for connections (RFC 6056 §3.2).
 const EPHEMERAL: (u16, u16) = (49_152, 65_535);
 
@@ -63,11 +63,11 @@ impl<S: Security> Host<S> {
         to: SocketAddrV6,
         config: Config,
     ) -> Result<TcpHandle, ConnectError> {
-        let many = |v4: std::net::Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
+        let nobody = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
         if to.port() == 0
             || to.ip().is_unspecified()
             || to.ip().is_multicast()
-            || to.ip().to_ipv4_mapped().is_some_and(many)
+            || to.ip().to_ipv4_mapped().is_some_and(nobody)
         {
             return Err(ConnectError::Destination);
         }
@@ -90,7 +90,7 @@ impl<S: Security> Host<S> {
         Ok(handle)
     }
 
-    /// Takes connections to an address of ours, or to any if it is the unspecified one. One that names the address goes
+    /// Takes connections to an address of ours, or to any, of both IP versions, if it is `::`. A listener that names the address goes
     /// before one that does not. Up to `backlog` of them wait for [`Host::tcp_accept`].
     ///
     /// # Errors
@@ -101,7 +101,8 @@ impl<S: Security> Host<S> {
         config: Config,
         backlog: usize,
     ) -> Result<ListenerHandle, ListenError> {
-        if local.port() == 0 || local.ip().is_multicast() {
+        let nobody = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
+        if local.port() == 0 || local.ip().is_multicast() || local.ip().to_ipv4_mapped().is_some_and(nobody) {
             return Err(ListenError::Local);
         }
         if self.tcp.sockets.is_listened_to(local) {
@@ -210,7 +211,8 @@ impl<S: Security> Host<S> {
         Ok((end(flow.local), end(flow.remote)))
     }
 
-    /// The next socket that something has happened to, other than by its caller.
+    /// The next socket that something has happened to, other than by its caller. A connection that has just been accepted
+    /// is to be looked at without that.
     pub fn poll_tcp(&mut self) -> Option<TcpEvent> {
         loop {
             let index = self.tcp.agenda.next_changed()?;

@@ -11,8 +11,8 @@ use super::sockets::{Endpoint, Holder, Socket, Sockets, TcpHandle, end, mapped};
 use crate::random::{Key, Random};
 use crate::tcp::{Connection, Drops, Flow, Secrets};
 
-/// Connections that were released and have not ended, most of them in TIME-WAIT: 8 MB at most. Of more, the oldest ends
-/// at once: a server whose clients do not close must not run out of memory.
+/// Connections that were released and have not ended, most of them in TIME-WAIT: 2 KB each, and what they still have to
+/// send. Of more, the oldest ends at once: a server whose clients do not close must not run out of memory.
 pub const MAX_RELEASED: usize = 4096;
 
 /// TCP of a host.

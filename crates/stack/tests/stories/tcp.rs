@@ -2,10 +2,10 @@
 
 use std::net::Ipv4Addr;
 
-use stack::DropReason;
-use stack::host::{ConnectError, ListenError, Stale, TcpEvent};
+use stack::host::{ConnectError, ListenError, MAX_RELEASED, Stale, TcpEvent};
 use stack::ipv4::Ipv4;
 use stack::tcp::{Config, Error, State};
+use stack::{DropReason, neighbor};
 use wire::ethernet::Frame;
 use wire::{icmpv6, tcp};
 
@@ -152,14 +152,16 @@ fn rfc_4861_7_3_1_progress_of_tcp_keeps_a_neighbor_reachable_without_probes() {
         assert_eq!(segment.hosts[1].read(theirs, &mut [0; 100]), Ok(10));
     }
     assert_eq!(solicitations(&segment.seen), 0);
-    // Once the conversation has paused, the neighbor has to be asked.
+    // After a pause, too, nobody has to ask.
     segment.run(MINUTE);
+    let neighbor = segment.address(1);
+    let state = |segment: &Segment| segment.hosts[0].interface().neighbors().state(neighbor).unwrap();
+    assert_eq!(state(&segment), neighbor::State::Stale);
     segment.hosts[0].write(ours, b"hello?").unwrap();
     segment.run(SECOND);
-    let probes = solicitations(&segment.seen);
-    segment.hosts[0].write(ours, b"hello?").unwrap();
+    assert!(matches!(state(&segment), neighbor::State::Reachable { .. }));
     segment.run(SECOND * 10);
-    assert_eq!((probes, solicitations(&segment.seen)), (0, 0), "the answer of TCP is the proof");
+    assert_eq!(solicitations(&segment.seen), 0, "the answer of TCP is the proof");
 }
 
 #[test]
@@ -273,6 +275,33 @@ fn a_full_backlog_waits_and_one_that_is_closed_resets() {
     let errors: Vec<_> =
         clients.iter().map(|client| segment.hosts[0].tcp(*client).unwrap().error()).collect();
     assert_eq!(errors.iter().filter(|error| error.is_none()).count(), 1, "{errors:?}");
+}
+
+#[test]
+fn a_server_whose_clients_never_close_lets_the_oldest_go() {
+    let mut segment = Segment::new(2, 0);
+    let small = Config { max_receive_buffer: 3000, max_send_buffer: 3000, ..TCP };
+    let listener = segment.hosts[1].tcp_listen(at(ANY, 80), small, 100).unwrap();
+    let to = at(segment.address(1), 80);
+    let mut clients = Vec::new();
+    // Only a few SYNs would wait for the neighbor.
+    segment.hosts[0].interface_mut().ping(segment.now, *to.ip(), 1, 1, b"").unwrap();
+    segment.run(SECOND);
+    while clients.len() < MAX_RELEASED + 100 {
+        // Those in FIN-WAIT-2 would end by themselves after a minute.
+        for _ in 0..100 {
+            clients.push(segment.hosts[0].tcp_connect(segment.now, to, small).unwrap());
+        }
+        segment.run(SECOND / 10);
+        while let Some(server) = segment.hosts[1].tcp_accept(listener).unwrap() {
+            segment.hosts[1].release(segment.now, server).unwrap();
+        }
+    }
+    segment.run(SECOND / 10);
+    let error = |client: usize| segment.hosts[0].tcp(clients[client]).unwrap().error();
+    let was_reset = (0..clients.len()).filter(|client| error(*client) == Some(Error::Reset)).count();
+    assert_eq!(was_reset, clients.len() - MAX_RELEASED);
+    assert_eq!((error(0), error(clients.len() - 1)), (Some(Error::Reset), None));
 }
 
 #[test]
