@@ -1,7 +1,7 @@
 //! TCP sockets, as the caller uses them.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddrV6};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
 use wire::{ipv6, tcp};
@@ -63,12 +63,7 @@ impl<S: Security> Host<S> {
         to: SocketAddrV6,
         config: Config,
     ) -> Result<TcpHandle, ConnectError> {
-        let nobody = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
-        if to.port() == 0
-            || to.ip().is_unspecified()
-            || to.ip().is_multicast()
-            || to.ip().to_ipv4_mapped().is_some_and(nobody)
-        {
+        if to.port() == 0 || to.ip().is_unspecified() || !may_be_one(*to.ip()) {
             return Err(ConnectError::Destination);
         }
         let source = self.interface.source_for(now, *to.ip()).ok_or(ConnectError::NoSource)?;
@@ -90,8 +85,8 @@ impl<S: Security> Host<S> {
         Ok(handle)
     }
 
-    /// Takes connections to an address of ours, or to any, of both IP versions, if it is `::`. A listener that names the address goes
-    /// before one that does not. Up to `backlog` of them wait for [`Host::tcp_accept`].
+    /// Takes connections to an address of ours, or to any, of both IP versions, if it is `::`. A listener that names the
+    /// address goes before one that does not. Up to `backlog` connections wait for [`Host::tcp_accept`].
     ///
     /// # Errors
     /// When somebody does so already, or nobody could.
@@ -101,8 +96,7 @@ impl<S: Security> Host<S> {
         config: Config,
         backlog: usize,
     ) -> Result<ListenerHandle, ListenError> {
-        let nobody = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
-        if local.port() == 0 || local.ip().is_multicast() || local.ip().to_ipv4_mapped().is_some_and(nobody) {
+        if local.port() == 0 || !may_be_one(*local.ip()) {
             return Err(ListenError::Local);
         }
         if self.tcp.sockets.is_listened_to(local) {
@@ -236,6 +230,12 @@ impl<S: Security> Host<S> {
         self.tcp.settle(index);
         Ok(result)
     }
+}
+
+/// Whether one host may have the address, or, of IPv6, it is the unspecified one.
+fn may_be_one(address: Ipv6Addr) -> bool {
+    let many = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
+    !address.is_multicast() && !address.to_ipv4_mapped().is_some_and(many)
 }
 
 /// No segments larger than that, TCP header included.

@@ -9,7 +9,7 @@ use wire::icmpv6::{code, problem};
 use wire::protocol;
 use wire::tcp::Segment;
 
-use super::sockets::{Holder, end, flow, mapped};
+use super::sockets::{Holder, Listening, end, flow, mapped};
 use super::transport::{Answers, Transport, addresses};
 use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
@@ -119,9 +119,8 @@ impl Transport {
             Reaction::Reply(reply) => self.answers.add(*flow, &reply),
             Reaction::Established(connection) => self.established(now, index, flow, *connection),
         }
-        let half_open =
-            |listening: &mut super::sockets::Listening| listening.listener.half_open() != listening.half_open;
-        if self.sockets.listener(index).is_some_and(half_open) {
+        let has_changed = |listening: &mut Listening| listening.listener.half_open() != listening.half_open;
+        if self.sockets.listener(index).is_some_and(has_changed) {
             self.schedule_listener(index);
         }
         Ok(())

@@ -8,7 +8,7 @@ use wire::{protocol, tcp};
 
 use super::Host;
 use super::input::pseudo_header;
-use super::sockets::{Endpoint, Listening, Socket};
+use super::sockets::{Endpoint, Socket};
 use super::transport::addresses;
 use crate::DropReason;
 use crate::interface::{Interface, Outgoing, Purpose, SendError};
@@ -42,8 +42,7 @@ impl<S: Security> Host<S> {
                 self.tcp.settle(index);
             }
             Some(Socket::Listener(listening)) => {
-                let Listening { listener, .. } = &mut **listening;
-                if let Some((flow, packet)) = listener.poll_transmit(now, segment) {
+                if let Some((flow, packet)) = listening.listener.poll_transmit(now, segment) {
                     let label = self.tcp.flow_label(&flow);
                     let outgoing = outgoing(&flow, packet.ecn, label);
                     // A stranger who does not answer, or has no route, is no concern of ours.
