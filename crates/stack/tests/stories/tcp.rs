@@ -359,6 +359,25 @@ fn later(syn: &[u8]) -> Vec<u8> {
 }
 
 #[test]
+fn rfc_9293_3_9_2_3_what_is_sent_to_many_is_no_matter_of_tcp() {
+    let mut segment = Segment::new(2, 0);
+    let to = at(segment.address(1), 80);
+    segment.hosts[0].tcp_connect(segment.now, to, TCP).unwrap();
+    segment.run(SECOND);
+    let is_tcp = |frame: &&Vec<u8>| segments(std::slice::from_ref(*frame)).next().is_some();
+    let syn = segment.seen.iter().find(is_tcp).unwrap().clone();
+    let mut answers = |frame: &[u8]| {
+        segment.seen.clear();
+        segment.hosts[1].receive(segment.now, frame);
+        segment.run(SECOND);
+        segments(&segment.seen).count()
+    };
+    let mut to_many = syn.clone();
+    to_many[..6].copy_from_slice(&[0x33, 0x33, 0, 0, 0, 1]);
+    assert_eq!((answers(&syn), answers(&to_many)), (1, 0));
+}
+
+#[test]
 fn mutated_segments_are_survived() {
     use crate::hostile::mutated;
     for seed in 0..10 {
