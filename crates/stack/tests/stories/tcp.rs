@@ -386,10 +386,15 @@ fn mutated_segments_are_survived() {
         let ends = segment.connect();
         segment.transfer(ends, 30_000);
         let frames = std::mem::take(&mut segment.seen);
+        let live = segment.connect();
         let listener = segment.hosts[1].tcp_listen(at(ANY, 80), TCP, 10).unwrap();
         let to = at(segment.address(1), 80);
         let mut out = Vec::new();
         for round in 0..3000 {
+            for (host, handle) in live.into_iter().enumerate() {
+                segment.hosts[host].write(handle, &[7; 300]).unwrap();
+                segment.hosts[host].read(handle, &mut [0; 1000]).unwrap();
+            }
             if round % 100 == 0 {
                 segment.hosts[0].tcp_connect(segment.now, to, TCP).unwrap();
             }
