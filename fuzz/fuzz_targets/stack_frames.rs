@@ -1,4 +1,5 @@
-//! Any frames, one after the other and with time between them, to a host with an address and a socket.
+//! Any frames, one after the other and with time between them, to a host with an address, a UDP socket, a listener and a
+//! connection.
 
 #![no_main]
 
@@ -7,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::fuzz_target;
 use stack::autoconf;
-use stack::interface::{Config, Interface, Medium, NoUpper};
+use stack::host::Host;
+use stack::interface::{Config, Medium};
 use stack::ipv4::Ipv4;
 use stack::random::Key;
+use stack::tcp;
 use wire::ethernet::MacAddress;
 
 fuzz_target!(|frames: Vec<(u8, Vec<u8>)>| {
@@ -25,16 +28,24 @@ fuzz_target!(|frames: Vec<(u8, Vec<u8>)>| {
         },
         routers: true,
     };
-    let mut host = Interface::new(now, config, [1; 32]);
-    host.add_address(now, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 64);
-    host.set_ipv4(Some(Ipv4 { address: "192.0.2.1/24".parse().unwrap(), gateway: None }));
-    let _ = host.udp_bind(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 53, 0, 0));
+    let mut host = Host::new(now, config, [1; 32]);
+    let interface = host.interface_mut();
+    interface.add_address(now, Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 64);
+    interface.set_ipv4(Some(Ipv4 { address: "192.0.2.1/24".parse().unwrap(), gateway: None }));
+    let _ = interface.udp_bind(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 53, 0, 0));
+    let config = tcp::Config::new(u16::MAX);
+    let listener = host.tcp_listen(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 80, 0, 0), config, 4).unwrap();
+    let neighbor = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+    let _ = host.tcp_connect(now, SocketAddrV6::new(neighbor, 80, 0, 0), config);
     let mut out = Vec::new();
     for (seconds, frame) in frames {
-        host.receive(now, &frame, &mut NoUpper);
-        while host.poll_transmit(&mut out) {}
+        host.receive(now, &frame);
+        while host.poll_transmit(now, &mut out) {}
         now += Duration::from_secs(seconds.into());
-        host.handle_timeout(now, &mut NoUpper);
-        while host.poll_transmit(&mut out) {}
+        host.handle_timeout(now);
+        while host.poll_transmit(now, &mut out) {}
+        while let Ok(Some(accepted)) = host.tcp_accept(listener) {
+            let _ = host.write(accepted, b"hello");
+        }
     }
 });

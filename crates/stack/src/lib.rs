@@ -6,8 +6,9 @@
 //! reassembly, by an engine that the rest of the stack knows nothing of. A first fragment is kept while its packet is in
 //! pieces, so that the error about missing ones can be sent, which theirs could not.
 //!
-//! It opens no device and reads no clock; its randomness comes from a seed. A host gives an
-//! [`Interface`](interface::Interface) time and what a device has received, and sends what it has to send:
+//! It opens no device and reads no clock; its randomness comes from a seed. The caller gives a [`Host`](host::Host), or an
+//! [`Interface`](interface::Interface) if it needs no TCP, time and what a device has received, and sends what it has to
+//! send:
 //!
 //! ```
 //! use std::net::{Ipv6Addr, SocketAddrV6};
@@ -55,18 +56,21 @@
 //! # How a packet travels
 //!
 //! One that is received: frame → addresses that may be, and are ours → header chain → *reassembly*, *security*, after each
-//! of which what they leave starts again at the addresses → policy → ICMPv6, a UDP socket, or a transport of the caller
-//! ([`Upper`](interface::Upper)). What refuses a packet says whether its sender is told.
+//! of which what they leave starts again at the addresses → policy → ICMPv6, a UDP socket, or a transport above the
+//! interface ([`Upper`](interface::Upper)), which is TCP with a host: checksum → connection, by a keyed hash of both
+//! ends, or else a listener, or else RST. What refuses a packet says whether its sender is told.
 //!
-//! One that is sent: source address (RFC 6724) → headers → *security* → path MTU, fragments → first hop, by redirect or
-//! by the longest prefix → neighbor, which may have to be asked for while the packet waits → frame.
+//! One that is sent: with a host, the connection whose turn it is → one segment that fits the path → checksum; then, as
+//! for all, source address (RFC 6724) → headers → *security* → path MTU, fragments → first hop, by redirect or by the
+//! longest prefix → neighbor, which may have to be asked for while the packet waits → frame.
 //!
 //! # Invariants
 //!
 //! - Nothing here panics, whatever arrives and whenever.
 //! - What others can make us keep is bounded, with a named constant for each bound: fragments, neighbors, packets that wait
-//!   for them, addresses, routers, routes, destinations, DNS servers, groups, datagrams in sockets, frames to send. What
-//!   strangers have made gives way to what our own traffic needs, never the other way round.
+//!   for them, addresses, routers, routes, destinations, DNS servers, groups, datagrams in sockets, connections that
+//!   nobody has accepted or that have been released, frames to send. What strangers have made gives way to what our own
+//!   traffic needs, never the other way round.
 //! - A packet that goes no further is counted under a [`DropReason`].
 //! - No error is sent about an error, to a group or to nobody in particular, nor more than ten at once and ten a second
 //!   (RFC 4443 §2.4).
@@ -74,12 +78,14 @@
 //!   from the first hop in use; ICMP errors only about what we may have sent.
 //! - An address is used only after nobody else has claimed it, and answered for as long as it is ours.
 //! - A whole packet without extension headers is neither copied nor hashed between frame and upper layer.
+//! - Of all connections, only those that have something to do are visited.
 //!
 //! # Where things are
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`interface`] | puts the others together: the host on one link |
+//! | [`host`] | TCP sockets on an interface |
+//! | [`interface`] | puts all but TCP together: the host on one link |
 //! | [`ipv6`] | header chain, fragments, fragmentation |
 //! | [`fragments`] | packets in pieces |
 //! | [`ipv4`] | IPv4 beside it, with one address and one gateway |
@@ -103,6 +109,7 @@
 pub mod autoconf;
 mod drops;
 pub mod fragments;
+pub mod host;
 pub mod icmpv6;
 pub mod interface;
 pub mod ipsec;

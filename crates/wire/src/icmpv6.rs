@@ -57,6 +57,8 @@ pub mod code {
     pub const NO_ROUTE: u8 = 0;
     /// Communication administratively prohibited.
     pub const ADMINISTRATIVELY_PROHIBITED: u8 = 1;
+    /// Beyond scope of source address.
+    pub const BEYOND_SCOPE: u8 = 2;
     /// Address unreachable.
     pub const ADDRESS_UNREACHABLE: u8 = 3;
     /// Port unreachable.

@@ -227,6 +227,7 @@ impl<S: Security> Interface<S> {
                     destination,
                     hop_limit: packet.hop_limit(),
                     traffic_class: packet.traffic_class(),
+                    to_many: arrival.from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
                     payload,
                 };

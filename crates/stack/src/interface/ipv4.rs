@@ -175,6 +175,7 @@ impl<S: Security> Interface<S> {
                     destination,
                     hop_limit: packet.time_to_live(),
                     traffic_class: packet.type_of_service(),
+                    to_many: from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
                     payload: packet.payload(),
                 };
@@ -287,7 +288,7 @@ impl<S: Security> Interface<S> {
         outgoing: &Outgoing,
         destination: Ipv4Addr,
         parts: &[&[u8]],
-        socket: Option<&Socket>,
+        sender: Sender<'_>,
     ) -> Result<(), SendError> {
         let source = self.ipv4.map(|ipv4| ipv4.address.addr()).ok_or(SendError::NoSource)?;
         if outgoing.source.is_some_and(|wanted| wanted != source.to_ipv6_mapped()) {
@@ -305,7 +306,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Sender::Own(socket));
+        let sent = self.transmit(now, &mut packet, sender);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent

@@ -316,6 +316,11 @@ impl<S: Security> Interface<S> {
         self.dns.iter()
     }
 
+    /// How large a packet on the link may be.
+    pub fn link_mtu(&self) -> usize {
+        self.link_mtu
+    }
+
     /// How large a packet to this destination may be.
     pub fn path_mtu(&self, now: Instant, destination: Ipv6Addr) -> usize {
         self.destinations.path_mtu(now, destination, self.link_mtu)

@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
-use ipsec::policy::Socket;
 use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
 use wire::flow;
 use wire::ipv6::{self, Packet};
@@ -77,10 +76,11 @@ impl<S: Security> Interface<S> {
     /// # Errors
     /// When it cannot be sent; see [`SendError`].
     pub fn send(&mut self, now: Instant, outgoing: &Outgoing, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.send_for(now, outgoing, parts, None)
+        self.send_for(now, outgoing, parts, Sender::Own(None))
     }
 
-    /// Sends a packet of a socket of an upper layer, protected as policy and socket ask. It may wait for an association.
+    /// As [`Interface::send`], for a socket of an upper layer, protected as policy and socket ask, or in answer to a
+    /// stranger. It may wait for an association.
     ///
     /// # Errors
     /// When it cannot be sent; see [`SendError`].
@@ -89,10 +89,10 @@ impl<S: Security> Interface<S> {
         now: Instant,
         outgoing: &Outgoing,
         parts: &[&[u8]],
-        socket: Option<&Socket>,
+        sender: Sender<'_>,
     ) -> Result<(), SendError> {
         if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
-            return self.send_ipv4(now, outgoing, destination, parts, socket);
+            return self.send_ipv4(now, outgoing, destination, parts, sender);
         }
         let length: usize = parts.iter().map(|part| part.len()).sum();
         let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
@@ -114,7 +114,7 @@ impl<S: Security> Interface<S> {
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, Sender::Own(socket));
+        let sent = self.transmit(now, &mut packet, sender);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent
@@ -133,6 +133,11 @@ impl<S: Security> Interface<S> {
         if let Ok(Hop::Neighbor(neighbor)) = self.hop(now, destination) {
             self.neighbors.confirm(now, neighbor);
         }
+    }
+
+    /// Whether a packet to ourselves would find room. Those that wait are received at [`Interface::deadline`].
+    pub(crate) fn has_room_for_own(&self) -> bool {
+        self.looped.len() < MAX_LOOPED
     }
 
     /// Sends a whole packet.

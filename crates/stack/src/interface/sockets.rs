@@ -10,7 +10,7 @@ use wire::{icmpv4, icmpv6, protocol};
 use super::Interface;
 use super::output::{Outgoing, SendError};
 use crate::icmpv6::ErrorKind;
-use crate::security::Security;
+use crate::security::{Security, Sender};
 use crate::udp::{self, Metadata, SocketId};
 
 /// Why a datagram cannot be sent.
@@ -106,7 +106,7 @@ impl<S: Security> Interface<S> {
             flow_label: self.udp.flow_label(id, chosen, to),
         };
         let policy = self.udp.policy(id);
-        Ok(self.send_for(now, &outgoing, &[&header, data], policy.as_ref())?)
+        Ok(self.send_for(now, &outgoing, &[&header, data], Sender::Own(policy.as_ref()))?)
     }
 
     /// The next datagram of a socket: it is put in place of what is in `out`.

@@ -19,6 +19,8 @@ pub struct Received<'a> {
     pub hop_limit: u8,
     /// DSCP and ECN.
     pub traffic_class: u8,
+    /// It was sent to many, by the packet's destination or by the frame's.
+    pub to_many: bool,
     /// The upper layer's protocol.
     pub protocol: u8,
     /// Its header and data.

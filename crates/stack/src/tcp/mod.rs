@@ -39,7 +39,7 @@
 //! [`Connection::poll_transmit`] until it returns `None`, and sleep until [`Connection::deadline`] at most. The checksum
 //! of what it writes is the stack's to compute, with the pseudo-header; that of what it receives is verified before. A
 //! segment of no connection goes to the listener of its port, or is answered by [`reset_for`]. Why a segment went no
-//! further is returned, and counted by the stack ([`Drops`]).
+//! further is returned, and counted by the stack ([`Drops`]). All of that is what [`crate::host`] does.
 //!
 //! # What is in it
 //!

@@ -38,7 +38,7 @@ fn good(link: &mut Link) -> Vec<Vec<u8>> {
 }
 
 /// Changes a few octets of a frame; half of the time the checksum is what it should be again.
-fn mutated(frame: &[u8], random: &mut Rng) -> Vec<u8> {
+pub(crate) fn mutated(frame: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut bytes = frame.to_vec();
     for _ in 0..random.usize(1..5) {
         let at = random.usize(14..bytes.len());
@@ -62,6 +62,7 @@ fn correct_checksum(frame: &mut [u8]) {
     let at = match upper.protocol {
         protocol::ICMPV6 => 2,
         protocol::UDP => 6,
+        protocol::TCP => 16,
         _ => return,
     } + 14
         + upper.offset;

@@ -3,9 +3,12 @@
 mod autoconfiguration;
 mod discovery;
 mod hostile;
+mod hosts;
 mod internet_layer;
 mod ipsec;
 mod ipv4;
 mod link;
 mod routers;
 mod security;
+mod smoltcp;
+mod tcp;

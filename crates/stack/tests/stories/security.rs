@@ -1,19 +1,22 @@
 //! Where security goes: a toy that puts a header before what leaves and takes it away from what comes.
 
+use std::net::Ipv6Addr;
 use std::ops::Range;
 use std::time::Instant;
 
 use ipsec::policy::Socket;
 use ipsec::selector::Traffic;
 use stack::DropReason;
+use stack::host::Host;
 use stack::icmpv6::ErrorReport;
-use stack::interface::Interface;
+use stack::interface::{Config, Interface, Medium};
 use stack::security::{Overhead, Protected, Refused, Security, Sender};
 use wire::ipv6::HEADER_LEN;
 use wire::ndp::NeighborAdvertisement;
 use wire::protocol;
 
-use crate::link::{Link, SECOND, config, mac};
+use crate::hosts::TCP;
+use crate::link::{ANY, Link, SECOND, at, config, mac};
 
 const TOY_LEN: usize = 24;
 
@@ -136,4 +139,29 @@ fn what_the_policy_forbids_is_not_sent_and_the_caller_knows() {
     assert_eq!(link.hosts[0].ping(link.now, them, 1, 5, b""), Err(stack::interface::SendError::Security));
     link.run(SECOND);
     assert!(link.sent().is_empty());
+}
+
+#[test]
+fn tcp_leaves_room_for_what_security_adds() {
+    let now = Instant::now();
+    let mut hosts = [1, 2].map(|number| {
+        let config = Config { medium: Medium::Ip, routers: false, ..config(number) };
+        let toy = Toy { required: true, ..Toy::default() };
+        let mut host = Host::with_security(now, config, [number; 32], toy);
+        let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, number.into());
+        host.interface_mut().add_address(now, address, 64);
+        host
+    });
+    let listener = hosts[1].tcp_listen(at(ANY, 80), TCP, 1).unwrap();
+    let to = at("2001:db8::2".parse().unwrap(), 80);
+    let ours = hosts[0].tcp_connect(now, to, TCP).unwrap();
+    assert_eq!(hosts[0].write(ours, &[7; 50_000]), Ok(50_000));
+    let (mut packet, mut largest) = (Vec::new(), 0);
+    while let Some(from) = (0..2).find(|host| hosts[*host].poll_transmit(now, &mut packet)) {
+        assert_eq!(packet[6], protocol::ESP, "no fragment");
+        largest = largest.max(packet.len());
+        hosts[1 - from].receive(now, &packet);
+    }
+    let theirs = hosts[1].tcp_accept(listener).unwrap().unwrap();
+    assert_eq!((hosts[1].tcp(theirs).unwrap().readable(), largest), (50_000, 1500));
 }

@@ -353,11 +353,10 @@ impl Connection {
     /// An ICMP error about a segment of ours with this sequence number arrived. It is believed only if such a segment is
     /// outstanding (RFC 5927 §4.1), and nothing but a refused SYN ends a connection (§5.2).
     pub fn icmp_error(&mut self, sequence: u32, error: IcmpError) {
-        let sequence = SequenceNumber(sequence);
+        if !self.has_outstanding(sequence) {
+            return;
+        }
         if !self.state.is_synchronized() {
-            if self.state == State::Closed || sequence != self.initial {
-                return;
-            }
             match error {
                 IcmpError::Hard => self.end(Some(Error::Unreachable)),
                 IcmpError::Soft => self.soft_error = true,
@@ -365,13 +364,26 @@ impl Connection {
             }
             return;
         }
-        if sequence < self.sender.una() || sequence >= self.sender.next() {
-            return;
-        }
         match error {
             IcmpError::Hard | IcmpError::Soft => self.soft_error = true,
             IcmpError::PacketTooBig { largest_segment } => self.path_mtu_changed(largest_segment),
         }
+    }
+
+    /// Whether a segment that begins with this sequence number may be under way: only then is an error about it believed.
+    pub fn has_outstanding(&self, sequence: u32) -> bool {
+        let sequence = SequenceNumber(sequence);
+        match self.state {
+            State::Closed => false,
+            State::SynSent | State::SynReceived => sequence == self.initial,
+            _ => self.sender.una() <= sequence && sequence < self.sender.next(),
+        }
+    }
+
+    /// How far the other end has acknowledged, and what it has sent is here. When either moves, it is reachable (RFC 4861
+    /// §7.3.1).
+    pub fn progress(&self) -> (SequenceNumber, SequenceNumber) {
+        (self.sender.una(), self.receiver.next())
     }
 
     /// Whether a SYN may begin a new connection in place of this one, which is in TIME-WAIT (RFC 9293 §3.6.1, RFC 6191):

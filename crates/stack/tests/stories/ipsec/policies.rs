@@ -313,7 +313,9 @@ fn a_transport_of_the_callers_has_security_for_its_sockets() {
     };
     let mut frame = Vec::new();
     for (of_sender, expected) in [(None, 0), (Some(&socket), 1)] {
-        link.hosts[0].send_for(link.now, &outgoing, &[b"data"], of_sender).unwrap();
+        link.hosts[0]
+            .send_for(link.now, &outgoing, &[b"data"], stack::security::Sender::Own(of_sender))
+            .unwrap();
         assert!(link.hosts[0].poll_transmit(&mut frame));
         link.hosts[1].receive(link.now, &frame, &mut transport);
         assert_eq!(transport.received, expected);

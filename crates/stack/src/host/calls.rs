@@ -1,0 +1,245 @@
+//! TCP sockets, as the caller uses them.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
+use std::time::Instant;
+
+use wire::{ipv6, tcp};
+
+use super::Host;
+use super::sockets::{Endpoint, Holder, ListenerHandle, Listening, Socket, Stale, TcpHandle, end, flow};
+use crate::security::Security;
+use crate::tcp::{Config, Connection, Listener};
+
+/// The longest queue of connections that wait for being accepted. Strangers fill it: each holds 2 KB, and 64 KB of what it
+/// has sent at most, as a receive buffer grows only while somebody reads.
+pub const MAX_BACKLOG: usize = 1024;
+/// Ports for connections (RFC 6056 §3.2).
+const EPHEMERAL: (u16, u16) = (49_152, 65_535);
+
+/// Why there is no connection to be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ConnectError {
+    /// TCP goes to one host and a port that is not 0.
+    #[error("no destination for a connection")]
+    Destination,
+    /// No address of ours can be its source.
+    #[error("no source address")]
+    NoSource,
+    /// All ports are taken by connections to the same destination.
+    #[error("no free port")]
+    NoPort,
+}
+
+/// Why nobody can listen there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// Connections come to an address, or any, and to a port that is not 0.
+    #[error("nothing to listen at")]
+    Local,
+    /// Somebody listens there.
+    #[error("the address is in use")]
+    InUse,
+}
+
+/// Something has happened to a socket, since this was last said of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpEvent {
+    /// A connection may have changed its state, have something to read or have room for writing.
+    Connection(TcpHandle),
+    /// A connection may wait to be accepted.
+    Listener(ListenerHandle),
+}
+
+impl<S: Security> Host<S> {
+    /// Opens a connection, from the address that suits best (RFC 6724) and a port that is hard to guess (RFC 6056).
+    /// Whether it comes about shows in its state. Segments are no larger than the path carries, whatever `config` says.
+    ///
+    /// # Errors
+    /// When it cannot even be tried.
+    pub fn tcp_connect(
+        &mut self,
+        now: Instant,
+        to: SocketAddrV6,
+        config: Config,
+    ) -> Result<TcpHandle, ConnectError> {
+        if to.port() == 0 || to.ip().is_unspecified() || !may_be_one(*to.ip()) {
+            return Err(ConnectError::Destination);
+        }
+        let source = self.interface.source_for(now, *to.ip()).ok_or(ConnectError::NoSource)?;
+        let with_port = |port| flow((source.into(), port), ((*to.ip()).into(), to.port()));
+        let (first, last) = EPHEMERAL;
+        let sockets = &self.tcp.sockets;
+        let port =
+            self.tcp.secrets.ephemeral_port(&with_port(0), first, last, &mut self.tcp.counter, |port| {
+                let flow = with_port(port);
+                flow.local != flow.remote
+                    && sockets.find(&flow).is_none()
+                    && sockets.listener_at(end(flow.local)).is_none()
+            });
+        let flow = with_port(port.ok_or(ConnectError::NoPort)?);
+        let largest = self.interface.largest_payload(now, *to.ip());
+        let connection = Connection::connect(now, &flow, &self.tcp.secrets, &limited(config, largest));
+        let (index, handle) = self.tcp.add(flow, connection, Holder::User, largest);
+        self.tcp.settle(index);
+        Ok(handle)
+    }
+
+    /// Takes connections to an address of ours, or to any, of both IP versions, if it is `::`. A listener that names the
+    /// address goes before one that does not. Up to `backlog` connections wait for [`Host::tcp_accept`].
+    ///
+    /// # Errors
+    /// When somebody does so already, or nobody could.
+    pub fn tcp_listen(
+        &mut self,
+        local: SocketAddrV6,
+        config: Config,
+        backlog: usize,
+    ) -> Result<ListenerHandle, ListenError> {
+        if local.port() == 0 || !may_be_one(*local.ip()) {
+            return Err(ListenError::Local);
+        }
+        if self.tcp.sockets.is_listened_to(local) {
+            return Err(ListenError::InUse);
+        }
+        // What they send to us is limited by our link alone.
+        let config = limited(config, self.interface.link_mtu().saturating_sub(ipv6::HEADER_LEN));
+        let listening = Listening {
+            local,
+            listener: Listener::new(config, self.tcp.secrets.clone()),
+            backlog: VecDeque::new(),
+            limit: backlog.clamp(1, MAX_BACKLOG),
+            half_open: 0,
+        };
+        Ok(self.tcp.sockets.add_listener(listening))
+    }
+
+    /// The connection that has waited longest; `None` if none does.
+    ///
+    /// # Errors
+    /// When there is no such listener.
+    pub fn tcp_accept(&mut self, listener: ListenerHandle) -> Result<Option<TcpHandle>, Stale> {
+        let (_, listening) = self.tcp.sockets.held_listener(listener)?;
+        let Some(index) = listening.backlog.pop_front() else { return Ok(None) };
+        listening.pause_if_full();
+        if let Some(endpoint) = self.tcp.sockets.connection(index) {
+            endpoint.holder = Holder::User;
+        }
+        Ok(self.tcp.sockets.handle(index))
+    }
+
+    /// Takes no more connections, and resets those that nobody has accepted.
+    ///
+    /// # Errors
+    /// When there is no such listener.
+    pub fn tcp_unlisten(&mut self, listener: ListenerHandle) -> Result<(), Stale> {
+        let (index, _) = self.tcp.sockets.held_listener(listener)?;
+        self.tcp.agenda.forget(index);
+        if let Some(Socket::Listener(listening)) = self.tcp.sockets.remove(index) {
+            for waiting in listening.backlog {
+                self.tcp.abort(waiting);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has arrived; see [`Connection::read`].
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn read(&mut self, handle: TcpHandle, out: &mut [u8]) -> Result<usize, Stale> {
+        self.with(handle, |connection| connection.read(out))
+    }
+
+    /// Writes to the send buffer; see [`Connection::write`].
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn write(&mut self, handle: TcpHandle, bytes: &[u8]) -> Result<usize, Stale> {
+        self.with(handle, |connection| connection.write(bytes))
+    }
+
+    /// Nothing more will be written; what arrives can still be read. See [`Connection::close`].
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn close(&mut self, handle: TcpHandle) -> Result<(), Stale> {
+        self.with(handle, Connection::close)
+    }
+
+    /// Gives a connection up, which closes and ends by itself: what was written is still sent, what arrives is refused. See
+    /// [`Connection::abandon`].
+    ///
+    /// # Errors
+    /// When the handle has been given up already.
+    pub fn release(&mut self, now: Instant, handle: TcpHandle) -> Result<(), Stale> {
+        let (index, _) = self.tcp.sockets.held_mut(handle)?;
+        self.tcp.let_go(now, index);
+        Ok(())
+    }
+
+    /// Gives a connection up and ends it at once, with a RST. See [`Connection::abort`].
+    ///
+    /// # Errors
+    /// When the handle has been given up already.
+    pub fn abort(&mut self, handle: TcpHandle) -> Result<(), Stale> {
+        let (index, _) = self.tcp.sockets.held_mut(handle)?;
+        self.tcp.abort(index);
+        Ok(())
+    }
+
+    /// A connection, for its state, its error, and what can be read and written.
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn tcp(&self, handle: TcpHandle) -> Result<&Connection, Stale> {
+        Ok(&self.tcp.sockets.held(handle)?.connection)
+    }
+
+    /// Our end of a connection, and theirs.
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn tcp_ends(&self, handle: TcpHandle) -> Result<(SocketAddrV6, SocketAddrV6), Stale> {
+        let Endpoint { flow, .. } = self.tcp.sockets.held(handle)?;
+        Ok((end(flow.local), end(flow.remote)))
+    }
+
+    /// The next socket that something has happened to, other than by its caller. A connection that has just been accepted
+    /// is to be looked at without that.
+    pub fn poll_tcp(&mut self) -> Option<TcpEvent> {
+        loop {
+            let index = self.tcp.agenda.next_changed()?;
+            match self.tcp.sockets.get(index) {
+                Some(Socket::Connection(endpoint)) if endpoint.holder == Holder::User => {
+                    return self.tcp.sockets.handle(index).map(TcpEvent::Connection);
+                }
+                Some(Socket::Listener(_)) => {
+                    return self.tcp.sockets.listener_handle(index).map(TcpEvent::Listener);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whatever the user does, something may have to be sent.
+    fn with<T>(&mut self, handle: TcpHandle, act: impl FnOnce(&mut Connection) -> T) -> Result<T, Stale> {
+        let (index, endpoint) = self.tcp.sockets.held_mut(handle)?;
+        let result = act(&mut endpoint.connection);
+        self.tcp.agenda.ready(index);
+        self.tcp.settle(index);
+        Ok(result)
+    }
+}
+
+/// Whether one host may have the address, or, of IPv6, it is the unspecified one.
+fn may_be_one(address: Ipv6Addr) -> bool {
+    let many = |v4: Ipv4Addr| v4.is_multicast() || v4.is_broadcast() || v4.is_unspecified();
+    !address.is_multicast() && !address.to_ipv4_mapped().is_some_and(many)
+}
+
+/// No segments larger than that, TCP header included.
+fn limited(config: Config, largest: usize) -> Config {
+    let most = u16::try_from(largest.saturating_sub(tcp::HEADER_LEN)).unwrap_or(u16::MAX);
+    Config { max_segment_size: config.max_segment_size.min(most), ..config }
+}

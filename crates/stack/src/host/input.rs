@@ -1,0 +1,191 @@
+//! What arrives for TCP: segments find their connection, a listener, or nobody; errors find what they are about.
+
+use std::net::Ipv6Addr;
+use std::time::{Duration, Instant};
+
+use wire::checksum::Sum;
+use wire::ecn::Ecn;
+use wire::icmpv6::{code, problem};
+use wire::protocol;
+use wire::tcp::Segment;
+
+use super::sockets::{Holder, Listening, end, flow, mapped};
+use super::transport::{Answers, Transport, addresses};
+use crate::DropReason;
+use crate::icmpv6::{ErrorKind, ErrorReport};
+use crate::interface::{Received, Upper, Verdict};
+use crate::tcp::{Connection, Flow, IcmpError, Reaction, Transmit, reset_for};
+
+/// Neighbor discovery hears of each connection's progress this often at most: well before it would probe, five seconds
+/// after it has begun to doubt (DELAY_FIRST_PROBE_TIME of RFC 4861 §10).
+const CONFIRM_AGAIN: Duration = Duration::from_secs(1);
+
+impl Upper for Transport {
+    fn receive(&mut self, now: Instant, received: &Received<'_>) -> Verdict {
+        if received.protocol != protocol::TCP {
+            return Verdict::Unknown;
+        }
+        self.take(now, received).map_or_else(Verdict::Dropped, |()| Verdict::Taken)
+    }
+
+    fn error(&mut self, _: Instant, report: &ErrorReport<'_>) -> bool {
+        if report.protocol != protocol::TCP {
+            return false;
+        }
+        // Ports and sequence number are in what every error quotes (RFC 792).
+        let Some(&[a, b, c, d, e, f, g, h]) = report.upper.first_chunk() else { return false };
+        let [local_port, remote_port] = [[a, b], [c, d]].map(u16::from_be_bytes);
+        let sequence = u32::from_be_bytes([e, f, g, h]);
+        let flow = flow((report.local.into(), local_port), (report.remote.into(), remote_port));
+        let Some(index) = self.sockets.find(&flow) else { return false };
+        let Some(endpoint) = self.sockets.connection(index) else { return false };
+        if !endpoint.connection.has_outstanding(sequence) {
+            return false;
+        }
+        // A smaller packet is a matter of the path, whose MTU each connection asks for before it sends.
+        if let Some(error) = meaning(report) {
+            endpoint.connection.icmp_error(sequence, error);
+        }
+        self.agenda.ready(index);
+        self.agenda.changed(index);
+        self.settle(index);
+        true
+    }
+}
+
+impl Transport {
+    fn take(&mut self, now: Instant, received: &Received<'_>) -> Result<(), DropReason> {
+        let (local, remote) = (mapped(received.destination), mapped(received.source));
+        // TCP is between two (RFC 9293 §3.9.2.3).
+        if received.to_many || local.is_multicast() {
+            return Err(DropReason::NotForUs);
+        }
+        if remote.is_unspecified() {
+            return Err(DropReason::ImpossibleAddress);
+        }
+        let bytes = received.payload;
+        if !(pseudo_header(remote, local, bytes.len()) + Sum::of(bytes)).is_valid() {
+            return Err(DropReason::Checksum);
+        }
+        let segment = Segment::parse(bytes).map_err(|_| DropReason::Malformed)?;
+        let flow = flow((local.into(), segment.destination_port()), (remote.into(), segment.source_port()));
+        let ecn = Ecn::from_bits(received.traffic_class);
+        let listener = || self.sockets.listener_at(end(flow.local));
+        let Some(index) = self.sockets.find(&flow) else {
+            return match listener() {
+                Some(listener) => self.receive_at_listener(now, listener, &flow, &segment, ecn),
+                None => self.refuse(&flow, &segment),
+            };
+        };
+        if let Some(listener) = listener()
+            && self.sockets.connection(index).is_some_and(|known| known.connection.yields_to(&segment))
+        {
+            self.replace(index);
+            return self.receive_at_listener(now, listener, &flow, &segment, ecn);
+        }
+        self.receive_in_connection(now, index, &segment, ecn);
+        Ok(())
+    }
+
+    fn receive_in_connection(&mut self, now: Instant, index: u32, segment: &Segment<'_>, ecn: Ecn) {
+        let Some(endpoint) = self.sockets.connection(index) else { return };
+        let before = endpoint.connection.progress();
+        if let Some(reason) = endpoint.connection.receive(now, segment, ecn) {
+            self.drops.count(reason);
+        }
+        if endpoint.connection.progress() != before
+            && endpoint.confirmed.is_none_or(|at| now.saturating_duration_since(at) >= CONFIRM_AGAIN)
+        {
+            endpoint.confirmed = Some(now);
+            self.confirmed.push(addresses(&endpoint.flow).1);
+        }
+        self.agenda.ready(index);
+        self.agenda.changed(index);
+        self.settle(index);
+    }
+
+    fn receive_at_listener(
+        &mut self,
+        now: Instant,
+        index: u32,
+        flow: &Flow,
+        segment: &Segment<'_>,
+        ecn: Ecn,
+    ) -> Result<(), DropReason> {
+        let Some(listening) = self.sockets.listener(index) else { return Err(DropReason::NoSocket) };
+        match listening.listener.receive(now, flow, segment, ecn, &mut self.answers.bytes) {
+            Reaction::None => {}
+            Reaction::Dropped(reason) => self.drops.count(reason),
+            Reaction::Reply(reply) => self.answers.add(*flow, &reply),
+            Reaction::Established(connection) => self.established(now, index, flow, *connection),
+        }
+        let has_changed = |listening: &mut Listening| listening.listener.half_open() != listening.half_open;
+        if self.sockets.listener(index).is_some_and(has_changed) {
+            self.schedule_listener(index);
+        }
+        Ok(())
+    }
+
+    fn established(&mut self, now: Instant, listener: u32, flow: &Flow, connection: Connection) {
+        let (index, _) = self.add(*flow, connection, Holder::Backlog(listener), usize::MAX);
+        if let Some(endpoint) = self.sockets.connection(index) {
+            endpoint.confirmed = Some(now);
+        }
+        self.confirmed.push(addresses(flow).1);
+        if let Some(listening) = self.sockets.listener(listener) {
+            listening.backlog.push_back(index);
+            listening.pause_if_full();
+        }
+        self.agenda.changed(listener);
+        self.settle(index);
+    }
+
+    /// A connection in TIME-WAIT makes room for its successor. Who holds it may still read.
+    fn replace(&mut self, index: u32) {
+        match self.sockets.connection(index).map(|endpoint| endpoint.holder) {
+            Some(Holder::Nobody) => self.remove(index),
+            _ => self.sockets.detach(index),
+        }
+    }
+
+    fn refuse(&mut self, flow: &Flow, segment: &Segment<'_>) -> Result<(), DropReason> {
+        if let Some(reset) = reset_for(segment, &mut self.answers.bytes) {
+            self.answers.add(*flow, &reset);
+        }
+        Err(DropReason::NoSocket)
+    }
+}
+
+impl Answers {
+    /// What was written last goes there.
+    pub(super) fn add(&mut self, flow: Flow, answer: &Transmit) {
+        self.list.push((flow, answer.header_len + answer.payload_len));
+    }
+}
+
+/// What an error means to a connection (RFC 1122 §4.2.3.9, RFC 5461), if it is not about the packet's length.
+fn meaning(report: &ErrorReport<'_>) -> Option<IcmpError> {
+    // That our own neighbor does not answer we know from ourselves: nobody could have forged it.
+    let is_ours = report.reporter == report.local;
+    Some(match report.kind {
+        ErrorKind::PacketTooBig(_) => return None,
+        ErrorKind::Unreachable(_) if is_ours => IcmpError::Hard,
+        ErrorKind::Unreachable(code::NO_ROUTE | code::BEYOND_SCOPE | code::ADDRESS_UNREACHABLE) => {
+            IcmpError::Soft
+        }
+        ErrorKind::Unreachable(_) | ErrorKind::ParameterProblem(problem::UNRECOGNIZED_NEXT_HEADER, _) => {
+            IcmpError::Hard
+        }
+        ErrorKind::TimeExceeded(_) | ErrorKind::ParameterProblem(..) => IcmpError::Soft,
+    })
+}
+
+/// The pseudo-header of either IP version.
+pub(super) fn pseudo_header(source: Ipv6Addr, destination: Ipv6Addr, length: usize) -> Sum {
+    match (source.to_ipv4_mapped(), destination.to_ipv4_mapped()) {
+        (Some(source), Some(destination)) => {
+            Sum::pseudo_ipv4(source, destination, length as u16, protocol::TCP)
+        }
+        _ => Sum::pseudo_ipv6(source, destination, length as u32, protocol::TCP),
+    }
+}
