@@ -19,6 +19,7 @@ mod cross;
 mod document;
 mod firewall;
 pub mod folder;
+pub mod ipsec;
 mod key;
 mod network;
 mod node;
