@@ -14,7 +14,7 @@ use crate::message::traffic_selector::{self, MAX_SELECTORS, TrafficSelector, is_
 use crate::message::{ParseError, Payloads};
 use crate::negotiation::{ChildProtocol, ChildSuite, choose_child, is_choice_of, offer_child};
 use crate::numbers::{IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
-use crate::random::{self, Random};
+use crate::output::Context;
 
 /// A child that is there.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub(crate) struct Child {
     pub(crate) outbound_spi: Spi,
     /// When it is to be replaced; nothing once that has begun.
     pub(crate) rekey_at: Option<Instant>,
+    /// When it ends, replaced or not.
+    pub(crate) expires_at: Option<Instant>,
     /// A Delete of it is sent or about to be.
     pub(crate) closing: bool,
     /// What the other end has put in its place, if it has.
@@ -168,15 +170,15 @@ impl ChildOffer {
         index: ChildIndex,
         in_auth: bool,
         group: Option<Group>,
-        random: &mut dyn Random,
+        context: &mut Context<'_>,
     ) -> Option<Self> {
         let config = peer.children.get(index.0)?;
-        let spi = random::spi(random);
+        let spi = context.spis.next();
         let proposals = offer_child(&config.algorithms, &spi.0.to_be_bytes(), !in_auth);
         let group = group.or(config.algorithms.groups.first().copied()).filter(|_| !in_auth);
         let (local, remote) = selectors(peer, config, path);
         let (protocol, mode) = (config.algorithms.protocol, config.mode);
-        let key_pair = group.map(|group| KeyPair::generate(group, random));
+        let key_pair = group.map(|group| KeyPair::generate(group, context.random));
         Some(Self { index, protocol, spi, proposals, mode, local, remote, key_pair })
     }
 
@@ -206,12 +208,14 @@ impl ChildOffer {
             encryption: crate::crypto::encryption::Encryption::ALL.to_vec(),
             integrity: crate::crypto::encryption::Integrity::ALL.to_vec(),
             groups: self.key_pair.iter().map(KeyPair::group).collect(),
+            groups_required: false,
             extended_sequence_numbers: vec![true, false],
         };
         let (_, suite) = choose_child(&proposals, &kinds, None, self.key_pair.is_none())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        // The offer has proposals without a key exchange only where that will do.
         let shared = match (&self.key_pair, suite.group) {
-            (None, _) => None,
+            (None, _) | (Some(_), None) => None,
             (Some(pair), Some(group)) => {
                 let exchange = KeyExchange::parse(find(answer, PayloadType::KE)?)?;
                 if exchange.group != group.id() {
@@ -219,7 +223,6 @@ impl ChildOffer {
                 }
                 Some(pair.agree(exchange.public).map_err(|_| NotifyType::INVALID_SYNTAX)?)
             }
-            (Some(_), None) => return Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
         };
         let local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
         let remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
@@ -259,7 +262,7 @@ pub(crate) fn answer(
     peer: &PeerConfig,
     asked: &Asked<'_>,
     to: &mut Builder,
-    random: &mut dyn Random,
+    context: &mut Context<'_>,
 ) -> Result<Agreed, Refusal> {
     let proposals = proposal::parse(find(asked.payloads, PayloadType::SA)?)?;
     let initiators = traffic_selector::parse(find(asked.payloads, PayloadType::TS_I)?)?;
@@ -290,14 +293,14 @@ pub(crate) fn answer(
         let (public, shared) = match (suite.group, exchange) {
             (None, _) => (None, None),
             (Some(group), Some(exchange)) if exchange.group == group.id() => {
-                let pair = KeyPair::generate(group, random);
+                let pair = KeyPair::generate(group, context.random);
                 let shared = pair.agree(exchange.public).map_err(|_| NotifyType::INVALID_SYNTAX)?;
                 (Some((group, pair.public().to_vec())), Some(shared))
             }
             (Some(group), _) => return Err(Refusal::invalid_group(group)),
         };
         let outbound: [u8; 4] = chosen.spi.as_slice().try_into().map_err(|_| NotifyType::INVALID_SYNTAX)?;
-        let inbound_spi = random::spi(random);
+        let inbound_spi = context.spis.next();
         chosen.spi = inbound_spi.0.to_be_bytes().to_vec();
 
         if config.mode == Mode::Transport {

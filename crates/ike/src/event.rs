@@ -98,6 +98,10 @@ pub enum EndReason {
     Malformed,
     /// No more message IDs.
     Exhausted,
+    /// It could not be replaced in time.
+    Expired,
+    /// The identity has more of them than one needs ([`MAX_OF_IDENTITY`](crate::endpoint::MAX_OF_IDENTITY)).
+    TooMany,
 }
 
 /// Something has happened. Take events before datagrams are sent: the other end may use a child at once.

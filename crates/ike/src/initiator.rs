@@ -328,7 +328,7 @@ impl Attempt {
             ];
             payloads.configuration(ConfigurationType::REQUEST, &wanted);
         }
-        candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context.random);
+        candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context);
         if let Some(offer) = &candidate.offer {
             offer.write(&mut payloads, None);
         }

@@ -92,6 +92,7 @@
 //! | `initiator`, `responder`, `auth`, [`certificate`], `cookie`, `nat` | until both ends are authenticated |
 //! | `sa` | an IKE SA from then on: requests, answers, rekeys |
 //! | `child` | how two ends agree on a child |
+//! | `table` | what there is, by SPI |
 //! | `channel` | sealing, opening, fragments |
 //! | [`negotiation`], [`keys`], [`crypto`] | algorithms, and what is derived with them |
 //! | [`message`], [`numbers`] | the wire |
@@ -119,6 +120,7 @@ mod output;
 pub mod random;
 mod responder;
 mod sa;
+mod table;
 
 pub use drops::{DropReason, Drops};
 pub use endpoint::Endpoint;

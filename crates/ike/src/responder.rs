@@ -318,7 +318,7 @@ fn answer_child(
         return Ok(None);
     }
     let asked = Asked { payloads, path, rekeyed: None, nonce: None };
-    match child::answer(peer, &asked, answer, context.random) {
+    match child::answer(peer, &asked, answer, context) {
         Ok(agreed) => Ok(Some(agreed)),
         Err(refusal) if refusal.notify == NotifyType::INVALID_SYNTAX => Err(refusal),
         Err(refusal) => {

@@ -61,6 +61,7 @@ fn each_suite_leads_to_the_same_keys_at_both_ends() {
                     encryption: vec![encryption],
                     integrity: vec![integrity],
                     groups: vec![group],
+                    groups_required: false,
                     extended_sequence_numbers: vec![false],
                 };
             }
@@ -85,6 +86,7 @@ fn a_child_of_ah_has_integrity_keys_alone() {
             encryption: Vec::new(),
             integrity: vec![Integrity::HmacSha384],
             groups: Vec::new(),
+            groups_required: false,
             extended_sequence_numbers: vec![true],
         };
     }
