@@ -1,5 +1,6 @@
 //! How two ends agree on a child: the same in IKE_AUTH and in CREATE_CHILD_SA (RFC 7296 §1.3, §2.9, §2.17).
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::config::{ChildConfig, ChildIndex, Mode, PeerConfig, PeerIndex};
@@ -176,7 +177,7 @@ impl ChildOffer {
         let spi = context.spis.next();
         let proposals = offer_child(&config.algorithms, &spi.0.to_be_bytes(), !in_auth);
         let group = group.or(config.algorithms.groups.first().copied()).filter(|_| !in_auth);
-        let (local, remote) = selectors(peer, config, path);
+        let (local, remote) = selectors(peer, config, path, &[]);
         let (protocol, mode) = (config.algorithms.protocol, config.mode);
         let key_pair = group.map(|group| KeyPair::generate(group, context.random));
         Some(Self { index, protocol, spi, proposals, mode, local, remote, key_pair })
@@ -199,7 +200,7 @@ impl ChildOffer {
     }
 
     /// What was agreed on, if the answer is within the offer.
-    pub(crate) fn accept(self, answer: Payloads<'_>) -> Result<Agreed, Refusal> {
+    pub(crate) fn accept(self, answer: Payloads<'_>, path: Path, nat: Nat) -> Result<Agreed, Refusal> {
         let proposals = proposal::parse(find(answer, PayloadType::SA)?)?;
         let chosen = is_choice_of(&proposals, &self.proposals).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let spi: [u8; 4] = chosen.spi.as_slice().try_into().map_err(|_| NotifyType::INVALID_SYNTAX)?;
@@ -224,8 +225,11 @@ impl ChildOffer {
                 Some(pair.agree(exchange.public).map_err(|_| NotifyType::INVALID_SYNTAX)?)
             }
         };
-        let local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
-        let remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
+        let mut local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
+        let mut remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
+        if self.mode == Mode::Transport {
+            untranslate(&mut local, &mut remote, path, nat);
+        }
         if !is_narrowed(&local, &self.local) || !is_narrowed(&remote, &self.remote) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
@@ -250,6 +254,9 @@ impl ChildOffer {
 pub(crate) struct Asked<'a> {
     pub(crate) payloads: Payloads<'a>,
     pub(crate) path: Path,
+    pub(crate) nat: Nat,
+    /// Addresses that the other end was given.
+    pub(crate) given: &'a [IpAddr],
     /// The child that is replaced is looked at first.
     pub(crate) rekeyed: Option<ChildIndex>,
     /// The responder's nonce; none in IKE_AUTH.
@@ -279,7 +286,11 @@ pub(crate) fn answer(
             refusal = NotifyType::NO_PROPOSAL_CHOSEN.into();
             continue;
         }
-        let (local, remote) = selectors(peer, config, asked.path);
+        let (local, remote) = selectors(peer, config, asked.path, asked.given);
+        let (mut initiators, mut responders) = (initiators.clone(), responders.clone());
+        if config.mode == Mode::Transport {
+            untranslate(&mut responders, &mut initiators, asked.path, asked.nat);
+        }
         let (initiators, responders) = (narrow(&initiators, &remote), narrow(&responders, &local));
         if initiators.is_empty() || responders.is_empty() {
             continue;
@@ -354,8 +365,9 @@ fn selectors(
     peer: &PeerConfig,
     config: &ChildConfig,
     path: Path,
+    given: &[IpAddr],
 ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-    let hosts = |addresses: &[std::net::IpAddr]| {
+    let hosts = |addresses: &[IpAddr]| {
         addresses.iter().map(|address| TrafficSelector::host(*address)).collect::<Vec<_>>()
     };
     let or = |configured: &[TrafficSelector], other: Vec<TrafficSelector>| {
@@ -363,7 +375,21 @@ fn selectors(
         selectors.truncate(MAX_SELECTORS);
         selectors
     };
-    let assigned = hosts(&peer.assigned.addresses);
+    let assigned = hosts(if given.is_empty() { &peer.assigned.addresses } else { given });
     let remote = if assigned.is_empty() { hosts(&[path.remote.ip()]) } else { assigned };
     (or(&config.local, hosts(&[path.local.ip()])), or(&config.remote, remote))
+}
+
+/// In transport mode each end has its own address in its selectors, and a NAT in between has made another one of it: what
+/// counts is where the two are as this end sees it (§2.23.1). Selectors of more than an address are left as they are.
+fn untranslate(local: &mut [TrafficSelector], remote: &mut [TrafficSelector], path: Path, nat: Nat) {
+    let ends = [(local, nat.local, path.local), (remote, nat.remote, path.remote)];
+    for (selectors, translated, address) in ends {
+        for selector in selectors.iter_mut().filter(|_| translated) {
+            let (first, last) = selector.addresses();
+            if first == last {
+                *selector = selector.at(address.ip());
+            }
+        }
+    }
 }

@@ -1,21 +1,20 @@
 //! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::child::Child;
 use crate::config::{ChildIndex, Config, PeerIndex};
 use crate::cookie::Cookies;
 use crate::drops::{DropReason, Drops};
 use crate::event::{EndReason, Event, Path};
 use crate::initiator::{Attempt, Wanted};
+use crate::lease::Leases;
 use crate::message::body::Identity;
 use crate::message::{Header, Message, ParseError};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::{Context, NON_ESP_MARKER, Output, Transmit};
 use crate::random::{Random, Spis};
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
-use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
+use crate::sa::{FollowUp, Heritage, IkeSa, State, Task};
 pub use crate::table::MAX_OF_IDENTITY;
 use crate::table::{Entry, Table};
 
@@ -56,13 +55,14 @@ struct Surroundings<R> {
     random: R,
     clock: WallClock,
     spis: Spis,
+    leases: Leases,
     out: Output,
 }
 
 impl<R: Random> Surroundings<R> {
     fn context(&mut self, now: Instant) -> Context<'_> {
-        let Self { config, random, clock, spis, out } = self;
-        Context { now, unix_time: clock.at(now), config, random, spis, out }
+        let Self { config, random, clock, spis, leases, out } = self;
+        Context { now, unix_time: clock.at(now), config, random, spis, leases, out }
     }
 }
 
@@ -80,7 +80,8 @@ impl<R: Random> Endpoint<R> {
     /// One without any IKE SA so far.
     pub fn new(config: Config, mut random: R) -> Self {
         let (spis, out) = (Spis::new(&mut random), Output::new(config.nat_port));
-        let surroundings = Surroundings { config, random, clock: WallClock::default(), spis, out };
+        let (clock, leases) = Default::default();
+        let surroundings = Surroundings { config, random, clock, spis, leases, out };
         Self { table: Table::default(), cookies: Cookies::default(), surroundings }
     }
 
@@ -426,19 +427,19 @@ impl<R: Random> Endpoint<R> {
                     self.keep(ike, Entry::Established(sa));
                     self.bound(now, peer, &identity);
                 }
-                FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
+                FollowUp::Adopt { to, heritage } => self.adopt(now, to, heritage),
             }
         }
     }
 
-    fn adopt(&mut self, now: Instant, to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task>) {
+    fn adopt(&mut self, now: Instant, to: IkeSpi, heritage: Heritage) {
         match self.table.take(to) {
             Some(Entry::Established(mut sa)) => {
-                sa.adopt(children, tasks, &mut self.surroundings.context(now));
+                sa.adopt(heritage, &mut self.surroundings.context(now));
                 self.keep(to, Entry::Established(sa));
             }
             // It has ended, and lingered, in between.
-            _ => orphaned(to, children, &mut self.surroundings.context(now)),
+            _ => heritage.orphaned(to, &mut self.surroundings.context(now)),
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::event::{Event, Path};
+use crate::lease::Leases;
 use crate::random::{Random, Spis};
 
 /// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
@@ -65,5 +66,6 @@ pub(crate) struct Context<'a> {
     pub(crate) config: &'a Config,
     pub(crate) random: &'a mut dyn Random,
     pub(crate) spis: &'a mut Spis,
+    pub(crate) leases: &'a mut Leases,
     pub(crate) out: &'a mut Output,
 }

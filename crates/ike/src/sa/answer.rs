@@ -171,6 +171,8 @@ impl IkeSa {
         let asked = Asked {
             payloads,
             path: self.path,
+            nat: self.nat,
+            given: &self.given,
             rekeyed: old.map(|(_, index)| index),
             nonce: Some(&own_nonce),
         };

@@ -8,6 +8,7 @@ use crate::config::{ChildConfig, Config, Mode, PeerConfig, PeerIndex};
 use crate::crypto::secret::Secret;
 use crate::event::{Nat, Path};
 use crate::keys::Role;
+use crate::lease::Leases;
 use crate::message::body::{Identity, Notify};
 use crate::message::builder::Builder;
 use crate::message::traffic_selector::TrafficSelector;
@@ -27,6 +28,7 @@ pub(super) struct Ends {
     config: Config,
     random: Repeatable,
     spis: Spis,
+    leases: Leases,
     next: u32,
 }
 
@@ -39,19 +41,21 @@ impl Ends {
         let (config, mut out, mut random) =
             (Config::new(vec![peer]), Output::new(NAT_PORT), Repeatable::new(1));
         let mut spis = Spis::new(&mut random);
-        let now = Instant::now();
+        let (now, mut leases) = (Instant::now(), Leases::default());
         let mut context = Context {
             now,
             unix_time: None,
             config: &config,
             random: &mut random,
             spis: &mut spis,
+            leases: &mut leases,
             out: &mut out,
         };
         let place = (Self::path(), Nat::default());
         let own = Channel::fixture(Role::Responder, false);
         let sa = IkeSa::new(own, PeerIndex(0), name, place, Begin::anew(), &mut context);
-        Self { sa, peer: Channel::fixture(Role::Initiator, false), config, out, random, spis, now, next: 0 }
+        let peer = Channel::fixture(Role::Initiator, false);
+        Self { sa, peer, config, out, random, spis, leases, now, next: 0 }
     }
 
     fn path() -> Path {
@@ -65,6 +69,7 @@ impl Ends {
             config: &self.config,
             random: &mut self.random,
             spis: &mut self.spis,
+            leases: &mut self.leases,
             out: &mut self.out,
         };
         act(&mut self.sa, &mut context)

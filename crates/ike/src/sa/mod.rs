@@ -17,9 +17,10 @@ mod request;
 mod response;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::handover::orphaned;
+pub(crate) use self::handover::Heritage;
 pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
@@ -78,8 +79,8 @@ fn expiry(now: Instant, rekey_after: Duration) -> Option<Instant> {
 pub(crate) enum FollowUp {
     /// This one has come into being.
     Born(Box<IkeSa>),
-    /// Children and tasks move to this one, which takes the place of the one that says so.
-    Adopt { to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task> },
+    /// What moves to this one, which takes the place of the one that says so.
+    Adopt { to: IkeSpi, heritage: Heritage },
 }
 
 /// Who says where the two ends are (RFC 4555).
@@ -132,6 +133,8 @@ pub(crate) struct IkeSa {
     pub(crate) path: Path,
     pub(crate) nat: Nat,
     pub(crate) children: Vec<Child>,
+    /// Addresses that the other end was given.
+    pub(crate) given: Vec<IpAddr>,
     pub(crate) state: State,
     pub(crate) mobility: Mobility,
     /// When it came into being.
@@ -189,6 +192,7 @@ impl IkeSa {
             path,
             nat,
             children: Vec::new(),
+            given: Vec::new(),
             state: State::Up,
             mobility: Mobility::None,
             since: now,
@@ -523,6 +527,9 @@ impl IkeSa {
                 .out
                 .events
                 .push_back(Event::ChildDown { ike: self.spi(), inbound_spi: child.inbound_spi });
+        }
+        for address in std::mem::take(&mut self.given) {
+            context.leases.give_back(address, &self.identity);
         }
         if std::mem::take(&mut self.announced) {
             let reason = if self.replaced { EndReason::Replaced } else { reason };

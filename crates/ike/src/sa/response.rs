@@ -92,7 +92,7 @@ impl IkeSa {
         let accepted = find(payloads, PayloadType::NONCE)
             .and_then(parse_nonce)
             .map_err(Refusal::from)
-            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads)?)));
+            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads, self.path, self.nat)?)));
         let (responder_nonce, agreed) = match accepted {
             Ok(accepted) => accepted,
             Err(Refusal { notify, .. }) => {
