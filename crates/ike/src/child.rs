@@ -96,6 +96,7 @@ pub(crate) struct Agreed {
     mode: Mode,
     local: Vec<TrafficSelector>,
     remote: Vec<TrafficSelector>,
+    original_addresses: Option<(IpAddr, IpAddr)>,
     shared: Option<Secret>,
 }
 
@@ -141,6 +142,7 @@ impl Agreed {
             mode: self.mode,
             local: self.local,
             remote: self.remote,
+            original_addresses: self.original_addresses,
             inbound: keys(inbound),
             outbound: keys(outbound),
             path: around.path,
@@ -227,9 +229,10 @@ impl ChildOffer {
         };
         let mut local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
         let mut remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
-        if self.mode == Mode::Transport {
-            untranslate(&mut local, &mut remote, path, nat);
-        }
+        let original_addresses = match self.mode {
+            Mode::Tunnel => None,
+            Mode::Transport => untranslate(&mut local, &mut remote, path, nat),
+        };
         if !is_narrowed(&local, &self.local) || !is_narrowed(&remote, &self.remote) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
@@ -245,6 +248,7 @@ impl ChildOffer {
             mode: self.mode,
             local,
             remote,
+            original_addresses,
             shared,
         })
     }
@@ -288,9 +292,10 @@ pub(crate) fn answer(
         }
         let (local, remote) = selectors(peer, config, asked.path, asked.given);
         let (mut initiators, mut responders) = (initiators.clone(), responders.clone());
-        if config.mode == Mode::Transport {
-            untranslate(&mut responders, &mut initiators, asked.path, asked.nat);
-        }
+        let original_addresses = match config.mode {
+            Mode::Tunnel => None,
+            Mode::Transport => untranslate(&mut responders, &mut initiators, asked.path, asked.nat),
+        };
         let (initiators, responders) = (narrow(&initiators, &remote), narrow(&responders, &local));
         if initiators.is_empty() || responders.is_empty() {
             continue;
@@ -334,6 +339,7 @@ pub(crate) fn answer(
             mode: config.mode,
             local: responders,
             remote: initiators,
+            original_addresses,
             shared,
         });
     }
@@ -381,10 +387,22 @@ fn selectors(
 }
 
 /// In transport mode each end has its own address in its selectors, and a NAT in between has made another one of it: what
-/// counts is where the two are as this end sees it (§2.23.1). Selectors of more than an address are left as they are.
-fn untranslate(local: &mut [TrafficSelector], remote: &mut [TrafficSelector], path: Path, nat: Nat) {
-    let ends = [(local, nat.local, path.local), (remote, nat.remote, path.remote)];
-    for (selectors, translated, address) in ends {
+/// counts is where the two are as this end sees it (§2.23.1). Selectors of more than an address are left as they are. Returns
+/// the addresses as the other end has them, its own first, if a NAT is in between: its checksums are of these.
+fn untranslate(
+    local: &mut [TrafficSelector],
+    remote: &mut [TrafficSelector],
+    path: Path,
+    nat: Nat,
+) -> Option<(IpAddr, IpAddr)> {
+    if !nat.local && !nat.remote {
+        return None;
+    }
+    let original = remote.first()?.addresses().0;
+    let original = (original, local.first()?.addresses().0);
+    for (selectors, translated, address) in
+        [(local, nat.local, path.local), (remote, nat.remote, path.remote)]
+    {
         for selector in selectors.iter_mut().filter(|_| translated) {
             let (first, last) = selector.addresses();
             if first == last {
@@ -392,4 +410,5 @@ fn untranslate(local: &mut [TrafficSelector], remote: &mut [TrafficSelector], pa
             }
         }
     }
+    Some(original)
 }

@@ -55,6 +55,9 @@ pub struct ChildAssociation {
     pub peer: PeerIndex,
     /// Which one of the peer's children.
     pub child: ChildIndex,
+    /// In transport mode through a NAT, source and destination of what comes in as the other end has them (RFC 3948 §3.1.2):
+    /// the checksums inside are of these.
+    pub original_addresses: Option<(IpAddr, IpAddr)>,
     /// What packets come in with; also the child's name.
     pub inbound_spi: Spi,
     /// What packets go out with.

@@ -592,6 +592,10 @@ fn transport_mode_through_a_nat_is_between_the_addresses_that_each_end_sees() {
         assert_eq!((&at_a.local[..], &at_a.remote[..]), (&host("2001:db8::a")[..], &host("2001:db8::b")[..]));
         assert_eq!(at_b.local, host("2001:db8::b"));
         assert_eq!(at_b.remote, [TrafficSelector::host(public)]);
+        // The checksums of what A sends are of the addresses that A has.
+        let (own, other) = ("2001:db8::a".parse().unwrap(), "2001:db8::b".parse().unwrap());
+        assert_eq!(at_b.original_addresses, Some((own, other)));
+        assert_eq!(at_a.original_addresses.map(|original| original.0), Some(other));
         let (now, ike, spi) = (world.now, world.b.ike(), world.b.child().inbound_spi);
         world.b.endpoint.rekey_child(now, ike, spi).unwrap();
         world.run(SOON);

@@ -12,7 +12,7 @@ use ike::message::builder::Builder;
 use ike::message::{Header, Message};
 use ike::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
 use proptest::prelude::*;
-use world::{Side, World, config, header, message};
+use world::{Side, World, header, message};
 
 const SOON: Duration = Duration::from_secs(2);
 
