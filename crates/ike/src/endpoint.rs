@@ -296,7 +296,7 @@ impl<R: Random> Endpoint<R> {
                 None => Some(Entry::Attempt(attempt)),
                 Some(sa) => {
                     if let Some(old) = attempt.replaces {
-                        after = After::Delete(old);
+                        after = After::Retire(old);
                     }
                     Some(Entry::Established(Box::new(sa)))
                 }
@@ -316,7 +316,12 @@ impl<R: Random> Endpoint<R> {
         match after {
             After::Nothing => return,
             // It may have ended meanwhile: then nothing is left to do.
-            After::Delete(old) => drop(self.delete_ike(now, old)),
+            After::Retire(old) => self.with_entry(now, old, |mut entry, _| {
+                if let Entry::Established(sa) = &mut entry {
+                    sa.retire(now);
+                }
+                Some(entry)
+            }),
             After::EndOthers { begun_at } => self.end_others(now, own, begun_at),
             After::Bound => {}
         }
@@ -471,6 +476,6 @@ impl<R> std::fmt::Debug for Endpoint<R> {
 enum After {
     Nothing,
     Bound,
-    Delete(IkeSpi),
+    Retire(IkeSpi),
     EndOthers { begun_at: Instant },
 }

@@ -45,6 +45,27 @@ fn a_rekeyed_child_takes_over_and_the_old_one_goes() {
 }
 
 #[test]
+fn what_is_replaced_stays_until_packets_under_way_have_arrived() {
+    let mut world = World::established(1);
+    rekey_child(&mut world, Side::A);
+    world.run(Duration::from_millis(500));
+    world.agree();
+    assert_eq!(world.a.children.len(), 2);
+    world.run(Duration::from_secs(1));
+    world.agree();
+    assert_eq!(world.a.children.len(), 1);
+
+    let (now, old) = (world.now, world.a.ike());
+    world.a.endpoint.reauthenticate(now, old).unwrap();
+    world.run(Duration::from_millis(500));
+    world.agree();
+    assert_eq!((world.a.ikes.len(), world.a.children.len()), (2, 2));
+    world.run(Duration::from_secs(1));
+    world.agree();
+    assert_eq!((world.a.ikes.len(), world.a.children.len()), (1, 1));
+}
+
+#[test]
 fn a_child_without_forward_secrecy_is_rekeyed_without_a_key_exchange() {
     let (mut a, mut b) = (config("a", "b"), config("b", "a"));
     for config in [&mut a, &mut b] {

@@ -48,6 +48,8 @@ const LINGER: Duration = Duration::from_secs(60);
 const REPLACED_FOR: Duration = Duration::from_secs(320);
 /// The mapping of a NAT is kept alive by a datagram in such intervals (RFC 3948 §4).
 const KEEPALIVE: Duration = Duration::from_secs(20);
+/// What this end has replaced is deleted after this time: packets of it may still be under way.
+const GRACE: Duration = Duration::from_secs(1);
 /// What was refused for the time being is asked again after this time, and up to as much more.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 /// What could not be replaced in time ends when it is older than it should be by a tenth, or by this: time for a request
@@ -448,6 +450,11 @@ impl IkeSa {
     fn do_later(&mut self, task: Task, context: &mut Context<'_>) {
         let share = u32::from(random::bytes::<1>(context.random)[0]);
         self.later.push((context.now + TRY_AGAIN + TRY_AGAIN * share / 255, task));
+    }
+
+    /// Deletes this one after a while, since another one is there in its place.
+    pub(crate) fn retire(&mut self, now: Instant) {
+        self.later.push((now + GRACE, Task::DeleteIke));
     }
 
     /// Keeps a child that was agreed on, and tells the host.

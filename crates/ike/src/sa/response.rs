@@ -1,6 +1,8 @@
 //! What the other end responds (RFC 7296 §1.3, §2.8.1, §2.25).
 
-use super::{Begin, IkeSa, Request, Task};
+use std::time::Instant;
+
+use super::{Begin, GRACE, IkeSa, Request, Task};
 use crate::channel::Channel;
 use crate::child::{ChildOffer, PeerRekey, Refusal, error_in, find, notifies};
 use crate::crypto::group::{Group, KeyPair};
@@ -114,18 +116,18 @@ impl IkeSa {
         // §2.8.1: of two rekeys at once, the one with the lowest of the four nonces is closed by who has asked for it;
         // the other one's initiator closes what both have replaced.
         if by_peer.is_some_and(|by_peer| lowest < by_peer.lowest_nonce.as_slice()) {
-            self.close(spi);
+            self.close(spi, context.now);
         } else {
-            self.close(old);
+            self.close(old, context.now);
         }
     }
 
-    /// Deletes a child at both ends, before anything else is asked.
-    fn close(&mut self, spi: Spi) {
+    /// Deletes a child at both ends, once what is under way of it has arrived.
+    fn close(&mut self, spi: Spi, now: Instant) {
         if let Some(child) = self.children.iter_mut().find(|child| child.inbound_spi == spi) {
             child.closing = true;
             child.rekey_at = None;
-            self.tasks.push_front(Task::DeleteChild { protocol: child.protocol, spi });
+            self.later.push((now + GRACE, Task::DeleteChild { protocol: child.protocol, spi }));
         }
     }
 

@@ -1,6 +1,6 @@
 //! A NAT between the two ends, and ends that move (MOBIKE, RFC 4555).
 
-use std::time::Duration;
+use lab::patience::wait_until;
 
 use super::scene::{OURS, Plan, Scene};
 
@@ -47,7 +47,7 @@ fn the_mapping_of_the_nat_changes_in_mid_session() {
         .expect("the interface anew");
     // A genuine request shows strongSwan where we are.
     scene.tell("liveness");
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("the new mapping", || scene.they_said().contains(&format!("to {OURS}[30")));
     scene.ping(5);
     assert!(scene.swanctl(&["--rekey", "--child", "c"]));
     scene.wait_told("child down", 1);
