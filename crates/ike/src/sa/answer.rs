@@ -208,6 +208,9 @@ impl IkeSa {
         }
         let malformed = || Refusal::from(NotifyType::INVALID_SYNTAX);
         let peer_spi: [u8; 8] = chosen.spi.as_slice().try_into().map_err(|_| malformed())?;
+        if peer_spi == [0; 8] {
+            return Err(malformed());
+        }
         let key_pair = KeyPair::generate(suite.group, context.random);
         let shared = key_pair.agree(exchange.public).map_err(|_| malformed())?;
         let own_nonce = random::bytes::<NONCE>(context.random).to_vec();
@@ -241,6 +244,7 @@ mod tests {
     use super::*;
     use crate::crypto::group::Group;
     use crate::message::traffic_selector::TrafficSelector;
+    use crate::numbers::MessageId;
     use crate::random::Repeatable;
     use crate::sa::fixture::Ends;
 
@@ -310,6 +314,28 @@ mod tests {
         }
         let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
         assert_eq!(answer, [(NotifyType::NO_ADDITIONAL_SAS, vec![], vec![])]);
+    }
+
+    #[test]
+    fn an_ike_sa_ends_when_its_message_ids_do() {
+        let mut ends = Ends::new();
+        ends.sa.announced = true;
+        ends.expect(MessageId(u32::MAX));
+        assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &Builder::new()), []);
+        let ended = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Exhausted, .. });
+        assert!(ends.out.events.iter().any(ended));
+        assert!(!ends.is_up());
+    }
+
+    #[test]
+    fn a_rekeyed_ike_sa_has_no_spi_of_zero() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        let pair = KeyPair::generate(Group::Curve25519, &mut Repeatable::new(2));
+        let proposals = crate::negotiation::offer_ike(&Default::default(), &[0; 8]);
+        payloads.sa(&proposals).nonce(&[5; 32]).key_exchange(31, pair.public());
+        let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
+        assert_eq!(answer, [(NotifyType::INVALID_SYNTAX, vec![], vec![])]);
     }
 
     #[test]

@@ -81,10 +81,16 @@ impl Ends {
         }
     }
 
+    /// As if so many requests had come.
+    pub(super) fn expect(&mut self, id: MessageId) {
+        self.next = id.0;
+        self.sa.expected = id;
+    }
+
     /// Asks, and returns the notifies of the answer.
     pub(super) fn ask(&mut self, exchange: ExchangeType, payloads: &Builder) -> Vec<Said> {
         let id = MessageId(self.next);
-        self.next += 1;
+        self.next = self.next.wrapping_add(1);
         let request = self.peer.seal(exchange, false, id, payloads, &mut self.random);
         self.deliver(&request);
         let answer = self.out.datagrams.pop_front().unwrap().payload;

@@ -205,6 +205,9 @@ impl IkeSa {
         let answer = proposal::parse(find(payloads, PayloadType::SA)?)?;
         let chosen = is_choice_of(&answer, offered).ok_or(ParseError::Malformed)?;
         let peer_spi: [u8; 8] = chosen.spi.as_slice().try_into().map_err(|_| ParseError::Malformed)?;
+        if peer_spi == [0; 8] {
+            return Err(ParseError::Malformed);
+        }
         let everything =
             IkeAlgorithms { groups: vec![key_pair.group()], ..context.config.algorithms.clone() };
         let (_, suite) =
