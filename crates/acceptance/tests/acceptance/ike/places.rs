@@ -48,9 +48,10 @@ fn the_mapping_of_the_nat_changes_in_mid_session() {
     // A genuine request shows strongSwan where we are.
     scene.tell("liveness");
     wait_until("the new mapping", || scene.they_said().contains(&format!("to {OURS}[30")));
+    scene.ping_until_it_is_answered();
     scene.ping(5);
     assert!(scene.swanctl(&["--rekey", "--child", "c"]));
-    scene.wait_told("child down", 1);
+    scene.wait_told("child down", 2);
     scene.ping(5);
 }
 
@@ -69,6 +70,7 @@ fn we_move_to_another_address() {
         .expect("another address");
     scene.tell("move 2001:db8:77::c");
     scene.wait_told("path: [2001:db8:77::c]:4500", 1);
+    scene.ping_until_it_is_answered();
     scene.ping(5);
     scene.tell("rekey-child");
     scene.wait_told("child down", 1);
@@ -88,6 +90,7 @@ fn strongswan_moves_to_another_address() {
         .ip("addr add 2001:db8:77::d/64 dev ex nodad\naddr del 2001:db8:77::b/64 dev ex\n")
         .expect("another address");
     scene.wait_told("to [2001:db8:77::d]:4500", 1);
+    scene.ping_until_it_is_answered();
     scene.ping(5);
     scene.tell("rekey-child");
     scene.wait_told("child down", 1);

@@ -288,6 +288,19 @@ impl Scene {
         self.wait_told("pong", before + count);
     }
 
+    /// Pings until one comes back. strongSwan's IPsec in user space cannot move a child: it replaces it, and what is sent
+    /// meanwhile goes to where we were.
+    pub(super) fn ping_until_it_is_answered(&self) {
+        let before = self.count("pong");
+        wait_until("a ping from elsewhere", || {
+            self.tell("ping 1");
+            std::thread::sleep(Duration::from_millis(100));
+            self.count("pong") > before
+        });
+        // Those that were on the way before.
+        std::thread::sleep(Duration::from_millis(200));
+    }
+
     /// Takes our datagrams to the shared port away, or lets them through again.
     pub(super) fn block(&self, blocks: bool) {
         let rule = if blocks { "udp dport 4500 drop" } else { "" };
