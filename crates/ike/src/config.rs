@@ -9,7 +9,9 @@ pub use crate::lease::Pool;
 use crate::message::body::Identity;
 use crate::message::traffic_selector::TrafficSelector;
 use crate::negotiation::{ChildAlgorithms, IkeAlgorithms};
-use crate::output::NAT_PORT;
+
+/// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
+pub const NAT_PORT: u16 = 4500;
 
 /// How an endpoint behaves.
 #[derive(Debug, Clone)]

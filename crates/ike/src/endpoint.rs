@@ -15,15 +15,12 @@ use crate::output::{Context, NON_ESP_MARKER, Output, Transmit};
 use crate::random::{Random, Spis};
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
 use crate::sa::{FollowUp, Heritage, IkeSa, State, Task};
-pub use crate::table::MAX_OF_IDENTITY;
 use crate::table::{Entry, Table};
+pub use crate::table::{MAX_IKE_SAS, MAX_OF_IDENTITY};
 
 /// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
 /// this many, further ones have to wait. Each takes some 2 KiB, and at the very most 40 KiB, when it sends fragments.
 pub const MAX_HALF_OPEN: usize = 1024;
-
-/// IKE SAs in all, in whatever state: nobody can begin one when there are so many. Each takes some 3 KiB.
-pub const MAX_IKE_SAS: usize = 16_384;
 
 /// Length of an answer of one notify with a byte of data: nothing shorter is answered, so that nobody is flooded through us.
 const SHORT_ANSWER: usize = 37;
@@ -351,7 +348,7 @@ impl<R: Random> Endpoint<R> {
         if self.table.half_open() >= MAX_HALF_OPEN {
             return context.out.drops.count(DropReason::TooManyHalfOpen);
         }
-        if self.table.len() >= MAX_IKE_SAS {
+        if self.table.is_full() {
             return context.out.drops.count(DropReason::TooManyIkeSas);
         }
         let demanded = self.table.half_open() >= context.config.cookies_from;
@@ -432,7 +429,10 @@ impl<R: Random> Endpoint<R> {
                     self.keep(ike, Entry::Established(sa));
                     self.bound(now, peer, &identity);
                 }
-                FollowUp::Adopt { to, heritage } => self.adopt(now, to, heritage),
+                FollowUp::Adopt { to, heritage } => {
+                    self.table.rekeyed(ike, to);
+                    self.adopt(now, to, heritage);
+                }
             }
         }
     }

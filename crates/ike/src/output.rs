@@ -9,9 +9,7 @@ use crate::event::{Event, Path};
 use crate::lease::Leases;
 use crate::random::{Random, Spis};
 
-/// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
-pub const NAT_PORT: u16 = 4500;
-/// What is before an IKE message on [`NAT_PORT`], or what stands for it.
+/// What is before an IKE message on [`NAT_PORT`](crate::NAT_PORT), or what stands for it.
 pub(crate) const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
 /// A datagram to send.

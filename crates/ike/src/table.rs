@@ -15,6 +15,11 @@ use crate::sa::{IkeSa, State};
 /// and two or three while they replace each other; with more it has lost its memory, and the oldest ones end.
 pub const MAX_OF_IDENTITY: usize = 16;
 
+/// IKE SAs in all, in whatever state: nobody can begin one when there are so many. Each takes some 3 KiB.
+pub const MAX_IKE_SAS: usize = 16_384;
+/// IKE SAs of one identity from then on.
+const OF_IDENTITY_WHEN_FULL: usize = 3;
+
 pub(crate) type Initiator = (IkeSpi, SocketAddr);
 
 #[derive(Debug)]
@@ -92,12 +97,29 @@ impl Table {
         self.initiator_of.insert(ike, initiator);
     }
 
-    /// Of the IKE SAs of an identity, the one that is to go since there are more than [`MAX_OF_IDENTITY`]: one that is of no
-    /// use any more, or else the oldest.
+    /// Whether nobody can begin any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.entries.len() >= MAX_IKE_SAS
+    }
+
+    /// An IKE SA has moved on to another one: attempts that are to replace it are about that one.
+    pub(crate) fn rekeyed(&mut self, old: IkeSpi, new: IkeSpi) {
+        for entry in self.entries.values_mut() {
+            if let Entry::Attempt(attempt) = entry
+                && attempt.replaces == Some(old)
+            {
+                attempt.replaces = Some(new);
+            }
+        }
+    }
+
+    /// Of the IKE SAs of an identity, the one that is to go since there are more than it may have: one that is of no use any
+    /// more, or else the oldest.
     pub(crate) fn surplus_of(&self, peer: PeerIndex, identity: &Identity) -> Option<IkeSpi> {
         let of_it = |sa: &&IkeSa| sa.peer == peer && sa.identity == *identity;
         let all: Vec<_> = self.all_established().filter(of_it).collect();
-        if all.len() <= MAX_OF_IDENTITY {
+        let limit = if self.is_full() { OF_IDENTITY_WHEN_FULL } else { MAX_OF_IDENTITY };
+        if all.len() <= limit {
             return None;
         }
         let use_of = |sa: &&IkeSa| match sa.state {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Begin, IkeSa, State};
 use crate::channel::{Channel, Opened};
-use crate::config::{ChildConfig, Config, Mode, PeerConfig, PeerIndex};
+use crate::config::{ChildConfig, Config, Mode, NAT_PORT, PeerConfig, PeerIndex};
 use crate::crypto::secret::Secret;
 use crate::event::{Nat, Path};
 use crate::keys::Role;
@@ -14,7 +14,7 @@ use crate::message::builder::Builder;
 use crate::message::traffic_selector::TrafficSelector;
 use crate::message::{Message, Payloads};
 use crate::numbers::{ExchangeType, MessageId, NotifyType, PayloadType};
-use crate::output::{Context, NAT_PORT, Output};
+use crate::output::{Context, Output};
 use crate::random::{Repeatable, Spis};
 
 /// Type, SPI and data of a notify.

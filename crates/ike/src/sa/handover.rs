@@ -1,12 +1,7 @@
 //! What becomes of an IKE SA's children when another one takes its place (RFC 7296 §2.8, §2.8.1).
 
-use std::collections::VecDeque;
-use std::net::IpAddr;
-
-use super::{FollowUp, IkeSa, REPLACED_FOR, State, Task};
-use crate::child::Child;
+use super::{FollowUp, Heritage, IkeSa, REPLACED_FOR, State, Task};
 use crate::event::{EndReason, Event};
-use crate::message::body::Identity;
 use crate::numbers::IkeSpi;
 use crate::output::{Context, Output};
 
@@ -66,15 +61,6 @@ impl IkeSa {
         self.announced = true;
         self.start_next(context);
     }
-}
-
-/// What one IKE SA leaves to the one that takes its place.
-#[derive(Debug)]
-pub(crate) struct Heritage {
-    children: Vec<Child>,
-    tasks: VecDeque<Task>,
-    given: Vec<IpAddr>,
-    identity: Identity,
 }
 
 impl Heritage {

@@ -20,7 +20,6 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::handover::Heritage;
 pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
@@ -83,6 +82,15 @@ pub(crate) enum FollowUp {
     Born(Box<IkeSa>),
     /// What moves to this one, which takes the place of the one that says so.
     Adopt { to: IkeSpi, heritage: Heritage },
+}
+
+/// What one IKE SA leaves to the one that takes its place.
+#[derive(Debug)]
+pub(crate) struct Heritage {
+    pub(super) children: Vec<Child>,
+    pub(super) tasks: VecDeque<Task>,
+    pub(super) given: Vec<IpAddr>,
+    pub(super) identity: Identity,
 }
 
 /// Who says where the two ends are (RFC 4555).
