@@ -1,6 +1,6 @@
 //! Echo requests in ESP in UDP, to show that both ends have the same keys: IPv6, tunnel mode.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ use ipsec::key::Key;
 use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 
+/// Packets that are kept until their child is there.
+const EARLY: usize = 16;
 const BETWEEN: Duration = Duration::from_millis(10);
 const IPV6_HEADER: usize = 40;
 const ECHO: usize = 8 + 56;
@@ -25,6 +27,8 @@ pub(crate) struct Pings {
     /// What the other end has asked for, and need not have yet.
     next: Option<Outbound>,
     inbound: HashMap<u32, Association>,
+    /// What came by a child that this end has not yet: strongSwan uses one before its answer is on the way.
+    early: VecDeque<Vec<u8>>,
     left: u32,
     next_at: Instant,
     sequence: u16,
@@ -38,8 +42,17 @@ struct Outbound {
 
 impl Pings {
     pub(crate) fn new(inner: Option<(IpAddr, IpAddr)>) -> Self {
-        let inbound = HashMap::new();
-        Self { inner, outbound: None, next: None, inbound, left: 0, next_at: Instant::now(), sequence: 0 }
+        let (inbound, early) = Default::default();
+        Self {
+            inner,
+            outbound: None,
+            next: None,
+            inbound,
+            early,
+            left: 0,
+            next_at: Instant::now(),
+            sequence: 0,
+        }
     }
 
     pub(crate) fn begin(&mut self, count: u32, now: Instant) {
@@ -64,6 +77,9 @@ impl Pings {
             self.outbound = Some(new);
         } else {
             self.next = Some(new);
+        }
+        for esp in std::mem::take(&mut self.early) {
+            self.receive(&esp, now);
         }
     }
 
@@ -105,7 +121,10 @@ impl Pings {
     /// ESP has come.
     pub(crate) fn receive(&mut self, esp: &[u8], now: Instant) {
         let spi = u32::from_be_bytes([esp[0], esp[1], esp[2], esp[3]]);
-        let Some(association) = self.inbound.get_mut(&spi) else { return println!("unknown SPI {spi:08x}") };
+        let Some(association) = self.inbound.get_mut(&spi) else {
+            self.early.truncate(EARLY - 1);
+            return self.early.push_front(esp.to_vec());
+        };
         let mut buffer = vec![0; IPV6_HEADER + esp.len()];
         buffer[0] = 0x60;
         buffer[4..6].copy_from_slice(&(esp.len() as u16).to_be_bytes());

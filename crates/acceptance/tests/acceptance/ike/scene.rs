@@ -90,6 +90,9 @@ pub(super) struct Scene {
 impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            let ours: Vec<_> =
+                self.told().lines().filter(|line| *line != "pong").map(str::to_owned).collect();
+            eprintln!("our end, {} pings answered:\n{}", self.count("pong"), ours.join("\n"));
             eprintln!("strongSwan:\n{}", self.they_said());
         }
         if let Some(host) = self.host.take() {
