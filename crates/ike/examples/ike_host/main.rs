@@ -6,7 +6,7 @@
 //! while it runs, one a line: `initiate`, `rekey-child`, `rekey-ike`, `reauthenticate`, `delete-ike`, `delete-child`,
 //! `liveness`, `move ADDRESS`, `ping COUNT`, `quit`. What happens goes to standard output.
 //!
-//! Without a name it listens on ports 500 and 4500, as a host does that has them. The acceptance tests let it talk to
+//! The acceptance tests let it talk to
 //! strongSwan (`ike`).
 
 #![allow(missing_docs, reason = "an example")]
@@ -20,11 +20,11 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant, SystemTime};
 
-use ike::Endpoint;
 use ike::config::PeerIndex;
 use ike::event::{Event, Path};
 use ike::numbers::{IkeSpi, Spi};
 use ike::random::Random;
+use ike::{Endpoint, NAT_PORT};
 use pings::Pings;
 use settings::Settings;
 
@@ -36,6 +36,7 @@ impl Random for System {
     }
 }
 
+const IKE_PORT: u16 = 500;
 /// How often it looks for datagrams.
 const TURN: Duration = Duration::from_millis(2);
 
@@ -83,7 +84,9 @@ impl Host {
     }
 
     fn bind(&mut self, address: IpAddr) -> Result<(), Box<dyn Error>> {
-        for port in [500, 4500] {
+        let nat_port = self.settings.config.nat_port;
+        let ports = if nat_port == NAT_PORT { vec![IKE_PORT, NAT_PORT] } else { vec![nat_port] };
+        for port in ports {
             let socket = UdpSocket::bind(SocketAddr::new(address, port))?;
             socket.set_nonblocking(true)?;
             self.sockets.push(socket);
@@ -91,10 +94,18 @@ impl Host {
         Ok(())
     }
 
-    fn path(&self, port: u16) -> Path {
+    fn path(&self, local: u16, remote: u16) -> Path {
         Path {
-            local: SocketAddr::new(self.settings.local, port),
-            remote: SocketAddr::new(self.settings.remote, port),
+            local: SocketAddr::new(self.settings.local, local),
+            remote: SocketAddr::new(self.settings.remote, remote),
+        }
+    }
+
+    /// Where it begins: a host without IKE's port does so on the shared one.
+    fn first_path(&self) -> Path {
+        match self.settings.config.nat_port {
+            NAT_PORT => self.path(IKE_PORT, IKE_PORT),
+            port => self.path(port, NAT_PORT),
         }
     }
 
@@ -104,7 +115,7 @@ impl Host {
         let ike = || self.ike.ok_or("no IKE SA");
         let child = || self.child.ok_or("no child");
         match verb {
-            "initiate" => drop(self.endpoint.initiate(now, PeerIndex(0), self.path(500))?),
+            "initiate" => drop(self.endpoint.initiate(now, PeerIndex(0), self.first_path())?),
             "rekey-child" => self.endpoint.rekey_child(now, ike()?, child()?)?,
             "rekey-ike" => self.endpoint.rekey_ike(now, ike()?)?,
             "reauthenticate" => drop(self.endpoint.reauthenticate(now, ike()?)?),
@@ -116,7 +127,7 @@ impl Host {
                 let ike = ike()?;
                 self.settings.local = object.parse()?;
                 self.bind(self.settings.local)?;
-                self.endpoint.move_to(now, ike, self.path(4500))?;
+                self.endpoint.move_to(now, ike, self.path(self.settings.config.nat_port, NAT_PORT))?;
             }
             _ => return Err("no such command".into()),
         }
@@ -129,7 +140,8 @@ impl Host {
         for socket in &self.sockets {
             while let Some((length, remote)) = received(socket, &mut datagram) {
                 let (local, bytes) = (socket.local_addr()?, &datagram[..length]);
-                let is_esp = local.port() == 4500 && bytes.len() > 4 && bytes[..4] != [0; 4];
+                let is_esp =
+                    local.port() == self.settings.config.nat_port && bytes.len() > 4 && bytes[..4] != [0; 4];
                 if is_esp {
                     self.pings.receive(bytes, now);
                 } else {

@@ -9,6 +9,7 @@
 //! | `ike`, `groups`, `esp`, `child-groups` | algorithms, with commas between them |
 //! | `local-ts`, `remote-ts` | prefixes, with commas; `address` is what the end has or is given |
 //! | `mobile`, `encapsulate`, `request` | `yes` |
+//! | `port` | the only one that it has, in place of 500 and 4500 |
 //! | `pool`, `dns` | what a client is given: a prefix, an address |
 //! | `cookies-from`, `liveness` | a number |
 //! | `inner` | source and destination of pings |
@@ -88,6 +89,9 @@ impl Settings {
         }
         if let Some(number) = one("cookies-from") {
             config.cookies_from = number.parse()?;
+        }
+        if let Some(port) = one("port") {
+            config.nat_port = port.parse()?;
         }
         let inner = match one("inner").and_then(|inner| inner.split_once(' ')) {
             Some((source, destination)) => Some((source.parse()?, destination.parse()?)),

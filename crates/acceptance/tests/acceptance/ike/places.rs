@@ -32,6 +32,21 @@ fn we_begin_behind_a_nat() {
 }
 
 #[test]
+fn a_host_without_the_ports_of_ike_demands_udp_and_begins_on_the_shared_port() {
+    let plan = Plan::new().ours(&["port 40000", "encapsulate yes"]).connection("encap = no\n");
+    let Some(scene) = Scene::in_full(plan) else { return };
+    scene.tell("initiate");
+    scene.wait_told("child up", 1);
+    assert_eq!(scene.count("in UDP: true"), 1);
+    scene.ping(5);
+    assert!(scene.swanctl(&["--rekey", "--ike", "us"]));
+    scene.wait_told("IKE SA down: Replaced", 1);
+    assert!(scene.swanctl(&["--rekey", "--child", "c"]));
+    scene.wait_told("child down", 1);
+    scene.ping(5);
+}
+
+#[test]
 fn the_mapping_of_the_nat_changes_in_mid_session() {
     let plan = Plan { nat: true, ..Plan::new() }.connection("mobike = no\n");
     let Some(scene) = Scene::in_full(plan) else { return };

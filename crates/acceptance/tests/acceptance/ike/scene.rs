@@ -206,12 +206,13 @@ impl Scene {
         } else {
             format!("local_addrs = {THEIRS}\n")
         };
+        let encapsulation = if connection.contains("encap") { "" } else { "encap = yes\n" };
         let remote = if plan.nat { "%any" } else { OURS };
         let certificate = if *authentication == "pubkey" { "certs = b.crt\n" } else { "" };
         self.write(
             "swanctl.conf",
             &format!(
-                "connections {{ us {{\n version = 2\n encap = yes\n {places} remote_addrs = {remote}\n \
+                "connections {{ us {{\n version = 2\n {encapsulation} {places} remote_addrs = {remote}\n \
                  proposals = {proposals}\n {connection}\n local {{\n auth = {authentication}\n id = {own}\n \
                  {certificate} }}\n remote {{\n auth = {authentication}\n id = {peer}\n }}\n \
                  children {{ c {{\n {child}\n esp_proposals = {esp}\n }} }}\n}} }}\n\
