@@ -7,9 +7,9 @@ use std::ops::RangeInclusive;
 
 use crate::message::body::Identity;
 
-/// Leases in all, those included that are only kept for identities that may come back. It bounds what identities that
-/// somebody makes up take.
-pub const MAX_LEASES: usize = 32_768;
+/// Leases in all, those included that are only kept for identities that may come back: as many as there may be IKE SAs. It
+/// bounds what identities that somebody makes up take.
+pub const MAX_LEASES: usize = 16_384;
 
 /// Addresses of which clients are given one each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
