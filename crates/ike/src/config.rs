@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use crate::certificate::Certificates;
 use crate::crypto::secret::Secret;
+pub use crate::lease::Pool;
 use crate::message::body::Identity;
 use crate::message::traffic_selector::TrafficSelector;
 use crate::negotiation::{ChildAlgorithms, IkeAlgorithms};
+
+/// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
+pub const NAT_PORT: u16 = 4500;
 
 /// How an endpoint behaves.
 #[derive(Debug, Clone)]
@@ -18,12 +22,15 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// From so many half-open IKE SAs on, initiators must show that they receive at their address (RFC 7296 §2.6).
     pub cookies_from: usize,
+    /// This end's port for IKE and ESP together: [`NAT_PORT`], or the one that a host without it has. An IKE SA may begin
+    /// there: [`crate::Endpoint::initiate`] says where from and where to.
+    pub nat_port: u16,
 }
 
 impl Config {
     /// Defaults, with these peers.
     pub fn new(peers: Vec<PeerConfig>) -> Self {
-        Self { algorithms: IkeAlgorithms::default(), peers, cookies_from: 16 }
+        Self { algorithms: IkeAlgorithms::default(), peers, cookies_from: 16, nat_port: NAT_PORT }
     }
 }
 
@@ -48,6 +55,11 @@ pub struct PeerConfig {
     pub children: Vec<ChildConfig>,
     /// Addresses of the initiator may change while the IKE SA is there (MOBIKE, RFC 4555), if both ends want that.
     pub mobile: bool,
+    /// ESP travels in UDP even if no NAT is between the ends: this one says that it is behind one. As the responder it does
+    /// not know yet with whom it talks when it says so: if one peer is to have UDP, all who begin have it.
+    pub encapsulate: bool,
+    /// The other end's port for IKE and ESP together.
+    pub nat_port: u16,
     /// Ask the other end for addresses and DNS servers (RFC 7296 §2.19).
     pub request_addresses: bool,
     /// What the other end is given when it asks.
@@ -72,6 +84,8 @@ impl PeerConfig {
             authentication,
             children: Vec::new(),
             mobile: false,
+            encapsulate: false,
+            nat_port: NAT_PORT,
             request_addresses: false,
             assigned: Assigned::default(),
             rekey_after: Duration::from_secs(4 * 3600),
@@ -90,11 +104,15 @@ pub enum Authentication {
     Certificates(Box<Certificates>),
 }
 
-/// Addresses for a client, and the DNS servers it is to use.
+/// Addresses for a client that asks for some, and the DNS servers it is to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// Addresses.
+    /// These, whoever the client is.
     pub addresses: Vec<IpAddr>,
+    /// One more for each IP version, out of the first pool that has one left. An identity has it to itself, on all of its IKE
+    /// SAs, and is given the same one when it comes back. A client that does not ask has no child, unless
+    /// [`ChildConfig::remote`] says what it may have.
+    pub pools: Vec<Pool>,
     /// DNS servers.
     pub dns: Vec<IpAddr>,
 }

@@ -25,12 +25,15 @@ pub struct Nat {
     pub local: bool,
     /// The other end.
     pub remote: bool,
+    /// This end says that it is, be it so or not, since it wants UDP
+    /// ([`PeerConfig::encapsulate`](crate::config::PeerConfig::encapsulate)).
+    pub claimed: bool,
 }
 
 impl Nat {
-    /// Whether there is one in between, so that ESP travels inside of UDP (RFC 3948).
+    /// Whether there is one in between as far as the two ends know, so that ESP travels inside of UDP (RFC 3948).
     pub fn is_between(self) -> bool {
-        self.local || self.remote
+        self.local || self.remote || self.claimed
     }
 }
 
@@ -52,6 +55,12 @@ pub struct ChildAssociation {
     pub peer: PeerIndex,
     /// Which one of the peer's children.
     pub child: ChildIndex,
+    /// In transport mode through a NAT, source and destination of what comes in as the other end has them (RFC 3948 §3.1.2):
+    /// the checksums inside are of these.
+    pub original_addresses: Option<(IpAddr, IpAddr)>,
+    /// This end has asked for it. If it has not, the other end does not have it before the answer has arrived: in place of
+    /// another child, it is better sent by once something has come in by it, or the other child is gone (RFC 7296 §2.8).
+    pub requested: bool,
     /// What packets come in with; also the child's name.
     pub inbound_spi: Spi,
     /// What packets go out with.
@@ -95,6 +104,10 @@ pub enum EndReason {
     Malformed,
     /// No more message IDs.
     Exhausted,
+    /// It could not be replaced in time.
+    Expired,
+    /// The identity has more of them than one needs ([`MAX_OF_IDENTITY`](crate::endpoint::MAX_OF_IDENTITY)).
+    TooMany,
 }
 
 /// Something has happened. Take events before datagrams are sent: the other end may use a child at once.

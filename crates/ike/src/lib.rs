@@ -67,13 +67,12 @@
 //! # What it does
 //!
 //! RFC 7296 with shared keys, or certificates and digital signatures (RFC 7427): cookies, NAT detection, narrowing of traffic selectors, transport mode, configuration
-//! payloads, retransmission with a window of one, rekeys of children and IKE SAs (also of both ends at once), liveness,
+//! payloads and address pools, retransmission with a window of one, rekeys of children and IKE SAs (also of both ends at once), liveness,
 //! reauthentication; fragments (RFC 7383), and initiators
 //! that move (MOBIKE, RFC 4555). Each child is of one proposal of AES-GCM, ChaCha20-Poly1305 or AES-CBC with
 //! HMAC-SHA-2, or AH; groups are Curve25519, P-256 and P-384.
 //!
-//! What it does not: EAP, revocation of certificates, IKEv1, windows above one, address pools (a peer has its addresses), traffic selectors of
-//! transport mode through a NAT (RFC 7296 §2.23.1), IPComp.
+//! What it does not: EAP, revocation of certificates, IKEv1, windows above one, IPComp.
 //!
 //! # Invariants
 //!
@@ -81,6 +80,8 @@
 //! - A request is carried out once: when it comes again, its stored answer is repeated.
 //! - What strangers make this end keep is bounded ([`endpoint::MAX_HALF_OPEN`]), and nothing is kept of one that has not
 //!   shown that it receives at its address, once [`config::Config::cookies_from`] of them are there.
+//! - What an authenticated peer makes this end keep is bounded, too: children, and IKE SAs of its identity
+//!   ([`endpoint::MAX_OF_IDENTITY`]). No key outlives its time by more than a tenth, or ten minutes.
 //! - No unprotected answer ends an attempt while a genuine one may still come.
 //! - Secrets are wiped, compared in constant time, never printed.
 //!
@@ -92,6 +93,8 @@
 //! | `initiator`, `responder`, `auth`, [`certificate`], `cookie`, `nat` | until both ends are authenticated |
 //! | `sa` | an IKE SA from then on: requests, answers, rekeys |
 //! | `child` | how two ends agree on a child |
+//! | `table` | what there is, by SPI |
+//! | [`lease`] | addresses for clients |
 //! | `channel` | sealing, opening, fragments |
 //! | [`negotiation`], [`keys`], [`crypto`] | algorithms, and what is derived with them |
 //! | [`message`], [`numbers`] | the wire |
@@ -111,6 +114,7 @@ pub mod endpoint;
 pub mod event;
 mod initiator;
 pub mod keys;
+pub mod lease;
 pub mod message;
 mod nat;
 pub mod negotiation;
@@ -119,7 +123,9 @@ mod output;
 pub mod random;
 mod responder;
 mod sa;
+mod table;
 
+pub use config::NAT_PORT;
 pub use drops::{DropReason, Drops};
 pub use endpoint::Endpoint;
-pub use output::{NAT_PORT, Transmit};
+pub use output::Transmit;

@@ -1,6 +1,8 @@
 //! What the other end responds (RFC 7296 §1.3, §2.8.1, §2.25).
 
-use super::{Begin, IkeSa, Request, Task};
+use std::time::Instant;
+
+use super::{Begin, GRACE, IkeSa, Request, Task};
 use crate::channel::Channel;
 use crate::child::{ChildOffer, PeerRekey, Refusal, error_in, find, notifies};
 use crate::crypto::group::{Group, KeyPair};
@@ -49,7 +51,9 @@ impl IkeSa {
             Request::DeleteChild { spi } => {
                 self.remove(spi, context.out);
             }
-            Request::DeleteIke => return Some(EndReason::Deleted),
+            Request::DeleteIke => {
+                return Some(if self.expired { EndReason::Expired } else { EndReason::Deleted });
+            }
             Request::Liveness => {}
             Request::Move { cookie, path } => self.moved(&cookie, path, payloads, context),
         }
@@ -72,7 +76,8 @@ impl IkeSa {
             return;
         }
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
-        self.nat = nat::detect(initiator, responder, payloads, path).unwrap_or(self.nat);
+        let detected = nat::detect(initiator, responder, payloads, path, self.nat.claimed);
+        self.nat = detected.unwrap_or(self.nat);
         context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
     }
 
@@ -89,7 +94,7 @@ impl IkeSa {
         let accepted = find(payloads, PayloadType::NONCE)
             .and_then(parse_nonce)
             .map_err(Refusal::from)
-            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads)?)));
+            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads, self.path, self.nat)?)));
         let (responder_nonce, agreed) = match accepted {
             Ok(accepted) => accepted,
             Err(Refusal { notify, .. }) => {
@@ -111,18 +116,18 @@ impl IkeSa {
         // §2.8.1: of two rekeys at once, the one with the lowest of the four nonces is closed by who has asked for it;
         // the other one's initiator closes what both have replaced.
         if by_peer.is_some_and(|by_peer| lowest < by_peer.lowest_nonce.as_slice()) {
-            self.close(spi);
+            self.close(spi, context.now);
         } else {
-            self.close(old);
+            self.close(old, context.now);
         }
     }
 
-    /// Deletes a child at both ends, before anything else is asked.
-    fn close(&mut self, spi: Spi) {
+    /// Deletes a child at both ends, once what is under way of it has arrived.
+    fn close(&mut self, spi: Spi, now: Instant) {
         if let Some(child) = self.children.iter_mut().find(|child| child.inbound_spi == spi) {
             child.closing = true;
             child.rekey_at = None;
-            self.tasks.push_front(Task::DeleteChild { protocol: child.protocol, spi });
+            self.later.push((now + GRACE, Task::DeleteChild { protocol: child.protocol, spi }));
         }
     }
 
@@ -200,6 +205,9 @@ impl IkeSa {
         let answer = proposal::parse(find(payloads, PayloadType::SA)?)?;
         let chosen = is_choice_of(&answer, offered).ok_or(ParseError::Malformed)?;
         let peer_spi: [u8; 8] = chosen.spi.as_slice().try_into().map_err(|_| ParseError::Malformed)?;
+        if peer_spi == [0; 8] {
+            return Err(ParseError::Malformed);
+        }
         let everything =
             IkeAlgorithms { groups: vec![key_pair.group()], ..context.config.algorithms.clone() };
         let (_, suite) =
@@ -246,4 +254,65 @@ pub(crate) fn wanted_group(error: Notify<'_>, allowed: &[Group]) -> Option<Group
     }
     let id: [u8; 2] = error.data.try_into().ok()?;
     Group::from_id(u16::from_be_bytes(id)).filter(|group| allowed.contains(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::ChildIndex;
+    use crate::message::builder::Builder;
+    use crate::numbers::ExchangeType;
+    use crate::sa::fixture::Ends;
+
+    /// Refuses whatever this end asks for until nothing is left, and returns how often it asked for a new child or IKE SA, and
+    /// for how long.
+    fn refuse(ends: &mut Ends, notify: NotifyType, data: &[u8]) -> (u32, Duration) {
+        let (begin, mut asked) = (ends.now, 0);
+        let mut payloads = Builder::new();
+        payloads.notify(notify, data);
+        loop {
+            while let Some(exchange) = ends.respond(&payloads) {
+                asked += u32::from(exchange == ExchangeType::CREATE_CHILD_SA);
+                assert!(asked < 10_000);
+            }
+            let ended = !ends.is_up();
+            if ended || ends.pass().is_none() {
+                return (asked, ends.now - begin);
+            }
+        }
+    }
+
+    #[test]
+    fn an_ike_sa_that_cannot_be_replaced_ends() {
+        for (notify, data) in [
+            (NotifyType::TEMPORARY_FAILURE, &[][..]),
+            (NotifyType::NO_ADDITIONAL_SAS, &[]),
+            (NotifyType::INVALID_KE_PAYLOAD, &[0, 19]),
+        ] {
+            let mut ends = Ends::new();
+            ends.sa.announced = true;
+            let (asked, after) = refuse(&mut ends, notify, data);
+            assert!(asked < 1000, "{asked} times");
+            let hours = Duration::from_secs(4 * 3600);
+            assert!(after > hours && after < hours + hours / 4, "after {after:?}");
+            let expired = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Expired, .. });
+            assert!(ends.out.events.iter().any(expired), "{:?}", ends.out.events);
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_never_right_is_asked_for_twice() {
+        let mut ends = Ends::new();
+        let task = Task::CreateChild { index: ChildIndex(0), group: None };
+        ends.with_sa(|sa, context| assert!(sa.ask(task, context)));
+        let mut payloads = Builder::new();
+        payloads.notify(NotifyType::INVALID_KE_PAYLOAD, &[0, 19]);
+        assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+        assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+        assert_eq!(ends.respond(&payloads), None);
+        let refused = |event: &Event| matches!(event, Event::ChildRefused { .. });
+        assert!(ends.out.events.iter().any(refused) && ends.is_up());
+    }
 }

@@ -1,0 +1,47 @@
+//! `docs/ipsec-ike.md` names tests that are there.
+
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn sources(under: &Path, into: &mut String) {
+    for entry in std::fs::read_dir(under).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            into.push_str(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+/// All that is in the file or folder of this name.
+fn text_of(module: &str) -> String {
+    let mut text = String::new();
+    let candidates = [
+        folder("tests").join(format!("{module}.rs")),
+        folder("src").join(format!("{module}.rs")),
+        folder("src").join(module),
+    ];
+    let there = candidates.iter().find(|path| path.exists());
+    match (module, there) {
+        ("strongswan", _) => sources(&folder("../acceptance/tests/acceptance/ike"), &mut text),
+        (_, Some(path)) if path.is_dir() => sources(path, &mut text),
+        (_, Some(path)) => text = std::fs::read_to_string(path).unwrap(),
+        (_, None) => {}
+    }
+    text
+}
+
+#[test]
+fn each_test_that_the_table_of_rules_names_is_there() {
+    let document = std::fs::read_to_string(folder("../../docs/ipsec-ike.md")).unwrap();
+    let names: Vec<_> =
+        document.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::")).collect();
+    assert!(names.len() > 100);
+    for (module, name) in names {
+        assert!(text_of(module).contains(&format!("fn {name}(")), "no {module}::{name}");
+    }
+}
