@@ -127,9 +127,9 @@ impl Ipsec {
                     }
                 }
             }
-            Sender::Stranger { secret } => {
+            Sender::Stranger { secret, socket } => {
                 let policies = &self.policies;
-                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, None, now)?;
+                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, socket, now)?;
                 if secret && !self.hides(&bundle) {
                     return Err(DropReason::Secret);
                 }
@@ -181,6 +181,17 @@ impl Security for Ipsec {
     ) -> Result<Protected, Refused> {
         self.try_protect(now, packet, sender).map_err(|reason| {
             self.drops.count(reason);
+            Refused
+        })
+    }
+
+    fn prepare(&mut self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Result<(), Refused> {
+        let output = self.policies.output_policy(&mut self.engine, traffic, socket, now);
+        if let Ok(Output::Delay(_)) = output {
+            self.used(now);
+        }
+        output.map(|_| ()).map_err(|error| {
+            self.drops.count(error.into());
             Refused
         })
     }

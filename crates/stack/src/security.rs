@@ -38,7 +38,14 @@ pub enum Sender<'a> {
     Stranger {
         /// It repeats what came encrypted, and goes back encrypted or not at all.
         secret: bool,
+        /// The socket that answers, if one does.
+        socket: Option<&'a Socket>,
     },
+}
+
+impl Sender<'_> {
+    /// An answer of the host.
+    pub const STRANGER: Self = Sender::Stranger { secret: false, socket: None };
 }
 
 /// What becomes of a packet that is to be sent.
@@ -85,6 +92,14 @@ pub trait Security {
         packet: &mut Vec<u8>,
         sender: Sender<'_>,
     ) -> Result<Protected, Refused>;
+
+    /// Whether packets of a kind may leave, now or once there is what protects them, which is asked for.
+    ///
+    /// # Errors
+    /// When the policy forbids them, or wants protection that cannot be had.
+    fn prepare(&mut self, _: Instant, _: &Traffic, _: Option<&Socket>) -> Result<(), Refused> {
+        Ok(())
+    }
 
     /// Opens the first ESP or AH header of a whole packet, in place. What is left is a packet without it, or the one that
     /// was inside, in this part of the buffer. Adds to `protection`, or takes from it what was not meant for what is left.

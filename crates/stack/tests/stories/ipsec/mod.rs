@@ -3,6 +3,7 @@
 mod hostile;
 mod in_udp;
 mod policies;
+mod tcp;
 
 use std::net::Ipv6Addr;
 use std::time::Instant;
