@@ -4,6 +4,7 @@
 //! processed in `acknowledge`; what leaves is chosen in `transmit`.
 
 mod acknowledge;
+mod f_rto;
 mod transmit;
 
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub(super) struct Sender {
     prr: Prr,
     recovery: Recovery,
     undo: Option<Box<Undo>>,
+    /// A timeout that may be a mistake.
+    doubted: Option<f_rto::Wait>,
     tail_probe: Option<TailProbe>,
     /// What [`Timer::Probe`] is set for.
     probe_kind: ProbeKind,
@@ -191,6 +194,7 @@ impl Sender {
             prr: Prr::default(),
             recovery: Recovery::Open,
             undo: None,
+            doubted: None,
             tail_probe: None,
             probe_kind: ProbeKind::Reordering,
             forced: None,
@@ -384,6 +388,7 @@ impl Sender {
         }
         self.statistics.timeouts += 1;
         let is_first = !matches!(self.recovery, Recovery::Timeout(_));
+        let was_open = self.recovery == Recovery::Open;
         if is_first {
             self.remember_for_undo();
         }
@@ -397,7 +402,13 @@ impl Sender {
         }
         self.duplicates = 0;
         self.duplicate_bytes = 0;
-        if self.sack && self.rtt.timeouts() < BLACK_HOLE_TIMEOUTS {
+        self.doubted = None;
+        if was_open && self.may_doubt() {
+            self.doubted = Some(f_rto::Wait::First);
+            self.scoreboard.mark_front_lost(self.mss());
+            // Just that leaves.
+            self.cubic.set_window(self.outstanding() + self.mss());
+        } else if self.sack && self.rtt.timeouts() < BLACK_HOLE_TIMEOUTS {
             let path = self.path();
             self.rack.timed_out(now, &mut self.scoreboard, &path);
         } else {

@@ -263,3 +263,54 @@ fn rfc_8899_section_4_3_full_segments_that_vanish_become_smaller() {
     let sizes = [size(), size(), size(), size()];
     assert_eq!(sizes, [1360, 1440, 1120, 1120]);
 }
+
+/// A timeout on a connection without timestamps, with new data waiting: the first segment has left again.
+fn timed_out() -> Story {
+    let mut story = ten_outstanding();
+    story.write(10 * MSS);
+    story.all();
+    while story.connection.statistics().timeouts == 0 {
+        story.until_something_leaves();
+    }
+    story
+}
+
+#[test]
+fn rfc_5682_section_3_1_a_timeout_that_came_too_soon_is_undone_and_nothing_else_is_sent_again() {
+    let mut story = timed_out();
+    let before = story.connection.statistics().retransmitted;
+    story.acknowledge(2001);
+    let new = story.all();
+    assert!(new.len() == 2 && new.iter().all(|left| left.0 > 11_000), "{new:?}");
+    story.acknowledge(3001);
+    story.all();
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.undone, statistics.retransmitted), (1, before));
+    assert!(story.connection.congestion_window() >= 10 * MSS);
+}
+
+#[test]
+fn rfc_5682_section_3_1_what_was_lost_is_sent_again() {
+    let mut story = timed_out();
+    story.acknowledge(2001);
+    let new = story.all();
+    // Only the new ones arrive.
+    story.now += 50 * MS;
+    story.sack(&[(new[0].0, new[0].0 + 1000)]);
+    let again = story.all();
+    assert_eq!(again[0].0, 2001, "{again:?}");
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.undone, statistics.timeouts), (0, 1));
+    assert!(story.connection.congestion_window() <= 4 * MSS);
+}
+
+#[test]
+fn rfc_5682_section_2_1_a_second_timeout_is_not_doubted() {
+    let mut story = timed_out();
+    while story.connection.statistics().timeouts == 1 {
+        story.until_something_leaves();
+    }
+    story.acknowledge(2001);
+    assert!(story.all().iter().any(|left| left.0 == 2001));
+    assert_eq!(story.connection.statistics().undone, 0);
+}
