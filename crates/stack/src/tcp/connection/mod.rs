@@ -170,7 +170,7 @@ impl Connection {
             is_abandoned: false,
             local_port: flow.local.port(),
             remote_port: flow.remote.port(),
-            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle),
+            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle, config.pacing),
             receiver: Receiver::new(config.max_receive_buffer, usize::from(config.max_segment_size)),
             timers: Timers::default(),
             initial,
@@ -332,6 +332,8 @@ impl Connection {
                 Timer::Persist => self.sender.probe_window(),
                 Timer::DelayedAck => self.receiver.delayed_ack_due(),
                 Timer::KeepAlive => self.keep_alive(now),
+                // What leaves is for `poll_transmit` to say.
+                Timer::Pace => {}
                 Timer::UserTimeout => self.give_up(),
                 Timer::TimeWait => self.end(None),
                 Timer::Release => {

@@ -5,6 +5,7 @@
 
 mod acknowledge;
 mod f_rto;
+mod pacing;
 mod transmit;
 
 use std::time::{Duration, Instant};
@@ -73,6 +74,9 @@ pub(super) struct Sender {
     /// The end of the last segment that was not full (Nagle).
     small_end: SequenceNumber,
     last_sent: Option<Instant>,
+    /// Whether a window is spread over its round trip, and up to when what was sent is.
+    paces: bool,
+    paced: Option<Instant>,
     /// Since when the other end owes an acknowledgement.
     waiting_since: Option<Instant>,
 
@@ -177,7 +181,7 @@ struct Ecn {
 
 impl Sender {
     /// A sender whose first byte has the number `first`.
-    pub(super) fn new(first: SequenceNumber, max_buffer: usize, nagle: bool) -> Self {
+    pub(super) fn new(first: SequenceNumber, max_buffer: usize, nagle: bool, paces: bool) -> Self {
         Self {
             buffer: Ring::default(),
             una: first,
@@ -204,6 +208,8 @@ impl Sender {
             limited_at: first,
             small_end: first,
             last_sent: None,
+            paces,
+            paced: None,
             waiting_since: None,
             segment_limit: LEAST_SEGMENT,
             options_len: 0,

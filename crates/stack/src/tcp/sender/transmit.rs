@@ -40,8 +40,17 @@ impl Sender {
         {
             return Some(self.sent(packet, now, timers));
         }
+        if let Some(until) = self.paced_until(now) {
+            // Nothing leaves by itself that has nothing to say.
+            if self.has_unsent() || self.scoreboard.lost() > 0 {
+                timers.set(Timer::Pace, until);
+            }
+            return None;
+        }
+        let most = self.paced_most(most, unit);
         let packet = self.retransmission(now, unit, most).or_else(|| self.new_data(now, unit, most));
         if let Some(packet) = packet {
+            self.pace(now, packet.bytes);
             return Some(self.sent(packet, now, timers));
         }
         if self.scoreboard.in_flight() == 0
