@@ -102,9 +102,13 @@ fn transmit<S: Security>(
     let policy = endpoint.policy;
     let largest = interface.largest_payload_of(now, &endpoint.traffic(), Some(&policy));
     // Before, there are no segments that could be too large.
-    if largest < endpoint.largest && endpoint.connection.state().is_synchronized() {
+    if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
+        if largest < endpoint.largest {
+            endpoint.connection.path_mtu_changed(largest);
+        } else {
+            endpoint.connection.path_mtu_raised(now, largest);
+        }
         endpoint.largest = largest;
-        endpoint.connection.path_mtu_changed(largest);
     }
     let offloads = offloads && interface.may_offload(now, &endpoint.traffic(), Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());

@@ -58,7 +58,7 @@
 //! | 6528, 6056 | numbers that cannot be guessed | `isn` |
 //! | 4987 | floods of SYNs | `listen`, `syn_cookie` |
 //!
-//! What it does not do: TCP Fast Open, MD5 and AO signatures (IPsec is below), probing for a larger MTU.
+//! What it does not do: TCP Fast Open, MD5 and AO signatures (IPsec is below).
 //!
 //! # Invariants
 //!

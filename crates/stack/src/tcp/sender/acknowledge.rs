@@ -68,6 +68,7 @@ impl Sender {
             self.duplicate_reported(start, end);
         }
         self.decide_tail_probe(acknowledgement, duplicate.is_some(), advanced > 0);
+        self.check_probe(now);
         let is_doubted = self.doubt(now, ack, advanced > 0, delivery.was_late);
         self.end_recovery(ack);
 

@@ -6,6 +6,7 @@
 mod acknowledge;
 mod f_rto;
 mod pacing;
+mod path_mtu;
 mod transmit;
 
 use std::time::{Duration, Instant};
@@ -82,6 +83,9 @@ pub(super) struct Sender {
 
     /// The largest segment, header included, and what options take in each.
     segment_limit: usize,
+    /// What both ends take.
+    agreed_limit: usize,
+    search: path_mtu::Search,
     options_len: usize,
     max_buffer: usize,
     nagle: bool,
@@ -212,6 +216,8 @@ impl Sender {
             paced: None,
             waiting_since: None,
             segment_limit: LEAST_SEGMENT,
+            agreed_limit: LEAST_SEGMENT,
+            search: path_mtu::Search::new(LEAST_SEGMENT),
             options_len: 0,
             max_buffer,
             nagle,
@@ -226,6 +232,8 @@ impl Sender {
     pub(super) fn agree(&mut self, agreed: &Agreed, handshake_lost: bool) {
         self.options_len = if agreed.clock.is_some() { 12 } else { 0 };
         self.segment_limit = agreed.segment_limit;
+        self.agreed_limit = agreed.segment_limit;
+        self.search = path_mtu::Search::new(agreed.segment_limit);
         self.sack = agreed.sack;
         self.clock = agreed.clock;
         self.ecn.enabled = agreed.ecn;
@@ -344,20 +352,6 @@ impl Sender {
         }
     }
 
-    /// The path carries segments of at most `limit` bytes, header included. What was sent is gone if it was too long.
-    pub(super) fn limit_segments(&mut self, limit: usize, were_dropped: bool) {
-        let limit = limit.max(LEAST_SEGMENT);
-        if limit >= self.segment_limit {
-            return;
-        }
-        self.segment_limit = limit;
-        self.cubic.set_mss(self.mss());
-        if were_dropped {
-            // No sign of congestion: the window stays (RFC 4821 would not have it grow either).
-            self.scoreboard.mark_lost(|_| true);
-        }
-    }
-
     /// The persist timer fired.
     pub(super) fn probe_window(&mut self) {
         self.rtt.back_off();
@@ -393,6 +387,7 @@ impl Sender {
             return;
         }
         self.statistics.timeouts += 1;
+        self.give_probe_up(now);
         let is_first = !matches!(self.recovery, Recovery::Timeout(_));
         let was_open = self.recovery == Recovery::Open;
         if is_first {
@@ -502,10 +497,11 @@ impl Sender {
             self.probe_kind = ProbeKind::Reordering;
             timers.set(Timer::Probe, now + wait);
         }
-        if lost > 0 {
-            self.begin_recovery();
+        if lost == 0 || self.only_probe_is_lost(now, lost) {
+            return false;
         }
-        lost > 0
+        self.begin_recovery();
+        true
     }
 
     /// A loss: fast recovery, unless one is under way.

@@ -314,3 +314,85 @@ fn rfc_5682_section_2_1_a_second_timeout_is_not_doubted() {
     assert!(story.all().iter().any(|left| left.0 == 2001));
     assert_eq!(story.connection.statistics().undone, 0);
 }
+
+/// A path that carries 800 bytes of payload, as a router has said, and all that was sent has arrived.
+fn narrowed() -> Story {
+    let mut story = ten_outstanding();
+    let too_big = IcmpError::PacketTooBig { largest_segment: 820 };
+    story.connection.icmp_error(story.initial.wrapping_add(1001), too_big);
+    story.all();
+    story.now += 50 * MS;
+    story.acknowledge(11_001);
+    story.all();
+    story
+}
+
+#[test]
+fn rfc_8899_section_5_3_a_larger_segment_is_tried_once_the_path_may_carry_it() {
+    let mut story = narrowed();
+    story.write(2 * MSS);
+    assert_eq!(story.all()[0].3, 800, "not yet");
+    story.acknowledge(13_001);
+    story.connection.path_mtu_raised(story.now, 5000);
+    story.write(5 * MSS);
+    let sizes = |left: Vec<(u32, u32, u8, usize)>| left.iter().map(|left| left.3).collect::<Vec<_>>();
+    assert_eq!(sizes(story.all()), [1000, 800, 800, 800, 800, 800], "one, as large as both ends allow");
+    story.now += 50 * MS;
+    story.acknowledge(18_001);
+    story.write(3 * MSS);
+    assert_eq!(sizes(story.all()), [1000, 1000, 1000]);
+}
+
+#[test]
+fn rfc_8899_section_3_a_lost_probe_is_no_congestion_and_is_sent_again_in_pieces() {
+    let mut story = narrowed();
+    story.connection.path_mtu_raised(story.now, 5000);
+    let window = story.connection.congestion_window();
+    let mut next = 11_001;
+    for round in 0..3 {
+        story.write(5 * MSS);
+        let left = story.all();
+        assert_eq!((left[0].0, left[0].3), (next, 1000), "round {round}");
+        // All but the probe arrives.
+        story.now += 50 * MS;
+        story.sack(&[(next + 1000, next + 5000)]);
+        let again = [story.all(), story.pass(30 * MS)].concat();
+        assert_eq!(again.iter().map(|left| left.3).collect::<Vec<_>>(), [800, 200], "round {round}");
+        story.now += 50 * MS;
+        next += 5000;
+        story.acknowledge(next);
+    }
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.recoveries, statistics.timeouts), (0, 0));
+    assert!(story.connection.congestion_window() >= window);
+    // What is between is tried next.
+    story.now += 50 * MS;
+    story.write(5 * MSS);
+    assert_eq!(story.all()[0].3, 900);
+}
+
+#[test]
+fn rfc_8899_section_5_1_1_after_ten_minutes_the_size_that_vanished_is_tried_again() {
+    let options = SegmentOptions { maximum_segment_size: Some(1440), ..offer() };
+    let mut story = Story::established_with(Config { max_segment_size: 1440, ..config() }, options, 0);
+    story.write(10_000);
+    story.all();
+    while story.until_something_leaves().1.payload.len() != 1120 {
+        story.all();
+    }
+    story.all();
+    story.acknowledge(10_001);
+    // Sends so much, all of which arrives, and returns the largest.
+    let mut largest_after = |pause| {
+        story.now += pause;
+        story.write(20_000);
+        let mut largest = 0;
+        while let Some(last) = story.all().into_iter().inspect(|left| largest = left.3.max(largest)).last() {
+            story.now += 50 * MS;
+            story.acknowledge(last.0 + last.3 as u32);
+        }
+        largest
+    };
+    let sizes = [SECOND, SECOND * 500, SECOND * 101, SECOND].map(&mut largest_after);
+    assert_eq!(sizes, [1120, 1120, 1440, 1440]);
+}
