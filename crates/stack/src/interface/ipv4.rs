@@ -21,6 +21,7 @@ use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
 use crate::ipv4::{self, Ipv4};
 use crate::neighbor::Advertisement;
+use crate::route::MIN_MTU_IPV4;
 use crate::security::{Datagram, Security, Sender};
 use crate::udp::Metadata;
 
@@ -304,7 +305,12 @@ impl<S: Security> Interface<S> {
         let length = u16::try_from(length).ok().filter(|length| *length <= u16::MAX - HEADER_LEN as u16);
         let length = length.ok_or(SendError::TooLong)?;
         let header = self.ipv4_header(source, destination, outgoing.protocol, outgoing.traffic_class, length);
-        Ok(Header { time_to_live: outgoing.hop_limit.unwrap_or(header.time_to_live), ..header })
+        Ok(Header {
+            time_to_live: outgoing.hop_limit.unwrap_or(header.time_to_live),
+            // TCP makes its segments as large as the path carries, and wants to know (RFC 1191 §3).
+            dont_fragment: outgoing.protocol == protocol::TCP,
+            ..header
+        })
     }
 
     /// As `send`, to an IPv4 address.
@@ -388,6 +394,10 @@ fn report_of<'a>(reporter: Ipv6Addr, message: &Message<'a>) -> Option<ErrorRepor
         }
         (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::ADMINISTRATIVELY_PROHIBITED) => {
             ErrorKind::Unreachable(icmpv6::code::ADMINISTRATIVELY_PROHIBITED)
+        }
+        // Routers from before RFC 1191 do not say how much they carry: then it is little.
+        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
+            ErrorKind::PacketTooBig((message.body() & 0xffff).max(MIN_MTU_IPV4 as u32))
         }
         (icmpv4::TIME_EXCEEDED, code) => ErrorKind::TimeExceeded(code),
         _ => return None,

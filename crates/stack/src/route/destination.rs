@@ -15,6 +15,9 @@ pub const MAX_DESTINATIONS: usize = 1024;
 /// After so long a larger path MTU is tried (RFC 8201 §4: ten minutes).
 pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
 
+/// The least that a path of IPv4 is believed to carry: what each host takes (RFC 791).
+pub const MIN_MTU_IPV4: usize = 576;
+
 #[derive(Debug, Clone, Copy)]
 struct Destination {
     redirected_to: Option<Ipv6Addr>,
@@ -48,7 +51,8 @@ impl Destinations {
     /// link may be is ignored. Returns whether the path MTU is another now.
     pub fn packet_too_big(&mut self, now: Instant, destination: Ipv6Addr, mtu: u32, link: usize) -> bool {
         let Ok(mtu) = usize::try_from(mtu) else { return false };
-        if mtu < MIN_MTU || mtu >= self.path_mtu(now, destination, link) {
+        let least = if destination.to_ipv4_mapped().is_some() { MIN_MTU_IPV4 } else { MIN_MTU };
+        if mtu < least || mtu >= self.path_mtu(now, destination, link) {
             return false;
         }
         let until = now + PATH_MTU_LIFETIME;
