@@ -25,6 +25,8 @@ const OCTETS: usize = 16 << 20;
 /// Packets that are handed over at once.
 const BATCH: usize = 32;
 const CHUNK: usize = 65_536;
+/// Of each end, each way.
+const BUFFER: usize = 1 << 20;
 
 fn main() {
     divan::main();
@@ -64,7 +66,8 @@ impl Pair {
     fn new(offloads: bool) -> Self {
         let now = Instant::now();
         let mut hosts = [host(now, 1), host(now, 2)];
-        let config = tcp::Config::new(u16::MAX);
+        let config =
+            tcp::Config { max_receive_buffer: BUFFER, max_send_buffer: BUFFER, ..tcp::Config::new(u16::MAX) };
         let at = |number, port| SocketAddrV6::new(address(number), port, 0, 0);
         let listener = hosts[1].tcp_listen(at(2, 80), config, 1).unwrap();
         let ours = hosts[0].tcp_connect(now, at(2, 80), config).unwrap();
@@ -126,9 +129,17 @@ impl Pair {
     }
 }
 
-#[divan::bench(args = [false, true], sample_count = 20)]
-fn ours_with_offloads(bencher: Bencher, offloads: bool) {
-    let mut pair = Pair::new(offloads);
+#[divan::bench(sample_count = 20)]
+fn with_offloads(bencher: Bencher) {
+    transfer(bencher, Pair::new(true));
+}
+
+#[divan::bench(sample_count = 20)]
+fn without_offloads(bencher: Bencher) {
+    transfer(bencher, Pair::new(false));
+}
+
+fn transfer(bencher: Bencher, mut pair: Pair) {
     let (data, mut read) = (vec![7; CHUNK], vec![0; CHUNK]);
     bencher.counter(BytesCount::new(OCTETS)).bench_local(|| pair.transfer(&data, &mut read));
 }
@@ -149,7 +160,7 @@ impl Smol {
         interface.update_ip_addrs(|addresses| {
             addresses.push(IpCidr::new(IpAddress::Ipv6(address(number)), 64)).unwrap();
         });
-        let buffer = || SocketBuffer::new(vec![0; 1 << 20]);
+        let buffer = || SocketBuffer::new(vec![0; BUFFER]);
         let mut socket = Socket::new(buffer(), buffer());
         match connects_to {
             Some(other) => {

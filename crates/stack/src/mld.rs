@@ -197,6 +197,25 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
+    fn rfc_3810_5_1_10_a_query_for_certain_sources_is_answered_as_one_for_the_group() {
+        let mut host = Host::new();
+        host.listener.join(host.now, GROUP);
+        host.reports(SECOND * 60);
+        let source = "fe80::1".parse().unwrap();
+        let query =
+            QueryPacket { source, version: Version::V2, group: Some(GROUP), maximum_response_delay: 1000 };
+        // One source follows, which lengths and checksum of the packet do not matter for here.
+        let mut message = query.to_packet()[48..].to_vec();
+        message[26..28].copy_from_slice(&1u16.to_be_bytes());
+        message.extend([0x20; 16]);
+        let packet = query.to_packet();
+        let query = Query::parse(&Packet::parse(&packet).unwrap(), &message).unwrap();
+        assert_eq!(query.sources().count(), 1);
+        host.listener.asked(host.now, &query, &mut host.random);
+        assert_eq!(host.reports(SECOND), [(wire::icmpv6::MULTICAST_LISTENER_REPORT, 2)]);
+    }
+
+    #[test]
     fn rfc_3810_6_1_a_change_is_reported_twice() {
         let mut host = Host::new();
         host.listener.join(host.now, GROUP);

@@ -472,3 +472,19 @@ fn strangers_get_a_thousand_resets_a_second_and_a_hundred_at_once() {
     assert_eq!(resets(300, now + SECOND / 100), 10);
     assert_eq!(segment.hosts[1].interface().drops().of(DropReason::RateLimit), 200 + 290);
 }
+
+#[test]
+fn rfc_9293_3_5_1_an_end_that_has_forgotten_a_connection_resets_it() {
+    let mut segment = Segment::new(2, 0);
+    let [ours, theirs] = segment.connect();
+    // It is gone without a word, as after a crash.
+    segment.weather.loss = 1.0;
+    segment.hosts[1].abort(theirs).unwrap();
+    segment.run(SECOND);
+    segment.weather.loss = 0.0;
+    assert_eq!(segment.hosts[0].tcp(ours).unwrap().state(), State::Established);
+    segment.hosts[0].write(ours, b"anybody?").unwrap();
+    segment.run(SECOND);
+    let connection = segment.hosts[0].tcp(ours).unwrap();
+    assert_eq!((connection.state(), connection.error()), (State::Closed, Some(Error::Reset)));
+}

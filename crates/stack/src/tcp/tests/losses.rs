@@ -396,3 +396,70 @@ fn rfc_8899_section_5_1_1_after_ten_minutes_the_size_that_vanished_is_tried_agai
     let sizes = [SECOND, SECOND * 500, SECOND * 101, SECOND].map(&mut largest_after);
     assert_eq!(sizes, [1120, 1120, 1440, 1440]);
 }
+
+/// One segment is outstanding, after an RTT of 300 ms was measured.
+fn one_outstanding() -> Story {
+    let mut story = Story::established();
+    for n in 1..=20 {
+        story.write(MSS);
+        story.all();
+        story.now += 300 * MS;
+        story.acknowledge(1 + n * MSS as u32);
+    }
+    story.write(MSS);
+    story.all();
+    story
+}
+
+#[test]
+fn rfc_8985_section_7_2_a_single_segment_is_given_time_for_a_delayed_acknowledgement() {
+    let mut story = one_outstanding();
+    let rtt = story.connection.rtt().unwrap();
+    let (waited, _) = story.until_something_leaves();
+    let statistics = story.connection.statistics();
+    // A probe would come after this, so that the timeout, which is sooner, takes its place.
+    assert!(waited < 2 * rtt + 200 * MS, "{waited:?}");
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (0, 1));
+    // Two are probed for without that time.
+    story.acknowledge(21_001);
+    story.write(2 * MSS);
+    story.all();
+    story.now += 300 * MS;
+    story.acknowledge(23_001);
+    story.write(2 * MSS);
+    story.all();
+    let rtt = story.connection.rtt().unwrap();
+    let (waited, _) = story.until_something_leaves();
+    assert!(waited <= 2 * rtt, "{waited:?}");
+}
+
+#[test]
+fn rfc_8985_section_7_3_new_data_is_the_probe_if_there_is_any_whatever_the_window_of_congestion() {
+    let mut story = ten_outstanding();
+    story.write(5 * MSS);
+    let next = story.all().last().map_or(11_001, |left| left.0 + 1000);
+    let (_, probe) = story.until_something_leaves();
+    assert_eq!((probe.sequence, probe.payload.len()), (next, MSS));
+    assert_eq!(story.connection.statistics().tail_loss_probes, 1);
+}
+
+#[test]
+fn rfc_8985_section_7_3_there_is_one_probe_and_then_the_timeout() {
+    let mut story = ten_outstanding();
+    story.until_something_leaves();
+    let (_, next) = story.until_something_leaves();
+    assert_eq!(next.sequence, 1001);
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 1));
+}
+
+#[test]
+fn rfc_8985_section_7_1_nothing_is_probed_for_in_a_recovery() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 6001)]);
+    story.all();
+    story.pass(SECOND);
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.recoveries), (0, 1));
+}
