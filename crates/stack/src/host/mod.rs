@@ -62,6 +62,9 @@
 //! segment, and whoever has more to send stands at the end again. Segments are made when there is room for them, not before:
 //! nothing piles up below. The path's MTU is asked for before each, so that what one connection has learned holds for all.
 //!
+//! Sockets may ask for security ([`Host::tcp_connect_asking`], [`Host::tcp_listen_asking`]). What comes with less than its
+//! connection or listener asks for is dropped in silence before TCP sees it, and what cannot have it is an error at the call.
+//!
 //! What TCP learns, the layers below hear of: an acknowledgement of something new, or new data, proves that the neighbor on
 //! the way is reachable (RFC 4861 §7.3.1), and errors and path MTUs are believed only if they quote a segment that is
 //! under way (RFC 5927 §4.1).

@@ -7,16 +7,7 @@
 use std::time::Instant;
 
 use super::super::sequence::SequenceNumber;
-use super::{Recovery, Sender};
-
-/// What is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// The acknowledgement of the segment that was sent again.
-    First,
-    /// The one after that.
-    Second,
-}
+use super::{Doubt, Recovery, Sender};
 
 /// Segments of the window where the timeout turns out to be no mistake (RFC 5682 §2.1 step 3a).
 const SEGMENTS_AFTER: usize = 3;
@@ -49,15 +40,15 @@ impl Sender {
                 self.doubted = None;
                 self.cubic.set_window(SEGMENTS_AFTER * self.mss());
             }
-            Wait::First if advanced => {
-                self.doubted = Some(Wait::Second);
+            Doubt::First if advanced => {
+                self.doubted = Some(Doubt::Second);
                 self.cubic.set_window(self.outstanding() + 2 * self.mss());
             }
-            Wait::Second if has_news => {
+            Doubt::Second if has_news => {
                 self.doubted = None;
                 self.undo();
             }
-            Wait::First | Wait::Second => {
+            Doubt::First | Doubt::Second => {
                 self.doubted = None;
                 self.cubic.set_window(SEGMENTS_AFTER * self.mss());
                 let path = self.path();

@@ -12,6 +12,7 @@ mod transmit;
 use std::time::{Duration, Instant};
 
 use super::cubic::Cubic;
+use super::path_search::Search;
 use super::prr::Prr;
 use super::rack::{Path, Rack};
 use super::ring::Ring;
@@ -59,7 +60,7 @@ pub(super) struct Sender {
     recovery: Recovery,
     undo: Option<Box<Undo>>,
     /// A timeout that may be a mistake.
-    doubted: Option<f_rto::Wait>,
+    doubted: Option<Doubt>,
     tail_probe: Option<TailProbe>,
     /// What [`Timer::Probe`] is set for.
     probe_kind: ProbeKind,
@@ -85,7 +86,7 @@ pub(super) struct Sender {
     segment_limit: usize,
     /// What both ends take.
     agreed_limit: usize,
-    search: path_mtu::Search,
+    search: Search,
     options_len: usize,
     max_buffer: usize,
     nagle: bool,
@@ -154,6 +155,15 @@ struct Undo {
     retransmitted: usize,
 }
 
+/// What decides whether a timeout was a mistake (RFC 5682 §3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doubt {
+    /// The acknowledgement of the segment that was sent again.
+    First,
+    /// The one after that.
+    Second,
+}
+
 /// A tail loss probe that is not decided (RFC 8985 §7.4).
 #[derive(Debug, Clone, Copy)]
 struct TailProbe {
@@ -217,7 +227,7 @@ impl Sender {
             waiting_since: None,
             segment_limit: LEAST_SEGMENT,
             agreed_limit: LEAST_SEGMENT,
-            search: path_mtu::Search::new(LEAST_SEGMENT),
+            search: Search::new(LEAST_SEGMENT),
             options_len: 0,
             max_buffer,
             nagle,
@@ -233,7 +243,7 @@ impl Sender {
         self.options_len = if agreed.clock.is_some() { 12 } else { 0 };
         self.segment_limit = agreed.segment_limit;
         self.agreed_limit = agreed.segment_limit;
-        self.search = path_mtu::Search::new(agreed.segment_limit);
+        self.search = Search::new(agreed.segment_limit);
         self.sack = agreed.sack;
         self.clock = agreed.clock;
         self.ecn.enabled = agreed.ecn;
@@ -405,7 +415,7 @@ impl Sender {
         self.duplicate_bytes = 0;
         self.doubted = None;
         if was_open && self.may_doubt() {
-            self.doubted = Some(f_rto::Wait::First);
+            self.doubted = Some(Doubt::First);
             self.scoreboard.mark_front_lost(self.mss());
             // Just that leaves.
             self.cubic.set_window(self.outstanding() + self.mss());

@@ -4,58 +4,14 @@
 //! A probe is a larger segment of data like other data. If it is lost, that says nothing of congestion: it is sent again in
 //! segments that are known to arrive.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::super::sequence::SequenceNumber;
+use super::super::path_search::{Probe, RAISE_AFTER, Search};
 use super::transmit::Packet;
 use super::{LEAST_SEGMENT, Recovery, Sender};
 
-/// After so long larger segments are tried (PMTU_RAISE_TIMER, RFC 8899 §5.1.1).
-const RAISE_AFTER: Duration = Duration::from_secs(600);
 /// Probes of one size that are lost, until it is too large (MAX_PROBES, RFC 8899 §5.1.2).
 const MAX_PROBES: u8 = 3;
-/// Closer than this to what is known to be too large is as large as it gets.
-const CLOSE_ENOUGH: usize = 32;
-
-/// The search for larger segments.
-#[derive(Debug)]
-pub(super) struct Search {
-    /// What both ends and the path's known MTU allow, header included.
-    ceiling: usize,
-    /// What was too large for the path at the last search.
-    too_large: Option<usize>,
-    /// When to try; `None`: once the time is known.
-    next: Option<Instant>,
-    probe: Option<Probe>,
-    lost: u8,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Probe {
-    start: SequenceNumber,
-    end: SequenceNumber,
-    /// Of the segment, header included.
-    size: usize,
-}
-
-impl Search {
-    pub(super) fn new(ceiling: usize) -> Self {
-        Self { ceiling, too_large: None, next: None, probe: None, lost: 0 }
-    }
-
-    /// The size to try: the largest first, which is right where a detour has ended.
-    fn target(&self, known: usize) -> Option<usize> {
-        let size = match self.too_large {
-            Some(bound) => known.midpoint(bound.min(self.ceiling)),
-            None => self.ceiling,
-        };
-        (size >= known + CLOSE_ENOUGH || self.too_large.is_none() && size > known).then_some(size)
-    }
-
-    fn wait(&mut self, now: Instant) {
-        *self = Search { next: Some(now + RAISE_AFTER), ..Search::new(self.ceiling) };
-    }
-}
 
 impl Sender {
     /// The path carries segments of at most `limit` bytes, header included. What was sent is gone if it was too long.
