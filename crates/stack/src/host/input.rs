@@ -170,7 +170,7 @@ impl Transport {
 
     fn refuse(&mut self, now: Instant, flow: &Flow, segment: &Segment<'_>) -> Result<(), DropReason> {
         let is_reset = segment.flags() & wire::tcp::RST != 0;
-        if !is_reset && !self.resets.take(now) {
+        if !is_reset && !self.may_reset(now, addresses(flow).1) {
             return Err(DropReason::RateLimit);
         }
         if let Some(reset) = reset_for(segment, &mut self.answers.bytes) {

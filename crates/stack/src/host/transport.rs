@@ -18,11 +18,14 @@ use crate::tcp::{Connection, Drops, Flow, Secrets};
 /// send. Of more, the oldest ends at once: a server whose clients do not close must not run out of memory.
 pub const MAX_RELEASED: usize = 4096;
 
-/// RST that strangers get at once.
-const RESETS: u32 = 100;
-/// Between two RST to strangers after that: a thousand a second. More would only serve who wants others to be hit by them
-/// in their name.
-const RESET_PAUSE: Duration = Duration::from_millis(1);
+/// RST that strangers of a network get at once.
+const RESETS: u32 = 32;
+/// Between two RST to a network after that: a hundred a second. More would only serve who wants others to be hit by them in
+/// their name.
+const RESET_PAUSE: Duration = Duration::from_millis(10);
+/// Networks are told apart as far as that. One limit for all would tell each of them how many RST the others get, and so
+/// whether a connection of theirs exists (as CVE-2016-5696 did).
+const RESET_LIMITS: usize = 64;
 /// Sockets of TCP have the numbers from here on, those of the interface the others.
 const FIRST_NUMBER: u64 = 1 << 31;
 
@@ -34,8 +37,8 @@ pub(super) struct Transport {
     /// Of ephemeral ports.
     pub(super) counter: u16,
     pub(super) drops: Drops,
-    /// Of RST to strangers.
-    pub(super) resets: Limit,
+    /// Of RST to strangers, by a keyed hash of their network.
+    resets: Box<[Limit]>,
     /// Accepted connections have had so many numbers for the policy.
     numbered: u64,
     pub(super) answers: Answers,
@@ -71,7 +74,7 @@ impl Transport {
             secrets: Secrets::new(random.octets(), now),
             counter: random.u32() as u16,
             drops: Drops::default(),
-            resets: Limit::new(RESETS, RESET_PAUSE, now),
+            resets: vec![Limit::new(RESETS, RESET_PAUSE, now); RESET_LIMITS].into_boxed_slice(),
             numbered: 0,
             answers: Answers::default(),
             confirmed: Vec::new(),
@@ -86,6 +89,14 @@ impl Transport {
         self.numbered += 1;
         // PF_KEY carries 32 bits. Who has opened so many sockets has long closed the first.
         SocketId(FIRST_NUMBER + self.numbered % (FIRST_NUMBER - 0x4000))
+    }
+
+    /// Whether a stranger may be sent a RST now; then it counts.
+    pub(super) fn may_reset(&mut self, now: Instant, remote: Ipv6Addr) -> bool {
+        let octets = remote.octets();
+        let network = if remote.to_ipv4_mapped().is_some() { &octets[12..] } else { &octets[..8] };
+        let limit = self.label_key.hash(&[network]) as usize % RESET_LIMITS;
+        self.resets[limit].take(now)
     }
 
     /// The flow label, never 0 (RFC 6437 §3).

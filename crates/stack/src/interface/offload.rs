@@ -39,9 +39,6 @@ impl<S: Security> Interface<S> {
         bytes: &mut [u8],
         upper: &mut impl Upper,
     ) {
-        if header.flags & (virtio_net::NEEDS_CSUM | virtio_net::DATA_VALID) == 0 && !header.is_gso() {
-            return self.receive(now, bytes, upper);
-        }
         let (link, from) = match self.medium {
             Medium::Ip => (0, Arrived::OtherEnd),
             Medium::Ethernet(own) => match self.open_frame(bytes, own) {
@@ -51,8 +48,10 @@ impl<S: Security> Interface<S> {
             },
         };
         let packet = bytes.get_mut(link..).unwrap_or_default();
-        if is_tcp(packet) {
-            self.receive_packet(now, packet, from, true, upper);
+        let is_partial = header.flags & virtio_net::NEEDS_CSUM != 0;
+        let is_verified = is_partial || header.flags & virtio_net::DATA_VALID != 0 || header.is_gso();
+        if is_tcp(packet) || !(is_partial || header.is_gso()) {
+            self.receive_packet(now, packet, from, is_verified, upper);
         } else {
             self.receive_segments(now, &from_packet(header, link), packet, from, upper);
         }

@@ -449,7 +449,7 @@ fn rfc_8201_4_after_ten_minutes_a_path_that_carries_more_again_is_used() {
 }
 
 #[test]
-fn strangers_get_a_thousand_resets_a_second_and_a_hundred_at_once() {
+fn strangers_of_a_network_get_a_hundred_resets_a_second_and_32_at_once() {
     let mut segment = Segment::new(2, 0);
     let to = at(segment.address(1), 80);
     segment.hosts[0].tcp_connect(segment.now, to, TCP).unwrap();
@@ -468,9 +468,9 @@ fn strangers_get_a_thousand_resets_a_second_and_a_hundred_at_once() {
         }
         sent
     };
-    assert_eq!(resets(300, now), 100);
-    assert_eq!(resets(300, now + SECOND / 100), 10);
-    assert_eq!(segment.hosts[1].interface().drops().of(DropReason::RateLimit), 200 + 290);
+    assert_eq!(resets(100, now), 32);
+    assert_eq!(resets(100, now + SECOND / 10), 10);
+    assert_eq!(segment.hosts[1].interface().drops().of(DropReason::RateLimit), 68 + 90);
 }
 
 #[test]

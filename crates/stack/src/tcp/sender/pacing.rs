@@ -9,6 +9,8 @@ use super::{Recovery, Sender};
 const STEP: Duration = Duration::from_millis(1);
 /// Segments that may be outstanding without pacing: what the initial window allows (RFC 6928).
 const UNPACED_SEGMENTS: usize = 10;
+/// Segments of a packet that a device cuts: of one there would be nothing to gain.
+const LEAST_SEGMENTS: usize = 2;
 /// How much faster than a window in each round trip, in percent: in slow start, whose window doubles, and after that.
 const SLOW_START_PERCENT: u128 = 200;
 const AVOIDANCE_PERCENT: u128 = 120;
@@ -21,11 +23,11 @@ impl Sender {
 
     /// The most that may leave in one packet.
     pub(super) fn paced_most(&self, most: usize, unit: usize) -> usize {
-        let (true, Some(rtt)) = (self.is_paced(), self.rtt.smoothed()) else { return most };
-        let step =
-            self.cubic.window() as u128 * self.pace_percent() / 100 * STEP.as_nanos() / rtt.as_nanos().max(1);
-        let step = usize::try_from(step).unwrap_or(usize::MAX) / unit * unit;
-        most.min(step.max(2 * unit))
+        let Some(rtt) = self.rtt.smoothed().filter(|_| self.paces) else { return most };
+        let rate = self.cubic.window() as u128 * self.pace_percent() / 100;
+        let step = usize::try_from(rate * STEP.as_nanos() / rtt.as_nanos().max(1)).unwrap_or(usize::MAX);
+        let least = if self.is_paced() { LEAST_SEGMENTS } else { UNPACED_SEGMENTS };
+        most.min((step / unit).max(least) * unit)
     }
 
     /// So many bytes leave.
