@@ -84,15 +84,14 @@ impl Transport {
         let segment = Segment::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let flow = flow((local.into(), segment.destination_port()), (remote.into(), segment.source_port()));
         let ecn = Ecn::from_bits(received.traffic_class);
-        let listener = || self.sockets.listener_at(end(flow.local));
         let Some(index) = self.sockets.find(&flow) else {
-            return match listener() {
+            return match self.sockets.listener_at(end(flow.local)) {
                 Some(listener) => self.receive_at_listener(now, listener, &flow, &segment, ecn),
                 None => self.refuse(now, &flow, &segment),
             };
         };
-        if let Some(listener) = listener()
-            && self.sockets.connection(index).is_some_and(|known| known.connection.yields_to(&segment))
+        if self.sockets.connection(index).is_some_and(|known| known.connection.yields_to(&segment))
+            && let Some(listener) = self.sockets.listener_at(end(flow.local))
         {
             self.replace(index);
             return self.receive_at_listener(now, listener, &flow, &segment, ecn);

@@ -23,7 +23,7 @@ impl Sender {
 
     /// The most that may leave in one packet.
     pub(super) fn paced_most(&self, most: usize, unit: usize) -> usize {
-        let Some(rtt) = self.rtt.smoothed().filter(|_| self.paces) else { return most };
+        let Some(rtt) = self.paced_rtt() else { return most };
         let rate = self.cubic.window() as u128 * self.pace_percent() / 100;
         let step = usize::try_from(rate * STEP.as_nanos() / rtt.as_nanos().max(1)).unwrap_or(usize::MAX);
         let least = if self.is_paced() { LEAST_SEGMENTS } else { UNPACED_SEGMENTS };
@@ -32,16 +32,20 @@ impl Sender {
 
     /// So many bytes leave.
     pub(super) fn pace(&mut self, now: Instant, bytes: usize) {
-        let Some(rtt) = self.rtt.smoothed().filter(|_| self.paces) else { return };
+        let Some(rtt) = self.paced_rtt() else { return };
         let window = self.cubic.window().max(1) as u128;
         let nanos = rtt.as_nanos() * bytes as u128 * 100 / (window * self.pace_percent());
         let wait = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)).min(rtt);
         self.paced = Some(self.paced.map_or(now, |next| next.max(now)) + wait);
     }
 
+    fn paced_rtt(&self) -> Option<Duration> {
+        self.rtt.smoothed().filter(|rtt| self.paces && *rtt > STEP)
+    }
+
     /// In fast recovery, what has arrived decides what leaves.
     fn is_paced(&self) -> bool {
-        self.paces
+        self.paced_rtt().is_some()
             && !matches!(self.recovery, Recovery::Fast(_))
             && self.outstanding() >= UNPACED_SEGMENTS * self.mss()
     }

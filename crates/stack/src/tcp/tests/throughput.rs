@@ -27,6 +27,7 @@ fn share(link: Link, bytes: u64) -> (f64, Statistics, u64) {
         last = Some((network.connection(0).statistics(), network.pipes[0].dropped));
     }
     let (statistics, dropped) = last.unwrap();
+    println!("{:.2} of 100 Mbit/s, {dropped} dropped, {statistics:?}", shares / 2.0);
     (shares / 2.0, statistics, dropped)
 }
 
@@ -45,6 +46,7 @@ fn a_clean_link_is_used_and_only_what_was_dropped_is_sent_again() {
 #[test]
 fn one_of_a_thousand_lost_at_20_ms() {
     let (share, statistics, dropped) = share(Link { loss: 0.001, ..link(20 * MS) }, 3_000_000);
+    println!("theory: {:.2}", theory(20 * MS, 0.001));
     assert!(share > 0.8 * theory(20 * MS, 0.001), "{share}");
     assert!(statistics.retransmitted <= dropped + 2 && statistics.timeouts == 0, "{statistics:?} {dropped}");
 }
@@ -52,6 +54,7 @@ fn one_of_a_thousand_lost_at_20_ms() {
 #[test]
 fn one_of_a_hundred_lost_at_20_ms() {
     let (share, statistics, dropped) = share(Link { loss: 0.01, ..link(20 * MS) }, 2_000_000);
+    println!("theory: {:.2}", theory(20 * MS, 0.01));
     assert!(share > 0.8 * theory(20 * MS, 0.01), "{share}");
     assert!(statistics.retransmitted <= dropped + 5 && statistics.timeouts <= 1, "{statistics:?} {dropped}");
 }
