@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use super::super::scoreboard::Status;
 use super::super::sequence::SequenceNumber;
 use super::{Doubt, Recovery, Sender};
 
@@ -18,6 +19,7 @@ impl Sender {
         self.sack
             && self.clock.is_none()
             && self.rtt.timeouts() == 1
+            && self.scoreboard.first().is_some_and(|first| first.status == Status::InFlight)
             && self.unsent() > 0
             && self.window_room(self.next) >= 2 * self.mss()
     }
