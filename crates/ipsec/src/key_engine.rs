@@ -158,6 +158,8 @@ pub struct KeyEngine {
     daemons: Vec<(DaemonId, Protocol)>,
     events: VecDeque<Event>,
     last_id: u64,
+    /// How many belong to a socket.
+    owned: usize,
 }
 
 #[derive(Debug)]
@@ -269,6 +271,7 @@ impl KeyEngine {
             Mode::Tunnel => self.tunnels.push(id),
         }
         self.acquires.satisfy(|request| request.is_met_by(&association, owner));
+        self.owned += usize::from(owner.is_some());
         self.entries.insert(id, Entry { association, owner, told: Age::Fresh });
         Ok(id)
     }
@@ -313,6 +316,24 @@ impl KeyEngine {
         let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
         self.remove(id);
         Ok(())
+    }
+
+    /// A socket is closed. The associations that were its own are gone, since nobody else may use them, and daemons are told
+    /// as at the end of a lifetime.
+    pub fn close_socket(&mut self, socket: SocketId) {
+        if self.owned == 0 {
+            return;
+        }
+        let its_own = |entry: &Entry| entry.owner == Some(socket);
+        let ids: Vec<_> =
+            self.entries.iter().filter(|(_, entry)| its_own(entry)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(entry) = self.entries.get(&id) {
+                let ended = Ended::of(&entry.association);
+                self.remove(id);
+                self.tell(Event::HardExpired(ended));
+            }
+        }
     }
 
     /// Takes away all of a protocol, or of both.
@@ -460,15 +481,7 @@ impl KeyEngine {
             return;
         }
         entry.told = age;
-        let ended = Ended {
-            name: Name::of(&entry.association),
-            source: entry.association.parameters().source,
-            mode: entry.association.parameters().mode,
-            added: entry.association.added(),
-            first_used: entry.association.first_used(),
-            usage: entry.association.usage(),
-            lifetimes: entry.association.parameters().lifetimes,
-        };
+        let ended = Ended::of(&entry.association);
         if age == Age::Hard {
             self.remove(id);
             self.tell(Event::HardExpired(ended));
@@ -479,6 +492,7 @@ impl KeyEngine {
 
     fn remove(&mut self, id: AssociationId) {
         let Some(entry) = self.entries.remove(&id) else { return };
+        self.owned -= usize::from(entry.owner.is_some());
         let name = Name::of(&entry.association);
         self.by_name.remove(&name);
         self.tunnels.retain(|tunnel| *tunnel != id);
@@ -488,6 +502,21 @@ impl KeyEngine {
             if ids.is_empty() {
                 self.transport.remove(&key);
             }
+        }
+    }
+}
+
+impl Ended {
+    fn of(association: &Association) -> Self {
+        let parameters = association.parameters();
+        Self {
+            name: Name::of(association),
+            source: parameters.source,
+            mode: parameters.mode,
+            added: association.added(),
+            first_used: association.first_used(),
+            usage: association.usage(),
+            lifetimes: parameters.lifetimes,
         }
     }
 }

@@ -26,6 +26,7 @@ use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
 use ipsec::processing::{self, MAX_HEADROOM, MAX_TAILROOM, Progress, Step};
+use ipsec::request::SocketId;
 use ipsec::selector::Traffic;
 use ipsec::udp_encapsulation::{self, Content};
 use wire::{protocol, udp};
@@ -262,6 +263,10 @@ impl Security for Ipsec {
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead {
         let (octets, far_end) = self.policies.overhead(&self.engine, traffic, socket, now);
         Overhead { octets, far_end }
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        self.engine.close_socket(socket);
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use ipsec::policy::Socket;
+use ipsec::request::SocketId;
 use ipsec::selector::Traffic;
 
 use crate::icmpv6::ErrorReport;
@@ -141,6 +142,9 @@ pub trait Security {
 
     /// What protection costs packets of a kind.
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead;
+
+    /// A socket is closed: what was made for it alone is no longer needed.
+    fn close_socket(&mut self, _: SocketId) {}
 
     /// When [`Security::handle_timeout`] and [`Security::next_released`] have something to do.
     fn deadline(&self) -> Option<Instant> {

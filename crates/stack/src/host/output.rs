@@ -41,6 +41,9 @@ impl<S: Security> Host<S> {
             }
             let index = self.tcp.agenda.next_ready()?;
             self.visit(now, index, offloads);
+            for socket in self.tcp.closed.drain(..) {
+                self.interface.security().close_socket(socket);
+            }
         }
     }
 
@@ -73,6 +76,9 @@ impl<S: Security> Host<S> {
 
     /// Does what calls of the transport have led to.
     pub(super) fn follow_up(&mut self, now: Instant) {
+        for socket in self.tcp.closed.drain(..) {
+            self.interface.security().close_socket(socket);
+        }
         for destination in self.tcp.confirmed.drain(..) {
             self.interface.confirm(now, destination);
         }

@@ -44,6 +44,8 @@ pub(super) struct Transport {
     pub(super) answers: Answers,
     /// Destinations that are heard from, for neighbor discovery; as many at most as packets came at once.
     pub(super) confirmed: Vec<Ipv6Addr>,
+    /// Sockets that are no more, which security has not heard of yet.
+    pub(super) closed: Vec<SocketId>,
     released: usize,
     /// The released ones, oldest first, among others that are gone.
     oldest_released: VecDeque<(u32, TcpHandle)>,
@@ -78,6 +80,7 @@ impl Transport {
             numbered: 0,
             answers: Answers::default(),
             confirmed: Vec::new(),
+            closed: Vec::new(),
             released: 0,
             oldest_released: VecDeque::new(),
             label_key: Key::new(random.octets()),
@@ -200,10 +203,11 @@ impl Transport {
     pub(super) fn remove(&mut self, index: u32) {
         let removed = self.sockets.remove(index);
         self.agenda.forget(index);
-        if let Some(Socket::Connection(endpoint)) = removed
-            && endpoint.holder == Holder::Nobody
-        {
-            self.released = self.released.saturating_sub(1);
+        if let Some(Socket::Connection(endpoint)) = removed {
+            self.closed.push(endpoint.policy.id);
+            if endpoint.holder == Holder::Nobody {
+                self.released = self.released.saturating_sub(1);
+            }
         }
     }
 

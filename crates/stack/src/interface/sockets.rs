@@ -91,6 +91,9 @@ impl<S: Security> Interface<S> {
 
     /// Closes a socket.
     pub fn udp_close(&mut self, id: SocketId) {
+        if let Some(policy) = self.udp.policy(id) {
+            self.security.close_socket(policy.id);
+        }
         self.udp.close(id);
     }
 

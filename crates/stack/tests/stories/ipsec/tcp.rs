@@ -260,6 +260,14 @@ fn at_level_3_a_connection_has_an_association_of_its_own_which_is_replaced_on_de
     assert_eq!(segment.hosts[1].read(theirs, &mut read), Ok(6));
     assert_eq!(&read[..6], b"onetwo");
 
+    // When the connection has ended, nobody has it.
+    segment.hosts[0].abort(ours).unwrap();
+    segment.run(SECOND);
+    let name = ipsec::key_engine::Name { spi: ipsec::association::Spi(0x7001), ..name };
+    assert!(segment.hosts[0].interface_mut().security().engine().by_name(&name).is_none());
+    let event = segment.hosts[0].interface_mut().security().next_event();
+    assert!(matches!(event, Some(Event::HardExpired(ended)) if ended.name == name), "{event:?}");
+
     // Another connection does not get it.
     connect(&mut segment, UNIQUE).unwrap();
     let other = asked_for(&mut segment).expect("another's own");
