@@ -158,8 +158,6 @@ pub struct KeyEngine {
     daemons: Vec<(DaemonId, Protocol)>,
     events: VecDeque<Event>,
     last_id: u64,
-    /// How many belong to a socket.
-    owned: usize,
 }
 
 #[derive(Debug)]
@@ -271,7 +269,6 @@ impl KeyEngine {
             Mode::Tunnel => self.tunnels.push(id),
         }
         self.acquires.satisfy(|request| request.is_met_by(&association, owner));
-        self.owned += usize::from(owner.is_some());
         self.entries.insert(id, Entry { association, owner, told: Age::Fresh });
         Ok(id)
     }
@@ -321,9 +318,6 @@ impl KeyEngine {
     /// A socket is closed. The associations that were its own are gone, since nobody else may use them, and daemons are told
     /// as at the end of a lifetime.
     pub fn close_socket(&mut self, socket: SocketId) {
-        if self.owned == 0 {
-            return;
-        }
         let its_own = |entry: &Entry| entry.owner == Some(socket);
         let ids: Vec<_> =
             self.entries.iter().filter(|(_, entry)| its_own(entry)).map(|(id, _)| *id).collect();
@@ -492,7 +486,6 @@ impl KeyEngine {
 
     fn remove(&mut self, id: AssociationId) {
         let Some(entry) = self.entries.remove(&id) else { return };
-        self.owned -= usize::from(entry.owner.is_some());
         let name = Name::of(&entry.association);
         self.by_name.remove(&name);
         self.tunnels.retain(|tunnel| *tunnel != id);
