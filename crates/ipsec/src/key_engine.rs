@@ -315,6 +315,16 @@ impl KeyEngine {
         Ok(())
     }
 
+    /// Takes away all of a protocol, or of both.
+    pub fn flush(&mut self, protocol: Option<Protocol>) {
+        let is_meant = |name: &Name| protocol.is_none_or(|protocol| protocol == name.protocol);
+        self.larval.retain(|name, _| !is_meant(name));
+        let ids: Vec<_> = self.by_name.iter().filter(|(name, _)| is_meant(name)).map(|(_, id)| *id).collect();
+        for id in ids {
+            self.remove(id);
+        }
+    }
+
     /// A socket is closed. The associations that were its own are gone, since nobody else may use them, and daemons are told
     /// as at the end of a lifetime.
     pub fn close_socket(&mut self, socket: SocketId) {
@@ -327,16 +337,6 @@ impl KeyEngine {
                 self.remove(id);
                 self.tell(Event::HardExpired(ended));
             }
-        }
-    }
-
-    /// Takes away all of a protocol, or of both.
-    pub fn flush(&mut self, protocol: Option<Protocol>) {
-        let is_meant = |name: &Name| protocol.is_none_or(|protocol| protocol == name.protocol);
-        self.larval.retain(|name, _| !is_meant(name));
-        let ids: Vec<_> = self.by_name.iter().filter(|(name, _)| is_meant(name)).map(|(_, id)| *id).collect();
-        for id in ids {
-            self.remove(id);
         }
     }
 
