@@ -100,9 +100,9 @@ experiments: lab ## the test plan that MT6D was measured with, half an hour; lea
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_LAB_BIN) experiment all $(EXPERIMENTS)
 
 .PHONY: bench-code
-bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts; many peers
+bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts, TCP; many peers
 	@scripts/setup build
-	cargo bench $(LOCKED) --package sidestep-wire --package sidestep-mt6d --package script
+	cargo bench $(LOCKED) --package sidestep-wire --package sidestep-mt6d --package script --package stack
 	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers
 	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers_wiped
 

@@ -325,6 +325,21 @@ impl KeyEngine {
         }
     }
 
+    /// A socket is closed. The associations that were its own are gone, since nobody else may use them, and daemons are told
+    /// as at the end of a lifetime.
+    pub fn close_socket(&mut self, socket: SocketId) {
+        let its_own = |entry: &Entry| entry.owner == Some(socket);
+        let ids: Vec<_> =
+            self.entries.iter().filter(|(_, entry)| its_own(entry)).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(entry) = self.entries.get(&id) {
+                let ended = Ended::of(&entry.association);
+                self.remove(id);
+                self.tell(Event::HardExpired(ended));
+            }
+        }
+    }
+
     /// All, the oldest first.
     pub fn associations(&self) -> impl Iterator<Item = (AssociationId, &Association)> {
         self.entries.iter().map(|(id, entry)| (*id, &entry.association))
@@ -460,15 +475,7 @@ impl KeyEngine {
             return;
         }
         entry.told = age;
-        let ended = Ended {
-            name: Name::of(&entry.association),
-            source: entry.association.parameters().source,
-            mode: entry.association.parameters().mode,
-            added: entry.association.added(),
-            first_used: entry.association.first_used(),
-            usage: entry.association.usage(),
-            lifetimes: entry.association.parameters().lifetimes,
-        };
+        let ended = Ended::of(&entry.association);
         if age == Age::Hard {
             self.remove(id);
             self.tell(Event::HardExpired(ended));
@@ -488,6 +495,21 @@ impl KeyEngine {
             if ids.is_empty() {
                 self.transport.remove(&key);
             }
+        }
+    }
+}
+
+impl Ended {
+    fn of(association: &Association) -> Self {
+        let parameters = association.parameters();
+        Self {
+            name: Name::of(association),
+            source: parameters.source,
+            mode: parameters.mode,
+            added: association.added(),
+            first_used: association.first_used(),
+            usage: association.usage(),
+            lifetimes: parameters.lifetimes,
         }
     }
 }

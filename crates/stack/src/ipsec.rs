@@ -11,7 +11,8 @@
 //! A system that requires protection of everything requires it of ICMP errors, too, and routers have none. Packet Too Big
 //! about protected packets then needs a rule that lets ICMPv6 type 2 in, or hosts do with 1280 octets.
 //!
-//! ESP in UDP (RFC 3948) is not looked for.
+//! ESP in UDP (RFC 3948) is looked for at port 4500. What is for a key daemon there has four zeros before it, and reaches the
+//! socket that the daemon has at that port.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -25,11 +26,13 @@ use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
 use ipsec::processing::{self, MAX_HEADROOM, MAX_TAILROOM, Progress, Step};
+use ipsec::request::SocketId;
 use ipsec::selector::Traffic;
-use wire::protocol;
+use ipsec::udp_encapsulation::{self, Content};
+use wire::{protocol, udp};
 
 use crate::icmpv6::ErrorReport;
-use crate::security::{Overhead, Protected, Refused, Security, Sender};
+use crate::security::{Datagram, Overhead, Protected, Refused, Security, Sender};
 
 /// With each packet the next end of a lifetime may be another, and to find it is a walk over all associations: it is done so
 /// often at most. What is past its lifetime is not used in any case; a daemon may be told so much later.
@@ -111,36 +114,40 @@ impl Ipsec {
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, DropReason> {
-        let traffic = Traffic::of(packet).map_err(|_| DropReason::Malformed)?;
+        let whole = packet.get(start..).unwrap_or_default();
+        let traffic = Traffic::of(whole).map_err(|_| DropReason::Malformed)?;
         let bundle = match sender {
             Sender::Own(socket) => {
                 match self.policies.output_policy(&mut self.engine, &traffic, socket, now)? {
                     Output::Send(bundle) => bundle,
                     Output::Delay(acquire) => {
                         self.used(now);
-                        let delayed = self.engine.delay(acquire, packet, socket.copied());
+                        let delayed = self.engine.delay(acquire, whole, socket.copied());
                         return if delayed { Ok(Protected::Waits) } else { Err(DropReason::TooMany) };
                     }
                 }
             }
-            Sender::Stranger { secret } => {
+            Sender::Stranger { secret, socket } => {
                 let policies = &self.policies;
-                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, None, now)?;
+                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, socket, now)?;
                 if secret && !self.hides(&bundle) {
                     return Err(DropReason::Secret);
                 }
                 bundle
             }
         };
-        let length = packet.len();
+        let length = whole.len();
         if bundle.is_empty() {
-            return Ok(Protected::Send(0..length));
+            return Ok(Protected::Send(start..start + length));
         }
-        packet.resize(MAX_HEADROOM + length + MAX_TAILROOM, 0);
-        packet.copy_within(..length, MAX_HEADROOM);
-        let place = MAX_HEADROOM..MAX_HEADROOM + length;
+        let place = start.max(MAX_HEADROOM)..start.max(MAX_HEADROOM) + length;
+        packet.resize(place.end + MAX_TAILROOM, 0);
+        if place.start != start {
+            packet.copy_within(start..start + length, place.start);
+        }
         let mut buffer = PacketBuffer::new(packet, place).ok_or(DropReason::TooLong)?;
         let sealed = processing::seal(&mut self.engine, &bundle, &mut buffer, now);
         let range = buffer.range();
@@ -156,7 +163,8 @@ impl Ipsec {
     ) -> Result<Range<usize>, DropReason> {
         let all = 0..packet.len();
         let mut buffer = PacketBuffer::new(packet, all).ok_or(DropReason::Malformed)?;
-        let Step::Opened(opened) = processing::open(&mut self.engine, &mut buffer, *progress, None, now)?
+        let port = Some(udp_encapsulation::PORT);
+        let Step::Opened(opened) = processing::open(&mut self.engine, &mut buffer, *progress, port, now)?
         else {
             return Err(DropReason::Malformed);
         };
@@ -170,14 +178,34 @@ impl Ipsec {
 impl Security for Ipsec {
     type Protection = Progress;
 
+    const HEADROOM: usize = MAX_HEADROOM;
+
     fn protect(
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, Refused> {
-        self.try_protect(now, packet, sender).map_err(|reason| {
+        self.try_protect(now, packet, start, sender).map_err(|reason| {
             self.drops.count(reason);
+            Refused
+        })
+    }
+
+    fn passes(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> bool {
+        let policies = &self.policies;
+        let bundle = policies.output_policy_without_asking(&self.engine, traffic, socket, now);
+        bundle.is_ok_and(|bundle| bundle.is_empty())
+    }
+
+    fn prepare(&mut self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Result<(), Refused> {
+        let output = self.policies.output_policy(&mut self.engine, traffic, socket, now);
+        if let Ok(Output::Delay(_)) = output {
+            self.used(now);
+        }
+        output.map(|_| ()).map_err(|error| {
+            self.drops.count(error.into());
             Refused
         })
     }
@@ -192,6 +220,18 @@ impl Security for Ipsec {
             self.drops.count(reason);
             Refused
         })
+    }
+
+    fn datagram(&self, bytes: &[u8]) -> Datagram {
+        let Ok(datagram) = udp::Datagram::parse(bytes) else { return Datagram::Plain };
+        if datagram.destination_port() != udp_encapsulation::PORT {
+            return Datagram::Plain;
+        }
+        match udp_encapsulation::classify(datagram.payload()) {
+            Content::Esp => Datagram::Protected,
+            Content::Keepalive => Datagram::Keepalive,
+            Content::Ike | Content::Malformed => Datagram::Plain,
+        }
     }
 
     fn admits(&mut self, traffic: &Traffic, progress: &Progress, socket: Option<&Socket>) -> bool {
@@ -210,23 +250,23 @@ impl Security for Ipsec {
     /// What it quotes names an association between these two: its SPI is a random number that only who is on the path has
     /// seen (RFC 4301 §8.2.1).
     fn has_sent(&self, report: &ErrorReport<'_>) -> bool {
-        let (protocol, at) = match report.protocol {
-            protocol::ESP => (Protocol::Esp, 0),
-            protocol::AUTHENTICATION => (Protocol::Ah, 4),
-            _ => return false,
-        };
-        let Some(spi) = report.upper.get(at..).and_then(|rest| rest.first_chunk()) else { return false };
+        let Some((protocol, spi)) = quoted(report) else { return false };
         let canonical = |address: std::net::Ipv6Addr| IpAddr::V6(address).to_canonical();
-        let name =
-            Name { destination: canonical(report.remote), protocol, spi: Spi(u32::from_be_bytes(*spi)) };
+        let name = Name { destination: canonical(report.remote), protocol, spi };
         self.engine.by_name(&name).is_some_and(|(_, association)| {
-            association.parameters().source == canonical(report.local) && association.usage().packets > 0
+            association.parameters().source == canonical(report.local)
+                && association.parameters().encapsulation.is_some() == (report.protocol == protocol::UDP)
+                && association.usage().packets > 0
         })
     }
 
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead {
         let (octets, far_end) = self.policies.overhead(&self.engine, traffic, socket, now);
         Overhead { octets, far_end }
+    }
+
+    fn close_socket(&mut self, socket: SocketId) {
+        self.engine.close_socket(socket);
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -252,4 +292,16 @@ impl Security for Ipsec {
         *packet = released.packet;
         Some(released.socket)
     }
+}
+
+/// The association that the packet names which an error quotes.
+fn quoted(report: &ErrorReport<'_>) -> Option<(Protocol, Spi)> {
+    let (protocol, at) = match report.protocol {
+        protocol::ESP => (Protocol::Esp, 0),
+        protocol::AUTHENTICATION => (Protocol::Ah, 4),
+        protocol::UDP => (Protocol::Esp, udp::HEADER_LEN),
+        _ => return None,
+    };
+    let spi = report.upper.get(at..)?.first_chunk()?;
+    Some((protocol, Spi(u32::from_be_bytes(*spi))))
 }

@@ -55,14 +55,16 @@
 //!
 //! # How a packet travels
 //!
-//! One that is received: frame → addresses that may be, and are ours → header chain → *reassembly*, *security*, after each
-//! of which what they leave starts again at the addresses → policy → ICMPv6, a UDP socket, or a transport above the
-//! interface ([`Upper`](interface::Upper)), which is TCP with a host: checksum → connection, by a keyed hash of both
-//! ends, or else a listener, or else RST. What refuses a packet says whether its sender is told.
+//! One that is received: frame → addresses that may be, and are ours → header chain → *reassembly*, *security* (also of
+//! what comes in UDP), after each of which what they leave starts again at the addresses → policy → ICMPv6, a UDP socket, or
+//! a transport above the interface ([`Upper`](interface::Upper)), which is TCP with a host: checksum → connection, by a
+//! keyed hash of both ends, or else a listener, or else RST. What refuses a packet says whether its sender is told.
 //!
 //! One that is sent: with a host, the connection whose turn it is → one segment that fits the path → checksum; then, as
 //! for all, source address (RFC 6724) → headers → *security* → path MTU, fragments → first hop, by redirect or by the
-//! longest prefix → neighbor, which may have to be asked for while the packet waits → frame.
+//! longest prefix → neighbor, which may have to be asked for while the packet waits → frame. With
+//! [`poll_transmit_offloaded`](host::Host::poll_transmit_offloaded), and where nothing is to be protected, one packet has as
+//! many segments as the device cuts it into.
 //!
 //! # Invariants
 //!
@@ -77,7 +79,8 @@
 //! - Messages of neighbor discovery are believed only from the link, unfragmented and with hop limit 255; redirects only
 //!   from the first hop in use; ICMP errors only about what we may have sent.
 //! - An address is used only after nobody else has claimed it, and answered for as long as it is ours.
-//! - A whole packet without extension headers is neither copied nor hashed between frame and upper layer.
+//! - A whole packet without extension headers is neither copied nor hashed between frame and upper layer. What TCP sends is
+//!   copied once, from the connection's buffer to the frame, and once more if it is protected.
 //! - Of all connections, only those that have something to do are visited.
 //!
 //! # Where things are
@@ -121,6 +124,7 @@ pub mod neighbor;
 pub mod random;
 pub mod route;
 pub mod security;
+mod soonest;
 pub mod source_address;
 pub mod tcp;
 pub mod udp;

@@ -19,6 +19,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use ipsec::policy::Socket;
+use ipsec::request::SocketId;
 use ipsec::selector::Traffic;
 
 use crate::icmpv6::ErrorReport;
@@ -38,7 +39,14 @@ pub enum Sender<'a> {
     Stranger {
         /// It repeats what came encrypted, and goes back encrypted or not at all.
         secret: bool,
+        /// The socket that answers, if one does.
+        socket: Option<&'a Socket>,
     },
+}
+
+impl Sender<'_> {
+    /// An answer of the host.
+    pub const STRANGER: Self = Sender::Stranger { secret: false, socket: None };
 }
 
 /// What becomes of a packet that is to be sent.
@@ -48,6 +56,17 @@ pub enum Protected {
     Send(Range<usize>),
     /// It waits for an association: [`Security::next_released`].
     Waits,
+}
+
+/// What a UDP datagram is to security.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datagram {
+    /// A socket's.
+    Plain,
+    /// It carries protected octets, which [`Security::open`] opens (RFC 3948).
+    Protected,
+    /// It was sent to keep a NAT's state alive, and says nothing (RFC 3948 §2.3).
+    Keepalive,
 }
 
 /// What protection costs on a path.
@@ -64,7 +83,13 @@ pub trait Security {
     /// What a received packet was protected by, gathered over all its layers.
     type Protection: Default;
 
-    /// Applies the policy to a whole packet that is to be sent, in its buffer, which may grow at both ends.
+    /// Whether the policy is interested in sockets: else nobody has to look for them.
+    const HAS_POLICY: bool = true;
+    /// Octets of room before a packet that save [`Security::protect`] a copy.
+    const HEADROOM: usize = 0;
+
+    /// Applies the policy to a whole packet that is to be sent: what is in the buffer from `start` on, which may grow at both
+    /// ends.
     ///
     /// # Errors
     /// When the policy forbids it, or wants protection that cannot be had.
@@ -72,8 +97,21 @@ pub trait Security {
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, Refused>;
+
+    /// Whether packets of a kind leave as they are, without protection. Only such are left to a device to be cut into
+    /// segments.
+    fn passes(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> bool;
+
+    /// Whether packets of a kind may leave, now or once there is what protects them, which is asked for.
+    ///
+    /// # Errors
+    /// When the policy forbids them, or wants protection that cannot be had.
+    fn prepare(&mut self, _: Instant, _: &Traffic, _: Option<&Socket>) -> Result<(), Refused> {
+        Ok(())
+    }
 
     /// Opens the first ESP or AH header of a whole packet, in place. What is left is a packet without it, or the one that
     /// was inside, in this part of the buffer. Adds to `protection`, or takes from it what was not meant for what is left.
@@ -87,6 +125,11 @@ pub trait Security {
         protection: &mut Self::Protection,
     ) -> Result<Range<usize>, Refused>;
 
+    /// What a UDP datagram is, header included. What is wrong with it is for UDP to say.
+    fn datagram(&self, _: &[u8]) -> Datagram {
+        Datagram::Plain
+    }
+
     /// Whether the policy lets a packet of this kind in with this protection, to this socket or to the host.
     fn admits(&mut self, traffic: &Traffic, protection: &Self::Protection, socket: Option<&Socket>) -> bool;
 
@@ -94,11 +137,14 @@ pub trait Security {
     /// the same packet.
     fn class(&self, protection: &Self::Protection) -> u8;
 
-    /// Whether an ICMP error about ESP or AH is about something that was sent.
+    /// Whether an ICMP error about ESP or AH, also in UDP, is about something that was sent.
     fn has_sent(&self, report: &ErrorReport<'_>) -> bool;
 
     /// What protection costs packets of a kind.
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead;
+
+    /// A socket is closed: what was made for it alone is no longer needed.
+    fn close_socket(&mut self, _: SocketId) {}
 
     /// When [`Security::handle_timeout`] and [`Security::next_released`] have something to do.
     fn deadline(&self) -> Option<Instant> {
@@ -121,8 +167,20 @@ pub struct NoSecurity;
 impl Security for NoSecurity {
     type Protection = ();
 
-    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>, _: Sender<'_>) -> Result<Protected, Refused> {
-        Ok(Protected::Send(0..packet.len()))
+    const HAS_POLICY: bool = false;
+
+    fn protect(
+        &mut self,
+        _: Instant,
+        packet: &mut Vec<u8>,
+        start: usize,
+        _: Sender<'_>,
+    ) -> Result<Protected, Refused> {
+        Ok(Protected::Send(start..packet.len()))
+    }
+
+    fn passes(&self, _: Instant, _: &Traffic, _: Option<&Socket>) -> bool {
+        true
     }
 
     fn open(&mut self, _: Instant, _: &mut [u8], (): &mut ()) -> Result<Range<usize>, Refused> {

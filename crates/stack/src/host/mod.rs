@@ -62,6 +62,9 @@
 //! segment, and whoever has more to send stands at the end again. Segments are made when there is room for them, not before:
 //! nothing piles up below. The path's MTU is asked for before each, so that what one connection has learned holds for all.
 //!
+//! Sockets may ask for security ([`Host::tcp_connect_asking`], [`Host::tcp_listen_asking`]). What comes with less than its
+//! connection or listener asks for is dropped in silence before TCP sees it, and what cannot have it is an error at the call.
+//!
 //! What TCP learns, the layers below hear of: an acknowledgement of something new, or new data, proves that the neighbor on
 //! the way is reachable (RFC 4861 §7.3.1), and errors and path MTUs are believed only if they quote a segment that is
 //! under way (RFC 5927 §4.1).
@@ -82,7 +85,7 @@ mod output;
 mod sockets;
 mod transport;
 
-pub use calls::{ConnectError, ListenError, MAX_BACKLOG, TcpEvent};
+pub use calls::{Asked, ConnectError, ListenError, MAX_BACKLOG, TcpEvent, WriteError};
 pub use sockets::{ListenerHandle, Stale, TcpHandle};
 pub use transport::MAX_RELEASED;
 
@@ -93,6 +96,7 @@ use crate::random::Random;
 use crate::security::{NoSecurity, Security};
 use crate::tcp;
 use transport::Transport;
+use wire::virtio_net;
 
 /// A host on one link, with TCP.
 pub struct Host<S: Security = NoSecurity> {
@@ -121,6 +125,12 @@ impl<S: Security> Host<S> {
     /// Takes what the device has received: a frame or an IP packet, as the medium has it.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.interface.receive(now, bytes, &mut self.tcp);
+        self.follow_up(now);
+    }
+
+    /// As [`Host::receive`], for a device with offloads; see [`Interface::receive_offloaded`].
+    pub fn receive_offloaded(&mut self, now: Instant, header: &virtio_net::Header, bytes: &mut [u8]) {
+        self.interface.receive_offloaded(now, header, bytes, &mut self.tcp);
         self.follow_up(now);
     }
 

@@ -2,18 +2,32 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv6Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ipsec::policy;
+use ipsec::request::SocketId;
 use wire::protocol;
 
 use super::agenda::Agenda;
 use super::sockets::{Endpoint, Holder, Socket, Sockets, TcpHandle, end, mapped};
+use crate::limit::Limit;
 use crate::random::{Key, Random};
 use crate::tcp::{Connection, Drops, Flow, Secrets};
 
 /// Connections that were released and have not ended, most of them in TIME-WAIT: 2 KB each, and what they still have to
 /// send. Of more, the oldest ends at once: a server whose clients do not close must not run out of memory.
 pub const MAX_RELEASED: usize = 4096;
+
+/// RST that strangers of a network get at once.
+const RESETS: u32 = 32;
+/// Between two RST to a network after that: a hundred a second. More would only serve who wants others to be hit by them in
+/// their name.
+const RESET_PAUSE: Duration = Duration::from_millis(10);
+/// Networks are told apart as far as that. One limit for all would tell each of them how many RST the others get, and so
+/// whether a connection of theirs exists (as CVE-2016-5696 did).
+const RESET_LIMITS: usize = 64;
+/// Sockets of TCP have the numbers from here on, those of the interface the others.
+const FIRST_NUMBER: u64 = 1 << 31;
 
 /// TCP of a host.
 pub(super) struct Transport {
@@ -23,9 +37,15 @@ pub(super) struct Transport {
     /// Of ephemeral ports.
     pub(super) counter: u16,
     pub(super) drops: Drops,
+    /// Of RST to strangers, by a keyed hash of their network.
+    resets: Box<[Limit]>,
+    /// Accepted connections have had so many numbers for the policy.
+    numbered: u64,
     pub(super) answers: Answers,
     /// Destinations that are heard from, for neighbor discovery; as many at most as packets came at once.
     pub(super) confirmed: Vec<Ipv6Addr>,
+    /// Sockets that are no more, which security has not heard of yet.
+    pub(super) closed: Vec<SocketId>,
     released: usize,
     /// The released ones, oldest first, among others that are gone.
     oldest_released: VecDeque<(u32, TcpHandle)>,
@@ -33,11 +53,19 @@ pub(super) struct Transport {
     label_key: Key,
 }
 
+/// A segment to a stranger.
+pub(super) struct Answer {
+    pub(super) flow: Flow,
+    pub(super) length: usize,
+    /// What the listener that answers asks of security.
+    pub(super) policy: Option<policy::Socket>,
+}
+
 /// Segments to strangers, one behind the other, until the call that they answer returns.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) bytes: Vec<u8>,
-    pub(super) list: Vec<(Flow, usize)>,
+    pub(super) list: Vec<Answer>,
 }
 
 impl Transport {
@@ -48,12 +76,30 @@ impl Transport {
             secrets: Secrets::new(random.octets(), now),
             counter: random.u32() as u16,
             drops: Drops::default(),
+            resets: vec![Limit::new(RESETS, RESET_PAUSE, now); RESET_LIMITS].into_boxed_slice(),
+            numbered: 0,
             answers: Answers::default(),
             confirmed: Vec::new(),
+            closed: Vec::new(),
             released: 0,
             oldest_released: VecDeque::new(),
             label_key: Key::new(random.octets()),
         }
+    }
+
+    /// A number for the policy that no other socket of TCP has.
+    pub(super) fn number(&mut self) -> SocketId {
+        self.numbered += 1;
+        // PF_KEY carries 32 bits. Who has opened so many sockets has long closed the first.
+        SocketId(FIRST_NUMBER + self.numbered % (FIRST_NUMBER - 0x4000))
+    }
+
+    /// Whether a stranger may be sent a RST now; then it counts.
+    pub(super) fn may_reset(&mut self, now: Instant, remote: Ipv6Addr) -> bool {
+        let octets = remote.octets();
+        let network = if remote.to_ipv4_mapped().is_some() { &octets[12..] } else { &octets[..8] };
+        let limit = self.label_key.hash(&[network]) as usize % RESET_LIMITS;
+        self.resets[limit].take(now)
     }
 
     /// The flow label, never 0 (RFC 6437 §3).
@@ -70,10 +116,11 @@ impl Transport {
         flow: Flow,
         connection: Connection,
         holder: Holder,
+        policy: policy::Socket,
         largest: usize,
     ) -> (u32, TcpHandle) {
         let flow_label = self.flow_label(&flow);
-        let endpoint = Endpoint { flow, connection, holder, flow_label, largest, confirmed: None };
+        let endpoint = Endpoint { flow, connection, holder, policy, flow_label, largest, confirmed: None };
         let added = self.sockets.add_connection(Box::new(endpoint));
         self.agenda.ready(added.0);
         added
@@ -156,10 +203,11 @@ impl Transport {
     pub(super) fn remove(&mut self, index: u32) {
         let removed = self.sockets.remove(index);
         self.agenda.forget(index);
-        if let Some(Socket::Connection(endpoint)) = removed
-            && endpoint.holder == Holder::Nobody
-        {
-            self.released = self.released.saturating_sub(1);
+        if let Some(Socket::Connection(endpoint)) = removed {
+            self.closed.push(endpoint.policy.id);
+            if endpoint.holder == Holder::Nobody {
+                self.released = self.released.saturating_sub(1);
+            }
         }
     }
 

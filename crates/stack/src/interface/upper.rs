@@ -23,6 +23,8 @@ pub struct Received<'a> {
     pub to_many: bool,
     /// The upper layer's protocol.
     pub protocol: u8,
+    /// The device vouches for its checksum, which may not be in its place.
+    pub verified: bool,
     /// Its header and data.
     pub payload: &'a [u8],
 }
@@ -54,6 +56,10 @@ pub trait Upper {
     fn socket_of_error(&self, _: &ErrorReport<'_>) -> Option<Socket> {
         None
     }
+
+    /// The path to somebody carries less than before, as an error about a packet has said of which nobody can see whose it
+    /// was.
+    fn path_changed(&mut self) {}
 
     /// An error has come. Returns whether it is about something that was sent: only then is a path MTU believed.
     fn error(&mut self, now: Instant, report: &ErrorReport<'_>) -> bool;

@@ -47,8 +47,8 @@ const LEAST_MSS: u16 = 64;
 pub struct Connection {
     state: State,
     error: Option<Error>,
-    /// An ICMP error was heard that is no reason to give up, only one to give if we do.
-    soft_error: bool,
+    /// Something was heard that is no reason to give up, only one to give if we do.
+    soft_error: Option<Error>,
     is_abandoned: bool,
     local_port: u16,
     remote_port: u16,
@@ -166,11 +166,11 @@ impl Connection {
         Self {
             state,
             error: None,
-            soft_error: false,
+            soft_error: None,
             is_abandoned: false,
             local_port: flow.local.port(),
             remote_port: flow.remote.port(),
-            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle),
+            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle, config.pacing),
             receiver: Receiver::new(config.max_receive_buffer, usize::from(config.max_segment_size)),
             timers: Timers::default(),
             initial,
@@ -332,6 +332,8 @@ impl Connection {
                 Timer::Persist => self.sender.probe_window(),
                 Timer::DelayedAck => self.receiver.delayed_ack_due(),
                 Timer::KeepAlive => self.keep_alive(now),
+                // What leaves is for `poll_transmit` to say.
+                Timer::Pace => {}
                 Timer::UserTimeout => self.give_up(),
                 Timer::TimeWait => self.end(None),
                 Timer::Release => {
@@ -345,9 +347,16 @@ impl Connection {
     }
 
     /// The path now carries segments of at most `largest_segment` bytes, TCP header included: its MTU less what IP and
-    /// IPsec add. It never grows again. What was sent is sent again.
+    /// IPsec add. It grows again when a larger
+    /// segment was tried and has arrived. What was sent is sent again.
     pub fn path_mtu_changed(&mut self, largest_segment: usize) {
         self.sender.limit_segments(largest_segment, true);
+    }
+
+    /// The path may carry segments of `largest_segment` bytes again, TCP header included: one is tried, and the others
+    /// follow if it arrives.
+    pub fn path_mtu_raised(&mut self, now: Instant, largest_segment: usize) {
+        self.sender.allow_segments(now, largest_segment);
     }
 
     /// An ICMP error about a segment of ours with this sequence number arrived. It is believed only if such a segment is
@@ -359,14 +368,24 @@ impl Connection {
         if !self.state.is_synchronized() {
             match error {
                 IcmpError::Hard => self.end(Some(Error::Unreachable)),
-                IcmpError::Soft => self.soft_error = true,
+                IcmpError::Soft => self.soft_error = Some(Error::Unreachable),
                 IcmpError::PacketTooBig { .. } => {}
             }
             return;
         }
         match error {
-            IcmpError::Hard | IcmpError::Soft => self.soft_error = true,
+            IcmpError::Hard | IcmpError::Soft => self.soft_error = Some(Error::Unreachable),
             IcmpError::PacketTooBig { largest_segment } => self.path_mtu_changed(largest_segment),
+        }
+    }
+
+    /// Security does not let segments of this connection leave. That ends one that is not established; another goes on
+    /// trying, since what it lacks may come.
+    pub fn security_refused(&mut self) {
+        if self.state.is_synchronized() {
+            self.soft_error = Some(Error::Security);
+        } else {
+            self.end(Some(Error::Security));
         }
     }
 
@@ -457,7 +476,7 @@ impl Connection {
         if self.state.is_synchronized() {
             self.pending.reset = Some(Reset::Abort);
         }
-        self.end(Some(if self.soft_error { Error::Unreachable } else { Error::TimedOut }));
+        self.end(self.soft_error.or(Some(Error::TimedOut)));
     }
 
     /// As long as an acknowledgement is owed, the user's patience counts.

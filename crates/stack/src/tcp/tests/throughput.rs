@@ -27,6 +27,7 @@ fn share(link: Link, bytes: u64) -> (f64, Statistics, u64) {
         last = Some((network.connection(0).statistics(), network.pipes[0].dropped));
     }
     let (statistics, dropped) = last.unwrap();
+    println!("{:.2} of 100 Mbit/s, {dropped} dropped, {statistics:?}", shares / 2.0);
     (shares / 2.0, statistics, dropped)
 }
 
@@ -45,6 +46,7 @@ fn a_clean_link_is_used_and_only_what_was_dropped_is_sent_again() {
 #[test]
 fn one_of_a_thousand_lost_at_20_ms() {
     let (share, statistics, dropped) = share(Link { loss: 0.001, ..link(20 * MS) }, 3_000_000);
+    println!("theory: {:.2}", theory(20 * MS, 0.001));
     assert!(share > 0.8 * theory(20 * MS, 0.001), "{share}");
     assert!(statistics.retransmitted <= dropped + 2 && statistics.timeouts == 0, "{statistics:?} {dropped}");
 }
@@ -52,6 +54,7 @@ fn one_of_a_thousand_lost_at_20_ms() {
 #[test]
 fn one_of_a_hundred_lost_at_20_ms() {
     let (share, statistics, dropped) = share(Link { loss: 0.01, ..link(20 * MS) }, 2_000_000);
+    println!("theory: {:.2}", theory(20 * MS, 0.01));
     assert!(share > 0.8 * theory(20 * MS, 0.01), "{share}");
     assert!(statistics.retransmitted <= dropped + 5 && statistics.timeouts <= 1, "{statistics:?} {dropped}");
 }
@@ -72,4 +75,21 @@ fn rfc_3168_a_link_that_marks_drops_nothing_and_is_used() {
     assert!(share > 0.5, "{share}");
     assert_eq!((statistics.retransmitted, dropped), (0, 0));
     assert!(statistics.marked > 0, "{statistics:?}");
+}
+
+#[test]
+fn a_shallow_queue_carries_more_of_what_is_paced() {
+    // At 40 ms 340 segments are under way, of which 20 find room in the queue.
+    let shallow = Link { queue: 30_000, ..link(40 * MS) };
+    let took = |pacing| {
+        let of = |seed| {
+            let users = [User::sends(15_000_000), User::default()];
+            let config = Config { pacing, ..Config::new(MSS) };
+            Network::ours(shallow, seed, [config; 2], users).transfer(Duration::from_secs(600))
+        };
+        (1..=3).map(of).sum::<Duration>()
+    };
+    let (paced, in_bursts) = (took(true), took(false));
+    println!("paced {paced:?}, in bursts {in_bursts:?}");
+    assert!(paced * 5 < in_bursts * 4, "{paced:?} {in_bursts:?}");
 }
