@@ -50,6 +50,17 @@ pub enum Protected {
     Waits,
 }
 
+/// What a UDP datagram is to security.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datagram {
+    /// A socket's.
+    Plain,
+    /// It carries protected octets, which [`Security::open`] opens (RFC 3948).
+    Protected,
+    /// It was sent to keep a NAT's state alive, and says nothing (RFC 3948 §2.3).
+    Keepalive,
+}
+
 /// What protection costs on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overhead {
@@ -87,6 +98,11 @@ pub trait Security {
         protection: &mut Self::Protection,
     ) -> Result<Range<usize>, Refused>;
 
+    /// What a UDP datagram is, header included. What is wrong with it is for UDP to say.
+    fn datagram(&self, _: &[u8]) -> Datagram {
+        Datagram::Plain
+    }
+
     /// Whether the policy lets a packet of this kind in with this protection, to this socket or to the host.
     fn admits(&mut self, traffic: &Traffic, protection: &Self::Protection, socket: Option<&Socket>) -> bool;
 
@@ -94,7 +110,7 @@ pub trait Security {
     /// the same packet.
     fn class(&self, protection: &Self::Protection) -> u8;
 
-    /// Whether an ICMP error about ESP or AH is about something that was sent.
+    /// Whether an ICMP error about ESP or AH, also in UDP, is about something that was sent.
     fn has_sent(&self, report: &ErrorReport<'_>) -> bool;
 
     /// What protection costs packets of a kind.

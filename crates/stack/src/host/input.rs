@@ -51,6 +51,12 @@ impl Upper for Transport {
         self.settle(index);
         true
     }
+
+    fn path_changed(&mut self) {
+        for index in self.sockets.connections() {
+            self.agenda.ready(index);
+        }
+    }
 }
 
 impl Transport {

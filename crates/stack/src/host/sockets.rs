@@ -100,6 +100,11 @@ impl Sockets {
         self.flows.get(flow).copied()
     }
 
+    /// All connections that segments find.
+    pub(super) fn connections(&self) -> impl Iterator<Item = u32> + '_ {
+        self.flows.values().copied()
+    }
+
     /// The listener that takes what comes to this end.
     pub(super) fn listener_at(&self, local: SocketAddrV6) -> Option<u32> {
         let to = |address| self.ports.get(&(local.port(), address)).copied();

@@ -1,6 +1,7 @@
 //! Two hosts with IPsec on one link: what is on the wire, and what arrives.
 
 mod hostile;
+mod in_udp;
 mod policies;
 
 use std::net::Ipv6Addr;
