@@ -40,6 +40,7 @@ fn kernel(stop: &AtomicBool) -> Result<(), Error> {
     let failed = |source| Error::system("a port of the kernel's", source);
     for port in [SINK, SOURCE] {
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).map_err(failed)?;
+        load::use_cubic(&listener)?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 std::thread::spawn(move || serve(stream, port));

@@ -1,10 +1,14 @@
 //! What the client does: one connection of the kernel's, in one direction, for so long.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use lab::Error;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpCongestion;
 
 /// Where the contender takes and forgets.
 pub(crate) const SINK: u16 = 9000;
@@ -49,6 +53,7 @@ pub(crate) fn carry(address: std::net::IpAddr, direction: Direction, length: Dur
     let failed = |source| Error::system("a connection to the contender", source);
     let to = SocketAddr::new(address, direction.port());
     let mut stream = TcpStream::connect_timeout(&to, PATIENCE).map_err(failed)?;
+    use_cubic(&stream)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
     let mut chunk = vec![0x5a; CHUNK];
@@ -66,4 +71,13 @@ pub(crate) fn carry(address: std::net::IpAddr, direction: Direction, length: Dur
         while stream.read(&mut chunk).map_err(failed)? > 0 {}
     }
     Ok(carried as f64 * 8.0 / 1e6 / begun.elapsed().as_secs_f64())
+}
+
+/// As all contenders do; some systems have another by default, and do not let a namespace change it.
+///
+/// # Errors
+/// When the kernel has none.
+pub(super) fn use_cubic(socket: &impl AsFd) -> Result<(), Error> {
+    setsockopt(socket, TcpCongestion, &OsString::from("cubic"))
+        .map_err(|errno| Error::system("congestion control cubic", errno))
 }

@@ -85,9 +85,6 @@ impl StackScene {
         for namespace in scene.namespaces() {
             namespace.delete()?;
             namespace.create()?;
-            // That of all contenders; some distributions have another by default.
-            let mut sysctl = namespace.command("sysctl")?;
-            check(sysctl.args(["-qw", "net.ipv4.tcp_congestion_control=cubic"]))?;
         }
         scene.router.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
         scene.contend(contender)?;

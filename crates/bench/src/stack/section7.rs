@@ -137,7 +137,7 @@ impl Section7 {
     fn values(&self, what: &str, is_ipv6: bool) -> Vec<f64> {
         self.values
             .iter()
-            .filter(|value| value.what == what && value.is_ipv6 == is_ipv6)
+            .filter(|value| value.what == what && value.is_ipv6 == is_ipv6 && value.value.is_finite())
             .map(|value| value.value)
             .collect()
     }
