@@ -229,7 +229,10 @@ fn show(options: &StackOptions, results: &Results) -> Result<(), Error> {
         std::fs::write(path, section7.figure()).map_err(|source| Error::file(path, source))?;
     }
     if let Some(path) = &options.docs {
-        let mut text = format!("{}.\n\n| contender | what it is |\n|---|---|\n", results.machine);
+        let mut text = format!(
+            "{}. Repetitions: {}, of {} s each.\n\n| contender | what it is |\n|---|---|\n",
+            results.machine, options.repetitions, options.seconds
+        );
         for contender in StackContender::ALL {
             text.push_str(&format!("| {} | {} |\n", contender.name(), contender.about()));
         }
