@@ -16,6 +16,8 @@ pub(crate) const SINK: u16 = 9000;
 pub(crate) const SOURCE: u16 = 9001;
 /// Silence after which a connection is given up.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A send buffer of the kernel's may hold megabytes when the time is over, and a link that loses carry few of them.
+const DRAIN: Duration = Duration::from_secs(120);
 const CHUNK: usize = 256 * 1024;
 
 /// Which way the data goes.
@@ -68,6 +70,7 @@ pub(crate) fn carry(address: std::net::IpAddr, direction: Direction, length: Dur
     if direction == Direction::To {
         // What was written may not have arrived: the contender ends the connection when it has read all of it.
         stream.shutdown(std::net::Shutdown::Write).map_err(failed)?;
+        stream.set_read_timeout(Some(DRAIN)).map_err(failed)?;
         while stream.read(&mut chunk).map_err(failed)? > 0 {}
     }
     Ok(carried as f64 * 8.0 / 1e6 / begun.elapsed().as_secs_f64())
