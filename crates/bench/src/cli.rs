@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::helper::{self, HelperCommand, stop_flag};
-use crate::{caches, comparison, demo, experiment, many, nat, status};
+use crate::{caches, comparison, demo, experiment, many, nat, stack, status};
 use lab::Error;
 use lab::command::find;
 use lab::impairment::Impairment;
@@ -87,7 +87,13 @@ enum LabCommand {
                             sidestep-lab bench --against wireguard-go,sidestep-chacha --only tcp,load\n\n\
                             Other tunnels are looked for on the path; scripts/contenders installs them below \
                             target/tools.\nOne that is not there is left out, and named.")]
-    Bench(comparison::BenchOptions),
+    #[command(args_conflicts_with_subcommands = true)]
+    Bench {
+        #[command(flatten)]
+        options: comparison::BenchOptions,
+        #[command(subcommand)]
+        other: Option<OtherBench>,
+    },
     /// Repeat the test plans that MT6D and an IPv6 gateway were measured with, and put results beside the published ones
     #[command(after_help = "Examples:\n  sidestep-lab experiment all --out report/experiments\n  \
                             sidestep-lab experiment ping_std_1k --full --runs 10 --out report/ping\n  \
@@ -137,6 +143,16 @@ enum LabCommand {
     Nat(nat::NatOptions),
     #[command(flatten)]
     Helper(HelperCommand),
+}
+
+/// What else is compared.
+#[derive(Clone, Debug, Subcommand)]
+enum OtherBench {
+    /// The host stack's TCP beside the kernel's and other stacks in user space, and section 7 of the paper on NRL's IPv6
+    #[command(after_help = "Examples:\n  sidestep-lab bench stack\n  \
+                            sidestep-lab bench stack --only section7 --figure docs/stack-latency.svg\n  \
+                            sidestep-lab bench stack --seconds 10 --docs docs/stack-performance.md")]
+    Stack(stack::StackOptions),
 }
 
 /// Which lab.
@@ -271,7 +287,10 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
             let options = demo::DemoOptions { prefix, topology, rotation, seconds, report, tunnel };
             demo::run(&options, &program()?, &stop_flag()?)
         }
-        LabCommand::Bench(options) => comparison::run(&options, &program()?, &stop_flag()?),
+        LabCommand::Bench { other: Some(OtherBench::Stack(options)), .. } => {
+            stack::run(&options, &stop_flag()?)
+        }
+        LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),
         LabCommand::Caches(options) => caches::run(&options, &program()?, &stop_flag()?),
         LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {

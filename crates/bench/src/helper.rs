@@ -1,6 +1,6 @@
 //! The helpers of labs, as commands: see [`lab::helper`].
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,6 +12,9 @@ use lab::impairment::Impairment;
 use lab::{Error, capture, queue, relay, sixin4, udp_stream};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::ethernet::MacAddress;
+
+use crate::stack;
+use crate::stack::contender::StackContender;
 
 /// The commands of the helpers.
 #[derive(Debug, Subcommand)]
@@ -69,6 +72,20 @@ pub enum HelperCommand {
         hook: String,
         /// Which, as nft has it
         rules: Vec<String>,
+    },
+    /// A contender of `bench stack`: takes and gives by TCP
+    StackEnd {
+        /// Whose TCP
+        contender: StackContender,
+    },
+    /// The client of `bench stack`: prints Mbit/s
+    StackLoad {
+        /// `to` the contender, or `from` it
+        direction: String,
+        /// The contender's address
+        address: IpAddr,
+        /// How long
+        seconds: u64,
     },
     /// Write an interface's packets to a pcap file
     Capture {
@@ -132,6 +149,12 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         }
         HelperCommand::QueueAccept { hook, rules } => {
             queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        HelperCommand::StackEnd { contender } => {
+            stack::end::run(contender, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        HelperCommand::StackLoad { direction, address, seconds } => {
+            print_json(&stack::end::load(direction == "to", address, seconds)?)
         }
         HelperCommand::Capture { interface, file } => {
             capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)

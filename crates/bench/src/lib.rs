@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`comparison`] | `bench`: beside no tunnel and other tunnels |
 //! | [`experiment`] | `experiment`: the published test plans, repeated |
+//! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | [`many`] | one gateway with many peers |
 //! | [`demo`], [`outcome`], [`report`] | half a minute of traffic with a live view, and what is left of it |
@@ -29,4 +30,5 @@ pub mod nat;
 pub mod outcome;
 mod page;
 pub mod report;
+pub mod stack;
 pub mod status;

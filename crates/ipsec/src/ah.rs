@@ -7,7 +7,8 @@
 //! | IPv6 | traffic class, flow label, hop limit |
 //! | hop-by-hop and destination options | the data of options whose type says that it may change (RFC 8200 §4.2) |
 //!
-//! A source route is mutable but predictable; a packet with stations left is refused when sending (nothing sends these:
+//! A fragment header can only be one of a packet that is whole (RFC 6946), and is not covered: fragments are put together
+//! before. A source route is mutable but predictable; a packet with stations left is refused when sending (nothing sends these:
 //! RFC 5095, RFC 7126).
 
 use std::time::Instant;
@@ -165,6 +166,8 @@ fn icv(
     let mut copy = [0; MAX_HEADERS];
     let copy = copy.get_mut(..at).ok_or(ParseError::Truncated)?;
     copy.copy_from_slice(before);
+    let length = take_fragment_header_away(copy)?;
+    let copy = copy.get_mut(..length).ok_or(ParseError::Truncated)?;
     zero_mutable(copy)?;
     let (ah, payload) = rest.split_at_checked(ah_length).ok_or(ParseError::Truncated)?;
     let (fixed, field) = ah.split_at_checked(transform.fixed_length()).ok_or(ParseError::Truncated)?;
@@ -175,6 +178,31 @@ fn icv(
     let high = high.map(u32::to_be_bytes);
     let high: &[u8] = high.as_ref().map_or(&[], |high| high);
     Ok(transform.icv(iv, &[copy, fixed, zeros, padding, payload, high]))
+}
+
+/// Takes away the fragment header of a whole packet (RFC 6946), and returns the length that is left: fragments are put
+/// together before AH (RFC 4302 §3.4.1), and its sender did not have that header.
+fn take_fragment_header_away(before: &mut [u8]) -> Result<usize, ParseError> {
+    let mut end = before.len();
+    let (mut at, mut type_at) = (ipv6::HEADER_LEN, 6);
+    while headers::is_ipv6(before) && at < end {
+        let &[next, units, ..] = before.get(at..end).unwrap_or_default() else {
+            return Err(ParseError::Truncated);
+        };
+        if before.get(type_at) != Some(&protocol::FRAGMENT) {
+            (type_at, at) = (at, at + (usize::from(units) + 1) * 8);
+            continue;
+        }
+        if end - at < 8 {
+            return Err(ParseError::Truncated);
+        }
+        before.copy_within(at + 8..end, at);
+        end -= 8;
+        before[type_at] = next;
+        let length = u16::from_be_bytes([before[4], before[5]]).saturating_sub(8);
+        before[4..6].copy_from_slice(&length.to_be_bytes());
+    }
+    Ok(end)
 }
 
 /// Sets mutable fields of the headers before AH to zero.

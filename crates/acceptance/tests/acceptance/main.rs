@@ -14,6 +14,7 @@ mod scripts;
 mod transition;
 mod transparent;
 mod tunnel;
+mod xfrm;
 
 use std::path::PathBuf;
 

@@ -321,7 +321,7 @@ mod historic {
     use super::*;
 
     #[test]
-    fn des_cbc_as_in_fips_81_table_c2() {
+    fn des_cbc_as_in_fips_81_appendix_c() {
         let cipher = Cipher::new(Encryption::DesCbc, &bytes("0123456789abcdef")).unwrap();
         let mut data = b"Now is the time for all ".to_vec();
         cipher.encrypt(&bytes("1234567890abcdef"), &[], &mut data).unwrap();

@@ -121,6 +121,35 @@ fn a_route_with_stations_left_is_not_sealed_by_ah_and_one_without_is() {
     }
 }
 
+/// A router, or who translates IPv4, may put a fragment header before what it does not cut apart (RFC 6946).
+#[test]
+fn ah_opens_behind_the_fragment_header_of_a_whole_packet() {
+    let udp = packet(true, 20)[40..].to_vec();
+    let options = [&[protocol::UDP, 0, 1, 4, 0, 0, 0, 0][..], &udp].concat();
+    for suite in suites().into_iter().filter(|suite| suite.is_ah()) {
+        for (plain, at) in [(packet(true, 20), 40), (with_payload(true, protocol::HOP_BY_HOP, &options), 48)]
+        {
+            let mut pair = Pair::of(suite, Mode::Transport);
+            let with_fragment_header = |packet: &[u8]| {
+                let type_at = if at == 40 { 6 } else { 40 };
+                let mut with = packet[..at].to_vec();
+                with[type_at] = protocol::FRAGMENT;
+                with.extend([packet[type_at], 0, 0, 0, 0, 0, 0, 1]);
+                with.extend(&packet[at..]);
+                let length = with.len() as u16 - 40;
+                with[4..6].copy_from_slice(&length.to_be_bytes());
+                with
+            };
+            let arrived = with_fragment_header(&pair.seal(&plain).unwrap());
+            let mut forged = arrived.clone();
+            *forged.last_mut().unwrap() ^= 1;
+            assert_eq!(pair.open(&forged), Err(OpenError::Forged));
+            let (opened, _) = pair.open(&arrived).unwrap();
+            assert_eq!(opened, with_fragment_header(&plain), "{suite:?}");
+        }
+    }
+}
+
 #[test]
 fn ah_is_not_put_behind_a_fragment_header_that_its_receiver_takes_away() {
     let mut pair = Pair::of(Suite::Ah(Authentication::HmacSha256), Mode::Transport);

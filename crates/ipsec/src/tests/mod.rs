@@ -5,6 +5,7 @@ mod engine;
 mod hostile;
 mod order;
 mod policies;
+mod scapy;
 mod setkey_files;
 
 use std::net::IpAddr;
