@@ -30,7 +30,7 @@ section! {
         /// The address that this end listens at and sends from.
         address: String = Otherwise("all of them");
         /// Name of the TUN device, and of the control socket.
-        interface: String = Otherwise("the file's name");
+        interface: String = Otherwise("the file's name; `ipsec0` if it has more than 15 letters");
         /// Addresses of the device, with prefix length. Those that a remote gives this end are added.
         addresses: Vec<Spanned<String>> = Otherwise("none");
         /// Largest packet in the tunnel, 1280 to 65535 bytes. Set it only to stay below what the path carries.
@@ -202,8 +202,7 @@ impl Value for RangeValue {
 
 /// Reads the file with all that is wrong in it reported, or reports why it is no TOML.
 pub(crate) fn read(text: &str, report: &mut Report) -> Option<IpsecDocument> {
-    let table = document::parse_table(text, report)?;
-    let mut entries = table.get_ref().clone();
+    let mut entries = document::parse_table(text, report)?;
     let foreign = |name: &str| Document::KEYS.iter().any(|key| key.name == name);
     let mut others: Vec<_> = entries.keys().filter(|name| foreign(name.get_ref())).cloned().collect();
     others.sort_by_key(|name| name.span().start);

@@ -39,13 +39,16 @@ use document::{IpsecDocument, IpsecTable};
 use files::Files;
 use remote::{Converted, ThisEnd};
 
+/// The device's name where neither the file gives one nor its name can be one.
+const OTHERWISE: &str = "ipsec0";
+
 /// The longest file of certificates that is read.
 const MAX_PUBLIC_FILE: u64 = 1024 * 1024;
 
 /// All that a file with `[ipsec]` describes.
 #[derive(Debug)]
 pub struct IpsecConfig {
-    /// Of the TUN device and of the control socket: `interface`, or else the file's name.
+    /// Of the TUN device and of the control socket: `interface`, or else the file's name, or else `ipsec0`.
     pub name: String,
     /// Where this end listens and sends from; `None`: at all of its addresses, from the one that the route to a peer has.
     pub local: Option<IpAddr>,
@@ -59,11 +62,13 @@ pub struct IpsecConfig {
     pub ike: ike::config::Config,
     /// What IKE does not know of each of its peers.
     pub remotes: Vec<Remote>,
-    /// Rules: first those of `[[policy]]`, in the order of the file; then, for each child, that what goes between its ends
-    /// must be protected as the child does it, out and in. Where an end is not known before the child is there (addresses
-    /// that a remote gives, a remote that comes from anywhere), its rules are for all addresses of the IP version, and
-    /// stand last. Neighbor discovery is not in it.
+    /// The rules of `[[policy]]`, in the order of the file.
     pub rules: Vec<Rule>,
+    /// What the children stand for, to be put behind `rules` by a host that sends what no rule selects in clear: what goes
+    /// between the ends of a child is protected as the child does it, or does not go, out and in. Where an end is not known
+    /// before the child is there (addresses that a remote gives, a remote that comes from anywhere), it is every address of
+    /// the IP version, and such rules stand last. Neighbor discovery is not in it.
+    pub child_rules: Vec<Rule>,
     /// The system's levels.
     pub levels: Levels,
     /// Associations and policies in setkey's language, loaded at the start.
@@ -182,8 +187,7 @@ fn assemble(
         return None;
     }
     let converted: Vec<Converted> = converted.into_iter().map(|(_, remote)| remote).collect();
-    let mut rules = rules?;
-    rules.extend(rules::of_children(&converted, address));
+    let child_rules = rules::of_children(&converted, address);
     let (peers, remotes) = converted.into_iter().map(|remote| (remote.peer, remote.remote)).unzip();
     let (ports, _) = (ports?, identity?);
     let ike = ike::config::Config {
@@ -199,7 +203,8 @@ fn assemble(
         mtu: mtu?,
         ike,
         remotes,
-        rules,
+        rules: rules?,
+        child_rules,
         levels: levels?,
         setkey: setkey?,
         warnings: Report::default(),
@@ -207,22 +212,12 @@ fn assemble(
 }
 
 impl Converter<'_> {
-    /// The device's name: the file's, if it is not given.
+    /// The device's name: the file's, if it is not given and that can be one.
     fn device_name(&mut self, table: &IpsecTable, path: &Path) -> Option<String> {
-        if let Some(name) = self.optional(&table.interface, crate::value::interface)? {
-            return Some(name);
-        }
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if let Ok(name) = crate::value::interface(stem) {
-            return Some(name);
-        }
-        self.report(Finding::error(
-            table.interface.table.span.clone(),
-            format!("no interface can be named {stem:?}, after the file"),
-            "",
-            "add `interface = \"ipsec0\"`, or give the file a name of up to 15 letters",
-        ));
-        None
+        let given = self.optional(&table.interface, crate::value::interface)?;
+        let stem = || path.file_stem().and_then(|stem| stem.to_str());
+        let by_file = || stem().and_then(|stem| crate::value::interface(stem).ok());
+        Some(given.or_else(by_file).unwrap_or_else(|| OTHERWISE.to_owned()))
     }
 
     /// Who this end is: its address, if nothing else is said.

@@ -78,7 +78,9 @@ impl Converter<'_> {
         let identity = match (identity?, &place) {
             (Some(identity), _) => identity,
             (None, Some(Some(Place::Address(address)))) => Some(Identity::Address(*address)),
-            (None, Some(Some(Place::Name(name)))) => Some(Identity::Fqdn(name.clone())),
+            (None, Some(Some(Place::Name(name)))) => {
+                Some(Identity::Fqdn(name.trim_end_matches('.').to_owned()))
+            }
             (None, _) => None,
         };
         let authentication = self.authentication(table, identity.as_ref(), this, files);
@@ -97,9 +99,6 @@ impl Converter<'_> {
         let is_transport = children.iter().any(|child| child.config.mode == Mode::Transport);
         let (ports, name) = (ports?, name?);
         let peer = PeerConfig {
-            local: this.identity.clone(),
-            remote: identity,
-            authentication: authentication?,
             children: children.iter().map(|child| child.config.clone()).collect(),
             mobile: table.mobile.get().copied().unwrap_or(!is_transport),
             encapsulate: table.encapsulate.is_true(),
@@ -108,6 +107,7 @@ impl Converter<'_> {
             assigned: assigned?,
             rekey_after: rekey_after?,
             liveness_after: liveness_after?,
+            ..PeerConfig::with(this.identity.clone(), identity, authentication?)
         };
         let remote = Remote { name, address: place, ports, start, encapsulate: peer.encapsulate };
         Some(Converted { peer, remote, children })

@@ -133,8 +133,7 @@ fn selectors<'a>(
     })
 }
 
-/// The rules of all children: what goes between their networks is protected as they say, both ways, or does not go. Those
-/// whose ends are told only when there is a child come behind the others, and are for all that could be.
+/// What all children stand for: [`IpsecConfig::child_rules`](super::IpsecConfig::child_rules).
 pub(super) fn of_children(remotes: &[Converted], own: Option<IpAddr>) -> Vec<Rule> {
     let (mut known, mut wide) = (Vec::new(), Vec::new());
     for remote in remotes {
