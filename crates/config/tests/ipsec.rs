@@ -128,6 +128,24 @@ fn a_gateway_gives_road_warriors_their_addresses() {
 }
 
 #[test]
+fn many_clients_are_one_remote_with_a_pool() {
+    let pool = edited(GATEWAY, "[\"2001:db8:9::b\", \"10.9.0.11\"]", "[\"2001:db8:9::b\"]");
+    let text = edited(
+        &edited(&pool, "bob@example.org", "*"),
+        "assign          = [\"2001:db8:9::b\"]",
+        "pool = [\"10.9.0.0/24\"]",
+    );
+    let config = of(&text).unwrap();
+    let range =
+        |first: &str, last: &str| ike::config::Pool::range(first.parse().unwrap()..=last.parse().unwrap());
+    let pools = &config.ike.peers[1].assigned.pools;
+    // Without 10.9.0.1, the gateway's, and 10.9.0.10, Ann's.
+    let expected = [range("10.9.0.2", "10.9.0.9"), range("10.9.0.11", "10.9.0.254")];
+    assert_eq!(pools.iter().copied().map(Some).collect::<Vec<_>>(), expected);
+    assert!(wrong(&edited(&text, "10.9.0.0/24", "10.9.0.10/32")).contains("is left for clients"));
+}
+
+#[test]
 fn policies_say_what_must_hold() {
     let config = right(SENSORS);
     let mut policies = PolicyDatabase::new();

@@ -93,6 +93,9 @@ section! {
         request_addresses: bool = Default("false");
         /// Addresses that the remote is given when it asks, one of each IP version.
         assign: Vec<Spanned<String>> = Otherwise("none");
+        /// Networks out of which each of many clients is given one address of each IP version, the same one again when it
+        /// comes back. Addresses that are this end's or in another remote's `assign` are left out.
+        pool: Vec<Spanned<String>> = Otherwise("none");
         /// DNS servers that the remote is given with them.
         dns: Vec<Spanned<String>> = Otherwise("none");
         /// The IKE SA gets new keys after this time, `10s` to `7d`.
@@ -123,8 +126,8 @@ section! {
         /// `"esp"`: packets are encrypted and authenticated. `"ah"`: they are authenticated, their IP header included, and
         /// anybody can read them; in transport mode only.
         header: String = Default(r#""esp""#);
-        /// Algorithms, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-x25519"]`; without a group, keys
-        /// are derived from the IKE SA's.
+        /// Algorithms, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-x25519"]`; a group in each
+        /// of them is insisted on at rekeys; without one, keys are derived from the IKE SA's.
         algorithms: Vec<Spanned<String>> = Otherwise("all that are strong");
         /// It gets new keys after this time, `10s` to `7d`.
         rekey_after: Period = Default(r#""1h""#);

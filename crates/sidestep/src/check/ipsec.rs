@@ -91,6 +91,9 @@ fn write_remote(text: &mut String, remote: &Remote, peer: &PeerConfig) -> std::f
     if !peer.assigned.addresses.is_empty() {
         extras.push(format!("give it {}", list(&peer.assigned.addresses)));
     }
+    if !peer.assigned.pools.is_empty() {
+        extras.push("give each client addresses out of its pool".to_owned());
+    }
     if !peer.assigned.dns.is_empty() {
         extras.push(format!("and the DNS servers {}", list(&peer.assigned.dns)));
     }
@@ -114,9 +117,10 @@ fn write_child(text: &mut String, child: &ChildConfig, peer: &PeerConfig) -> std
         (false, true) => format!("{}, as far as addresses are given", selectors(&child.local)),
         (false, false) => selectors(&child.local),
     };
-    let there = match (child.remote.is_empty(), peer.assigned.addresses.is_empty()) {
-        (true, true) => "the remote's address".to_owned(),
-        (true, false) => "what it is given".to_owned(),
+    let gives = !(peer.assigned.addresses.is_empty() && peer.assigned.pools.is_empty());
+    let there = match (child.remote.is_empty(), gives) {
+        (true, false) => "the remote's address".to_owned(),
+        (true, true) => "what it is given".to_owned(),
         (false, _) => selectors(&child.remote),
     };
     let header = match child.algorithms.protocol {
