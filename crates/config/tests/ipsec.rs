@@ -151,8 +151,8 @@ fn policies_say_what_must_hold() {
     let mut policies = PolicyDatabase::new();
     config.rules.iter().for_each(|rule| policies.add(rule.clone()));
     let tcp = |source, destination| Traffic {
-        source: "2001:db8:d::1".parse().unwrap(),
-        destination: "2001:db8:c::1".parse().unwrap(),
+        source: "2001:db8:9::11".parse().unwrap(),
+        destination: "2001:db8:9::1".parse().unwrap(),
         protocol: 6,
         detail: Detail::Ports { source, destination },
     };
@@ -162,14 +162,27 @@ fn policies_say_what_must_hold() {
     assert!(policies.input_policy(&tcp(1000, 22), authentic, None).is_ok());
     assert!(policies.input_policy(&tcp(1000, 22), plain, None).is_err(), "not authentic");
     assert!(policies.input_policy(&tcp(40000, 22), authentic, None).is_err(), "from no privileged port");
-    let child = &config.ike.peers[0].children[0];
-    assert_eq!(child.mode, Mode::Transport);
-    assert!(!config.ike.peers[0].mobile, "transport mode does not move");
-    let last = config.child_rules.last().unwrap();
-    assert_eq!(
-        (last.direction, last.selector.source),
-        (Direction::In, "2001:db8:c::11/128".parse().unwrap())
-    );
+}
+
+#[test]
+fn two_hosts_talk_without_a_tunnel() {
+    let text = "[ipsec]\naddress = \"2001:db8:c::1\"\n[[remote]]\nname = \"b\"\naddress = \"2001:db8:c::2\"\n\
+                shared_key = \"quite a long secret\"\n[[remote.child]]\nmode = \"transport\"\nprotocol = \"udp\"\n\
+                local_ports = 5683\n[[remote.child]]\nmode = \"transport\"\nheader = \"ah\"\nprotocol = \"tcp\"\n";
+    let config = right(text);
+    let peer = &config.ike.peers[0];
+    assert_eq!(peer.local, Identity::Address("2001:db8:c::1".parse().unwrap()));
+    assert_eq!(peer.remote, Some(Identity::Address("2001:db8:c::2".parse().unwrap())));
+    assert!(!peer.mobile, "transport mode does not move");
+    assert!(peer.children.iter().all(|child| child.mode == Mode::Transport && child.local.is_empty()));
+    let wanted = |index: usize| match config.child_rules[index].action {
+        Action::Protect { levels, .. } => levels,
+        _ => panic!("a child protects"),
+    };
+    assert_eq!(wanted(0), Levels { transport_encryption: Level::Require, ..Levels::NONE });
+    assert_eq!(wanted(2), Levels { authentication: Level::Require, ..Levels::NONE });
+    let back = &config.child_rules[1];
+    assert_eq!((back.direction, back.selector.source), (Direction::In, "2001:db8:c::2/128".parse().unwrap()));
 }
 
 #[test]

@@ -48,8 +48,8 @@ section! {
         authority_file: String = Otherwise("required with `certificate_file`, here or in each `[[remote]]`");
         /// Algorithms for IKE, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-sha384-x25519"]`.
         algorithms: Vec<Spanned<String>> = Otherwise("all that are strong");
-        /// File with associations and policies in setkey's language, loaded at the start. It holds keys: refused if others
-        /// can read it.
+        /// File with associations and policies in setkey's language, for programs with a stack of their own (`ipsec up` and
+        /// `run` refuse it). It holds keys: refused if others can read it.
         setkey_file: String = Otherwise("none");
         /// How well all packets must be authenticated (AH), [`0` to `3`](ipsec.md#levels): `"none"`, `"use"`,
         /// `"require"`, `"unique"`.
@@ -121,7 +121,7 @@ section! {
         /// Only these ports at the other end.
         remote_ports: RangeValue = Otherwise("all");
         /// `"tunnel"`: whole packets, of any hosts. `"transport"`: packets of the two ends themselves, without a second
-        /// IP header; for programs on the stack (`sidestep stack`), not for the networks of `ipsec up`.
+        /// IP header, for programs with a stack of their own (`ipsec up` and `run` refuse it).
         mode: String = Default(r#""tunnel""#);
         /// `"esp"`: packets are encrypted and authenticated. `"ah"`: they are authenticated, their IP header included, and
         /// anybody can read them; in transport mode only.

@@ -29,7 +29,21 @@ pub(crate) fn describe(file: &Path, config: &IpsecConfig) -> String {
         let _ = write_remote(&mut text, remote, peer);
     }
     let _ = write_policy(&mut text, config);
+    if let Some(why) = not_carried(config) {
+        let _ = writeln!(text, "\n          WARNING: `ipsec up` and `ipsec run` refuse this: {why}");
+    }
     text
+}
+
+/// What is for programs with a stack of their own.
+fn not_carried(config: &IpsecConfig) -> Option<&'static str> {
+    if config.setkey.is_some() {
+        return Some("they carry associations of IKE, and none by hand");
+    }
+    let mut children = config.ike.peers.iter().flat_map(|peer| &peer.children);
+    let is_tunnel =
+        |child: &ChildConfig| child.mode == Mode::Tunnel && child.algorithms.protocol == ChildProtocol::Esp;
+    (!children.all(is_tunnel)).then_some("they carry tunnels of ESP, no transport mode and no AH")
 }
 
 fn write_this_end(text: &mut String, file: &Path, config: &IpsecConfig) -> std::fmt::Result {
@@ -282,8 +296,14 @@ mod tests {
         assert!(gateway.contains("10.9.0.1 tcp/443 <-> what it is given"), "{gateway}");
         let sensors = described(include_str!("../../../../examples/ipsec-sensors.toml"));
         assert!(sensors.contains("in:  tcp 1-1023 -> 1-1023, ::/0 -> ::/0 need authentication (require)"));
-        assert!(sensors.contains("in transport mode: this end's address"), "{sensors}");
-        for text in [site, warrior, gateway, sensors] {
+        assert!(!sensors.contains("WARNING"), "{sensors}");
+        let hosts = described(
+            "[ipsec]\naddress = \"192.0.2.1\"\n[[remote]]\nname = \"b\"\naddress = \"192.0.2.2\"\n\
+             shared_key_file = \"b.psk\"\n[[remote.child]]\nmode = \"transport\"\n",
+        );
+        assert!(hosts.contains("in transport mode: this end's address <-> the remote's address"), "{hosts}");
+        assert!(hosts.contains("WARNING: `ipsec up` and `ipsec run` refuse this"), "{hosts}");
+        for text in [hosts, site, warrior, gateway, sensors] {
             assert!(!text.contains("nobody is to see"), "{text}");
         }
     }
