@@ -276,23 +276,24 @@ fn with_certificates(this_end: &str, remote: &str) -> Result<IpsecConfig, config
         "[ipsec]\n{this_end}\n[[remote]]\nname = \"b\"\naddress = \"b.example\"\n{remote}\n\
          [[remote.child]]\nlocal = [\"10.1.0.0/16\"]\nremote = [\"10.2.0.0/16\"]\n"
     );
-    let read = |path: &Path, secrecy: Secrecy| {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let (bytes, expected) = match name {
-            "a.crt" => (pem("CERTIFICATE", &certificate!("a-p256.crt")), Secrecy::Public),
-            "a.key" => (pem("PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
-            "old.key" => (pem("EC PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
-            "locked.key" => (pem("ENCRYPTED PRIVATE KEY", &[0; 9]), Secrecy::Private),
-            "b.key" => (pem("PRIVATE KEY", &certificate!("b-p256.key")), Secrecy::Private),
-            "ca.crt" => (pem("CERTIFICATE", &certificate!("authority.crt")), Secrecy::Public),
-            "ca.der" => (certificate!("authority.crt").to_vec(), Secrecy::Public),
-            "no.crt" => (pem("CERTIFICATE", b"no certificate"), Secrecy::Public),
-            _ => return Err(KeyFileError::Missing),
-        };
-        assert_eq!(secrecy, expected, "{name}");
-        Ok(Zeroizing::new(bytes))
+    parse(&text, Path::new("/etc/sidestep/ipsec0.toml"), &read_certificate)
+}
+
+fn read_certificate(path: &Path, secrecy: Secrecy) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (bytes, expected) = match name {
+        "a.crt" | "vpn.crt" => (pem("CERTIFICATE", &certificate!("a-p256.crt")), Secrecy::Public),
+        "a.key" | "vpn.key" => (pem("PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
+        "old.key" => (pem("EC PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
+        "locked.key" => (pem("ENCRYPTED PRIVATE KEY", &[0; 9]), Secrecy::Private),
+        "b.key" => (pem("PRIVATE KEY", &certificate!("b-p256.key")), Secrecy::Private),
+        "ca.crt" => (pem("CERTIFICATE", &certificate!("authority.crt")), Secrecy::Public),
+        "ca.der" => (certificate!("authority.crt").to_vec(), Secrecy::Public),
+        "no.crt" => (pem("CERTIFICATE", b"no certificate"), Secrecy::Public),
+        _ => return Err(KeyFileError::Missing),
     };
-    parse(&text, Path::new("/etc/sidestep/ipsec0.toml"), &read)
+    assert_eq!(secrecy, expected, "{name}");
+    Ok(Zeroizing::new(bytes))
 }
 
 const CERTIFICATES: &str = "identity = \"a.example\"\ncertificate_file = \"a.crt\"\nprivate_key_file = \"a.key\"\n\
@@ -309,6 +310,21 @@ fn certificates_are_read_from_pem() {
     let other_name = edited(CERTIFICATES, "a.example", "z.example");
     let config = with_certificates(&other_name, "").unwrap();
     assert!(config.warnings.render(false).contains("certificate is not of z.example"), "{}", config.warnings);
+}
+
+#[test]
+fn the_gateway_with_certificates_in_the_manual_is_right() {
+    let manual = include_str!("../../../docs/ipsec.md");
+    let file =
+        manual.split("\n\n    [ipsec]").find(|block| block.contains("\"vpn.crt\"")).expect("it is there");
+    let tables = file.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let text = format!("[ipsec]{}", tables.collect::<Vec<_>>().join("\n"));
+    let config =
+        parse(&text, Path::new("vpn.toml"), &read_certificate).unwrap_or_else(|report| panic!("{report}"));
+    let peer = &config.ike.peers[0];
+    assert_eq!((&peer.remote, peer.assigned.pools.len()), (&None, 1));
+    // The certificate that stands in for it is of another.
+    assert!(config.warnings.render(false).contains("not of vpn.example.org"));
 }
 
 #[test]
