@@ -1,1 +1,24 @@
 //! `ike` and `ipsec` over `linux`: the gateway and the client of an IPsec tunnel.
+//!
+//! A [`carrier::Carrier`] is IKE, key engine and policy together, without a device or a socket: inner packets go in,
+//! datagrams come out, and back. What is around it differs:
+//!
+//! | who | inner packets | datagrams |
+//! |---|---|---|
+//! | `sidestep ipsec up` | a TUN device of this host | the ports of IKE, 500 and 4500 |
+//! | `sidestep ipsec run` | a TUN device in a network namespace of a program's own | any port |
+//! | `sidestep ipsec proxy`, in a crate of its own | a `stack::host::Host` | any port |
+//!
+//! # Invariants
+//!
+//! - A carrier sends nothing in clear: what no tunnel is for is dropped, and counted.
+//! - What comes out of a child is what its traffic selectors say, in both addresses, protocol and ports.
+//! - Nothing is allocated for a packet, and its payload is copied once, when it is sealed.
+
+#![forbid(unsafe_code)]
+
+pub mod carrier;
+pub mod deliver;
+pub mod drops;
+pub mod outbox;
+mod ports;
