@@ -21,4 +21,3 @@ pub mod carrier;
 pub mod deliver;
 pub mod drops;
 pub mod outbox;
-mod ports;

@@ -1,17 +1,16 @@
 //! When IKE SAs are begun with a remote, and what becomes of them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use config::ipsec::{Remote, Start};
 use ike::config::{ChildIndex, PeerIndex};
-use ike::event::EndReason;
+use ike::event::{EndReason, Path};
 use ike::numbers::IkeSpi;
 use ike::random::Random;
 
 use super::{Carrier, Event, RemoteIndex};
 use crate::deliver::Deliver;
-use crate::ports::PortMap;
 
 /// From one attempt that has failed to the next, at first; each further time twice that.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -117,8 +116,13 @@ impl<R: Random> Carrier<R> {
         let Some(conversation) = self.conversations.get_mut(remote.0) else { return };
         conversation.reaching = false;
         let begun = ends.and_then(|ends| {
-            self.ports.set(ends.remote, conversation.remote.ports);
-            let path = PortMap::first(ends.local, ends.remote);
+            let theirs = conversation.remote.ports;
+            let (here, there) =
+                if self.ports.ike == 0 { (self.ports.nat, theirs.nat) } else { (self.ports.ike, theirs.ike) };
+            let path = Path {
+                local: SocketAddr::new(ends.local, here),
+                remote: SocketAddr::new(ends.remote, there),
+            };
             self.ike.initiate(now, PeerIndex(remote.0), path).map_err(|error| NotReached(error.to_string()))
         });
         match begun {

@@ -68,7 +68,8 @@ impl<R: Random> Carrier<R> {
                 && let Some(datagram) = arena.get(at)
             {
                 let way = Way { via: received.via, local: received.local, remote: received.remote };
-                self.ike.receive(now, self.ports.path(&way), datagram);
+                let path = self.path(&way);
+                self.ike.receive(now, path, datagram);
                 was_ike = true;
             }
         }

@@ -174,7 +174,7 @@ impl<R: Random> Carrier<R> {
             inbound_id,
             outbound: outbound_name,
             outbound_id,
-            way: self.ports.way(&child.path),
+            way: self.way(&child.path),
             local,
             networks,
             since: now,
@@ -194,7 +194,7 @@ impl<R: Random> Carrier<R> {
     }
 
     fn path_changed(&mut self, ike: IkeSpi, path: Path) {
-        let way = self.ports.way(&path);
+        let way = self.way(&path);
         let (here, there) = (path.local, path.remote);
         for child in self.children.values_mut().filter(|child| child.ike == ike) {
             child.way = way;

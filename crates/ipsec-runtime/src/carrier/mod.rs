@@ -20,11 +20,12 @@ mod report;
 mod tests;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use config::ipsec::IpsecConfig;
+use config::ipsec::{IpsecConfig, Ports};
 use ike::Endpoint;
+use ike::event::Path;
 use ike::random::Random;
 use ipnet::IpNet;
 use ipsec::association::Protocol;
@@ -35,8 +36,7 @@ use ipsec::request::DaemonId;
 
 use crate::deliver::Deliver;
 use crate::drops::Drops;
-use crate::outbox::Outbox;
-use crate::ports::PortMap;
+use crate::outbox::{Outbox, Via, Way};
 use conversations::Conversation;
 pub use conversations::{Ends, NotReached};
 pub use inward::Received;
@@ -108,7 +108,7 @@ pub struct Carrier<R> {
     /// By their inbound SPI.
     children: HashMap<u32, Child>,
     by_outbound: HashMap<AssociationId, u32>,
-    ports: PortMap,
+    ports: Ports,
     recent: Recent,
     /// MTU of the ways to remotes, where it is known; else that of the device that they leave by.
     path_mtus: HashMap<IpAddr, u16>,
@@ -133,8 +133,16 @@ const ETHERNET: u16 = 1500;
 const MIN_MTU: u16 = 1280;
 
 impl<R: Random> Carrier<R> {
-    /// Of a configuration, with nothing begun: [`handle_timeout`](Self::handle_timeout) begins.
-    pub fn new(config: &IpsecConfig, random: R, now: Instant) -> Self {
+    /// Of a configuration, with nothing begun: [`handle_timeout`](Self::handle_timeout) begins. `ports` are those that there
+    /// are; without one of IKE, 0, all begins at the port that it shares with ESP.
+    pub fn new(config: &IpsecConfig, ports: Ports, random: R, now: Instant) -> Self {
+        let mut ike = config.ike.clone();
+        ike.nat_port = ports.nat;
+        for (peer, remote) in ike.peers.iter_mut().zip(&config.remotes) {
+            peer.nat_port = remote.ports.nat;
+            // There is no way for ESP but UDP here, whatever is between the ends.
+            peer.encapsulate = true;
+        }
         let mut engine = KeyEngine::new();
         // There is room for many.
         let registered = engine.register(IKE, Protocol::Esp);
@@ -153,15 +161,15 @@ impl<R: Random> Carrier<R> {
         let mut own: Vec<IpAddr> = config.addresses.iter().map(IpNet::addr).collect();
         own.dedup();
         Self {
-            ike: Endpoint::new(config.ike.clone(), random),
+            ike: Endpoint::new(ike.clone(), random),
             engine,
             policies,
             judges_input,
-            config: config.ike.clone(),
+            config: ike,
             conversations,
             children: HashMap::new(),
             by_outbound: HashMap::new(),
-            ports: PortMap::default(),
+            ports,
             recent: Recent::default(),
             path_mtus: HashMap::new(),
             link_mtu: ETHERNET,
@@ -248,6 +256,18 @@ impl<R: Random> Carrier<R> {
         self.events.push_back(Event::Mtu);
     }
 
+    /// The way of what IKE sends on a path.
+    fn way(&self, path: &Path) -> Way {
+        let via = if path.local.port() == self.ports.nat { Via::Nat } else { Via::Ike };
+        Way { via, local: path.local.ip(), remote: path.remote }
+    }
+
+    /// The path of what came on a way.
+    fn path(&self, way: &Way) -> Path {
+        let port = if way.via == Via::Nat { self.ports.nat } else { self.ports.ike };
+        Path { local: SocketAddr::new(way.local, port), remote: way.remote }
+    }
+
     fn path_mtu(&self, remote: IpAddr) -> u16 {
         self.path_mtus.get(&remote).copied().unwrap_or(self.link_mtu)
     }
@@ -264,7 +284,7 @@ impl<R: Random> Carrier<R> {
             }
         }
         while let Some(transmit) = self.ike.poll_transmit() {
-            let way = self.ports.way(&transmit.path);
+            let way = self.way(&transmit.path);
             let size = transmit.payload.len();
             self.outbox.datagram(&way, 0, size).copy_from_slice(&transmit.payload);
         }

@@ -52,7 +52,7 @@ impl<R: Random> Carrier<R> {
 
     fn report_child(&self, child: &Child, age: impl Fn(Instant) -> Duration) -> ChildStatus {
         let association = |id| self.engine.get(id);
-        let usage = |id| association(id).map_or(Usage::default(), |association| association.usage());
+        let usage = |id| association(id).map_or(Usage::default(), ipsec::association::Association::usage);
         let (sent, received) = (usage(child.outbound_id), usage(child.inbound_id));
         let algorithm = association(child.outbound_id).map_or(String::new(), |association| {
             match &association.parameters().transform {
