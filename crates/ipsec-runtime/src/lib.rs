@@ -21,3 +21,20 @@ pub mod carrier;
 pub mod deliver;
 pub mod drops;
 pub mod outbox;
+mod error;
+mod machine;
+pub mod place;
+pub mod random;
+mod up;
+
+pub use error::Error;
+pub use up::{UpOptions, up};
+
+use std::time::{Instant, SystemTime};
+
+/// Certificates are valid for a time, which a carrier is told.
+fn tell_time<R: ike::random::Random>(carrier: &mut carrier::Carrier<R>) {
+    if let Ok(since_1970) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        carrier.set_wall_clock(Instant::now(), since_1970);
+    }
+}
