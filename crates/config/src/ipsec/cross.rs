@@ -127,7 +127,7 @@ fn check_children(remotes: &[(&RemoteTable, Converted)], own: Option<IpAddr>, re
         for (child, text) in remote.children.iter().zip(table.child.list()) {
             let (local, there) = ends(child, remote, own);
             let place = text.get_ref().remote.span_or_table();
-            let is_of_pool = child.remote.is_empty() && !remote.pool.is_empty();
+            let is_of_pool = child.remote.is_empty() && !remote.remote.pool.is_empty();
             let is_given =
                 is_of_pool || child.remote.is_empty() && !remote.peer.assigned.addresses.is_empty();
             let upper = &child.upper;

@@ -43,8 +43,6 @@ pub(super) struct Child {
 pub(super) struct Converted {
     pub(super) peer: PeerConfig,
     pub(super) remote: Remote,
-    /// What its clients' addresses are out of.
-    pub(super) pool: Vec<IpNet>,
     pub(super) children: Vec<Child>,
 }
 
@@ -112,8 +110,8 @@ impl Converter<'_> {
             liveness_after: liveness_after?,
             ..PeerConfig::with(this.identity.clone(), identity, authentication?)
         };
-        let remote = Remote { name, address: place, ports, start, encapsulate: peer.encapsulate };
-        Some(Converted { peer, remote, pool, children })
+        let remote = Remote { name, address: place, ports, start, encapsulate: peer.encapsulate, pool };
+        Some(Converted { peer, remote, children })
     }
 
     /// The ports of an end.
@@ -244,7 +242,7 @@ impl Converter<'_> {
         let mut taken: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
         taken.extend(remotes.iter().flat_map(|(_, remote)| &remote.peer.assigned.addresses));
         for (table, remote) in remotes {
-            for (net, text) in remote.pool.iter().zip(table.pool.list()) {
+            for (net, text) in remote.remote.pool.iter().zip(table.pool.list()) {
                 let free = pool::pools(&[*net], &taken);
                 if free.is_empty() {
                     self.report(Finding::error(

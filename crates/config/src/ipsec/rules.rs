@@ -158,7 +158,7 @@ pub(super) fn ends(child: &Child, remote: &Converted, own: Option<IpAddr>) -> (V
     let hosts = |addresses: &[IpAddr]| addresses.iter().copied().map(IpNet::from).collect::<Vec<_>>();
     let or = |nets: &[IpNet], other: Vec<IpNet>| if nets.is_empty() { other } else { nets.to_vec() };
     let mut given = hosts(&remote.peer.assigned.addresses);
-    given.extend(&remote.pool);
+    given.extend(&remote.remote.pool);
     let there = match literal(remote.remote.address.as_ref()) {
         _ if !given.is_empty() => given,
         Some(address) => hosts(&[address]),

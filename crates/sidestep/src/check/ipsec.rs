@@ -105,8 +105,8 @@ fn write_remote(text: &mut String, remote: &Remote, peer: &PeerConfig) -> std::f
     if !peer.assigned.addresses.is_empty() {
         extras.push(format!("give it {}", list(&peer.assigned.addresses)));
     }
-    if !peer.assigned.pools.is_empty() {
-        extras.push("give each client addresses out of its pool".to_owned());
+    if !remote.pool.is_empty() {
+        extras.push(format!("give each client an address out of {}", list(&remote.pool)));
     }
     if !peer.assigned.dns.is_empty() {
         extras.push(format!("and the DNS servers {}", list(&peer.assigned.dns)));
