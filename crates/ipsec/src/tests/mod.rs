@@ -4,6 +4,7 @@ mod daemons;
 mod engine;
 mod hostile;
 mod order;
+mod payloads;
 mod policies;
 mod setkey_files;
 

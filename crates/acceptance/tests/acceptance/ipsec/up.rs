@@ -50,10 +50,7 @@ fn an_end_that_was_killed_leaks_nothing_and_is_back_after_its_restart() {
     a.kill();
     // A default route that leads to the other end: what is not refused would leave by it.
     scene.namespaces[0]
-        .ip(&format!(
-            "-6 route add default via {} dev ex\nroute add default via 192.0.2.2 dev ex\n",
-            OUTER[1]
-        ))
+        .ip(&format!("route add default via {} dev ex\nroute add default via 192.0.2.2 dev ex\n", OUTER[1]))
         .expect("routes");
     for address in [INNER[1], INNER_V4[1]] {
         assert!(!scene.pings(0, address), "there is no tunnel to {address}");
