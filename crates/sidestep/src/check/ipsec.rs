@@ -167,8 +167,8 @@ fn write_policy(text: &mut String, config: &IpsecConfig) -> std::fmt::Result {
         lines.push("between the ends of a child: as that protects it, or not at all".to_owned());
     }
     lines.push(match levels(config.levels) {
-        words if words.is_empty() => "other packets: no level is asked for".to_owned(),
-        words => format!("other packets need {words}"),
+        words if words.is_empty() => "other packets: none leaves the device in clear".to_owned(),
+        words => format!("other packets need {words}, and none leaves the device in clear"),
     });
     writeln!(text)?;
     for (number, line) in lines.iter().enumerate() {
@@ -285,7 +285,7 @@ mod tests {
             "ESP, in a tunnel: 2001:db8:a::/64, 10.1.0.0/16 <-> 2001:db8:b::/64, 10.2.0.0/16",
             "new keys after 4 h, a question after 30 s",
             "between the ends of a child: as that protects it, or not at all",
-            "other packets: no level is asked for",
+            "other packets: none leaves the device in clear",
         ] {
             assert!(site.contains(part), "{part} is missing in:\n{site}");
         }
