@@ -15,9 +15,11 @@ use control::Request;
 use linux::event::Signals;
 
 use crate::failure::Failure;
-use crate::load::{load, load_tunnel};
+use crate::load::{load, load_ipsec, load_tunnel};
 use crate::terminal::{complain, print, start_log};
-use crate::{check, down, firewall, import_classic, keys, manual, rendezvous, script, show, ssh, status};
+use crate::{
+    check, down, firewall, import_classic, ipsec, keys, manual, rendezvous, script, show, ssh, status,
+};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -50,7 +52,8 @@ enum Command {
     #[command(after_help = "Examples:\n  umask 077; sidestep genpsk > /etc/sidestep/site-b.psk")]
     Genpsk,
     /// Validate a configuration, and say what it would do
-    #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n\n\
+    #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n  \
+                            sidestep check ipsec0.toml      a file with [ipsec], for `sidestep ipsec`\n\n\
                             Exit status: 0 if it is valid, 1 if not.")]
     Check {
         /// The configuration
@@ -181,6 +184,8 @@ enum Command {
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
     Script(script::ScriptCommand),
+    #[command(subcommand)]
+    Ipsec(ipsec::IpsecCommand),
     /// Says where the laboratory went: it was part of this program
     #[command(hide = true, disable_help_flag = true)]
     Lab {
@@ -323,6 +328,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Genkey => keys::generate_private()?,
         Command::Pubkey => keys::public_of_stdin()?,
         Command::Genpsk => keys::generate_preshared()?,
+        Command::Check { file } if config::ipsec::is_ipsec(&file) => {
+            print(check::ipsec::describe(&file, &load_ipsec(&file)?))?;
+        }
         Command::Check { file } => {
             let config = load(&file)?;
             if let Some(tunnel) = &config.tunnel {
@@ -385,6 +393,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
+        Command::Ipsec(command) => return command.run(),
         Command::Lab { .. } => {
             let message = "the laboratory is now a separate program, `sidestep-lab`, with the same commands";
             return Err(Failure::Message(message.into()));
@@ -409,7 +418,7 @@ mod tests {
         let cli = Cli::command();
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        for command in shown.chain(of("script")).chain(of("firewall")) {
+        for command in shown.chain(of("script")).chain(of("firewall")).chain(of("ipsec")) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

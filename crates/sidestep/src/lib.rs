@@ -12,6 +12,7 @@
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
+//! | `ipsec` | tunnels of IPsec: run, shown, ended |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
 //!
@@ -27,6 +28,7 @@ mod down;
 mod failure;
 mod firewall;
 mod import_classic;
+mod ipsec;
 mod keys;
 mod load;
 mod manual;

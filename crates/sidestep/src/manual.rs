@@ -7,9 +7,10 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 
 /// Complete configurations, with comments.
-const EXAMPLES: [(&str, &str); 2] = [
+const EXAMPLES: [(&str, &str); 3] = [
     ("A tunnel", include_str!("../../../examples/site-a.toml")),
     ("A gateway", include_str!("../../../examples/home.toml")),
+    ("IPsec between two sites", include_str!("../../../examples/ipsec-site-a.toml")),
 ];
 
 /// The script that completes the command line in `shell`.
@@ -129,7 +130,12 @@ mod tests {
             );
         }
         assert!(!page.contains("test\\-clock"));
-        assert!(page.contains("[[peer]]") && page.contains("[[uplink]]") && page.contains(".SH EXAMPLES\n"));
+        assert!(
+            page.contains("[[peer]]")
+                && page.contains("[[uplink]]")
+                && page.contains("[ipsec]")
+                && page.contains(".SH EXAMPLES\n")
+        );
     }
 
     #[test]

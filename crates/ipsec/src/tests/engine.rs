@@ -210,3 +210,34 @@ fn ports_change_where_a_nat_has_forgotten_them() {
     assert_eq!(association.parameters().encapsulation, Some(ports(61_000)));
     assert_eq!(engine.set_ports(&name(0x2000), ports(4500)), Err(EngineError::NotFound));
 }
+
+#[test]
+fn an_association_that_only_receives_seals_nothing_whatever_its_selectors() {
+    let now = Instant::now();
+    let mut engine = KeyEngine::new();
+    engine.add_receiving(esp(0x500), now).unwrap();
+    assert_eq!(engine.lookup(&request(None, false), now), Err(SecurityError::NoDaemon));
+    assert!(engine.by_name(&name(0x500)).is_some());
+    engine.add(esp(0x501), None, now).unwrap();
+    assert!(matches!(engine.lookup(&request(None, false), now), Ok(Lookup::Ready(_))));
+}
+
+#[test]
+fn a_tunnel_whose_ends_move_has_another_name_and_goes_on() {
+    let now = Instant::now();
+    let suite = suites().into_iter().find(|suite| matches!(suite, Suite::Esp(..))).unwrap();
+    let tunnel = |spi| Parameters { spi: Spi(spi), ..parameters(suite, Mode::Tunnel, true, true) };
+    let mut engine = KeyEngine::new();
+    let id = engine.add(tunnel(0x600), None, now).unwrap();
+    let before = Name::of(engine.get(id).unwrap());
+    let ends = ("2001:db8:1::1".parse().unwrap(), "2001:db8:1::2".parse().unwrap());
+    let after = engine.move_to(&before, ends, None).unwrap();
+    assert_eq!(after.destination, ends.1);
+    assert_eq!(engine.by_name(&after).unwrap().0, id);
+    assert!(engine.by_name(&before).is_none());
+    assert_eq!(engine.move_to(&before, ends, None), Err(EngineError::NotFound));
+    let mixed = (ends.0, "192.0.2.1".parse().unwrap());
+    assert!(engine.move_to(&after, mixed, None).is_err());
+    engine.delete(&after).unwrap();
+    assert_eq!(engine.associations().count(), 0);
+}

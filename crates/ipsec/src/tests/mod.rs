@@ -4,6 +4,7 @@ mod daemons;
 mod engine;
 mod hostile;
 mod order;
+mod payloads;
 mod policies;
 mod scapy;
 mod setkey_files;

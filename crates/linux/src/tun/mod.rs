@@ -123,6 +123,13 @@ impl Queue {
     }
 }
 
+impl From<OwnedFd> for Queue {
+    /// The descriptor of a queue that another process has made, non-blocking.
+    fn from(fd: OwnedFd) -> Self {
+        Queue { fd }
+    }
+}
+
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -194,7 +201,12 @@ fn set_queue_length(name: &str) -> Result<()> {
     .context(what)?;
     // SAFETY: SIOCSIFTXQLEN reads one `ifreq`, which `request` is.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCSIFTXQLEN, &raw const request) };
-    if result < 0 { Err(Error::last(what())) } else { Ok(()) }
+    match Error::last(what()) {
+        _ if result == 0 => Ok(()),
+        // In a namespace of a user's it is not to be had: the kernel's own length stays.
+        error if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        error => Err(error),
+    }
 }
 
 fn set_offloads(queues: &[Queue], wanted: Offloads, name: &str) -> Result<Offloads> {
