@@ -81,7 +81,13 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     machine.set_tun(device.queues, device.offloads)?;
     machine.inner_interface = Some(device.index);
     kernel.apply(&wanted, device_mtu(&config, &machine))?;
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+    // Where limits are not ours to raise, as in some containers.
+    if process::allow_realtime().is_err() {
+        keep.push(Capability::CAP_SYS_NICE);
+    }
+    process::keep_capabilities(&keep)?;
+    machine.go_first();
 
     let (send, messages) = mpsc::channel();
     let waker = Waker::new()?;
