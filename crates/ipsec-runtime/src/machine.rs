@@ -8,7 +8,7 @@ use std::io::IoSlice;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use config::ipsec::Ports;
 use linux::event::{Event, Events, Interest, Poller};
@@ -346,4 +346,11 @@ impl Machine {
 /// What so many bytes in datagrams of that size cost, in bytes: a datagram takes as long as some hundred bytes do.
 fn work(bytes: usize, segment: usize) -> usize {
     bytes + bytes.div_ceil(segment.max(1)) * 512
+}
+
+/// Certificates are valid for a time, which a carrier is told.
+pub(crate) fn tell_time(carrier: &mut Carrier<System>) {
+    if let Ok(since_1970) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        carrier.set_wall_clock(Instant::now(), since_1970);
+    }
 }
