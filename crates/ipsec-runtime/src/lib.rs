@@ -31,12 +31,3 @@ mod up;
 pub use error::Error;
 pub use run::run;
 pub use up::{UpOptions, up};
-
-use std::time::{Instant, SystemTime};
-
-/// Certificates are valid for a time, which a carrier is told.
-fn tell_time<R: ike::random::Random>(carrier: &mut carrier::Carrier<R>) {
-    if let Ok(since_1970) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
-        carrier.set_wall_clock(Instant::now(), since_1970);
-    }
-}

@@ -8,13 +8,14 @@ use std::io::IoSlice;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use config::ipsec::Ports;
 use linux::event::{Event, Events, Interest, Poller};
+use linux::priority::Priority;
 use linux::tun;
 use linux::udp::{EndpointOptions, HostSocket, MAX_RECEIVE};
-use tracing::debug;
+use tracing::{debug, info};
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
@@ -83,6 +84,9 @@ pub(crate) struct Machine {
     arena: Vec<u8>,
     filled: usize,
     sink: Sink,
+    priority: Priority,
+    /// Work done in this turn.
+    work: usize,
 }
 
 /// Takes what comes out of the tunnel.
@@ -121,6 +125,8 @@ impl Machine {
             arena: vec![0; ARENA],
             filled: 0,
             sink: Sink { coalescer: Coalescer::new(Offloads::default()), own: Vec::new() },
+            priority: Priority::new(false),
+            work: 0,
         })
     }
 
@@ -139,6 +145,11 @@ impl Machine {
 
     pub(crate) fn ports(&self) -> Ports {
         self.sockets.ports()
+    }
+
+    /// Goes before ordinary programs while there is a bulk flow, if the kernel allows it.
+    pub(crate) fn go_first(&mut self) {
+        self.priority = Priority::new(true);
     }
 
     /// Another carrier takes the place of this one, of which nothing is left to be sent.
@@ -180,6 +191,9 @@ impl Machine {
         self.ready = ready;
         self.read_tun(now)?;
         self.flush();
+        if let Err(error) = self.priority.turn(std::mem::take(&mut self.work)) {
+            info!("other programs can delay packets on a busy machine: {error}");
+        }
         Ok(())
     }
 
@@ -269,6 +283,7 @@ impl Machine {
             };
             receives += 1;
             bytes += received.len;
+            self.work += work(received.len, received.segment_size);
             if self.inner_interface == Some(received.interface) {
                 continue;
             }
@@ -317,6 +332,7 @@ impl Machine {
         for (batch, bytes) in self.carrier.outbox().batches() {
             let Some(socket) = self.sockets.of(batch.way.via) else { continue };
             let way = &batch.way;
+            self.work += work(bytes.len(), batch.segment);
             match socket.send(bytes, batch.segment, way.local, way.remote, batch.traffic_class) {
                 // What is lost here was lost on the way: UDP promises nothing.
                 Ok(_) => {}
@@ -324,5 +340,17 @@ impl Machine {
             }
         }
         self.carrier.outbox().clear();
+    }
+}
+
+/// What so many bytes in datagrams of that size cost, in bytes: a datagram takes as long as some hundred bytes do.
+fn work(bytes: usize, segment: usize) -> usize {
+    bytes + bytes.div_ceil(segment.max(1)) * 512
+}
+
+/// Certificates are valid for a time, which a carrier is told.
+pub(crate) fn tell_time(carrier: &mut Carrier<System>) {
+    if let Ok(since_1970) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        carrier.set_wall_clock(Instant::now(), since_1970);
     }
 }

@@ -15,7 +15,7 @@ use tracing::{debug, error, warn};
 
 use crate::carrier::{Carrier, Event};
 use crate::error::Error;
-use crate::machine::{Machine, Sockets};
+use crate::machine::{Machine, Sockets, tell_time};
 use crate::place;
 use crate::random::System;
 
@@ -46,7 +46,7 @@ pub fn run(file: &Path, command: &[OsString], signals: &Signals) -> Result<u8, E
     linux::confine::confine([])?;
     let sockets = Sockets::open(config.local, FREE)?;
     let mut carrier = Carrier::new(&config, sockets.ports(), System::new()?, Instant::now());
-    crate::tell_time(&mut carrier);
+    tell_time(&mut carrier);
     let machine = Machine::new(carrier, sockets)?;
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(jail.ended(), PROGRAM)?;

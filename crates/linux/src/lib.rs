@@ -24,6 +24,7 @@
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
+//! | [`priority`] | when a thread that carries packets goes before ordinary programs |
 //! | [`process`] | open files, capabilities, private files |
 //! | [`vm_generation`] | news that this virtual machine was restored or cloned |
 //! | [`jail`] | a program in namespaces of its own, whose only way out is a TUN device of ours |
@@ -55,6 +56,7 @@ pub mod nft;
 pub mod no_autoconf;
 pub mod outside;
 pub mod packet;
+pub mod priority;
 pub mod process;
 pub mod queue;
 pub mod raw;

@@ -24,7 +24,6 @@ mod machine;
 mod next_hop;
 mod packet_path;
 mod peer_file;
-mod priority;
 mod report;
 mod rewrite;
 pub mod surroundings;

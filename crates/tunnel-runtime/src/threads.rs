@@ -10,15 +10,15 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::process;
 use linux::udp::EndpointSocket;
 use mt6d::{EndpointId, Notice, PacketWorker, Receiver, Update};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::busy_poll::BusyPoll;
 use super::clock::Clock;
 use super::data::DataPath;
-use super::priority::Priority;
 use crate::error::Error;
 use crate::token;
 use config::Tunnel;
+use linux::priority::Priority;
 
 /// What a packet thread is to do.
 enum Command {
@@ -196,7 +196,9 @@ impl Thread {
             self.data.flush(&mut self.worker);
             let (received, sent) = self.data.work();
             self.waiting.turn(received, sent, now.boot);
-            self.priority.turn(received + sent);
+            if let Err(error) = self.priority.turn(received + sent) {
+                info!("other programs can delay packets on a busy machine: {error}");
+            }
             let notices: Vec<_> = self.worker.notices().collect();
             if !notices.is_empty() {
                 report(ThreadEvent::Notices(notices));

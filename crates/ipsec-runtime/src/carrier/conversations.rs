@@ -1,108 +1,18 @@
 //! When IKE SAs are begun with a remote, and what becomes of them.
 
-use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::time::Instant;
 
-use config::ipsec::{Remote, Start};
+use config::ipsec::Start;
 use ike::config::{ChildIndex, PeerIndex};
 use ike::event::{EndReason, Path};
 use ike::numbers::IkeSpi;
 use ike::random::Random;
 
-use super::{Carrier, Event, RemoteIndex};
+use super::Carrier;
+use super::conversation::{AGAIN_AFTER, Established};
+use super::event::{Ends, Event, NotReached, RemoteIndex};
 use crate::deliver::Deliver;
-
-/// From one attempt that has failed to the next, at first; each further time twice that.
-const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// At most.
-const AGAIN_AT_LAST: Duration = Duration::from_secs(60);
-/// What is wanted by packets is tried for so long after the last of them.
-const WANTED_FOR: Duration = Duration::from_secs(30);
-
-/// Where the two ends are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ends {
-    /// This end's address.
-    pub local: IpAddr,
-    /// The other's.
-    pub remote: IpAddr,
-}
-
-/// Why a remote could not be reached.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NotReached(pub String);
-
-/// What there is with a remote.
-#[derive(Debug)]
-pub(super) struct Conversation {
-    pub(super) remote: Remote,
-    /// IKE SAs; several, while one takes another's place, or if several clients have one configuration.
-    pub(super) established: Vec<Established>,
-    attempt: Option<IkeSpi>,
-    /// [`Event::Reach`] was told, and not answered so far.
-    reaching: bool,
-    begin_at: Option<Instant>,
-    pause: Duration,
-    /// A packet has asked for it.
-    wanted: Option<Instant>,
-    pub(super) last_failure: Option<String>,
-}
-
-/// An IKE SA.
-#[derive(Debug)]
-pub(super) struct Established {
-    pub(super) ike: IkeSpi,
-    pub(super) identity: String,
-    pub(super) initiated: bool,
-    pub(super) since: Instant,
-}
-
-impl Conversation {
-    pub(super) fn new(remote: Remote, now: Instant) -> Self {
-        let begin_at = (remote.start == Start::Always && remote.address.is_some()).then_some(now);
-        Self {
-            remote,
-            established: Vec::new(),
-            attempt: None,
-            reaching: false,
-            begin_at,
-            pause: AGAIN_AFTER,
-            wanted: None,
-            last_failure: None,
-        }
-    }
-
-    pub(super) fn begins_at(&self) -> Option<Instant> {
-        self.begin_at.filter(|_| !self.reaching)
-    }
-
-    pub(super) fn ike_spis(&self) -> impl Iterator<Item = IkeSpi> + '_ {
-        self.established.iter().map(|sa| sa.ike).chain(self.attempt)
-    }
-
-    /// What is to be said of it in one word.
-    pub(super) fn state(&self) -> &'static str {
-        match () {
-            () if !self.established.is_empty() => "up",
-            () if self.attempt.is_some() || self.reaching => "connecting",
-            () if self.begin_at.is_some() => "waiting",
-            () => "idle",
-        }
-    }
-
-    fn may_begin(&self) -> bool {
-        self.remote.start != Start::Wait && self.remote.address.is_some()
-    }
-
-    /// An attempt has failed, or the conversation has ended: another one follows, if this end is to begin it.
-    fn again(&mut self, now: Instant) {
-        let wanted = self.wanted.is_some_and(|at| now.saturating_duration_since(at) < WANTED_FOR);
-        if self.may_begin() && (self.remote.start == Start::Always || wanted) {
-            self.begin_at = now.checked_add(self.pause);
-            self.pause = (self.pause * 2).min(AGAIN_AT_LAST);
-        }
-    }
-}
 
 impl<R: Random> Carrier<R> {
     /// The answer to [`Event::Reach`].

@@ -1,6 +1,5 @@
 //! What sockets receive: messages of IKE, and ESP that becomes inner packets where it lies.
 
-use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -10,38 +9,14 @@ use ipsec::marks::Marks;
 use ipsec::selector::Traffic;
 use ipsec::tunnel_payload;
 use ipsec::udp_encapsulation::{Content, classify};
-use wire::ecn::Ecn;
 use wire::ipv6;
 
 use super::Carrier;
-use super::keying::TELL_EVERY;
+use super::child::TELL_EVERY;
+use super::received::Received;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::outbox::{Via, Way};
-
-/// Datagrams of one sender and one size, one behind the other in an arena.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
-    /// Where they are.
-    pub at: Range<usize>,
-    /// Bytes of each; the last one may be shorter. At least 1.
-    pub segment: usize,
-    /// Which socket has received them.
-    pub via: Via,
-    /// Where they were sent to.
-    pub local: IpAddr,
-    /// Where they came from.
-    pub remote: SocketAddr,
-    /// The ECN codepoint of all.
-    pub ecn: Ecn,
-}
-
-impl Received {
-    fn each(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        let (end, segment) = (self.at.end, self.segment.max(1));
-        self.at.clone().step_by(segment).map(move |start| start..end.min(start + segment))
-    }
-}
 
 impl<R: Random> Carrier<R> {
     /// Takes datagrams that were received together. Inner packets lie in `arena` when they are delivered.

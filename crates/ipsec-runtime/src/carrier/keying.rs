@@ -1,7 +1,7 @@
 //! Children of IKE become associations of the key engine, and what the engine wants becomes children.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ike::config::{ChildConfig, ChildIndex};
 use ike::crypto::encryption::{Encryption as IkeEncryption, Integrity};
@@ -14,43 +14,19 @@ use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
 use ipsec::algorithm::{Authentication, Encryption, EspTransform};
 use ipsec::association::{Lifetime, Lifetimes, Mode, Parameters, Spi, Transform, UdpEncapsulation};
 use ipsec::key::Key;
-use ipsec::key_engine::{AssociationId, Event as EngineEvent, Name};
+use ipsec::key_engine::{Event as EngineEvent, Name};
 use ipsec::selector::{Selector, Traffic, Upper};
 use wire::protocol;
 
-use super::conversations::Established;
-use super::{Carrier, Event, RemoteIndex};
-use crate::outbox::Way;
+use super::Carrier;
+use super::child::Child;
+use super::conversation::{Conversation, Established};
+use super::event::{Event, RemoteIndex};
 
 /// Bytes after which keys are replaced, whatever their age: far below what AES-GCM may protect.
 const SOFT_BYTES: u64 = 1 << 40;
 /// Networks of one child's selectors at most: a selector is a range, and may be many.
 const MAX_NETWORKS: usize = 256;
-
-/// A child, with its two associations.
-#[derive(Debug)]
-pub(super) struct Child {
-    pub(super) ike: IkeSpi,
-    pub(super) remote: RemoteIndex,
-    pub(super) index: ChildIndex,
-    pub(super) inbound: Name,
-    pub(super) inbound_id: AssociationId,
-    pub(super) outbound: Name,
-    pub(super) outbound_id: AssociationId,
-    pub(super) way: Way,
-    pub(super) local: Vec<IpNet>,
-    pub(super) networks: Vec<IpNet>,
-    pub(super) since: Instant,
-    /// When something came by it last.
-    pub(super) heard: Option<Instant>,
-    /// When IKE was told so last.
-    pub(super) told: Option<Instant>,
-    /// Another one has taken its place.
-    pub(super) is_replaced: bool,
-}
-
-/// How often IKE is told that something comes from the other end.
-pub(super) const TELL_EVERY: Duration = Duration::from_secs(5);
 
 impl<R: Random> Carrier<R> {
     pub(super) fn heard_of_ike(&mut self, event: IkeEvent, now: Instant) {
@@ -238,8 +214,7 @@ impl<R: Random> Carrier<R> {
     }
 
     fn remote_of(&self, ike: IkeSpi) -> Option<RemoteIndex> {
-        let has =
-            |conversation: &super::Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
+        let has = |conversation: &Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
         self.conversations.iter().position(has).map(RemoteIndex)
     }
 }

@@ -6,15 +6,22 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | `event`, `received` | what it tells, and what it is given |
+//! | `conversation`, `child`, `recent` | what it keeps of remotes, their children, and traffic |
 //! | `conversations` | when IKE SAs are begun, and what becomes of them |
 //! | `keying` | children of IKE become associations of the key engine, its wishes become children |
 //! | `outward`, `inward` | packets |
 //! | `report` | what there is, for a status |
 
+mod child;
+mod conversation;
 mod conversations;
+mod event;
 mod inward;
 mod keying;
 mod outward;
+mod received;
+mod recent;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -37,64 +44,14 @@ use ipsec::request::DaemonId;
 use crate::deliver::Deliver;
 use crate::drops::Drops;
 use crate::outbox::{Outbox, Via, Way};
-use conversations::Conversation;
-pub use conversations::{Ends, NotReached};
-pub use inward::Received;
-use keying::Child;
-use outward::Recent;
+use child::Child;
+use conversation::Conversation;
+pub use event::{Ends, Event, NotReached, RemoteIndex};
+pub use received::Received;
+use recent::Recent;
 
 /// IKE's name among key daemons.
 const IKE: DaemonId = DaemonId(0);
-
-/// Index of a remote in [`IpsecConfig::remotes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RemoteIndex(pub usize);
-
-/// What there is to do for whoever has the sockets and the device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Event {
-    /// Find out where the remote is, and from which address it is reached; then call [`Carrier::reach`].
-    Reach(RemoteIndex),
-    /// The two ends have an IKE SA.
-    Up {
-        /// With whom.
-        remote: RemoteIndex,
-        /// Addresses that it has given to this end.
-        addresses: Vec<IpAddr>,
-        /// DNS servers that it has named.
-        dns: Vec<IpAddr>,
-    },
-    /// A child is there, for traffic to these networks. Also told for one that takes another's place.
-    Child {
-        /// With whom.
-        remote: RemoteIndex,
-        /// Where it is.
-        address: IpAddr,
-        /// What is behind the remote.
-        networks: Vec<IpNet>,
-    },
-    /// A child or an IKE SA could not be had, for this reason.
-    Failed {
-        /// With whom.
-        remote: RemoteIndex,
-        /// Why.
-        why: String,
-    },
-    /// The last IKE SA with it has ended.
-    Down {
-        /// With whom.
-        remote: RemoteIndex,
-        /// Why.
-        why: String,
-    },
-    /// Somebody has failed to prove an identity.
-    Stranger {
-        /// What is to be told.
-        what: String,
-    },
-    /// What fits inside has changed: [`Carrier::inner_mtu`].
-    Mtu,
-}
 
 /// IKE, the key engine and policy.
 pub struct Carrier<R> {

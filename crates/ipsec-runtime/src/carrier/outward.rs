@@ -13,41 +13,12 @@ use wire::segment::Segmenter;
 use wire::{ecn, flow, icmp_error, ipv4, ipv6, mss, udp, virtio_net};
 
 use super::Carrier;
-use super::keying::Child;
+use super::child::Child;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 
 /// Errors to inner senders have at least this time between them (RFC 4443 §2.4 f).
 const BETWEEN_ERRORS: Duration = Duration::from_millis(5);
-/// Kinds of traffic whose association is remembered.
-const REMEMBERED: usize = 256;
-
-/// Which association recent kinds of traffic have, so that policy is not asked for each packet. Cleared whenever an
-/// association comes or goes.
-#[derive(Debug)]
-pub(super) struct Recent(Vec<Option<(Traffic, AssociationId)>>);
-
-impl Default for Recent {
-    fn default() -> Self {
-        Self(vec![None; REMEMBERED])
-    }
-}
-
-impl Recent {
-    pub(super) fn clear(&mut self) {
-        self.0.fill(None);
-    }
-
-    fn get(&self, hash: u32, traffic: &Traffic) -> Option<AssociationId> {
-        let (remembered, id) = self.0[hash as usize % REMEMBERED].as_ref()?;
-        (remembered == traffic).then_some(*id)
-    }
-
-    fn put(&mut self, hash: u32, traffic: &Traffic, id: AssociationId) {
-        self.0[hash as usize % REMEMBERED] = Some((*traffic, id));
-    }
-}
-
 /// What is to be done with a packet.
 enum Choice {
     By(AssociationId),

@@ -7,8 +7,9 @@ use control::ipsec_status::{Child as ChildStatus, IkeSa, Remote};
 use ike::random::Random;
 use ipsec::association::{Transform, Usage};
 
-use super::keying::Child;
-use super::{Carrier, RemoteIndex};
+use super::Carrier;
+use super::child::Child;
+use super::event::RemoteIndex;
 
 impl<R: Random> Carrier<R> {
     /// The remotes, in the order of the configuration.

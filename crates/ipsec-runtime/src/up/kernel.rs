@@ -120,6 +120,7 @@ impl Kernel {
 
     /// Makes addresses and routes as they are wanted. What fails leaves what was there before.
     pub(super) fn apply(&mut self, wanted: &Wanted, mtu: u16) -> Result<(), Error> {
+        let before_closed = self.closed_networks();
         for remote in &wanted.remotes {
             keep_way_open(*remote, &wanted.networks, &mut self.netlink, &mut self.closed)?;
         }
@@ -127,11 +128,11 @@ impl Kernel {
         self.set_mtu(mtu)?;
         let (before_addresses, before_routes) = (self.addresses.clone(), self.routes.clone());
         let added = self.add(wanted);
-        let (keep_addresses, keep_routes) = match &added {
-            Ok(()) => (&wanted.addresses, &wanted.networks),
-            Err(_) => (&before_addresses, &before_routes),
+        let (addresses, routes, closed) = match &added {
+            Ok(()) => (&wanted.addresses, &wanted.networks, &wanted.networks),
+            Err(_) => (&before_addresses, &before_routes, &before_closed),
         };
-        self.keep_only(keep_addresses, keep_routes)?;
+        self.keep_only(addresses, routes, closed)?;
         added
     }
 
@@ -146,7 +147,21 @@ impl Kernel {
         Ok(())
     }
 
-    fn keep_only(&mut self, addresses: &HashSet<IpNet>, routes: &HashSet<IpNet>) -> Result<(), Error> {
+    /// What is refused while there is no tunnel.
+    fn closed_networks(&self) -> HashSet<IpNet> {
+        let network = |step: &Step| match step {
+            Step::Route(route) if matches!(route.via, Via::Unreachable { .. }) => Some(route.destination),
+            _ => None,
+        };
+        self.closed.done().iter().filter_map(network).collect()
+    }
+
+    fn keep_only(
+        &mut self,
+        addresses: &HashSet<IpNet>,
+        routes: &HashSet<IpNet>,
+        closed: &HashSet<IpNet>,
+    ) -> Result<(), Error> {
         for address in self.addresses.difference(addresses).copied().collect::<Vec<_>>() {
             self.netlink.delete_address(self.index, address)?;
             self.addresses.remove(&address);
@@ -158,7 +173,7 @@ impl Kernel {
         for step in self.closed.done().to_vec() {
             if let Step::Route(route) = step
                 && matches!(route.via, Via::Unreachable { .. })
-                && !routes.contains(&route.destination)
+                && !closed.contains(&route.destination)
             {
                 self.closed.delete_route(&mut self.netlink, &route)?;
             }

@@ -19,11 +19,11 @@ use ipnet::IpNet;
 use linux::event::{Request as Signal, Signals, Waker};
 use linux::process::{self, Capability};
 use linux::tun;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::carrier::{Carrier, Ends, Event, NotReached, RemoteIndex};
 use crate::error::Error;
-use crate::machine::{Machine, Sockets};
+use crate::machine::{Machine, Sockets, tell_time};
 use crate::place;
 use crate::random::System;
 use kernel::{Kernel, Wanted};
@@ -81,7 +81,13 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     machine.set_tun(device.queues, device.offloads)?;
     machine.inner_interface = Some(device.index);
     kernel.apply(&wanted, device_mtu(&config, &machine))?;
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+    let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+    // Where limits are not ours to raise, as in some containers.
+    if process::allow_realtime().is_err() {
+        keep.push(Capability::CAP_SYS_NICE);
+    }
+    process::keep_capabilities(&keep)?;
+    machine.go_first();
 
     let (send, messages) = mpsc::channel();
     let waker = Waker::new()?;
@@ -143,7 +149,7 @@ fn refuse(config: &IpsecConfig) -> Result<(), Error> {
 
 fn new_carrier(config: &IpsecConfig, sockets: &Sockets) -> Result<Carrier<System>, Error> {
     let mut carrier = Carrier::new(config, sockets.ports(), System::new()?, Instant::now());
-    crate::tell_time(&mut carrier);
+    tell_time(&mut carrier);
     Ok(carrier)
 }
 
@@ -227,7 +233,8 @@ impl Daemon<'_> {
                 Ok(())
             }
             Event::Stranger { what } => {
-                warn!("{what}");
+                // Strangers do not fill the log.
+                debug!("{what}");
                 Ok(())
             }
             Event::Mtu => self.kernel.set_mtu(device_mtu(&self.config, &self.machine)),
@@ -276,7 +283,7 @@ impl Daemon<'_> {
         {
             self.machine.carrier.set_link_mtu(mtu);
         }
-        crate::tell_time(&mut self.machine.carrier);
+        tell_time(&mut self.machine.carrier);
         self.machine.with_carrier(|carrier, sink, now| carrier.reach(remote, ends, now, sink));
     }
 
@@ -294,7 +301,7 @@ impl Daemon<'_> {
         }
         let ports = self.machine.ports();
         let mut carrier = Carrier::new(&new, ports, System::new()?, Instant::now());
-        crate::tell_time(&mut carrier);
+        tell_time(&mut carrier);
         let wanted = Wanted::of(&new);
         let mtu = new.mtu.unwrap_or_else(|| self.machine.carrier.inner_mtu()).max(MIN_MTU);
         self.kernel.apply(&wanted, mtu)?;

@@ -23,7 +23,6 @@ use crate::error::Error;
 use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
 use crate::load::Loaded;
 use crate::peer_file::PeerFile;
-use crate::priority::Priority;
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
 use crate::{limits, machine, report, surroundings, token};
@@ -32,6 +31,7 @@ use config::run::{Feature, RunOptions};
 use config::{Mode, TunnelConfig};
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
+use linux::priority::Priority;
 use router_runtime::{RouterThread, Unconfirmed};
 use script_host::supervisor::Scripts;
 
@@ -496,7 +496,9 @@ impl Daemon {
             self.data.flush(&mut self.node);
             let (received, sent) = self.data.work();
             waiting.turn(received, sent, now.boot);
-            priority.turn(received + sent);
+            if let Err(error) = priority.turn(received + sent) {
+                info!("other programs can delay packets on a busy machine: {error}");
+            }
             if self.data.mtu_changed() {
                 for (prefixes, mtu) in self.node.new_mtus() {
                     threads.send(Command::Mtu { prefixes: prefixes.to_vec(), mtu });

@@ -4,8 +4,8 @@
 //! others have had their time: so it goes first then. Single packets come and go between interruptions. For them it
 //! would be waked before the next one can arrive, and each would cost a turn of its own.
 
-use linux::process;
-use tracing::info;
+use crate::error::Result;
+use crate::process;
 
 /// Work in a turn, on average, from which on there is a bulk flow, and below which there no longer is: a dozen small
 /// datagrams, three of them.
@@ -13,8 +13,9 @@ const BULK: (usize, usize) = (8 * 1024, 2 * 1024);
 /// Turns that the average is over, about.
 const TURNS: usize = 16;
 
-/// The packet thread's priority.
-pub(super) struct Priority {
+/// The priority of a thread that carries packets.
+#[derive(Debug)]
+pub struct Priority {
     wanted: bool,
     first: bool,
     /// Sum of about the last [`TURNS`] turns.
@@ -23,22 +24,23 @@ pub(super) struct Priority {
 
 impl Priority {
     /// An ordinary thread, which may become more if that is `wanted`.
-    pub(super) fn new(wanted: bool) -> Self {
+    #[must_use]
+    pub fn new(wanted: bool) -> Self {
         Priority { wanted, first: false, recent: 0 }
     }
 
-    /// A turn has done so much, as [`DataPath::work`](super::data::DataPath::work) has it.
-    pub(super) fn turn(&mut self, work: usize) {
+    /// A turn has done so much: bytes, and some hundred more for each packet.
+    ///
+    /// # Errors
+    /// When the kernel does not allow it, once: other programs can delay packets on a busy machine then.
+    pub fn turn(&mut self, work: usize) -> Result<()> {
         self.recent = self.recent - self.recent / TURNS + work;
         let average = self.recent / TURNS;
         let change = if self.first { average < BULK.1 } else { average >= BULK.0 };
         if !change || !self.wanted {
-            return;
+            return Ok(());
         }
         self.first = !self.first;
-        if let Err(error) = process::set_realtime(self.first) {
-            info!("other programs can delay packets on a busy machine: {error}");
-            self.wanted = false;
-        }
+        process::set_realtime(self.first).inspect_err(|_| self.wanted = false)
     }
 }

@@ -1,0 +1,36 @@
+//! A child, as packets need it.
+
+use std::time::{Duration, Instant};
+
+use ike::config::ChildIndex;
+use ike::numbers::IkeSpi;
+use ipnet::IpNet;
+use ipsec::key_engine::{AssociationId, Name};
+
+use super::event::RemoteIndex;
+use crate::outbox::Way;
+
+/// A child, with its two associations.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) ike: IkeSpi,
+    pub(super) remote: RemoteIndex,
+    pub(super) index: ChildIndex,
+    pub(super) inbound: Name,
+    pub(super) inbound_id: AssociationId,
+    pub(super) outbound: Name,
+    pub(super) outbound_id: AssociationId,
+    pub(super) way: Way,
+    pub(super) local: Vec<IpNet>,
+    pub(super) networks: Vec<IpNet>,
+    pub(super) since: Instant,
+    /// When something came by it last.
+    pub(super) heard: Option<Instant>,
+    /// When IKE was told so last.
+    pub(super) told: Option<Instant>,
+    /// Another one has taken its place.
+    pub(super) is_replaced: bool,
+}
+
+/// How often IKE is told that something comes from the other end.
+pub(super) const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -1,0 +1,33 @@
+//! Which association recent kinds of traffic have.
+
+use ipsec::key_engine::AssociationId;
+use ipsec::selector::Traffic;
+
+/// Kinds of traffic whose association is remembered.
+const REMEMBERED: usize = 256;
+
+/// Which association recent kinds of traffic have, so that policy is not asked for each packet. Cleared whenever an
+/// association comes or goes.
+#[derive(Debug)]
+pub(super) struct Recent(Vec<Option<(Traffic, AssociationId)>>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(vec![None; REMEMBERED])
+    }
+}
+
+impl Recent {
+    pub(super) fn clear(&mut self) {
+        self.0.fill(None);
+    }
+
+    pub(super) fn get(&self, hash: u32, traffic: &Traffic) -> Option<AssociationId> {
+        let (remembered, id) = self.0[hash as usize % REMEMBERED].as_ref()?;
+        (remembered == traffic).then_some(*id)
+    }
+
+    pub(super) fn put(&mut self, hash: u32, traffic: &Traffic, id: AssociationId) {
+        self.0[hash as usize % REMEMBERED] = Some((*traffic, id));
+    }
+}
