@@ -137,6 +137,11 @@ impl Sockets {
         Some(metadata)
     }
 
+    /// Whether a datagram or an error waits.
+    pub fn is_readable(&self, id: SocketId) -> bool {
+        self.sockets.get(&id).is_some_and(|socket| !socket.queue.is_empty() || socket.error.is_some())
+    }
+
     /// The last error about something that was sent to that address; then it is forgotten.
     pub fn take_error(&mut self, id: SocketId) -> Option<(ErrorKind, SocketAddrV6)> {
         self.sockets.get_mut(&id)?.error.take()

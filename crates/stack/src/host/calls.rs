@@ -188,6 +188,14 @@ impl<S: Security> Host<S> {
         Ok(())
     }
 
+    /// Whether small segments wait (RFC 896).
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn set_nagle(&mut self, handle: TcpHandle, nagle: bool) -> Result<(), Stale> {
+        self.with(handle, |connection| connection.set_nagle(nagle))
+    }
+
     /// A connection, for its state, its error, and what can be read and written.
     ///
     /// # Errors
