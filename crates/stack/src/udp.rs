@@ -152,6 +152,11 @@ impl Sockets {
         Some(self.sockets.get(&id)?.local)
     }
 
+    /// Our end of each socket, and the other one of those that are connected.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddrV6, Option<SocketAddrV6>)> + '_ {
+        self.sockets.values().map(|socket| (socket.local, socket.remote))
+    }
+
     /// What a socket asks of security.
     pub(crate) fn policy(&self, id: SocketId) -> Option<policy::Socket> {
         self.sockets.get(&id)?.policy

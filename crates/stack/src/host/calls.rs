@@ -213,6 +213,22 @@ impl<S: Security> Host<S> {
         Ok((end(flow.local), end(flow.remote)))
     }
 
+    /// All connections, also those that nobody holds any longer: our end, theirs, and the connection.
+    pub fn connections(&self) -> impl Iterator<Item = (SocketAddrV6, SocketAddrV6, &Connection)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Connection(known) => Some((end(known.flow.local), end(known.flow.remote), &known.connection)),
+            Socket::Listener(_) => None,
+        })
+    }
+
+    /// Where is listened, and how many connections wait to be accepted there.
+    pub fn listeners(&self) -> impl Iterator<Item = (SocketAddrV6, usize)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Listener(listening) => Some((listening.local, listening.backlog.len())),
+            Socket::Connection(_) => None,
+        })
+    }
+
     /// The next socket that something has happened to, other than by its caller. A connection that has just been accepted
     /// is to be looked at without that.
     pub fn poll_tcp(&mut self) -> Option<TcpEvent> {
