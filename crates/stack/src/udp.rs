@@ -41,6 +41,9 @@ pub enum Error {
     /// Longer than a datagram can be.
     #[error("the datagram is too long")]
     TooLong,
+    /// The host lets no socket past its security.
+    #[error("not permitted to bypass security")]
+    NotPermitted,
 }
 
 /// Where a datagram came from, and how.

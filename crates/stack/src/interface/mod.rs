@@ -128,6 +128,8 @@ pub struct Interface<S: Security = NoSecurity> {
     udp: Sockets,
     /// How many sockets have had a number for the policy.
     numbered: u64,
+    /// Sockets may bypass security.
+    may_bypass: bool,
     /// Where an echo request went last, with its identifier.
     pinged: Option<(Ipv6Addr, u16)>,
     ipv4: Option<Ipv4>,
@@ -189,6 +191,7 @@ impl<S: Security> Interface<S> {
             errors: Errors::new(now),
             udp: Sockets::new(&mut random),
             numbered: 0,
+            may_bypass: false,
             pinged: None,
             ipv4: None,
             security,

@@ -52,12 +52,26 @@ impl<S: Security> Interface<S> {
         self.udp.set_policy(id, Socket { levels, ..policy })
     }
 
+    /// From now on sockets may bypass security, if they ask for it. The host decides that, not who uses a socket: it is for
+    /// a host whose key management daemon speaks through it.
+    pub fn permit_bypass(&mut self) {
+        self.may_bypass = true;
+    }
+
+    /// Whether sockets may bypass security.
+    pub fn permits_bypass(&self) -> bool {
+        self.may_bypass
+    }
+
     /// Lets a socket past the system's levels and rules (but not past a rule that discards), and past its own. For the
-    /// socket of a key management daemon alone, who speaks before there are associations; the caller sees to that.
+    /// socket of a key management daemon alone, who speaks before there are associations.
     ///
     /// # Errors
-    /// When the socket is closed.
+    /// When the socket is closed, or the host does not [permit](Self::permit_bypass) it.
     pub fn udp_bypass_security(&mut self, id: SocketId) -> Result<(), udp::Error> {
+        if !self.may_bypass {
+            return Err(udp::Error::NotPermitted);
+        }
         let policy = self.udp.policy(id).ok_or(udp::Error::Closed)?;
         self.udp.set_policy(id, Socket { bypasses: true, ..policy })
     }
