@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind};
 
-use stack::host::{ConnectError, ListenError, Stale};
+use stack::host::{ConnectError, ListenError, Stale, WriteError};
 use stack::icmpv6;
 use stack::interface::{SendError, UdpError};
 use stack::{tcp, udp};
@@ -27,6 +27,8 @@ pub(crate) fn of_connecting(error: ConnectError) -> io::Error {
         ConnectError::Destination => ErrorKind::InvalidInput,
         ConnectError::NoSource => ErrorKind::AddrNotAvailable,
         ConnectError::NoPort => ErrorKind::AddrInUse,
+        ConnectError::Security => return of_security(),
+        ConnectError::NotPermitted => ErrorKind::PermissionDenied,
     };
     io::Error::new(kind, error)
 }
@@ -35,6 +37,7 @@ pub(crate) fn of_listening(error: ListenError) -> io::Error {
     let kind = match error {
         ListenError::Local => ErrorKind::InvalidInput,
         ListenError::InUse => ErrorKind::AddrInUse,
+        ListenError::NotPermitted => ErrorKind::PermissionDenied,
     };
     io::Error::new(kind, error)
 }
@@ -45,6 +48,7 @@ pub(crate) fn of_connection(error: tcp::Error) -> io::Error {
         tcp::Error::Reset => ErrorKind::ConnectionReset,
         tcp::Error::TimedOut => ErrorKind::TimedOut,
         tcp::Error::Unreachable => ErrorKind::HostUnreachable,
+        tcp::Error::Security => return of_security(),
         _ => ErrorKind::ConnectionAborted,
     };
     io::Error::new(kind, error)
@@ -66,6 +70,7 @@ pub(crate) fn of_socket(error: udp::Error) -> io::Error {
     let kind = match error {
         udp::Error::InUse => ErrorKind::AddrInUse,
         udp::Error::Closed => ErrorKind::NotConnected,
+        udp::Error::NotPermitted => ErrorKind::PermissionDenied,
         udp::Error::NoDestination | udp::Error::TooLong => ErrorKind::InvalidInput,
     };
     io::Error::new(kind, error)
@@ -80,6 +85,13 @@ pub(crate) fn of_icmp(kind: icmpv6::ErrorKind) -> io::Error {
         _ => ErrorKind::HostUnreachable,
     }
     .into()
+}
+
+pub(crate) fn of_writing(error: WriteError) -> io::Error {
+    match error {
+        WriteError::Stale(stale) => of_stale(stale),
+        WriteError::Security => of_security(),
+    }
 }
 
 pub(crate) fn of_stale(_: Stale) -> io::Error {

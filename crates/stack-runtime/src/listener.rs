@@ -43,8 +43,9 @@ impl<S: Security> TcpListener<S> {
         backlog: usize,
     ) -> io::Result<Self> {
         let at = to_stack(local);
-        let handle =
-            stack.try_with(|_, host| host.tcp_listen(at, options.config, backlog).map_err(of_listening))?;
+        let handle = stack.try_with(|_, host| {
+            host.tcp_listen_asking(at, options.config, backlog, options.asked()).map_err(of_listening)
+        })?;
         Ok(TcpListener { stack: stack.clone(), handle, local: from_stack(at) })
     }
 

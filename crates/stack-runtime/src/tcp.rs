@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use stack::host::{Host, TcpHandle};
+use ipsec::policy::Levels;
+use stack::host::{Asked, Host, TcpHandle};
 use stack::security::{NoSecurity, Security};
 use stack::tcp::{Config, Connection, State};
 
 use crate::blocking::block_on;
-use crate::error::{of_connecting, of_connection, of_stale};
+use crate::error::{of_connecting, of_connection, of_stale, of_writing};
 use crate::stack_handle::{Stack, from_stack, to_stack};
 use crate::state::{self, wait};
 
@@ -20,12 +21,20 @@ use crate::state::{self, wait};
 pub struct TcpOptions {
     /// Buffers, Nagle's algorithm, keepalives, timeouts.
     pub config: Config,
+    /// Security, beside what the system asks for.
+    pub levels: Levels,
 }
 
 impl Default for TcpOptions {
     fn default() -> Self {
         // As large as the path carries.
-        TcpOptions { config: Config::new(u16::MAX) }
+        TcpOptions { config: Config::new(u16::MAX), levels: Levels::NONE }
+    }
+}
+
+impl TcpOptions {
+    pub(crate) fn asked(&self) -> Asked {
+        Asked { levels: self.levels, bypasses: false }
     }
 }
 
@@ -82,7 +91,7 @@ impl<S: Security> TcpStream<S> {
     /// When it cannot be tried.
     pub fn start(stack: &Stack<S>, to: SocketAddr, options: &TcpOptions) -> io::Result<Self> {
         let handle = stack.try_with(|now, host| {
-            host.tcp_connect(now, to_stack(to), options.config).map_err(of_connecting)
+            host.tcp_connect_asking(now, to_stack(to), options.config, options.asked()).map_err(of_connecting)
         })?;
         Ok(Self::new(stack.clone(), handle))
     }
@@ -136,7 +145,7 @@ impl<S: Security> TcpStream<S> {
             return Poll::Ready(Ok(0));
         }
         self.poll(context, |host, handle| {
-            let length = host.write(handle, data).map_err(of_stale)?;
+            let length = host.write_secured(Instant::now(), handle, data).map_err(of_writing)?;
             if length > 0 {
                 return Ok(Some(length));
             }
@@ -215,6 +224,14 @@ impl<S: Security> TcpStream<S> {
     /// When the stack has ended.
     pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
         self.with(|_, host, handle| host.set_nagle(handle, !nodelay).map_err(of_stale))
+    }
+
+    /// Asks for security for what is sent and received from now on, beside what the system asks for.
+    ///
+    /// # Errors
+    /// When the stack has ended.
+    pub fn set_levels(&self, levels: Levels) -> io::Result<()> {
+        self.with(|_, host, handle| host.tcp_set_levels(handle, levels).map_err(of_stale))
     }
 
     /// Our end.

@@ -26,7 +26,12 @@ pub(crate) struct NcOptions {
     #[command(flatten)]
     host: HostOptions,
     /// Who, and which port
-    #[arg(value_name = "ADDRESS PORT", num_args = 2, required_unless_present = "listen", conflicts_with = "listen")]
+    #[arg(
+        value_name = "ADDRESS PORT",
+        num_args = 2,
+        required_unless_present = "listen",
+        conflicts_with = "listen"
+    )]
     to: Vec<String>,
     /// Take one connection at this port, or datagrams
     #[arg(short, long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
@@ -60,13 +65,18 @@ pub(crate) fn run(options: &NcOptions) -> Result<(), Failure> {
     }
     let running = options.host.start()?;
     let local = SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.listen.unwrap_or(0)));
-    if options.udp { datagrams(&running.stack, local, to, options.levels()) } else { stream(&running.stack, local, to, options.levels()) }
-        .map_err(Failure::from)
+    if options.udp {
+        datagrams(&running.stack, local, to, options.levels())
+    } else {
+        stream(&running.stack, local, to, options.levels())
+    }
+    .map_err(Failure::from)
 }
 
 fn destination(address: &str, port: &str) -> Result<SocketAddr, Failure> {
-    let address: IpAddr =
-        address.parse().map_err(|_| Failure::Message(format!("{address}: not an address; names are not looked up")))?;
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| Failure::Message(format!("{address}: not an address; names are not looked up")))?;
     match port.parse() {
         Ok(0) | Err(_) => Err(Failure::Message(format!("{port}: not a port: expected 1 to 65535"))),
         Ok(port) => Ok((address, port).into()),

@@ -104,11 +104,7 @@ struct FaultOptions {
 /// A percentage as a share.
 fn share(text: &str) -> Result<f64, String> {
     let number: f64 = text.trim_end_matches('%').parse().map_err(|_| "expected a percentage".to_owned())?;
-    if (0.0..=100.0).contains(&number) {
-        Ok(number / 100.0)
-    } else {
-        Err("expected 0 to 100".to_owned())
-    }
+    if (0.0..=100.0).contains(&number) { Ok(number / 100.0) } else { Err("expected 0 to 100".to_owned()) }
 }
 
 /// A host that runs, and answers who asks it for its status.
@@ -132,7 +128,8 @@ impl HostOptions {
     ) -> Result<Running, Failure> {
         let security = self.security()?;
         let key = self.key()?;
-        let device = kernel::open(&self.dev, if self.tun { Kind::Ip } else { Kind::Ethernet }, mac(&key, &self.dev))?;
+        let device =
+            kernel::open(&self.dev, if self.tun { Kind::Ip } else { Kind::Ethernet }, mac(&key, &self.dev))?;
         let device = self.decorated(device, show)?;
         let options = Options {
             stable_key: Some(key),
@@ -190,19 +187,23 @@ impl HostOptions {
             }
             let global = stack.wait_until(AUTOCONFIGURATION, |now, host| {
                 let mut all = host.interface().addresses().iter();
-                all.any(|known| !known.address.is_unicast_link_local() && known.phase(now) != Phase::Tentative)
-                    .then_some(())
+                all.any(|known| {
+                    !known.address.is_unicast_link_local() && known.phase(now) != Phase::Tentative
+                })
+                .then_some(())
             });
             return match global {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    let nobody = |_| Failure::Message(format!("{}: no address within {DUPLICATES:?}", self.dev));
+                    let nobody =
+                        |_| Failure::Message(format!("{}: no address within {DUPLICATES:?}", self.dev));
                     stack.wait_for_address(DUPLICATES).map(drop).map_err(nobody)
                 }
                 other => Ok(other?),
             };
         }
         for wanted in &self.address {
-            let taken = format!("{}: somebody else on the link has it: choose another address", wanted.addr());
+            let taken =
+                format!("{}: somebody else on the link has it: choose another address", wanted.addr());
             let assigned = stack.wait_until(DUPLICATES, |now, host| {
                 match host.interface().addresses().get(wanted.addr()) {
                     None => Some(false),
@@ -221,7 +222,8 @@ impl HostOptions {
         let (mut engine, mut policies) = (KeyEngine::new(), PolicyDatabase::new());
         let now = Instant::now();
         if let Some(path) = &self.setkey {
-            let about = |error: &dyn std::fmt::Display| Failure::Message(format!("{}: {error}", path.display()));
+            let about =
+                |error: &dyn std::fmt::Display| Failure::Message(format!("{}: {error}", path.display()));
             let text = zeroize::Zeroizing::new(std::fs::read_to_string(path).map_err(|error| about(&error))?);
             let commands = setkey::parse(&text).map_err(|error| about(&error))?;
             setkey::apply(commands, &mut engine, &mut policies, now).map_err(|error| about(&error))?;
@@ -271,7 +273,9 @@ fn mac(key: &Key, device: &str) -> MacAddress {
 /// Whether an address is of the other version than the host has.
 pub(crate) fn reachable_by(address: IpAddr, options: &HostOptions) -> Result<(), Failure> {
     if address.is_ipv4() && options.ipv4.is_none() {
-        return Err(Failure::Message(format!("{address}: the host has no IPv4 address: give it one with --ipv4")));
+        return Err(Failure::Message(format!(
+            "{address}: the host has no IPv4 address: give it one with --ipv4"
+        )));
     }
     Ok(())
 }

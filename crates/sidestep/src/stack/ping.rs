@@ -92,7 +92,10 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
                 let time = at.saturating_duration_since(sent);
                 statistics.times.push(time);
                 let (length, from) = (usize::from(options.size) + 8, IpAddr::V6(from).to_canonical());
-                print(format_args!("{length} octets from {from}: icmp_seq={sequence} time={:.3} ms\n", ms(time)))?;
+                print(format_args!(
+                    "{length} octets from {from}: icmp_seq={sequence} time={:.3} ms\n",
+                    ms(time)
+                ))?;
             }
             Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(error.into()),
             _ => {}

@@ -320,7 +320,9 @@ impl<S: Security> Host<S> {
     /// All connections, also those that nobody holds any longer: our end, theirs, and the connection.
     pub fn connections(&self) -> impl Iterator<Item = (SocketAddrV6, SocketAddrV6, &Connection)> + '_ {
         self.tcp.sockets.iter().filter_map(|socket| match socket {
-            Socket::Connection(known) => Some((end(known.flow.local), end(known.flow.remote), &known.connection)),
+            Socket::Connection(known) => {
+                Some((end(known.flow.local), end(known.flow.remote), &known.connection))
+            }
             Socket::Listener(_) => None,
         })
     }

@@ -39,9 +39,7 @@ impl Destinations {
     }
 
     /// Those of which something is known: where a redirect has led them, and the path MTU with its end.
-    pub fn iter(
-        &self,
-    ) -> impl Iterator<Item = (Ipv6Addr, Option<Ipv6Addr>, Option<(usize, Instant)>)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (Ipv6Addr, Option<Ipv6Addr>, Option<(usize, Instant)>)> + '_ {
         self.0.iter().map(|(address, known)| (*address, known.redirected_to, known.path_mtu))
     }
 
