@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use ipsec::policy::{Level, Levels, PolicyDatabase};
 use stack::faults::Faults;
 use stack::interface::Event;
 use stack::ipsec::Ipsec;
-use stack_runtime::device::{Faulty, pair};
+use stack_runtime::device::{Device, Faulty, Recorded, pair};
 use stack_runtime::{Options, Stack, TcpListener, TcpOptions, TcpStream, UdpSocket, is_security};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -161,6 +162,65 @@ fn what_asks_for_security_that_is_not_there_is_told_so() {
     socket.set_levels(Levels { authentication: Level::Require, ..Levels::NONE }).unwrap();
     let error = socket.send_to(b"secret", at("fe80::b".parse().unwrap(), 7)).unwrap_err();
     assert!(is_security(&error), "{error}");
+}
+
+#[test]
+fn what_passes_is_recorded() {
+    let file = Arc::new(Mutex::new(Vec::new()));
+    let (a, b) = pair(1500).unwrap();
+    let medium = a.medium();
+    let show = Recorded::to_pcap(Shared(Arc::clone(&file)), medium).unwrap();
+    let a = Stack::start(Recorded::new(a, show), options("a")).unwrap();
+    let b = Stack::start(b, options("b")).unwrap();
+    a.wait_for_address(PATIENCE).unwrap();
+    let address = b.wait_for_address(PATIENCE).unwrap();
+    a.ping(IpAddr::V6(address), 1, 9, b"a ping that is looked for").unwrap();
+    while !matches!(a.next_event(PATIENCE).unwrap().1, Event::EchoReply { .. }) {}
+    drop(a);
+    let file = file.lock().unwrap();
+    let capture = wire::pcap::Capture::parse(&file).unwrap();
+    let contains = |octets: &[u8]| octets.windows(6).any(|six| six == b"a ping");
+    let pings = capture.records().filter(|record| contains(record.unwrap().octets)).count();
+    assert_eq!((capture.link_type(), pings), (wire::pcap::LINKTYPE_ETHERNET, 2));
+}
+
+/// A file in memory.
+struct Shared(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Shared {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(data)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_program_holds_thousands_of_connections() {
+    let count = if std::env::var("SIDESTEP_SCALE").is_ok_and(|scale| scale == "full") { 10_000 } else { 500 };
+    let (a, b, address) = two(Faults::default());
+    let listener = TcpListener::bind_with(&b, at(ANY, 80), &TcpOptions::default(), 1024).unwrap();
+    let server = thread::spawn(move || {
+        let mut streams: Vec<_> = (0..count).map(|_| listener.accept().unwrap().0).collect();
+        for stream in &mut streams {
+            let mut number = [0; 4];
+            stream.read_exact(&mut number).unwrap();
+            stream.write_all(&number).unwrap();
+        }
+        streams
+    });
+    let mut clients: Vec<_> = (0..count).map(|_| TcpStream::connect(&a, at(address, 80)).unwrap()).collect();
+    for (number, stream) in clients.iter_mut().enumerate() {
+        stream.write_all(&(number as u32).to_be_bytes()).unwrap();
+    }
+    for (number, stream) in clients.iter_mut().enumerate() {
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(u32::from_be_bytes(answer), number as u32);
+    }
+    server.join().unwrap();
 }
 
 #[test]

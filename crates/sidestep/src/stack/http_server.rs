@@ -12,7 +12,7 @@ use std::time::Duration;
 use stack::ipsec::Ipsec;
 use stack_runtime::{Stack, TcpListener, TcpOptions, TcpStream};
 
-use super::http::{Length, body_length, broken, copy, copy_chunks, read_head};
+use super::http_message::{Length, MAX_FIELDS, body_length, broken, copy, copy_chunks, read_head};
 
 /// Clients at once; others wait to be accepted, or try again.
 const MAX_CLIENTS: usize = 1024;
@@ -20,7 +20,6 @@ const MAX_CLIENTS: usize = 1024;
 const BACKLOG: usize = 1024;
 /// A client that says nothing for so long is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
-const MAX_FIELDS: usize = 64;
 
 /// Serves until the stack ends.
 pub(super) fn serve(stack: &Stack<Ipsec>, port: u16, folder: &Path, writable: bool) -> io::Result<()> {

@@ -10,6 +10,7 @@
 
 mod capture;
 mod http;
+mod http_message;
 mod http_server;
 mod nc;
 mod netstat;

@@ -11,11 +11,11 @@
 
 mod faulty;
 pub mod kernel;
-mod pair;
+mod memory;
 mod recorded;
 
 pub use faulty::Faulty;
-pub use pair::{Pair, pair};
+pub use memory::{Pair, pair};
 pub use recorded::{Captured, Recorded};
 
 use std::io;
