@@ -22,7 +22,8 @@ use crate::failure::Failure;
 /// The control socket of a host.
 pub(crate) struct Answering(#[expect(dead_code, reason = "held until the host ends")] Server);
 
-/// Answers who asks for the host's status, while the value lives. `None`: there is no place for the socket, which is said.
+/// Answers who asks for the host's status, while the value lives. `None`: there is no place
+/// for the socket.
 pub(crate) fn answer(stack: &Stack<Ipsec>, device: &str) -> Result<Option<Answering>, Failure> {
     let (stack, name) = (stack.clone(), device.to_owned());
     let deliver = move |call: Call<Request>| {
@@ -40,6 +41,8 @@ pub(crate) fn answer(stack: &Stack<Ipsec>, device: &str) -> Result<Option<Answer
     match started {
         Ok(server) => Ok(Some(Answering(server))),
         Err(error) if error.kind() == ErrorKind::AddrInUse => Err(error.into()),
+        // A user who has no folder of the session's.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => {
             let _ = writeln!(
                 io::stderr(),
