@@ -3,7 +3,9 @@
 use lab::patience::wait_until;
 use lab::process::Process;
 
-use super::{FAR, KERNEL, KERNEL_V4, OURS, OURS_V4, PATIENCE, StackScene, address_in, output, succeeds};
+use super::{
+    FAR, KERNEL, KERNEL_V4, OURS, OURS_V4, PATIENCE, StackScene, address_in, are_equal, output, succeeds,
+};
 
 // The kernel takes a second, sometimes, to see that a device has a user again: single pings would be lost.
 
@@ -116,8 +118,7 @@ fn a_narrow_link_behind_the_router_is_learned() {
     let mut server = scene.far().command("python3").expect("the namespace");
     server.args(["-m", "http.server", "-d", &folder, "--bind", "::", "8000"]);
     let server = Process::start(&mut server, &scene.folder().join("python.log")).expect("a server");
-    let octets = super::random(300_000);
-    scene.write("file", &octets);
+    let file = scene.random_file("file", 300_000);
     // The first one tells us, the others fit.
     let pings = succeeds(&mut scene.stack("ping", &["-c", "4", "-i", "0.2", "-s", "1400", FAR]));
     assert!(pings.contains("3 received") || pings.contains("4 received"), "{pings}");
@@ -125,7 +126,7 @@ fn a_narrow_link_behind_the_router_is_learned() {
     wait_until("a server", || {
         output(&mut scene.stack("http", &["-o", &got, &format!("http://[{FAR}]:8000/file")])).status.success()
     });
-    assert!(std::fs::read(&got).expect("a file") == octets);
+    assert!(are_equal(&file, got.as_ref()));
     // It is known for this destination, and shown.
     let mut ping = scene.stack("ping", &["-c", "100", "-i", "0.1", "-s", "1400", FAR]);
     let ping = Process::start(&mut ping, &scene.folder().join("ping.log")).expect("ping");

@@ -5,5 +5,5 @@ mod scene;
 mod transfers;
 
 pub(crate) use scene::{
-    FAR, KERNEL, KERNEL_V4, OURS, OURS_V4, PATIENCE, StackScene, address_in, output, random, succeeds,
+    FAR, KERNEL, KERNEL_V4, OURS, OURS_V4, PATIENCE, StackScene, address_in, are_equal, output, succeeds,
 };

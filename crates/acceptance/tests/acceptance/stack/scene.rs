@@ -5,7 +5,7 @@
 //! ```
 //! `far` is another kernel, behind the first one: it has a link of 1280 octets, where a test asks for that.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::Ipv6Addr;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -77,6 +77,15 @@ impl StackScene {
     pub(crate) fn write(&self, name: &str, octets: &[u8]) -> PathBuf {
         let path = self.folder().join(name);
         std::fs::File::create(&path).and_then(|mut file| file.write_all(octets)).expect("a file");
+        path
+    }
+
+    /// A file of so many octets, which nobody could guess.
+    pub(crate) fn random_file(&self, name: &str, length: u64) -> PathBuf {
+        let path = self.folder().join(name);
+        let source = std::fs::File::open("/dev/urandom").expect("randomness");
+        let mut file = std::fs::File::create(&path).expect("a file");
+        std::io::copy(&mut source.take(length), &mut file).expect("octets");
         path
     }
 
@@ -152,11 +161,9 @@ pub(crate) fn succeeds(command: &mut Command) -> String {
     said
 }
 
-/// Octets that are easily made and hard to guess.
-pub(crate) fn random(length: usize) -> Vec<u8> {
-    let mut octets = vec![0; length];
-    fastrand::Rng::with_seed(length as u64).fill(&mut octets);
-    octets
+/// Whether two files are the same.
+pub(crate) fn are_equal(a: &Path, b: &Path) -> bool {
+    output(Command::new("cmp").args([a, b])).status.success()
 }
 
 /// An address of the status that begins with that.

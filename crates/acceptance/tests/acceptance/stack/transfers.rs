@@ -6,7 +6,7 @@ use lab::patience::wait_until;
 use lab::process::Process;
 use lab::scale::scaled;
 
-use super::{KERNEL, OURS, OURS_V4, PATIENCE, StackScene, output, random, succeeds};
+use super::{KERNEL, OURS, OURS_V4, PATIENCE, StackScene, are_equal, output, succeeds};
 
 const FAULTS: [&str; 6] = ["--loss", "1", "--reorder", "2", "--reorder-by", "2ms"];
 
@@ -40,7 +40,7 @@ fn curl(scene: &StackScene, words: &[&str]) -> Command {
 }
 
 /// How much is sent each way.
-fn size() -> usize {
+fn size() -> u64 {
     scaled(3_000_000, 1_000_000_000)
 }
 
@@ -48,30 +48,30 @@ fn size() -> usize {
 fn our_client_fetches_and_sends_a_file_across_loss_and_reordering() {
     let Some(scene) = StackScene::new(&["python3", "ss"]) else { return };
     let server = server(&scene);
-    let octets = random(size());
-    let path = scene.write("file", &octets).display().to_string();
+    let file = scene.random_file("file", size());
+    let path = file.display().to_string();
     let (got, url) = (scene.folder().join("got").display().to_string(), format!("http://[{KERNEL}]:8000"));
     succeeds(&mut scene.stack("http", &[&FAULTS[..], &["-o", &got, &format!("{url}/file")]].concat()));
-    assert!(std::fs::read(&got).expect("a file") == octets, "what was fetched is another file");
+    assert!(are_equal(&file, got.as_ref()), "what was fetched is another file");
     std::fs::remove_file(&got).expect("removed");
     succeeds(&mut scene.stack("http", &[&FAULTS[..], &["--put", &path, &format!("{url}/got")]].concat()));
-    assert!(std::fs::read(&got).expect("a file") == octets, "what was sent is another file");
+    assert!(are_equal(&file, got.as_ref()), "what was sent is another file");
     server.stop(PATIENCE);
 }
 
 #[test]
 fn our_server_gives_and_takes_a_file_across_loss_and_reordering() {
     let Some(scene) = StackScene::new(&["curl"]) else { return };
-    let octets = random(size());
-    let path = scene.write("file", &octets).display().to_string();
+    let file = scene.random_file("file", size());
+    let path = file.display().to_string();
     let (got, folder) =
         (scene.folder().join("got").display().to_string(), scene.folder().display().to_string());
     let host = scene.start(scene.stack("http", &[&FAULTS[..], &["--serve", &folder, "--writable"]].concat()));
     succeeds(&mut curl(&scene, &["-o", &got, &format!("http://[{OURS}]/file")]));
-    assert!(std::fs::read(&got).expect("a file") == octets, "what was fetched is another file");
+    assert!(are_equal(&file, got.as_ref()), "what was fetched is another file");
     std::fs::remove_file(&got).expect("removed");
     succeeds(&mut curl(&scene, &["-T", &path, &format!("http://{OURS_V4}/got")]));
-    assert!(std::fs::read(&got).expect("a file") == octets, "what was sent is another file");
+    assert!(are_equal(&file, got.as_ref()), "what was sent is another file");
     let missing = output(&mut curl(&scene, &[&format!("http://[{OURS}]/../etc/passwd")]));
     assert!(!missing.status.success());
     host.stop(PATIENCE);
