@@ -184,7 +184,7 @@ enum Command {
     #[command(subcommand)]
     Script(script::ScriptCommand),
     #[command(subcommand)]
-    Stack(stack::StackCommand),
+    Stack(Box<stack::StackCommand>),
     /// Says where the laboratory went: it was part of this program
     #[command(hide = true, disable_help_flag = true)]
     Lab {

@@ -12,7 +12,7 @@ use stack::interface::Medium;
 use stack_runtime::device::{Captured, Recorded};
 use wire::{ethernet, ipv4, ipv6, protocol};
 
-use super::options::HostOptions;
+use super::options::{HostOptions, Show};
 use crate::failure::Failure;
 
 /// How often is looked whether the user has seen enough.
@@ -31,7 +31,6 @@ pub(crate) struct CaptureOptions {
 /// Captures until it is interrupted.
 pub(crate) fn run(options: &CaptureOptions) -> Result<(), Failure> {
     let signals = Signals::new()?;
-    type Show = Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>;
     let show: Show = match &options.output {
         None => Box::new(|captured| writeln!(io::stdout(), "{}", line(&captured))),
         Some(path) => {

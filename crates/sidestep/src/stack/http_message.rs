@@ -64,9 +64,8 @@ pub(super) fn copy_chunks(reader: &mut impl BufRead, output: &mut dyn Write) -> 
     loop {
         line.clear();
         (&mut *reader).take(1024).read_until(b'\n', &mut line)?;
-        let size = match httparse::parse_chunk_size(&line) {
-            Ok(httparse::Status::Complete((_, size))) => size,
-            _ => return Err(broken("a chunk without a size")),
+        let Ok(httparse::Status::Complete((_, size))) = httparse::parse_chunk_size(&line) else {
+            return Err(broken("a chunk without a size"));
         };
         if size == 0 {
             // What trails is of no use here.

@@ -107,6 +107,9 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=100.0).contains(&number) { Ok(number / 100.0) } else { Err("expected 0 to 100".to_owned()) }
 }
 
+/// Whom each packet is shown to.
+pub(crate) type Show = Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>;
+
 /// A host that runs, and answers who asks it for its status.
 pub(crate) struct Running {
     pub(crate) stack: Stack<Ipsec>,
@@ -122,10 +125,7 @@ impl HostOptions {
     }
 
     /// Starts the host. Each packet is shown to somebody.
-    pub(crate) fn start_at_once(
-        &self,
-        show: Option<Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>>,
-    ) -> Result<Running, Failure> {
+    pub(crate) fn start_at_once(&self, show: Option<Show>) -> Result<Running, Failure> {
         let security = self.security()?;
         let key = self.key()?;
         let device =
@@ -144,11 +144,7 @@ impl HostOptions {
         Ok(Running { stack, _answering: answering })
     }
 
-    fn decorated(
-        &self,
-        device: kernel::Kernel,
-        show: Option<Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>>,
-    ) -> Result<Box<dyn Device>, Failure> {
+    fn decorated(&self, device: kernel::Kernel, show: Option<Show>) -> Result<Box<dyn Device>, Failure> {
         let medium = device.medium();
         let mut device: Box<dyn Device> = Box::new(device);
         let faults = self.faults.faults();
