@@ -113,16 +113,18 @@ impl Ipsec {
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, DropReason> {
-        let traffic = Traffic::of(packet).map_err(|_| DropReason::Malformed)?;
+        let whole = packet.get(start..).unwrap_or_default();
+        let traffic = Traffic::of(whole).map_err(|_| DropReason::Malformed)?;
         let bundle = match sender {
             Sender::Own(socket) => {
                 match self.policies.output_policy(&mut self.engine, &traffic, socket, now)? {
                     Output::Send(bundle) => bundle,
                     Output::Delay(acquire) => {
                         self.used(now);
-                        let delayed = self.engine.delay(acquire, packet, socket.copied());
+                        let delayed = self.engine.delay(acquire, whole, socket.copied());
                         return if delayed { Ok(Protected::Waits) } else { Err(DropReason::TooMany) };
                     }
                 }
@@ -136,13 +138,15 @@ impl Ipsec {
                 bundle
             }
         };
-        let length = packet.len();
+        let length = whole.len();
         if bundle.is_empty() {
-            return Ok(Protected::Send(0..length));
+            return Ok(Protected::Send(start..start + length));
         }
-        packet.resize(MAX_HEADROOM + length + MAX_TAILROOM, 0);
-        packet.copy_within(..length, MAX_HEADROOM);
-        let place = MAX_HEADROOM..MAX_HEADROOM + length;
+        let place = start.max(MAX_HEADROOM)..start.max(MAX_HEADROOM) + length;
+        packet.resize(place.end + MAX_TAILROOM, 0);
+        if place.start != start {
+            packet.copy_within(start..start + length, place.start);
+        }
         let mut buffer = PacketBuffer::new(packet, place).ok_or(DropReason::TooLong)?;
         let sealed = processing::seal(&mut self.engine, &bundle, &mut buffer, now);
         let range = buffer.range();
@@ -173,16 +177,25 @@ impl Ipsec {
 impl Security for Ipsec {
     type Protection = Progress;
 
+    const HEADROOM: usize = MAX_HEADROOM;
+
     fn protect(
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, Refused> {
-        self.try_protect(now, packet, sender).map_err(|reason| {
+        self.try_protect(now, packet, start, sender).map_err(|reason| {
             self.drops.count(reason);
             Refused
         })
+    }
+
+    fn passes(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> bool {
+        let policies = &self.policies;
+        let bundle = policies.output_policy_without_asking(&self.engine, traffic, socket, now);
+        bundle.is_ok_and(|bundle| bundle.is_empty())
     }
 
     fn prepare(&mut self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Result<(), Refused> {

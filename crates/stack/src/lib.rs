@@ -123,6 +123,7 @@ pub mod neighbor;
 pub mod random;
 pub mod route;
 pub mod security;
+mod soonest;
 pub mod source_address;
 pub mod tcp;
 pub mod udp;

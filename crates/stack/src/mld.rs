@@ -12,6 +12,7 @@ use wire::mld::{self, Query, RecordType, Version};
 use wire::ndp::ALL_NODES;
 
 use crate::random::Random;
+use crate::soonest::Soonest;
 
 /// Groups that are listened to: those of the addresses, and what the caller joins.
 pub const MAX_GROUPS: usize = 128;
@@ -37,6 +38,7 @@ struct Group {
 #[derive(Debug, Default)]
 pub struct Listener {
     groups: BTreeMap<Ipv6Addr, Group>,
+    soonest: Soonest,
     version_1_until: Option<Instant>,
 }
 
@@ -50,6 +52,7 @@ impl Listener {
         entry.members += 1;
         if entry.members == 1 && is_reported(group) {
             entry.change = Some((ROBUSTNESS, now));
+            self.soonest.note(Some(now));
         }
         true
     }
@@ -64,6 +67,7 @@ impl Listener {
         if is_reported(group) {
             entry.change = Some((ROBUSTNESS, now));
             entry.response = None;
+            self.soonest.note(Some(now));
         } else {
             self.groups.remove(&group);
         }
@@ -86,6 +90,7 @@ impl Listener {
             if query.group.is_none_or(|wanted| wanted == *group) {
                 let at = now + random.between(Duration::ZERO, most);
                 entry.response = Some(entry.response.map_or(at, |earlier| earlier.min(at)));
+                self.soonest.note(Some(at));
             }
         }
     }
@@ -99,10 +104,9 @@ impl Listener {
         }
     }
 
-    /// When [`Listener::handle_timeout`] has something to do.
+    /// When [`Listener::handle_timeout`] may have something to do.
     pub fn deadline(&self) -> Option<Instant> {
-        let of = |entry: &Group| entry.change.map(|(_, at)| at).into_iter().chain(entry.response).min();
-        self.groups.values().filter_map(of).min()
+        self.soonest.get()
     }
 
     /// The reports that are due, as whole packets from `source`: the link-local address, or the unspecified one.
@@ -126,6 +130,8 @@ impl Listener {
             }
             listens || entry.change.is_some()
         });
+        let of = |entry: &Group| entry.change.map(|(_, at)| at).into_iter().chain(entry.response).min();
+        self.soonest = Soonest::of(self.groups.values().filter_map(of));
         if version_1 {
             packets.extend(records.iter().map(|(kind, group)| match kind {
                 RecordType::ToInclude => mld::done_v1(source, *group),
@@ -189,6 +195,25 @@ mod tests {
     }
 
     const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn rfc_3810_5_1_10_a_query_for_certain_sources_is_answered_as_one_for_the_group() {
+        let mut host = Host::new();
+        host.listener.join(host.now, GROUP);
+        host.reports(SECOND * 60);
+        let source = "fe80::1".parse().unwrap();
+        let query =
+            QueryPacket { source, version: Version::V2, group: Some(GROUP), maximum_response_delay: 1000 };
+        // One source follows, which lengths and checksum of the packet do not matter for here.
+        let mut message = query.to_packet()[48..].to_vec();
+        message[26..28].copy_from_slice(&1u16.to_be_bytes());
+        message.extend([0x20; 16]);
+        let packet = query.to_packet();
+        let query = Query::parse(&Packet::parse(&packet).unwrap(), &message).unwrap();
+        assert_eq!(query.sources().count(), 1);
+        host.listener.asked(host.now, &query, &mut host.random);
+        assert_eq!(host.reports(SECOND), [(wire::icmpv6::MULTICAST_LISTENER_REPORT, 2)]);
+    }
 
     #[test]
     fn rfc_3810_6_1_a_change_is_reported_twice() {

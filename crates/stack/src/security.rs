@@ -82,7 +82,13 @@ pub trait Security {
     /// What a received packet was protected by, gathered over all its layers.
     type Protection: Default;
 
-    /// Applies the policy to a whole packet that is to be sent, in its buffer, which may grow at both ends.
+    /// Whether the policy is interested in sockets: else nobody has to look for them.
+    const HAS_POLICY: bool = true;
+    /// Octets of room before a packet that save [`Security::protect`] a copy.
+    const HEADROOM: usize = 0;
+
+    /// Applies the policy to a whole packet that is to be sent: what is in the buffer from `start` on, which may grow at both
+    /// ends.
     ///
     /// # Errors
     /// When the policy forbids it, or wants protection that cannot be had.
@@ -90,8 +96,13 @@ pub trait Security {
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<Protected, Refused>;
+
+    /// Whether packets of a kind leave as they are, without protection. Only such are left to a device to be cut into
+    /// segments.
+    fn passes(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> bool;
 
     /// Whether packets of a kind may leave, now or once there is what protects them, which is asked for.
     ///
@@ -152,8 +163,20 @@ pub struct NoSecurity;
 impl Security for NoSecurity {
     type Protection = ();
 
-    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>, _: Sender<'_>) -> Result<Protected, Refused> {
-        Ok(Protected::Send(0..packet.len()))
+    const HAS_POLICY: bool = false;
+
+    fn protect(
+        &mut self,
+        _: Instant,
+        packet: &mut Vec<u8>,
+        start: usize,
+        _: Sender<'_>,
+    ) -> Result<Protected, Refused> {
+        Ok(Protected::Send(start..packet.len()))
+    }
+
+    fn passes(&self, _: Instant, _: &Traffic, _: Option<&Socket>) -> bool {
+        true
     }
 
     fn open(&mut self, _: Instant, _: &mut [u8], (): &mut ()) -> Result<Range<usize>, Refused> {

@@ -93,6 +93,7 @@ use crate::random::Random;
 use crate::security::{NoSecurity, Security};
 use crate::tcp;
 use transport::Transport;
+use wire::virtio_net;
 
 /// A host on one link, with TCP.
 pub struct Host<S: Security = NoSecurity> {
@@ -121,6 +122,12 @@ impl<S: Security> Host<S> {
     /// Takes what the device has received: a frame or an IP packet, as the medium has it.
     pub fn receive(&mut self, now: Instant, bytes: &[u8]) {
         self.interface.receive(now, bytes, &mut self.tcp);
+        self.follow_up(now);
+    }
+
+    /// As [`Host::receive`], for a device with offloads; see [`Interface::receive_offloaded`].
+    pub fn receive_offloaded(&mut self, now: Instant, header: &virtio_net::Header, bytes: &mut [u8]) {
+        self.interface.receive_offloaded(now, header, bytes, &mut self.tcp);
         self.follow_up(now);
     }
 

@@ -4,39 +4,53 @@ use std::time::Instant;
 
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
-use wire::{protocol, tcp};
+use wire::{protocol, tcp, virtio_net};
 
 use super::Host;
 use super::input::pseudo_header;
 use super::sockets::{Endpoint, Socket};
 use super::transport::{Answer, addresses};
 use crate::DropReason;
-use crate::interface::{Interface, Outgoing, SendError};
+use crate::interface::{Built, Interface, Outgoing, SendError};
 use crate::security::{Security, Sender};
-use crate::tcp::{Flow, IcmpError};
+use crate::tcp::{Flow, IcmpError, Transmit};
+
+/// Payload octets of a packet that a device cuts into segments: what the length field of IPv4 leaves behind the longest
+/// headers.
+const MAX_LARGE: usize = 65_535 - 20 - 60;
 
 impl<S: Security> Host<S> {
     /// Puts the next frame or packet to send into `out`, whose buffer is used again; `false` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> bool {
+        self.poll(now, false, out).is_some()
+    }
+
+    /// As [`Host::poll_transmit`], for a device that cuts large packets into segments and writes checksums, as a TUN or
+    /// TAP device with `IFF_VNET_HDR` does: returns what it has to do. Whoever uses this uses nothing else.
+    pub fn poll_transmit_offloaded(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<virtio_net::Header> {
+        self.poll(now, true, out)
+    }
+
+    fn poll(&mut self, now: Instant, offloads: bool, out: &mut Vec<u8>) -> Option<virtio_net::Header> {
         loop {
-            if self.interface.poll_transmit(out) {
-                return true;
+            if let Some(header) = self.interface.poll_transmit_offloaded(out) {
+                return Some(header);
             }
             if !self.interface.has_room_for_own() {
-                return false;
+                return None;
             }
-            let Some(index) = self.tcp.agenda.next_ready() else { return false };
-            self.visit(now, index);
+            let index = self.tcp.agenda.next_ready()?;
+            self.visit(now, index, offloads);
         }
     }
 
     /// Sends one packet of a socket, if it has one; then it has to wait for its next turn.
-    fn visit(&mut self, now: Instant, index: u32) {
+    fn visit(&mut self, now: Instant, index: u32, offloads: bool) {
         let segment = &mut self.segment;
         segment.clear();
         match self.tcp.sockets.get(index) {
             Some(Socket::Connection(endpoint)) => {
-                if transmit(&mut self.interface, now, endpoint, segment) {
+                if transmit(&mut self.interface, now, endpoint, segment, offloads) {
                     self.tcp.agenda.ready(index);
                 }
                 self.tcp.settle(index);
@@ -83,24 +97,39 @@ fn transmit<S: Security>(
     now: Instant,
     endpoint: &mut Endpoint,
     segment: &mut Vec<u8>,
+    offloads: bool,
 ) -> bool {
     let policy = endpoint.policy;
     let largest = interface.largest_payload_of(now, &endpoint.traffic(), Some(&policy));
     // Before, there are no segments that could be too large.
-    if largest < endpoint.largest && endpoint.connection.state().is_synchronized() {
+    if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
+        if largest < endpoint.largest {
+            endpoint.connection.path_mtu_changed(largest);
+        } else {
+            endpoint.connection.path_mtu_raised(now, largest);
+        }
         endpoint.largest = largest;
-        endpoint.connection.path_mtu_changed(largest);
     }
-    let Some(packet) = endpoint.connection.poll_transmit(now, 0, segment) else { return false };
+    let offloads = offloads && interface.may_offload(now, &endpoint.traffic(), Some(&policy));
+    let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
+    let (start, most) = if offloads { (room, MAX_LARGE) } else { (room + S::HEADROOM, 0) };
+    segment.resize(start, 0);
+    let Some(packet) = endpoint.connection.poll_transmit(now, most, segment) else { return false };
+    let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());
     let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
-    let sent = send(interface, now, &outgoing, segment, Sender::Own(Some(&policy)));
+    let sent = if offloads {
+        send_offloaded(interface, now, &outgoing, segment, start, &packet)
+    } else {
+        write_checksum(&outgoing, segment.get_mut(start..).unwrap_or_default());
+        interface.send_built(now, &outgoing, segment, start, Sender::Own(Some(&policy)))
+    };
     // What found no room, or no association yet, is lost like others that are lost. Without address or route there is no
     // connection, and those that there are hope for better.
     if let Err(SendError::NoSource | SendError::Dropped(DropReason::NoRoute | DropReason::ImpossibleAddress)) =
         sent
-        && let Some(&[_, _, _, _, a, b, c, d]) = segment.first_chunk()
+        && let Some(sequence) = sequence
     {
-        endpoint.connection.icmp_error(u32::from_be_bytes([a, b, c, d]), IcmpError::Hard);
+        endpoint.connection.icmp_error(u32::from_be_bytes(sequence), IcmpError::Hard);
     }
     // It may also be that too much waits already.
     if sent == Err(SendError::Security) && interface.prepare(now, &endpoint.traffic(), Some(&policy)).is_err()
@@ -108,6 +137,25 @@ fn transmit<S: Security>(
         endpoint.connection.security_refused();
     }
     true
+}
+
+/// Sends a segment, or one that stands for many, behind the room for its headers; the rest is the device's to do.
+fn send_offloaded<S: Security>(
+    interface: &mut Interface<S>,
+    now: Instant,
+    outgoing: &Outgoing,
+    buffer: &mut Vec<u8>,
+    start: usize,
+    packet: &Transmit,
+) -> Result<(), SendError> {
+    let source = outgoing.source.unwrap_or(outgoing.destination);
+    let sum = pseudo_header(source, outgoing.destination, packet.header_len + packet.payload_len);
+    let at = start + tcp::CHECKSUM_OFFSET;
+    if let Some(field) = buffer.get_mut(at..at + 2) {
+        field.copy_from_slice(&sum.value().to_be_bytes());
+    }
+    let built = Built { buffer, header_len: packet.header_len, segment_size: packet.segment_size };
+    interface.send_offloaded(now, outgoing, built)
 }
 
 fn outgoing(flow: &Flow, ecn: Ecn, flow_label: u32) -> Outgoing {
@@ -130,10 +178,14 @@ fn send<S: Security>(
     segment: &mut [u8],
     sender: Sender<'_>,
 ) -> Result<(), SendError> {
+    write_checksum(outgoing, segment);
+    interface.send_for(now, outgoing, &[segment], sender)
+}
+
+fn write_checksum(outgoing: &Outgoing, segment: &mut [u8]) {
     let source = outgoing.source.unwrap_or(outgoing.destination);
     let sum = pseudo_header(source, outgoing.destination, segment.len()) + Sum::of(segment);
     if let Some(field) = segment.get_mut(tcp::CHECKSUM_OFFSET..tcp::CHECKSUM_OFFSET + 2) {
         field.copy_from_slice(&sum.checksum().to_be_bytes());
     }
-    interface.send_for(now, outgoing, &[segment], sender)
 }

@@ -109,7 +109,7 @@ pub(super) struct Sockets {
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// By both ends. Others choose one of them, so the hash is keyed.
-    flows: HashMap<Flow, u32, Keyed>,
+    flows: HashMap<Ends, u32, Keyed>,
     /// By port and address, or the unspecified one.
     ports: BTreeMap<(u16, Ipv6Addr), u32>,
 }
@@ -122,7 +122,7 @@ impl Sockets {
 
     /// The connection with these ends.
     pub(super) fn find(&self, flow: &Flow) -> Option<u32> {
-        self.flows.get(flow).copied()
+        self.flows.get(&ends(flow)).copied()
     }
 
     /// What is asked of security by the connection, or else the listener, that segments of a flow are for.
@@ -157,7 +157,7 @@ impl Sockets {
     pub(super) fn add_connection(&mut self, endpoint: Box<Endpoint>) -> (u32, TcpHandle) {
         let flow = endpoint.flow;
         let key = self.add(Socket::Connection(endpoint));
-        self.flows.insert(flow, key.index);
+        self.flows.insert(ends(&flow), key.index);
         (key.index, TcpHandle(key))
     }
 
@@ -172,7 +172,7 @@ impl Sockets {
     pub(super) fn detach(&mut self, index: u32) {
         let Some(flow) = self.connection(index).map(|endpoint| endpoint.flow) else { return };
         if self.find(&flow) == Some(index) {
-            self.flows.remove(&flow);
+            self.flows.remove(&ends(&flow));
         }
     }
 
@@ -267,6 +267,15 @@ impl Sockets {
 pub(super) fn flow(local: (IpAddr, u16), remote: (IpAddr, u16)) -> Flow {
     let end = |(address, port)| SocketAddr::V6(SocketAddrV6::new(mapped(address), port, 0, 0));
     Flow { local: end(local), remote: end(remote) }
+}
+
+/// Both ends, as they are hashed: addresses, ports.
+type Ends = (u128, u128, u32);
+
+fn ends(flow: &Flow) -> Ends {
+    let bits = |address| mapped(address).to_bits();
+    let ports = u32::from(flow.local.port()) << 16 | u32::from(flow.remote.port());
+    (bits(flow.local.ip()), bits(flow.remote.ip()), ports)
 }
 
 /// What the policy sees of segments that leave.

@@ -27,6 +27,16 @@ pub(super) struct Arrival<P> {
     pub(super) protection: P,
     /// It came encrypted.
     pub(super) secret: bool,
+    /// The device vouches for the checksum of its upper layer.
+    pub(super) verified: bool,
+}
+
+impl<P> Arrival<P> {
+    /// Whether the device has vouched for the checksum of what the upper layer is given: it has not looked into fragments
+    /// and what was protected.
+    pub(super) fn is_verified(&self) -> bool {
+        self.verified && !self.fragmented && !self.opened
+    }
 }
 
 /// What the policy may ask of a packet that has come.

@@ -4,7 +4,7 @@
 use ipsec::selector::Traffic;
 use std::net::SocketAddrV6;
 use std::time::Instant;
-use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
+use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
 use wire::icmp_error::Reason;
 use wire::ipv6::{HEADER_LEN, Packet};
 use wire::protocol;
@@ -25,26 +25,32 @@ impl<S: Security> Interface<S> {
     /// Takes what the device has received: a frame or an IP packet, as the medium has it.
     pub fn receive(&mut self, now: Instant, bytes: &[u8], upper: &mut impl Upper) {
         match self.medium {
-            Medium::Ip => self.receive_packet(now, bytes, Arrived::OtherEnd, upper),
-            Medium::Ethernet(own) => {
-                let Ok(frame) = ethernet::Frame::parse(bytes) else {
-                    return self.drop(DropReason::Malformed);
-                };
-                let to = frame.destination();
-                if to != own && !to.is_multicast() {
-                    return self.drop(DropReason::NotForUs);
-                }
-                let from = if to.is_multicast() { Arrived::LinkToMany } else { Arrived::OtherEnd };
-                match frame.ethertype() {
-                    ETHERTYPE_IPV6 | ETHERTYPE_IPV4 => {
-                        self.receive_packet(now, frame.payload(), from, upper);
-                    }
-                    ETHERTYPE_ARP => self.receive_arp(now, frame.payload()),
-                    _ => return self.drop(DropReason::NotForUs),
-                }
-            }
+            Medium::Ip => self.receive_packet(now, bytes, Arrived::OtherEnd, false, upper),
+            Medium::Ethernet(own) => match self.open_frame(bytes, own) {
+                Ok((ETHERTYPE_ARP, _, payload)) => self.receive_arp(now, payload),
+                Ok((_, from, packet)) => self.receive_packet(now, packet, from, false, upper),
+                Err(reason) => return self.drop(reason),
+            },
         }
         self.act(now, upper);
+    }
+
+    /// The type of a frame that is for us, how it came, and what is in it.
+    pub(super) fn open_frame<'a>(
+        &self,
+        bytes: &'a [u8],
+        own: MacAddress,
+    ) -> Result<(u16, Arrived, &'a [u8]), DropReason> {
+        let frame = ethernet::Frame::parse(bytes).map_err(|_| DropReason::Malformed)?;
+        let to = frame.destination();
+        if to != own && !to.is_multicast() {
+            return Err(DropReason::NotForUs);
+        }
+        let from = if to.is_multicast() { Arrived::LinkToMany } else { Arrived::OtherEnd };
+        match frame.ethertype() {
+            kind @ (ETHERTYPE_IPV6 | ETHERTYPE_IPV4 | ETHERTYPE_ARP) => Ok((kind, from, frame.payload())),
+            _ => Err(DropReason::NotForUs),
+        }
     }
 
     pub(super) fn receive_packet(
@@ -52,10 +58,12 @@ impl<S: Security> Interface<S> {
         now: Instant,
         bytes: &[u8],
         from: Arrived,
+        verified: bool,
         upper: &mut impl Upper,
     ) {
         let mut arrival = Arrival {
             from,
+            verified,
             fragmented: false,
             opened: false,
             protection: S::Protection::default(),
@@ -237,9 +245,11 @@ impl<S: Security> Interface<S> {
                     traffic_class: packet.traffic_class(),
                     to_many: arrival.from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
+                    verified: arrival.is_verified(),
                     payload,
                 };
-                if !evidence.suffices(&mut self.security, upper.socket(&received).as_ref()) {
+                let socket = if S::HAS_POLICY { upper.socket(&received) } else { None };
+                if !evidence.suffices(&mut self.security, socket.as_ref()) {
                     return self.drop(DropReason::Security);
                 }
                 match upper.receive(now, &received) {

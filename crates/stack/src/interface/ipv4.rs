@@ -21,6 +21,7 @@ use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
 use crate::ipv4::{self, Ipv4};
 use crate::neighbor::Advertisement;
+use crate::route::MIN_MTU_IPV4;
 use crate::security::{Datagram, Security, Sender};
 use crate::udp::Metadata;
 
@@ -184,9 +185,11 @@ impl<S: Security> Interface<S> {
                     traffic_class: packet.type_of_service(),
                     to_many: from == Arrived::LinkToMany || packet.destination().is_multicast(),
                     protocol,
+                    verified: arrival.is_verified(),
                     payload: packet.payload(),
                 };
-                if !evidence.suffices(&mut self.security, upper.socket(&received).as_ref()) {
+                let socket = if S::HAS_POLICY { upper.socket(&received) } else { None };
+                if !evidence.suffices(&mut self.security, socket.as_ref()) {
                     return Err(DropReason::Security);
                 }
                 match upper.receive(now, &received) {
@@ -288,6 +291,28 @@ impl<S: Security> Interface<S> {
         }
     }
 
+    /// The header of a packet with so much payload.
+    pub(super) fn ipv4_header_of(
+        &mut self,
+        outgoing: &Outgoing,
+        destination: Ipv4Addr,
+        length: usize,
+    ) -> Result<Header, SendError> {
+        let source = self.ipv4.map(|ipv4| ipv4.address.addr()).ok_or(SendError::NoSource)?;
+        if outgoing.source.is_some_and(|wanted| wanted != source.to_ipv6_mapped()) {
+            return Err(SendError::NoSource);
+        }
+        let length = u16::try_from(length).ok().filter(|length| *length <= u16::MAX - HEADER_LEN as u16);
+        let length = length.ok_or(SendError::TooLong)?;
+        let header = self.ipv4_header(source, destination, outgoing.protocol, outgoing.traffic_class, length);
+        Ok(Header {
+            time_to_live: outgoing.hop_limit.unwrap_or(header.time_to_live),
+            // TCP makes its segments as large as the path carries, and wants to know (RFC 1191 §3).
+            dont_fragment: outgoing.protocol == protocol::TCP,
+            ..header
+        })
+    }
+
     /// As `send`, to an IPv4 address.
     pub(super) fn send_ipv4(
         &mut self,
@@ -297,23 +322,15 @@ impl<S: Security> Interface<S> {
         parts: &[&[u8]],
         sender: Sender<'_>,
     ) -> Result<(), SendError> {
-        let source = self.ipv4.map(|ipv4| ipv4.address.addr()).ok_or(SendError::NoSource)?;
-        if outgoing.source.is_some_and(|wanted| wanted != source.to_ipv6_mapped()) {
-            return Err(SendError::NoSource);
-        }
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        let length = u16::try_from(length).ok().filter(|length| *length <= u16::MAX - HEADER_LEN as u16);
-        let length = length.ok_or(SendError::TooLong)?;
-        let mut header =
-            self.ipv4_header(source, destination, outgoing.protocol, outgoing.traffic_class, length);
-        header.time_to_live = outgoing.hop_limit.unwrap_or(header.time_to_live);
+        let header = self.ipv4_header_of(outgoing, destination, length)?;
         let mut packet = std::mem::take(&mut self.building);
-        packet.clear();
+        let start = self.start_packet(&mut packet);
         packet.extend_from_slice(&header.to_bytes());
         for part in parts {
             packet.extend_from_slice(part);
         }
-        let sent = self.transmit(now, &mut packet, sender);
+        let sent = self.transmit(now, &mut packet, start, sender);
         self.building = packet;
         self.act(now, &mut super::NoUpper);
         sent
@@ -322,9 +339,11 @@ impl<S: Security> Interface<S> {
     pub(super) fn route_ipv4(
         &mut self,
         now: Instant,
-        bytes: &[u8],
+        buffer: &mut Vec<u8>,
+        start: usize,
         purpose: Purpose,
     ) -> Result<(), DropReason> {
+        let bytes = buffer.get(start..).unwrap_or_default();
         let packet = Packet::parse(bytes).map_err(|_| DropReason::Malformed)?;
         let destination = packet.destination();
         let ipv4 = self.ipv4.ok_or(DropReason::NoRoute)?;
@@ -348,14 +367,14 @@ impl<S: Security> Interface<S> {
             Hop::Neighbor(first.to_ipv6_mapped())
         };
         if bytes.len() <= self.device_mtu {
-            return self.deliver(now, hop, bytes, purpose);
+            return self.deliver(now, hop, buffer, start, purpose);
         }
         let (mut piece, mut result) = (Vec::with_capacity(self.device_mtu), Ok(()));
         let done = ipv4::fragment(&packet, self.device_mtu, |header, data| {
             piece.clear();
             piece.extend_from_slice(header);
             piece.extend_from_slice(data);
-            result = result.and(self.deliver(now, hop, &piece, purpose));
+            result = result.and(self.deliver(now, hop, &mut piece, 0, purpose));
         });
         if done { result } else { Err(DropReason::Malformed) }
     }
@@ -375,6 +394,10 @@ fn report_of<'a>(reporter: Ipv6Addr, message: &Message<'a>) -> Option<ErrorRepor
         }
         (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::ADMINISTRATIVELY_PROHIBITED) => {
             ErrorKind::Unreachable(icmpv6::code::ADMINISTRATIVELY_PROHIBITED)
+        }
+        // Routers from before RFC 1191 do not say how much they carry: then it is little.
+        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
+            ErrorKind::PacketTooBig((message.body() & 0xffff).max(MIN_MTU_IPV4 as u32))
         }
         (icmpv4::TIME_EXCEEDED, code) => ErrorKind::TimeExceeded(code),
         _ => return None,

@@ -13,6 +13,7 @@
 //! | `icmpv6` | ICMPv6 messages, and what errors do |
 //! | `ipv4` | ARP, ICMP and packets of IPv4 |
 //! | `output` | the way of a packet that is sent |
+//! | `offload` | what is left to the device |
 //! | `discovery` | messages of neighbor discovery, and what follows from them |
 //! | `sockets` | UDP and echo |
 //! | `upper` | transports of the caller |
@@ -23,11 +24,13 @@ mod discovery;
 mod icmpv6;
 mod input;
 mod ipv4;
+mod offload;
 mod outbox;
 mod output;
 mod sockets;
 mod upper;
 
+pub(crate) use offload::Built;
 pub use output::{Outgoing, SendError};
 pub use sockets::UdpError;
 pub use upper::{NoUpper, Received, Upper, Verdict};
@@ -42,6 +45,7 @@ use wire::ethernet::MacAddress;
 use wire::icmp_error::Reason;
 use wire::ipv6::MIN_MTU;
 use wire::ndp::{Preference, RouterSolicitation};
+use wire::virtio_net;
 
 use crate::autoconf::{self, Addresses, DnsServers, Solicitation};
 use crate::fragments::Fragments;
@@ -235,7 +239,7 @@ impl<S: Security> Interface<S> {
     pub fn handle_timeout(&mut self, now: Instant, upper: &mut impl Upper) {
         for _ in 0..self.looped.len() {
             let Some(packet) = self.looped.pop_front() else { break };
-            self.receive_packet(now, &packet, Arrived::Ourselves, upper);
+            self.receive_packet(now, &packet, Arrived::Ourselves, false, upper);
         }
         if self.redraw <= now {
             self.redraw = now + REDRAW;
@@ -255,6 +259,11 @@ impl<S: Security> Interface<S> {
 
     /// Puts the next frame or packet to send into `out`, whose buffer is used again; `false` if there is none.
     pub fn poll_transmit(&mut self, out: &mut Vec<u8>) -> bool {
+        self.outbox.pop(out).is_some()
+    }
+
+    /// As [`Interface::poll_transmit`], with what the device has to do to it.
+    pub(crate) fn poll_transmit_offloaded(&mut self, out: &mut Vec<u8>) -> Option<virtio_net::Header> {
         self.outbox.pop(out)
     }
 

@@ -9,6 +9,7 @@ use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
 use wire::flow;
 use wire::ipv6::{self, Packet};
 use wire::ndp::multicast_mac;
+use wire::virtio_net;
 
 use super::{Interface, MAX_LOOPED, Medium};
 use crate::DropReason;
@@ -97,11 +98,31 @@ impl<S: Security> Interface<S> {
             return self.send_ipv4(now, outgoing, destination, parts, sender);
         }
         let length: usize = parts.iter().map(|part| part.len()).sum();
+        let header = self.ipv6_header_of(now, outgoing, length)?;
+        let mut packet = std::mem::take(&mut self.building);
+        let start = self.start_packet(&mut packet);
+        packet.extend_from_slice(&header.to_bytes());
+        for part in parts {
+            packet.extend_from_slice(part);
+        }
+        let sent = self.transmit(now, &mut packet, start, sender);
+        self.building = packet;
+        self.act(now, &mut super::NoUpper);
+        sent
+    }
+
+    /// The header of a packet with so much payload.
+    pub(super) fn ipv6_header_of(
+        &self,
+        now: Instant,
+        outgoing: &Outgoing,
+        length: usize,
+    ) -> Result<ipv6::Header, SendError> {
         let payload_length = u16::try_from(length).map_err(|_| SendError::TooLong)?;
         let chosen = outgoing.source.or_else(|| self.source_for(now, outgoing.destination));
         let source =
             chosen.filter(|source| self.addresses.is_assigned(*source)).ok_or(SendError::NoSource)?;
-        let header = ipv6::Header {
+        Ok(ipv6::Header {
             traffic_class: outgoing.traffic_class,
             flow_label: outgoing.flow_label,
             payload_length,
@@ -109,17 +130,61 @@ impl<S: Security> Interface<S> {
             hop_limit: outgoing.hop_limit.unwrap_or(self.hop_limit),
             source,
             destination: outgoing.destination,
-        };
-        let mut packet = std::mem::take(&mut self.building);
+        })
+    }
+
+    /// Makes room for a packet's frame and protection, and returns where it begins.
+    pub(super) fn start_packet(&self, packet: &mut Vec<u8>) -> usize {
+        let start = self.link_header() + S::HEADROOM;
         packet.clear();
-        packet.extend_from_slice(&header.to_bytes());
-        for part in parts {
-            packet.extend_from_slice(part);
+        packet.resize(start, 0);
+        start
+    }
+
+    /// Octets of a frame before its packet.
+    pub(super) fn link_header(&self) -> usize {
+        match self.medium {
+            Medium::Ethernet(_) => ethernet::HEADER_LEN,
+            Medium::Ip => 0,
         }
-        let sent = self.transmit(now, &mut packet, sender);
-        self.building = packet;
+    }
+
+    /// As [`Interface::send_for`], for what is in a buffer from `at` on, with room for headers before it: see
+    /// [`Interface::room_for_headers`]. The buffer may be another then.
+    pub(crate) fn send_built(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        buffer: &mut Vec<u8>,
+        at: usize,
+        sender: Sender<'_>,
+    ) -> Result<(), SendError> {
+        let start = self.write_ip_header(now, outgoing, buffer, at)?;
+        let sent = self.transmit(now, buffer, start, sender);
         self.act(now, &mut super::NoUpper);
         sent
+    }
+
+    /// How much room an upper layer's packet needs before it, so that nothing has to be moved.
+    pub(crate) fn room_for_headers(&self, is_ipv4: bool) -> usize {
+        self.link_header() + if is_ipv4 { wire::ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+    }
+
+    /// Writes the IP header of what is in a buffer from `at` on before it. Returns where it begins.
+    pub(super) fn write_ip_header(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        buffer: &mut [u8],
+        at: usize,
+    ) -> Result<usize, SendError> {
+        let length = buffer.len().saturating_sub(at);
+        if let Some(destination) = outgoing.destination.to_ipv4_mapped() {
+            let header = self.ipv4_header_of(outgoing, destination, length)?.to_bytes();
+            return Ok(write_before(buffer, at, &header));
+        }
+        let header = self.ipv6_header_of(now, outgoing, length)?.to_bytes();
+        Ok(write_before(buffer, at, &header))
     }
 
     /// The address that a packet to `destination` is sent from (RFC 6724 §5).
@@ -163,17 +228,18 @@ impl<S: Security> Interface<S> {
         self.looped.len() < MAX_LOOPED
     }
 
-    /// Sends a whole packet.
+    /// Sends a whole packet: what is in the buffer from `start` on.
     pub(super) fn transmit(
         &mut self,
         now: Instant,
         packet: &mut Vec<u8>,
+        start: usize,
         sender: Sender<'_>,
     ) -> Result<(), SendError> {
-        let range = if self.is_to_ourselves(packet) {
-            0..packet.len()
+        let range = if self.is_to_ourselves(packet.get(start..).unwrap_or_default()) {
+            start..packet.len()
         } else {
-            match self.security.protect(now, packet, sender) {
+            match self.security.protect(now, packet, start, sender) {
                 Ok(Protected::Send(range)) => range,
                 Ok(Protected::Waits) => return Ok(()),
                 Err(Refused) => {
@@ -186,7 +252,8 @@ impl<S: Security> Interface<S> {
             Sender::Own(_) => Purpose::OwnTraffic,
             Sender::Stranger { .. } => Purpose::Answer,
         };
-        self.route(now, packet.get(range).unwrap_or_default(), purpose).map_err(|reason| {
+        packet.truncate(range.end);
+        self.route(now, packet, range.start, purpose).map_err(|reason| {
             self.drops.count(reason);
             SendError::Dropped(reason)
         })
@@ -194,14 +261,14 @@ impl<S: Security> Interface<S> {
 
     /// Sends an answer or an error: nobody waits for it, and what goes wrong is counted.
     pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>, secret: bool) {
-        let _ = self.transmit(now, packet, Sender::Stranger { secret, socket: None });
+        let _ = self.transmit(now, packet, 0, Sender::Stranger { secret, socket: None });
     }
 
     /// Sends what has waited for associations. What goes wrong is counted: whose call it was has returned long ago.
     pub(super) fn send_released(&mut self, now: Instant) {
         let mut packet = std::mem::take(&mut self.building);
         while let Some(socket) = self.security.next_released(&mut packet) {
-            let _ = self.transmit(now, &mut packet, Sender::Own(socket.as_ref()));
+            let _ = self.transmit(now, &mut packet, 0, Sender::Own(socket.as_ref()));
         }
         self.building = packet;
     }
@@ -216,9 +283,16 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    fn route(&mut self, now: Instant, packet: &[u8], purpose: Purpose) -> Result<(), DropReason> {
+    fn route(
+        &mut self,
+        now: Instant,
+        buffer: &mut Vec<u8>,
+        start: usize,
+        purpose: Purpose,
+    ) -> Result<(), DropReason> {
+        let packet = buffer.get(start..).unwrap_or_default();
         if packet.first().is_some_and(|first| first >> 4 == 4) {
-            return self.route_ipv4(now, packet, purpose);
+            return self.route_ipv4(now, buffer, start, purpose);
         }
         let view = Packet::parse(packet).map_err(|_| DropReason::Malformed)?;
         let destination = view.destination();
@@ -233,7 +307,7 @@ impl<S: Security> Interface<S> {
         let hop = self.hop(now, destination)?;
         let mtu = self.destinations.path_mtu(now, destination, self.link_mtu);
         if packet.len() <= mtu {
-            return self.deliver(now, hop, packet, purpose);
+            return self.deliver(now, hop, buffer, start, purpose);
         }
         let identification = self.identifications.next(view.source(), destination);
         let (mut piece, mut result) = (Vec::with_capacity(mtu), Ok(()));
@@ -241,22 +315,22 @@ impl<S: Security> Interface<S> {
             piece.clear();
             piece.extend_from_slice(headers);
             piece.extend_from_slice(data);
-            result = result.and(self.deliver(now, hop, &piece, purpose));
+            result = result.and(self.deliver(now, hop, &mut piece, 0, purpose));
         });
         if done { result } else { Err(DropReason::Malformed) }
     }
 
     /// The first hop: as a redirect has it, or the table (RFC 4861 §5.2).
-    fn hop(&mut self, now: Instant, destination: Ipv6Addr) -> Result<Hop, DropReason> {
+    pub(super) fn hop(&mut self, now: Instant, destination: Ipv6Addr) -> Result<Hop, DropReason> {
         if destination.is_unspecified() || destination.is_loopback() {
             return Err(DropReason::ImpossibleAddress);
+        }
+        if self.medium == Medium::Ip {
+            return Ok(Hop::OtherEnd);
         }
         if let Some(destination) = destination.to_ipv4_mapped() {
             let first = self.ipv4.and_then(|ipv4| ipv4.first_hop(destination));
             return first.map(|first| Hop::Neighbor(first.to_ipv6_mapped())).ok_or(DropReason::NoRoute);
-        }
-        if self.medium == Medium::Ip {
-            return Ok(Hop::OtherEnd);
         }
         if destination.is_multicast() {
             return Ok(Hop::Group(multicast_mac(destination)));
@@ -280,13 +354,16 @@ impl<S: Security> Interface<S> {
         }
     }
 
+    /// Sends a packet, which is in the buffer from `start` on, to its hop. The buffer may be another then.
     pub(super) fn deliver(
         &mut self,
         now: Instant,
         hop: Hop,
-        packet: &[u8],
+        buffer: &mut Vec<u8>,
+        start: usize,
         purpose: Purpose,
     ) -> Result<(), DropReason> {
+        let packet = buffer.get(start..).unwrap_or_default();
         let to = match hop {
             Hop::OtherEnd => MacAddress::default(),
             Hop::Group(to) => to,
@@ -302,7 +379,31 @@ impl<S: Security> Interface<S> {
                 }
             }
         };
-        if self.frame(to, packet) { Ok(()) } else { Err(DropReason::QueueFull) }
+        let sent = if start == self.link_header() {
+            self.frame_around(to, buffer, virtio_net::Header::NONE)
+        } else {
+            self.frame(to, packet)
+        };
+        if sent { Ok(()) } else { Err(DropReason::QueueFull) }
+    }
+
+    /// Puts a link header before a packet that has just the room for it, and takes the buffer. Returns whether there was
+    /// room.
+    pub(super) fn frame_around(
+        &mut self,
+        destination: MacAddress,
+        buffer: &mut Vec<u8>,
+        header: virtio_net::Header,
+    ) -> bool {
+        if let Medium::Ethernet(source) = self.medium {
+            let is_ipv4 = buffer.get(ethernet::HEADER_LEN).is_some_and(|first| first >> 4 == 4);
+            let ethertype = if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+            let link = ethernet::Header { destination, source, ethertype };
+            if let Some(room) = buffer.first_chunk_mut() {
+                *room = link.to_bytes();
+            }
+        }
+        self.outbox.take(buffer, header)
     }
 
     /// Puts a packet into a frame to `to`, where the medium has frames; returns whether there was room.
@@ -329,4 +430,13 @@ impl<S: Security> Interface<S> {
             self.drops.count(DropReason::QueueFull);
         }
     }
+}
+
+/// Writes a header before what begins at `at`, and returns where it begins.
+fn write_before(buffer: &mut [u8], at: usize, header: &[u8]) -> usize {
+    let start = at.saturating_sub(header.len());
+    if let Some(room) = buffer.get_mut(start..start + header.len()) {
+        room.copy_from_slice(header);
+    }
+    start
 }

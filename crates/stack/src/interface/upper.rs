@@ -23,6 +23,8 @@ pub struct Received<'a> {
     pub to_many: bool,
     /// The upper layer's protocol.
     pub protocol: u8,
+    /// The device vouches for its checksum, which may not be in its place.
+    pub verified: bool,
     /// Its header and data.
     pub payload: &'a [u8],
 }

@@ -9,6 +9,7 @@ use wire::ethernet::MacAddress;
 use super::entry::{DELAY_FIRST_PROBE_TIME, Entry, MAX_MULTICAST_SOLICIT, MAX_UNICAST_SOLICIT, State};
 use crate::DropReason;
 use crate::random::Random;
+use crate::soonest::Soonest;
 
 /// Neighbors that are remembered: a large link's hosts, at some hundred octets each.
 pub const MAX_NEIGHBORS: usize = 512;
@@ -81,6 +82,8 @@ pub struct Advertisement {
 /// The neighbors of a link.
 pub struct Neighbors {
     entries: BTreeMap<Ipv6Addr, Entry>,
+    /// Of the entries' states.
+    soonest: Soonest,
     actions: VecDeque<Action>,
     base_reachable_time: Duration,
     reachable_time: Duration,
@@ -91,6 +94,7 @@ impl Default for Neighbors {
     fn default() -> Self {
         Neighbors {
             entries: BTreeMap::new(),
+            soonest: Soonest::default(),
             actions: VecDeque::new(),
             base_reachable_time: REACHABLE_TIME,
             reachable_time: REACHABLE_TIME,
@@ -133,6 +137,7 @@ impl Neighbors {
             };
             if entry.state == State::Stale {
                 entry.state = State::Delay { until: now + DELAY_FIRST_PROBE_TIME };
+                self.soonest.note(entry.state.deadline());
             }
             return Resolution::Known(link_layer);
         }
@@ -167,6 +172,7 @@ impl Neighbors {
             used: now,
             queue: VecDeque::new(),
         };
+        self.soonest.note(entry.state.deadline());
         self.entries.insert(target, entry);
         self.actions.push_back(Action::Solicit { target, at: None, source });
         true
@@ -206,6 +212,7 @@ impl Neighbors {
             if waited {
                 // What has waited is sent now, from which STALE follows DELAY (RFC 4861 §7.3.3).
                 entry.state = State::Delay { until: now + DELAY_FIRST_PROBE_TIME };
+                self.soonest.note(entry.state.deadline());
             }
         }
     }
@@ -235,6 +242,7 @@ impl Neighbors {
             if waited && entry.state == State::Stale {
                 entry.state = State::Delay { until: now + DELAY_FIRST_PROBE_TIME };
             }
+            self.soonest.note(entry.state.deadline());
             return;
         };
         let new = said.link_layer.filter(|link_layer| *link_layer != known);
@@ -249,6 +257,7 @@ impl Neighbors {
         }
         if said.solicited {
             entry.state = reachable;
+            self.soonest.note(reachable.deadline());
         } else if new.is_some() {
             entry.state = State::Stale;
         }
@@ -263,6 +272,7 @@ impl Neighbors {
             && entry.link_layer.is_some()
         {
             entry.state = State::Reachable { until: now + self.reachable_time };
+            self.soonest.note(entry.state.deadline());
         }
     }
 
@@ -301,13 +311,16 @@ impl Neighbors {
         self.actions.pop_front()
     }
 
-    /// When [`Neighbors::handle_timeout`] has something to do.
+    /// When [`Neighbors::handle_timeout`] may have something to do.
     pub fn deadline(&self) -> Option<Instant> {
-        self.entries.values().filter_map(|entry| entry.state.deadline()).min()
+        self.soonest.get()
     }
 
     /// What time changes (RFC 4861 §7.3.3, appendix C).
     pub fn handle_timeout(&mut self, now: Instant) {
+        if !self.soonest.is_due(now) {
+            return;
+        }
         let (retrans, actions) = (self.retrans_timer, &mut self.actions);
         self.entries.retain(|address, entry| {
             if entry.state.deadline().is_none_or(|deadline| deadline > now) {
@@ -338,6 +351,7 @@ impl Neighbors {
             actions.push_back(Action::Solicit { target: *address, at: entry.link_layer, source });
             true
         });
+        self.soonest = Soonest::of(self.entries.values().filter_map(|entry| entry.state.deadline()));
     }
 
     /// Makes room for one more: strangers' entries for each other's, any for our own traffic; of these the one that has

@@ -7,11 +7,16 @@ use std::time::{Duration, Instant};
 
 use wire::ipv6::MIN_MTU;
 
+use crate::soonest::Soonest;
+
 /// Destinations with something of their own: more than a host talks to at once, at a hundred octets each. The one that
 /// has not been used for longest makes room.
 pub const MAX_DESTINATIONS: usize = 1024;
 /// After so long a larger path MTU is tried (RFC 8201 §4: ten minutes).
 pub const PATH_MTU_LIFETIME: Duration = Duration::from_secs(600);
+
+/// The least that a path of IPv4 is believed to carry: what each host takes (RFC 791).
+pub const MIN_MTU_IPV4: usize = 576;
 
 #[derive(Debug, Clone, Copy)]
 struct Destination {
@@ -22,19 +27,23 @@ struct Destination {
 
 /// The destinations of which something is known.
 #[derive(Debug, Default)]
-pub struct Destinations(BTreeMap<Ipv6Addr, Destination>);
+pub struct Destinations {
+    all: BTreeMap<Ipv6Addr, Destination>,
+    /// When a path MTU ends.
+    soonest: Soonest,
+}
 
 impl Destinations {
     /// The first hop that a redirect has named, which is the destination itself if it is on the link.
     pub fn first_hop(&mut self, now: Instant, destination: Ipv6Addr) -> Option<Ipv6Addr> {
-        let known = self.0.get_mut(&destination)?;
+        let known = self.all.get_mut(&destination)?;
         known.used = now;
         known.redirected_to
     }
 
     /// The path MTU, at most that of the link.
     pub fn path_mtu(&self, now: Instant, destination: Ipv6Addr, link: usize) -> usize {
-        let known = self.0.get(&destination).and_then(|known| known.path_mtu);
+        let known = self.all.get(&destination).and_then(|known| known.path_mtu);
         known.filter(|(_, until)| *until > now).map_or(link, |(mtu, _)| mtu.min(link))
     }
 
@@ -47,10 +56,13 @@ impl Destinations {
     /// link may be is ignored. Returns whether the path MTU is another now.
     pub fn packet_too_big(&mut self, now: Instant, destination: Ipv6Addr, mtu: u32, link: usize) -> bool {
         let Ok(mtu) = usize::try_from(mtu) else { return false };
-        if mtu < MIN_MTU || mtu >= self.path_mtu(now, destination, link) {
+        let least = if destination.to_ipv4_mapped().is_some() { MIN_MTU_IPV4 } else { MIN_MTU };
+        if mtu < least || mtu >= self.path_mtu(now, destination, link) {
             return false;
         }
-        self.at(now, destination).path_mtu = Some((mtu, now + PATH_MTU_LIFETIME));
+        let until = now + PATH_MTU_LIFETIME;
+        self.at(now, destination).path_mtu = Some((mtu, until));
+        self.soonest.note(Some(until));
         true
     }
 
@@ -61,35 +73,40 @@ impl Destinations {
 
     /// A first hop is none any longer: what was redirected to it goes as if it had not been.
     pub fn forget_first_hop(&mut self, hop: Ipv6Addr) {
-        self.0.retain(|_, known| {
+        self.all.retain(|_, known| {
             known.redirected_to = known.redirected_to.filter(|to| *to != hop);
             known.redirected_to.is_some() || known.path_mtu.is_some()
         });
     }
 
-    /// When a path MTU ends.
+    /// When a path MTU may end.
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.values().filter_map(|known| known.path_mtu).map(|(_, until)| until).min()
+        self.soonest.get()
     }
 
     /// Removes path MTUs whose time is over.
     pub fn expire(&mut self, now: Instant) {
-        self.0.retain(|_, known| {
+        if !self.soonest.is_due(now) {
+            return;
+        }
+        self.all.retain(|_, known| {
             known.path_mtu = known.path_mtu.filter(|(_, until)| *until > now);
             known.redirected_to.is_some() || known.path_mtu.is_some()
         });
+        self.soonest =
+            Soonest::of(self.all.values().filter_map(|known| known.path_mtu).map(|(_, until)| until));
     }
 
     fn at(&mut self, now: Instant, destination: Ipv6Addr) -> &mut Destination {
-        if self.0.len() >= MAX_DESTINATIONS
-            && !self.0.contains_key(&destination)
+        if self.all.len() >= MAX_DESTINATIONS
+            && !self.all.contains_key(&destination)
             && let Some(oldest) =
-                self.0.iter().min_by_key(|(_, known)| known.used).map(|(address, _)| *address)
+                self.all.iter().min_by_key(|(_, known)| known.used).map(|(address, _)| *address)
         {
-            self.0.remove(&oldest);
+            self.all.remove(&oldest);
         }
         let new = Destination { redirected_to: None, path_mtu: None, used: now };
-        let known = self.0.entry(destination).or_insert(new);
+        let known = self.all.entry(destination).or_insert(new);
         known.used = now;
         known
     }
@@ -126,7 +143,7 @@ mod tests {
         let then = all.deadline().unwrap();
         assert_eq!(then, now + Duration::from_secs(600));
         all.expire(then);
-        assert_eq!((all.path_mtu(then, TO, 1500), all.0.len()), (1500, 0));
+        assert_eq!((all.path_mtu(then, TO, 1500), all.all.len()), (1500, 0));
     }
 
     #[test]
@@ -137,7 +154,7 @@ mod tests {
         all.redirect(now, TO, router);
         assert_eq!(all.first_hop(now, TO), Some(router));
         all.forget_first_hop(router);
-        assert_eq!((all.first_hop(now, TO), all.0.len()), (None, 0));
+        assert_eq!((all.first_hop(now, TO), all.all.len()), (None, 0));
     }
 
     #[test]
@@ -149,7 +166,7 @@ mod tests {
             all.redirect(now + Duration::from_secs(number as u64), at(number), TO);
             all.first_hop(now + Duration::from_secs(number as u64), at(0));
         }
-        assert_eq!(all.0.len(), MAX_DESTINATIONS);
+        assert_eq!(all.all.len(), MAX_DESTINATIONS);
         assert_eq!((all.first_hop(now, at(0)), all.first_hop(now, at(1))), (Some(TO), None));
     }
 }

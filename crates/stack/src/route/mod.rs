@@ -12,7 +12,7 @@
 mod destination;
 mod table;
 
-pub use destination::{Destinations, MAX_DESTINATIONS, PATH_MTU_LIFETIME};
+pub use destination::{Destinations, MAX_DESTINATIONS, MIN_MTU_IPV4, PATH_MTU_LIFETIME};
 pub use table::{MAX_PREFIXES, MAX_ROUTERS, MAX_ROUTES, NextHop, Table};
 
 use std::time::{Duration, Instant};

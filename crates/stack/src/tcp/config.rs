@@ -15,6 +15,9 @@ pub struct Config {
     pub max_send_buffer: usize,
     /// Whether small segments wait while one is outstanding (RFC 896): fewer packets, later.
     pub nagle: bool,
+    /// Whether a window leaves spread over its round trip, where that is longer than a millisecond and the window larger
+    /// than ten segments: shallow queues on the way drop less, for a timer in each millisecond.
+    pub pacing: bool,
     /// Whether explicit congestion notification is offered and accepted (RFC 3168).
     pub ecn: bool,
     /// Probes while nothing else is sent. Off unless asked for, as RFC 9293 §3.8.4 requires.
@@ -49,6 +52,7 @@ impl Config {
             max_receive_buffer: 8 << 20,
             max_send_buffer: 8 << 20,
             nagle: true,
+            pacing: true,
             ecn: true,
             keepalive: None,
             user_timeout: Duration::from_secs(300),

@@ -52,13 +52,13 @@
 //! | 8985 | RACK and tail loss probes | `rack`, `sender` |
 //! | 6582 | NewReno, where the other end has no SACK | `sender` |
 //! | 6937, 9438, 9406, 6928, 3042 | congestion control | `prr`, `cubic`, `hystart` |
-//! | 3522 | needless retransmissions are undone | `sender` |
+//! | 3522, 5682 | needless retransmissions are undone | `sender` |
 //! | 3168 | ECN | `connection`, `sender` |
 //! | 4821, 8899, 5927 | the path's MTU, and who is believed about it | `sender`, `connection` |
 //! | 6528, 6056 | numbers that cannot be guessed | `isn` |
 //! | 4987 | floods of SYNs | `listen`, `syn_cookie` |
 //!
-//! What it does not do: TCP Fast Open, MD5 and AO signatures (IPsec is below), pacing, probing for a larger MTU.
+//! What it does not do: TCP Fast Open, MD5 and AO signatures (IPsec is below).
 //!
 //! # Invariants
 //!

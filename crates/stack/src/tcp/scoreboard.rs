@@ -184,6 +184,21 @@ impl Scoreboard {
         self.pieces.iter().find(|piece| piece.status == Status::Lost)
     }
 
+    /// Whether the receiver has what begins there, behind a gap.
+    pub(super) fn is_sacked(&self, start: SequenceNumber) -> bool {
+        self.status_at(start) == Some(Status::Sacked)
+    }
+
+    /// Whether what begins there is to be sent again.
+    pub(super) fn is_lost(&self, start: SequenceNumber) -> bool {
+        self.status_at(start) == Some(Status::Lost)
+    }
+
+    fn status_at(&self, at: SequenceNumber) -> Option<Status> {
+        let index = self.pieces.partition_point(|piece| piece.end() <= at);
+        self.pieces.get(index).filter(|piece| piece.start <= at).map(|piece| piece.status)
+    }
+
     pub(super) fn first(&self) -> Option<&Sent> {
         self.pieces.front()
     }

@@ -20,12 +20,14 @@ pub(super) enum Timer {
     UserTimeout,
     /// 2 MSL (RFC 9293 §3.6.1).
     TimeWait,
+    /// Data that waits for its turn leaves.
+    Pace,
     /// Empty buffers are given back.
     Release,
 }
 
 impl Timer {
-    const ALL: [Timer; 8] = [
+    const ALL: [Timer; 9] = [
         Timer::UserTimeout,
         Timer::TimeWait,
         Timer::Retransmission,
@@ -33,6 +35,7 @@ impl Timer {
         Timer::Persist,
         Timer::DelayedAck,
         Timer::KeepAlive,
+        Timer::Pace,
         Timer::Release,
     ];
 }

@@ -37,6 +37,19 @@ fn rfc_4862_5_4_2_the_group_is_joined_before_the_address_is_searched_for() {
 }
 
 #[test]
+fn rfc_4862_5_1_an_address_is_searched_for_as_often_as_is_configured() {
+    for transmits in [0, 1, 3] {
+        let now = Instant::now();
+        let autoconf = autoconf::Config { duplicate_transmits: transmits, ..config(0).autoconf };
+        let host = Interface::new(now, Config { autoconf, routers: false, ..config(0) }, [0; 32]);
+        let mut link = Link::with(now, vec![host]);
+        link.run(SECOND * 10);
+        assert_eq!(link.count(icmpv6::NEIGHBOR_SOLICITATION), usize::from(transmits));
+        assert!(link.hosts[0].addresses().link_local().is_some());
+    }
+}
+
+#[test]
 fn rfc_4862_5_4_of_two_hosts_with_the_same_address_one_takes_another() {
     let now = Instant::now();
     let second = Config { medium: Medium::Ethernet(mac(1)), ..config(0) };

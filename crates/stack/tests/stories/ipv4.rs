@@ -8,9 +8,10 @@ use stack::interface::{NoUpper, SendError};
 use stack::ipv4::Ipv4;
 use wire::arp::{Message, Operation};
 use wire::ethernet::{self, ETHERTYPE_ARP, ETHERTYPE_IPV4, MacAddress};
-use wire::icmpv6;
 use wire::ndp::NeighborAdvertisement;
+use wire::{icmp_error, icmpv6};
 
+use crate::hosts::{Segment, TCP};
 use crate::link::{ANY, Link, SECOND, at, mac};
 
 fn address(host: u8) -> Ipv6Addr {
@@ -164,4 +165,38 @@ fn a_host_talks_to_its_own_ipv4_address() {
     let mut link = two();
     assert!(link.ping(0, address(1)));
     assert!(link.others.is_empty());
+}
+
+#[test]
+fn rfc_1191_3_segments_are_not_fragmented_and_become_as_small_as_a_router_says() {
+    for (said, expected) in [(1300, 1300), (100, 576), (0, 576)] {
+        let mut segment = Segment::new(2, 0);
+        for (index, host) in segment.hosts.iter_mut().enumerate() {
+            let net = format!("192.0.2.{}/24", index + 1).parse().unwrap();
+            host.interface_mut().set_ipv4(Some(Ipv4 { address: net, gateway: None }));
+        }
+        let listener = segment.hosts[1].tcp_listen(at(ANY, 80), TCP, 1).unwrap();
+        let ours = segment.hosts[0].tcp_connect(segment.now, at(address(2), 80), TCP).unwrap();
+        let theirs = segment.accept(listener);
+        segment.seen.clear();
+        segment.weather.loss = 1.0;
+        segment.hosts[0].write(ours, &[7; 5000]).unwrap();
+        segment.run(SECOND / 100);
+        segment.weather.loss = 0.0;
+        let sent = segment.seen.iter().max_by_key(|bytes| bytes.len()).unwrap().clone();
+        assert_eq!(sent[14 + 6] & 0xe0, 0x40, "don't fragment");
+        let mut error = vec![0; icmp_error::MAX_LEN];
+        let router = Ipv4Addr::new(192, 0, 2, 254).into();
+        let reason = icmp_error::Reason::PacketTooBig { mtu: said };
+        let length = icmp_error::build(reason, router, &sent[14..], &mut error).unwrap();
+        let header = ethernet::Header { destination: mac(0), source: mac(9), ethertype: ETHERTYPE_IPV4 };
+        let frame = [&header.to_bytes()[..], &error[..length]].concat();
+        let now = segment.now;
+        segment.hosts[0].receive(now, &frame);
+        segment.seen.clear();
+        segment.run(SECOND / 10);
+        assert_eq!(segment.hosts[1].tcp(theirs).unwrap().readable(), 5000);
+        let largest = segment.seen.iter().map(|bytes| bytes.len() - 14).max();
+        assert_eq!(largest, Some(expected), "{said}");
+    }
 }

@@ -8,7 +8,10 @@ mod internet_layer;
 mod ipsec;
 mod ipv4;
 mod link;
+mod offloads;
 mod routers;
 mod security;
 mod smoltcp;
+#[path = "../fixture/smoltcp_wire.rs"]
+mod smoltcp_wire;
 mod tcp;

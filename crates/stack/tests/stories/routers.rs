@@ -78,6 +78,33 @@ fn rfc_4861_6_3_4_hop_limit_mtu_and_lifetime_are_as_said() {
 }
 
 #[test]
+fn rfc_4861_6_3_4_what_an_advertisement_leaves_open_stays_as_it_was() {
+    let mut link = routed();
+    let timer = link.hosts[0].neighbors().retrans_timer();
+    let said = RouterAdvertisement { hop_limit: 9, retransmission_timer: 3000, ..advertisement(vec![]) };
+    link.advertise(0, &said);
+    let silent = RouterAdvertisement { hop_limit: 0, retransmission_timer: 0, ..said.clone() };
+    link.advertise(0, &silent);
+    assert_ne!(link.hosts[0].neighbors().retrans_timer(), timer);
+    assert_eq!(link.hosts[0].neighbors().retrans_timer(), SECOND * 3);
+    assert_eq!(used(&mut link, FAR), Some(0));
+    assert_eq!(Packet::parse(&link.routers[0].forwarded[0]).unwrap().hop_limit(), 9);
+}
+
+#[test]
+fn rfc_4861_6_3_5_a_default_router_ends_with_its_lifetime() {
+    let mut link = routed();
+    for router in 0..2 {
+        link.advertise(router, &RouterAdvertisement { router_lifetime: 60, ..advertisement(vec![]) });
+        link.routers[router].says = None;
+    }
+    link.run(SECOND * 59);
+    assert!(used(&mut link, FAR).is_some());
+    link.run(SECOND * 2);
+    assert_eq!(link.hosts[0].default_routers().count(), 0);
+}
+
+#[test]
 fn rfc_4861_6_3_6_a_router_that_is_dead_is_left_within_eight_seconds() {
     let mut link = routed();
     let first = used(&mut link, FAR).unwrap();

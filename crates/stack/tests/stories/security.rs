@@ -31,16 +31,26 @@ struct Toy {
 impl Security for Toy {
     type Protection = bool;
 
-    fn protect(&mut self, _: Instant, packet: &mut Vec<u8>, _: Sender<'_>) -> Result<Protected, Refused> {
+    fn protect(
+        &mut self,
+        _: Instant,
+        packet: &mut Vec<u8>,
+        start: usize,
+        _: Sender<'_>,
+    ) -> Result<Protected, Refused> {
         if self.forbids {
             return Err(Refused);
         }
         let mut header = [0; TOY_LEN];
-        header[8] = std::mem::replace(&mut packet[6], protocol::ESP);
-        packet.splice(HEADER_LEN..HEADER_LEN, header);
-        let length = (packet.len() - HEADER_LEN) as u16;
-        packet[4..6].copy_from_slice(&length.to_be_bytes());
-        Ok(Protected::Send(0..packet.len()))
+        header[8] = std::mem::replace(&mut packet[start + 6], protocol::ESP);
+        packet.splice(start + HEADER_LEN..start + HEADER_LEN, header);
+        let length = (packet.len() - start - HEADER_LEN) as u16;
+        packet[start + 4..start + 6].copy_from_slice(&length.to_be_bytes());
+        Ok(Protected::Send(start..packet.len()))
+    }
+
+    fn passes(&self, _: Instant, _: &Traffic, _: Option<&Socket>) -> bool {
+        false
     }
 
     fn open(&mut self, _: Instant, packet: &mut [u8], opened: &mut bool) -> Result<Range<usize>, Refused> {
@@ -103,7 +113,7 @@ fn neighbor_discovery_out_of_a_tunnel_is_not_believed() {
     link.hosts[0].ping(link.now, them, 1, 5, b"").unwrap();
     link.run(SECOND);
     let mut lie = NeighborAdvertisement::answer(us, them, mac(77), false).to_packet().to_vec();
-    Toy::default().protect(link.now, &mut lie, Sender::Own(None)).unwrap();
+    Toy::default().protect(link.now, &mut lie, 0, Sender::Own(None)).unwrap();
     link.inject(mac(77), mac(0), &lie);
     assert_eq!(link.hosts[0].drops().of(DropReason::InvalidDiscovery), 1);
     assert_eq!(link.hosts[0].neighbors().link_layer(them), Some(mac(1)));

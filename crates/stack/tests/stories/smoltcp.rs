@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use smoltcp::iface::{Config as InterfaceConfig, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium as SmolMedium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer, State as SmolState};
 use smoltcp::time::Instant as SmolInstant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
@@ -15,56 +14,11 @@ use stack::tcp::State;
 
 use crate::hosts::TCP;
 use crate::link::{ANY, SECOND, at, config};
+use crate::smoltcp_wire::Wire;
 
 const OURS: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const THEIRS: std::net::Ipv6Addr = std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 const OCTETS: usize = 300_000;
-
-/// IP packets that wait to be taken by smoltcp, and those that it sent.
-#[derive(Default)]
-struct Wire {
-    received: VecDeque<Vec<u8>>,
-    sent: Vec<Vec<u8>>,
-}
-
-struct Received(Vec<u8>);
-struct Sent<'a>(&'a mut Vec<Vec<u8>>);
-
-impl RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
-        take(&self.0)
-    }
-}
-
-impl TxToken for Sent<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, fill: F) -> R {
-        let mut packet = vec![0; len];
-        let result = fill(&mut packet);
-        self.0.push(packet);
-        result
-    }
-}
-
-impl Device for Wire {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
-
-    fn receive(&mut self, _: SmolInstant) -> Option<(Received, Sent<'_>)> {
-        let packet = self.received.pop_front()?;
-        Some((Received(packet), Sent(&mut self.sent)))
-    }
-
-    fn transmit(&mut self, _: SmolInstant) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.sent))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = SmolMedium::Ip;
-        capabilities.max_transmission_unit = 1500;
-        capabilities
-    }
-}
 
 struct Theirs {
     wire: Wire,

@@ -420,3 +420,71 @@ fn mutated_segments_are_survived() {
         segment.transfer(ends, 1000);
     }
 }
+
+#[test]
+fn rfc_8201_4_after_ten_minutes_a_path_that_carries_more_again_is_used() {
+    let mut segment = Segment::new(2, 0);
+    let [ours, theirs] = segment.connect();
+    segment.weather.path_mtu = Some(1300);
+    let send = |segment: &mut Segment| {
+        segment.seen.clear();
+        for _ in 0..10 {
+            segment.hosts[0].write(ours, &[7; 20_000]).unwrap();
+            segment.run(SECOND);
+            segment.hosts[1].read(theirs, &mut [0; 20_000]).unwrap();
+        }
+        let sizes = segments(&segment.seen).map(|(_, sent)| sent.payload().len());
+        sizes.filter(|size| *size > 1300 - 40 - 32).count()
+    };
+    assert!(send(&mut segment) > 0, "the first are too long, and a router says so");
+    assert_eq!(send(&mut segment), 0);
+    // The router still says so, ten minutes later: one probe.
+    segment.run(MINUTE * 10);
+    assert_eq!(send(&mut segment), 1);
+    segment.weather.path_mtu = None;
+    segment.run(MINUTE * 10);
+    assert!(send(&mut segment) > 100);
+    let statistics = segment.hosts[0].tcp(ours).unwrap().statistics();
+    assert_eq!((statistics.recoveries, statistics.timeouts), (0, 0));
+}
+
+#[test]
+fn strangers_get_a_thousand_resets_a_second_and_a_hundred_at_once() {
+    let mut segment = Segment::new(2, 0);
+    let to = at(segment.address(1), 80);
+    segment.hosts[0].tcp_connect(segment.now, to, TCP).unwrap();
+    segment.run(SECOND);
+    let is_tcp = |frame: &&Vec<u8>| segments(std::slice::from_ref(*frame)).next().is_some();
+    let syn = segment.seen.iter().find(is_tcp).unwrap().clone();
+    let now = segment.now;
+    let mut resets = |count, now| {
+        let mut out = Vec::new();
+        let mut sent = 0;
+        for _ in 0..count {
+            segment.hosts[1].receive(now, &syn);
+            while segment.hosts[1].poll_transmit(now, &mut out) {
+                sent += segments(std::slice::from_ref(&out)).count();
+            }
+        }
+        sent
+    };
+    assert_eq!(resets(300, now), 100);
+    assert_eq!(resets(300, now + SECOND / 100), 10);
+    assert_eq!(segment.hosts[1].interface().drops().of(DropReason::RateLimit), 200 + 290);
+}
+
+#[test]
+fn rfc_9293_3_5_1_an_end_that_has_forgotten_a_connection_resets_it() {
+    let mut segment = Segment::new(2, 0);
+    let [ours, theirs] = segment.connect();
+    // It is gone without a word, as after a crash.
+    segment.weather.loss = 1.0;
+    segment.hosts[1].abort(theirs).unwrap();
+    segment.run(SECOND);
+    segment.weather.loss = 0.0;
+    assert_eq!(segment.hosts[0].tcp(ours).unwrap().state(), State::Established);
+    segment.hosts[0].write(ours, b"anybody?").unwrap();
+    segment.run(SECOND);
+    let connection = segment.hosts[0].tcp(ours).unwrap();
+    assert_eq!((connection.state(), connection.error()), (State::Closed, Some(Error::Reset)));
+}

@@ -170,7 +170,7 @@ impl Connection {
             is_abandoned: false,
             local_port: flow.local.port(),
             remote_port: flow.remote.port(),
-            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle),
+            sender: Sender::new(initial + 1, config.max_send_buffer, config.nagle, config.pacing),
             receiver: Receiver::new(config.max_receive_buffer, usize::from(config.max_segment_size)),
             timers: Timers::default(),
             initial,
@@ -332,6 +332,8 @@ impl Connection {
                 Timer::Persist => self.sender.probe_window(),
                 Timer::DelayedAck => self.receiver.delayed_ack_due(),
                 Timer::KeepAlive => self.keep_alive(now),
+                // What leaves is for `poll_transmit` to say.
+                Timer::Pace => {}
                 Timer::UserTimeout => self.give_up(),
                 Timer::TimeWait => self.end(None),
                 Timer::Release => {
@@ -345,9 +347,16 @@ impl Connection {
     }
 
     /// The path now carries segments of at most `largest_segment` bytes, TCP header included: its MTU less what IP and
-    /// IPsec add. It never grows again. What was sent is sent again.
+    /// IPsec add. It grows again when a larger
+    /// segment was tried and has arrived. What was sent is sent again.
     pub fn path_mtu_changed(&mut self, largest_segment: usize) {
         self.sender.limit_segments(largest_segment, true);
+    }
+
+    /// The path may carry segments of `largest_segment` bytes again, TCP header included: one is tried, and the others
+    /// follow if it arrives.
+    pub fn path_mtu_raised(&mut self, now: Instant, largest_segment: usize) {
+        self.sender.allow_segments(now, largest_segment);
     }
 
     /// An ICMP error about a segment of ours with this sequence number arrived. It is believed only if such a segment is

@@ -38,6 +38,8 @@ struct Delivery {
     newest: Option<Duration>,
     /// A retransmission is among what is acknowledged: the round trips say nothing.
     ambiguous: bool,
+    /// What was sent before the timeout, and not again, is among it.
+    was_late: bool,
 }
 
 impl Sender {
@@ -66,9 +68,13 @@ impl Sender {
             self.duplicate_reported(start, end);
         }
         self.decide_tail_probe(acknowledgement, duplicate.is_some(), advanced > 0);
+        self.check_probe(now);
+        let is_doubted = self.doubt(now, ack, advanced > 0, delivery.was_late);
         self.end_recovery(ack);
 
-        let lost = if self.sack {
+        let lost = if is_doubted {
+            false
+        } else if self.sack {
             self.detect_losses(now, timers)
         } else {
             let is_duplicate =
@@ -79,7 +85,7 @@ impl Sender {
             self.congestion_echoed(before);
         }
         let may_grow = !(acknowledgement.congestion_echo && self.ecn.enabled);
-        if may_grow || self.recovery != Recovery::Open {
+        if !is_doubted && (may_grow || self.recovery != Recovery::Open) {
             self.adapt_window(now, ack, before, &delivery, lost);
         }
         self.after_acknowledgement(now, advanced, timers);
@@ -118,6 +124,10 @@ impl Sender {
         let least_rtt = self.rtt.minimum().unwrap_or_default();
         let mut delivery = Delivery::default();
         let (rack, clock) = (&mut self.rack, self.clock);
+        let point = match self.recovery {
+            Recovery::Timeout(point) => point,
+            _ => self.una,
+        };
         let mut delivered = |piece: &Sent, echo: Option<u32>| {
             delivery.bytes += piece.len as usize;
             let is_of_original =
@@ -127,6 +137,7 @@ impl Sender {
                 delivery.ambiguous = true;
                 return;
             }
+            delivery.was_late |= piece.end() <= point;
             let rtt = now.saturating_duration_since(piece.sent_at);
             delivery.oldest = delivery.oldest.max(Some(rtt));
             delivery.newest = Some(delivery.newest.map_or(rtt, |least| least.min(rtt)));
@@ -198,7 +209,7 @@ impl Sender {
     }
 
     /// The window is what it was, and what was not sent again is not lost.
-    fn undo(&mut self) {
+    pub(super) fn undo(&mut self) {
         let Some(undo) = self.undo.take() else { return };
         let window = self.cubic.window();
         self.cubic = undo.cubic;

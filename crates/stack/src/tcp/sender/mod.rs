@@ -4,6 +4,9 @@
 //! processed in `acknowledge`; what leaves is chosen in `transmit`.
 
 mod acknowledge;
+mod f_rto;
+mod pacing;
+mod path_mtu;
 mod transmit;
 
 use std::time::{Duration, Instant};
@@ -55,6 +58,8 @@ pub(super) struct Sender {
     prr: Prr,
     recovery: Recovery,
     undo: Option<Box<Undo>>,
+    /// A timeout that may be a mistake.
+    doubted: Option<f_rto::Wait>,
     tail_probe: Option<TailProbe>,
     /// What [`Timer::Probe`] is set for.
     probe_kind: ProbeKind,
@@ -70,11 +75,17 @@ pub(super) struct Sender {
     /// The end of the last segment that was not full (Nagle).
     small_end: SequenceNumber,
     last_sent: Option<Instant>,
+    /// Whether a window is spread over its round trip, and up to when what was sent is.
+    paces: bool,
+    paced: Option<Instant>,
     /// Since when the other end owes an acknowledgement.
     waiting_since: Option<Instant>,
 
     /// The largest segment, header included, and what options take in each.
     segment_limit: usize,
+    /// What both ends take.
+    agreed_limit: usize,
+    search: path_mtu::Search,
     options_len: usize,
     max_buffer: usize,
     nagle: bool,
@@ -174,7 +185,7 @@ struct Ecn {
 
 impl Sender {
     /// A sender whose first byte has the number `first`.
-    pub(super) fn new(first: SequenceNumber, max_buffer: usize, nagle: bool) -> Self {
+    pub(super) fn new(first: SequenceNumber, max_buffer: usize, nagle: bool, paces: bool) -> Self {
         Self {
             buffer: Ring::default(),
             una: first,
@@ -191,6 +202,7 @@ impl Sender {
             prr: Prr::default(),
             recovery: Recovery::Open,
             undo: None,
+            doubted: None,
             tail_probe: None,
             probe_kind: ProbeKind::Reordering,
             forced: None,
@@ -200,8 +212,12 @@ impl Sender {
             limited_at: first,
             small_end: first,
             last_sent: None,
+            paces,
+            paced: None,
             waiting_since: None,
             segment_limit: LEAST_SEGMENT,
+            agreed_limit: LEAST_SEGMENT,
+            search: path_mtu::Search::new(LEAST_SEGMENT),
             options_len: 0,
             max_buffer,
             nagle,
@@ -216,6 +232,8 @@ impl Sender {
     pub(super) fn agree(&mut self, agreed: &Agreed, handshake_lost: bool) {
         self.options_len = if agreed.clock.is_some() { 12 } else { 0 };
         self.segment_limit = agreed.segment_limit;
+        self.agreed_limit = agreed.segment_limit;
+        self.search = path_mtu::Search::new(agreed.segment_limit);
         self.sack = agreed.sack;
         self.clock = agreed.clock;
         self.ecn.enabled = agreed.ecn;
@@ -334,20 +352,6 @@ impl Sender {
         }
     }
 
-    /// The path carries segments of at most `limit` bytes, header included. What was sent is gone if it was too long.
-    pub(super) fn limit_segments(&mut self, limit: usize, were_dropped: bool) {
-        let limit = limit.max(LEAST_SEGMENT);
-        if limit >= self.segment_limit {
-            return;
-        }
-        self.segment_limit = limit;
-        self.cubic.set_mss(self.mss());
-        if were_dropped {
-            // No sign of congestion: the window stays (RFC 4821 would not have it grow either).
-            self.scoreboard.mark_lost(|_| true);
-        }
-    }
-
     /// The persist timer fired.
     pub(super) fn probe_window(&mut self) {
         self.rtt.back_off();
@@ -383,7 +387,9 @@ impl Sender {
             return;
         }
         self.statistics.timeouts += 1;
+        self.give_probe_up(now);
         let is_first = !matches!(self.recovery, Recovery::Timeout(_));
+        let was_open = self.recovery == Recovery::Open;
         if is_first {
             self.remember_for_undo();
         }
@@ -397,7 +403,13 @@ impl Sender {
         }
         self.duplicates = 0;
         self.duplicate_bytes = 0;
-        if self.sack && self.rtt.timeouts() < BLACK_HOLE_TIMEOUTS {
+        self.doubted = None;
+        if was_open && self.may_doubt() {
+            self.doubted = Some(f_rto::Wait::First);
+            self.scoreboard.mark_front_lost(self.mss());
+            // Just that leaves.
+            self.cubic.set_window(self.outstanding() + self.mss());
+        } else if self.sack && self.rtt.timeouts() < BLACK_HOLE_TIMEOUTS {
             let path = self.path();
             self.rack.timed_out(now, &mut self.scoreboard, &path);
         } else {
@@ -485,10 +497,11 @@ impl Sender {
             self.probe_kind = ProbeKind::Reordering;
             timers.set(Timer::Probe, now + wait);
         }
-        if lost > 0 {
-            self.begin_recovery();
+        if lost == 0 || self.only_probe_is_lost(now, lost) {
+            return false;
         }
-        lost > 0
+        self.begin_recovery();
+        true
     }
 
     /// A loss: fast recovery, unless one is under way.

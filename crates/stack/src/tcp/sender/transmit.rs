@@ -40,8 +40,20 @@ impl Sender {
         {
             return Some(self.sent(packet, now, timers));
         }
-        let packet = self.retransmission(now, unit, most).or_else(|| self.new_data(now, unit, most));
+        if let Some(until) = self.paced_until(now) {
+            // Nothing leaves by itself that has nothing to say.
+            if self.has_unsent() || self.scoreboard.lost() > 0 {
+                timers.set(Timer::Pace, until);
+            }
+            return None;
+        }
+        let most = self.paced_most(most, unit);
+        let packet = self
+            .retransmission(now, unit, most)
+            .or_else(|| if extra_options == 0 { self.probe_path(now) } else { None })
+            .or_else(|| self.new_data(now, unit, most));
         if let Some(packet) = packet {
+            self.pace(now, packet.bytes);
             return Some(self.sent(packet, now, timers));
         }
         if self.scoreboard.in_flight() == 0
@@ -149,7 +161,7 @@ impl Sender {
         self.fin == Fin::Sent && piece.end() > self.data_end()
     }
 
-    fn first(&mut self, bytes: usize, fin: bool, unit: usize) -> Packet {
+    pub(super) fn first(&mut self, bytes: usize, fin: bool, unit: usize) -> Packet {
         let start = self.next;
         self.next += bytes + usize::from(fin);
         if fin {

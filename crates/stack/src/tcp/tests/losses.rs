@@ -263,3 +263,203 @@ fn rfc_8899_section_4_3_full_segments_that_vanish_become_smaller() {
     let sizes = [size(), size(), size(), size()];
     assert_eq!(sizes, [1360, 1440, 1120, 1120]);
 }
+
+/// A timeout on a connection without timestamps, with new data waiting: the first segment has left again.
+fn timed_out() -> Story {
+    let mut story = ten_outstanding();
+    story.write(10 * MSS);
+    story.all();
+    while story.connection.statistics().timeouts == 0 {
+        story.until_something_leaves();
+    }
+    story
+}
+
+#[test]
+fn rfc_5682_section_3_1_a_timeout_that_came_too_soon_is_undone_and_nothing_else_is_sent_again() {
+    let mut story = timed_out();
+    let before = story.connection.statistics().retransmitted;
+    story.acknowledge(2001);
+    let new = story.all();
+    assert!(new.len() == 2 && new.iter().all(|left| left.0 > 11_000), "{new:?}");
+    story.acknowledge(3001);
+    story.all();
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.undone, statistics.retransmitted), (1, before));
+    assert!(story.connection.congestion_window() >= 10 * MSS);
+}
+
+#[test]
+fn rfc_5682_section_3_1_what_was_lost_is_sent_again() {
+    let mut story = timed_out();
+    story.acknowledge(2001);
+    let new = story.all();
+    // Only the new ones arrive.
+    story.now += 50 * MS;
+    story.sack(&[(new[0].0, new[0].0 + 1000)]);
+    let again = story.all();
+    assert_eq!(again[0].0, 2001, "{again:?}");
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.undone, statistics.timeouts), (0, 1));
+    assert!(story.connection.congestion_window() <= 4 * MSS);
+}
+
+#[test]
+fn rfc_5682_section_2_1_a_second_timeout_is_not_doubted() {
+    let mut story = timed_out();
+    while story.connection.statistics().timeouts == 1 {
+        story.until_something_leaves();
+    }
+    story.acknowledge(2001);
+    assert!(story.all().iter().any(|left| left.0 == 2001));
+    assert_eq!(story.connection.statistics().undone, 0);
+}
+
+/// A path that carries 800 bytes of payload, as a router has said, and all that was sent has arrived.
+fn narrowed() -> Story {
+    let mut story = ten_outstanding();
+    let too_big = IcmpError::PacketTooBig { largest_segment: 820 };
+    story.connection.icmp_error(story.initial.wrapping_add(1001), too_big);
+    story.all();
+    story.now += 50 * MS;
+    story.acknowledge(11_001);
+    story.all();
+    story
+}
+
+#[test]
+fn rfc_8899_section_5_3_a_larger_segment_is_tried_once_the_path_may_carry_it() {
+    let mut story = narrowed();
+    story.write(2 * MSS);
+    assert_eq!(story.all()[0].3, 800, "not yet");
+    story.acknowledge(13_001);
+    story.connection.path_mtu_raised(story.now, 5000);
+    story.write(5 * MSS);
+    let sizes = |left: Vec<(u32, u32, u8, usize)>| left.iter().map(|left| left.3).collect::<Vec<_>>();
+    assert_eq!(sizes(story.all()), [1000, 800, 800, 800, 800, 800], "one, as large as both ends allow");
+    story.now += 50 * MS;
+    story.acknowledge(18_001);
+    story.write(3 * MSS);
+    assert_eq!(sizes(story.all()), [1000, 1000, 1000]);
+}
+
+#[test]
+fn rfc_8899_section_3_a_lost_probe_is_no_congestion_and_is_sent_again_in_pieces() {
+    let mut story = narrowed();
+    story.connection.path_mtu_raised(story.now, 5000);
+    let window = story.connection.congestion_window();
+    let mut next = 11_001;
+    for round in 0..3 {
+        story.write(5 * MSS);
+        let left = story.all();
+        assert_eq!((left[0].0, left[0].3), (next, 1000), "round {round}");
+        // All but the probe arrives.
+        story.now += 50 * MS;
+        story.sack(&[(next + 1000, next + 5000)]);
+        let again = [story.all(), story.pass(30 * MS)].concat();
+        assert_eq!(again.iter().map(|left| left.3).collect::<Vec<_>>(), [800, 200], "round {round}");
+        story.now += 50 * MS;
+        next += 5000;
+        story.acknowledge(next);
+    }
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.recoveries, statistics.timeouts), (0, 0));
+    assert!(story.connection.congestion_window() >= window);
+    // What is between is tried next.
+    story.now += 50 * MS;
+    story.write(5 * MSS);
+    assert_eq!(story.all()[0].3, 900);
+}
+
+#[test]
+fn rfc_8899_section_5_1_1_after_ten_minutes_the_size_that_vanished_is_tried_again() {
+    let options = SegmentOptions { maximum_segment_size: Some(1440), ..offer() };
+    let mut story = Story::established_with(Config { max_segment_size: 1440, ..config() }, options, 0);
+    story.write(10_000);
+    story.all();
+    while story.until_something_leaves().1.payload.len() != 1120 {
+        story.all();
+    }
+    story.all();
+    story.acknowledge(10_001);
+    // Sends so much, all of which arrives, and returns the largest.
+    let mut largest_after = |pause| {
+        story.now += pause;
+        story.write(20_000);
+        let mut largest = 0;
+        while let Some(last) = story.all().into_iter().inspect(|left| largest = left.3.max(largest)).last() {
+            story.now += 50 * MS;
+            story.acknowledge(last.0 + last.3 as u32);
+        }
+        largest
+    };
+    let sizes = [SECOND, SECOND * 500, SECOND * 101, SECOND].map(&mut largest_after);
+    assert_eq!(sizes, [1120, 1120, 1440, 1440]);
+}
+
+/// One segment is outstanding, after an RTT of 300 ms was measured.
+fn one_outstanding() -> Story {
+    let mut story = Story::established();
+    for n in 1..=20 {
+        story.write(MSS);
+        story.all();
+        story.now += 300 * MS;
+        story.acknowledge(1 + n * MSS as u32);
+    }
+    story.write(MSS);
+    story.all();
+    story
+}
+
+#[test]
+fn rfc_8985_section_7_2_a_single_segment_is_given_time_for_a_delayed_acknowledgement() {
+    let mut story = one_outstanding();
+    let rtt = story.connection.rtt().unwrap();
+    let (waited, _) = story.until_something_leaves();
+    let statistics = story.connection.statistics();
+    // A probe would come after this, so that the timeout, which is sooner, takes its place.
+    assert!(waited < 2 * rtt + 200 * MS, "{waited:?}");
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (0, 1));
+    // Two are probed for without that time.
+    story.acknowledge(21_001);
+    story.write(2 * MSS);
+    story.all();
+    story.now += 300 * MS;
+    story.acknowledge(23_001);
+    story.write(2 * MSS);
+    story.all();
+    let rtt = story.connection.rtt().unwrap();
+    let (waited, _) = story.until_something_leaves();
+    assert!(waited <= 2 * rtt, "{waited:?}");
+}
+
+#[test]
+fn rfc_8985_section_7_3_new_data_is_the_probe_if_there_is_any_whatever_the_window_of_congestion() {
+    let mut story = ten_outstanding();
+    story.write(5 * MSS);
+    let next = story.all().last().map_or(11_001, |left| left.0 + 1000);
+    let (_, probe) = story.until_something_leaves();
+    assert_eq!((probe.sequence, probe.payload.len()), (next, MSS));
+    assert_eq!(story.connection.statistics().tail_loss_probes, 1);
+}
+
+#[test]
+fn rfc_8985_section_7_3_there_is_one_probe_and_then_the_timeout() {
+    let mut story = ten_outstanding();
+    story.until_something_leaves();
+    let (_, next) = story.until_something_leaves();
+    assert_eq!(next.sequence, 1001);
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 1));
+}
+
+#[test]
+fn rfc_8985_section_7_1_nothing_is_probed_for_in_a_recovery() {
+    let mut story = ten_outstanding();
+    story.now += 50 * MS;
+    story.sack(&[(2001, 6001)]);
+    story.all();
+    story.pass(SECOND);
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.recoveries), (0, 1));
+}

@@ -9,6 +9,8 @@ mod opening_and_closing;
 mod properties;
 mod sending;
 mod smoltcp;
+#[path = "../../../tests/fixture/smoltcp_wire.rs"]
+mod smoltcp_wire;
 mod story;
 mod throughput;
 mod transfers;

@@ -226,3 +226,41 @@ fn rfc_9293_section_3_10_7_1_what_arrives_after_the_end_changes_nothing() {
     assert_eq!((story.state(), story.all(), story.connection.readable()), (State::Closed, vec![], 0));
     assert_eq!(story.connection.deadline(), None);
 }
+
+#[test]
+fn rfc_9293_section_3_6_1_time_wait_lasts_twice_the_longest_life_of_a_segment_and_a_fin_begins_it_anew() {
+    let mut story = Story::established();
+    story.connection.close();
+    story.all();
+    story.acknowledge(2);
+    story.give(1, FIN | ACK, &[]);
+    assert_eq!((story.state(), story.all()), (State::TimeWait, vec![(2, 2, ACK, 0)]));
+    story.pass(SECOND * 59);
+    assert_eq!(story.state(), State::TimeWait);
+    // Our last acknowledgement was lost.
+    story.give(1, FIN | ACK, &[]);
+    assert_eq!(story.all(), [(2, 2, ACK, 0)]);
+    story.pass(SECOND * 59);
+    assert_eq!(story.state(), State::TimeWait);
+    story.pass(SECOND);
+    assert_eq!((story.state(), story.connection.error()), (State::Closed, None));
+}
+
+#[test]
+fn rfc_9293_section_3_7_1_who_does_not_say_how_much_it_takes_gets_536() {
+    let options = wire::tcp::SegmentOptions { maximum_segment_size: None, ..offer() };
+    let mut story = Story::established_with(config(), options, 0);
+    story.write(1000);
+    assert_eq!(story.all(), [(1, 1, ACK, 536), (537, 1, ACK | PSH, 464)]);
+}
+
+#[test]
+fn rfc_9293_section_3_10_3_what_came_before_their_fin_can_be_read_after_it() {
+    let mut story = Story::established();
+    story.give(1, FIN | ACK | PSH, b"last words");
+    assert_eq!(story.state(), State::CloseWait);
+    let mut read = [0; 20];
+    assert!(!story.connection.has_ended());
+    assert_eq!((story.connection.read(&mut read), &read[..10]), (10, &b"last words"[..]));
+    assert!(story.connection.has_ended());
+}

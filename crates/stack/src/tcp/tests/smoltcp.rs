@@ -1,11 +1,9 @@
 //! smoltcp at the other end, in both roles.
 
-use std::collections::VecDeque;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use smoltcp::iface::{Config as InterfaceConfig, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::Instant as SmolInstant;
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
@@ -15,55 +13,10 @@ use wire::{ipv6, protocol, tcp};
 
 use super::super::{Config, State};
 use super::network::{Host, Link, MS, MSS, Network, Ours, Packet, User};
+use super::smoltcp_wire::Wire;
 
 const OURS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const THEIRS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
-
-/// IP packets that wait to be taken by smoltcp, and those that it sent.
-#[derive(Default)]
-struct Wire {
-    received: VecDeque<Vec<u8>>,
-    sent: Vec<Vec<u8>>,
-}
-
-struct Received(Vec<u8>);
-struct Sent<'a>(&'a mut Vec<Vec<u8>>);
-
-impl RxToken for Received {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, take: F) -> R {
-        take(&self.0)
-    }
-}
-
-impl TxToken for Sent<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, fill: F) -> R {
-        let mut packet = vec![0; len];
-        let result = fill(&mut packet);
-        self.0.push(packet);
-        result
-    }
-}
-
-impl Device for Wire {
-    type RxToken<'a> = Received;
-    type TxToken<'a> = Sent<'a>;
-
-    fn receive(&mut self, _: SmolInstant) -> Option<(Received, Sent<'_>)> {
-        let packet = self.received.pop_front()?;
-        Some((Received(packet), Sent(&mut self.sent)))
-    }
-
-    fn transmit(&mut self, _: SmolInstant) -> Option<Sent<'_>> {
-        Some(Sent(&mut self.sent))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = Medium::Ip;
-        capabilities.max_transmission_unit = 1500;
-        capabilities
-    }
-}
 
 struct Theirs {
     start: Instant,

@@ -50,7 +50,7 @@ pub(super) struct Story {
 }
 
 pub(super) fn config() -> Config {
-    Config { ecn: false, ..Config::new(MSS as u16) }
+    Config { ecn: false, pacing: false, ..Config::new(MSS as u16) }
 }
 
 /// What they offer in their SYN.

@@ -73,3 +73,20 @@ fn rfc_3168_a_link_that_marks_drops_nothing_and_is_used() {
     assert_eq!((statistics.retransmitted, dropped), (0, 0));
     assert!(statistics.marked > 0, "{statistics:?}");
 }
+
+#[test]
+fn a_shallow_queue_carries_more_of_what_is_paced() {
+    // At 40 ms 340 segments are under way, of which 20 find room in the queue.
+    let shallow = Link { queue: 30_000, ..link(40 * MS) };
+    let took = |pacing| {
+        let of = |seed| {
+            let users = [User::sends(15_000_000), User::default()];
+            let config = Config { pacing, ..Config::new(MSS) };
+            Network::ours(shallow, seed, [config; 2], users).transfer(Duration::from_secs(600))
+        };
+        (1..=3).map(of).sum::<Duration>()
+    };
+    let (paced, in_bursts) = (took(true), took(false));
+    println!("paced {paced:?}, in bursts {in_bursts:?}");
+    assert!(paced * 5 < in_bursts * 4, "{paced:?} {in_bursts:?}");
+}
