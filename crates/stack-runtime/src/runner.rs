@@ -6,7 +6,9 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use linux::event::{Events, Interest, Poller};
+use stack::host::Host;
 use stack::security::Security;
+use wire::virtio_net;
 
 use crate::device::Device;
 use crate::state::Shared;
@@ -54,8 +56,9 @@ impl<S: Security> Drop for Ending<'_, S> {
 
 fn drive<S: Security>(device: &mut impl Device, poller: &Poller, shared: &Shared<S>) -> io::Result<()> {
     let mut events = Events::with_capacity(16);
-    let mut received: Vec<Vec<u8>> = vec![Vec::new(); BATCH];
-    let mut outgoing = Outgoing { frames: vec![Vec::new(); BATCH], waiting: 0..0 };
+    let offloads = device.offloads();
+    let mut received = vec![(virtio_net::Header::NONE, Vec::new()); BATCH];
+    let mut outgoing = Outgoing { frames: received.clone(), waiting: 0..0, offloads };
     let mut woken: Vec<Waker> = Vec::new();
     loop {
         let now = Instant::now();
@@ -63,7 +66,10 @@ fn drive<S: Security>(device: &mut impl Device, poller: &Poller, shared: &Shared
             device.handle_timeout(now)?;
         }
         let mut count = 0;
-        while count < BATCH && device.receive(now, &mut received[count])? {
+        while count < BATCH {
+            let (header, frame) = &mut received[count];
+            let Some(of_this) = device.receive_offloaded(now, frame)? else { break };
+            *header = of_this;
             count += 1;
         }
         let mut state = shared.lock();
@@ -73,7 +79,7 @@ fn drive<S: Security>(device: &mut impl Device, poller: &Poller, shared: &Shared
                 if !outgoing.send(device, now)? {
                     break;
                 }
-                outgoing.fill(|frame| state.host.poll_transmit(now, frame));
+                outgoing.fill(now, &mut state.host);
                 if outgoing.waiting.is_empty() {
                     break;
                 }
@@ -81,14 +87,18 @@ fn drive<S: Security>(device: &mut impl Device, poller: &Poller, shared: &Shared
             return device.flush(now);
         }
         state.asleep = false;
-        for frame in &received[..count] {
-            state.host.receive(now, frame);
+        for (header, frame) in &mut received[..count] {
+            if offloads {
+                state.host.receive_offloaded(now, header, frame);
+            } else {
+                state.host.receive(now, frame);
+            }
         }
         if state.host.deadline().is_some_and(|deadline| deadline <= now) {
             state.host.handle_timeout(now);
         }
         state.take_woken(now, &mut woken);
-        outgoing.fill(|frame| state.host.poll_transmit(now, frame));
+        outgoing.fill(now, &mut state.host);
         let deadline = state.host.deadline();
         let may_have_more = count == BATCH || outgoing.is_full();
         state.asleep = !may_have_more;
@@ -115,18 +125,27 @@ fn drive<S: Security>(device: &mut impl Device, poller: &Poller, shared: &Shared
 
 /// Frames that the host has handed over, and the device is to send.
 struct Outgoing {
-    frames: Vec<Vec<u8>>,
+    frames: Vec<(virtio_net::Header, Vec<u8>)>,
     waiting: std::ops::Range<usize>,
+    offloads: bool,
 }
 
 impl Outgoing {
     /// Takes frames, if those before have all been sent.
-    fn fill(&mut self, mut next: impl FnMut(&mut Vec<u8>) -> bool) {
+    fn fill<S: Security>(&mut self, now: Instant, host: &mut Host<S>) {
         if !self.waiting.is_empty() {
             return;
         }
         self.waiting = 0..0;
-        while self.waiting.end < BATCH && next(&mut self.frames[self.waiting.end]) {
+        while self.waiting.end < BATCH {
+            let (header, frame) = &mut self.frames[self.waiting.end];
+            let next = if self.offloads {
+                host.poll_transmit_offloaded(now, frame)
+            } else {
+                host.poll_transmit(now, frame).then_some(virtio_net::Header::NONE)
+            };
+            let Some(next) = next else { break };
+            *header = next;
             self.waiting.end += 1;
         }
     }
@@ -138,7 +157,8 @@ impl Outgoing {
     /// Sends as many as there is room for; returns whether that is all.
     fn send(&mut self, device: &mut impl Device, now: Instant) -> io::Result<bool> {
         while let Some(next) = self.waiting.clone().next() {
-            if !device.send(now, &self.frames[next])? {
+            let (header, frame) = &self.frames[next];
+            if !device.send_offloaded(now, header, frame)? {
                 return Ok(false);
             }
             self.waiting.start += 1;

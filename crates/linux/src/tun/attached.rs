@@ -35,6 +35,17 @@ pub struct Attached {
     pub queue: Queue,
 }
 
+impl Attached {
+    /// Asks for the best offloads up to `offloads`.
+    ///
+    /// # Errors
+    /// When the kernel refuses even none.
+    pub fn ask_for(&mut self, offloads: Offloads) -> Result<()> {
+        self.offloads = set_offloads(std::slice::from_ref(&self.queue), offloads, "device")?;
+        Ok(())
+    }
+}
+
 /// Takes the device `name`, which exists; `None` if there is no interface of that name. Its owner needs no privileges.
 ///
 /// # Errors

@@ -146,8 +146,11 @@ impl HostOptions {
 
     fn decorated(&self, device: kernel::Kernel, show: Option<Show>) -> Result<Box<dyn Device>, Failure> {
         let medium = device.medium();
-        let mut device: Box<dyn Device> = Box::new(device);
         let faults = self.faults.faults();
+        if !faults.any() && self.record.is_none() && show.is_none() {
+            return Ok(Box::new(device.with_offloads()?));
+        }
+        let mut device: Box<dyn Device> = Box::new(device);
         if faults.any() {
             device = Box::new(Faulty::new(device, faults, self.faults.seed));
         }

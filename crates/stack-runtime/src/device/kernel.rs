@@ -9,14 +9,12 @@ use std::time::Instant;
 
 use linux::event::{Interest, Poller};
 use linux::netlink::Netlink;
-use linux::tun::{self, Attached, Kind, MAX_READ, Offloads, VNET_HEADER};
+use linux::tun::{self, Attached, Kind, MAX_READ, Offloads};
 use stack::interface::Medium;
 use wire::ethernet::MacAddress;
+use wire::virtio_net;
 
 use super::Device;
-
-/// Goes before packets that are complete, with complete checksums.
-const PLAIN: [u8; VNET_HEADER] = [0; VNET_HEADER];
 
 /// A TAP or TUN device.
 #[derive(Debug)]
@@ -58,6 +56,16 @@ pub fn open(name: &str, new: Kind, mac: MacAddress) -> io::Result<Kernel> {
 }
 
 impl Kernel {
+    /// Leaves it to the kernel to cut large packets of TCP into segments and to write checksums, and takes such from it: fewer
+    /// packets, less work. Not for a device beneath another one, which sees packets as they are on a link.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn with_offloads(mut self) -> io::Result<Self> {
+        self.attached.ask_for(Offloads::Tcp).map_err(said)?;
+        Ok(self)
+    }
+
     /// Frames or packets that the kernel did not take.
     pub fn refused(&self) -> u64 {
         self.refused
@@ -76,20 +84,35 @@ impl Device for Kernel {
         self.mtu
     }
 
-    fn receive(&mut self, _: Instant, frame: &mut Vec<u8>) -> io::Result<bool> {
-        let Some(length) = self.attached.queue.read(&mut self.buffer).map_err(said)? else {
-            return Ok(false);
-        };
-        frame.clear();
-        frame.extend_from_slice(self.buffer.get(VNET_HEADER..length).unwrap_or_default());
-        Ok(true)
+    fn receive(&mut self, now: Instant, frame: &mut Vec<u8>) -> io::Result<bool> {
+        Ok(self.receive_offloaded(now, frame)?.is_some())
     }
 
-    fn send(&mut self, _: Instant, frame: &[u8]) -> io::Result<bool> {
-        match self.attached.queue.write(&[IoSlice::new(&PLAIN), IoSlice::new(frame)]) {
+    fn send(&mut self, now: Instant, frame: &[u8]) -> io::Result<bool> {
+        self.send_offloaded(now, &virtio_net::Header::NONE, frame)
+    }
+
+    fn offloads(&self) -> bool {
+        self.attached.offloads >= Offloads::Tcp
+    }
+
+    fn receive_offloaded(
+        &mut self,
+        _: Instant,
+        frame: &mut Vec<u8>,
+    ) -> io::Result<Option<virtio_net::Header>> {
+        let Some(length) = self.attached.queue.read(&mut self.buffer).map_err(said)? else { return Ok(None) };
+        let Some((header, octets)) = self.buffer[..length].split_first_chunk() else { return Ok(None) };
+        frame.clear();
+        frame.extend_from_slice(octets);
+        Ok(Some(virtio_net::Header::from_bytes(header)))
+    }
+
+    fn send_offloaded(&mut self, _: Instant, header: &virtio_net::Header, frame: &[u8]) -> io::Result<bool> {
+        match self.attached.queue.write(&[IoSlice::new(&header.to_bytes()), IoSlice::new(frame)]) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            // The interface has been deleted (EBADFD).
+            // The interface has been deleted.
             Err(error) if error.raw_os_error() == Some(GONE) => Err(said(error)),
             // It is down, or has no use for this packet: lost, as on any link.
             Err(_) => {

@@ -23,6 +23,7 @@ use std::time::Instant;
 
 use linux::event::Poller;
 use stack::interface::Medium;
+use wire::virtio_net;
 
 /// A device: frames or packets in and out. One thread uses it, which sleeps until one of its descriptors is readable, or
 /// its deadline has come.
@@ -47,6 +48,37 @@ pub trait Device: Send {
     /// # Errors
     /// When the device is gone.
     fn send(&mut self, now: Instant, frame: &[u8]) -> io::Result<bool>;
+
+    /// Whether it takes packets that it cuts into segments and writes checksums of, and hands such over, by the two
+    /// functions below in place of those above.
+    fn offloads(&self) -> bool {
+        false
+    }
+
+    /// As [`Device::receive`], with what is left to do to the frame.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn receive_offloaded(
+        &mut self,
+        now: Instant,
+        frame: &mut Vec<u8>,
+    ) -> io::Result<Option<virtio_net::Header>> {
+        Ok(self.receive(now, frame)?.then_some(virtio_net::Header::NONE))
+    }
+
+    /// As [`Device::send`], with what the device has to do to the frame.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    fn send_offloaded(
+        &mut self,
+        now: Instant,
+        _header: &virtio_net::Header,
+        frame: &[u8],
+    ) -> io::Result<bool> {
+        self.send(now, frame)
+    }
 
     /// There is nothing more to send now: a device that gathers packets sends them.
     ///
@@ -91,6 +123,27 @@ impl<D: Device + ?Sized> Device for Box<D> {
 
     fn send(&mut self, now: Instant, frame: &[u8]) -> io::Result<bool> {
         (**self).send(now, frame)
+    }
+
+    fn offloads(&self) -> bool {
+        (**self).offloads()
+    }
+
+    fn receive_offloaded(
+        &mut self,
+        now: Instant,
+        frame: &mut Vec<u8>,
+    ) -> io::Result<Option<virtio_net::Header>> {
+        (**self).receive_offloaded(now, frame)
+    }
+
+    fn send_offloaded(
+        &mut self,
+        now: Instant,
+        header: &virtio_net::Header,
+        frame: &[u8],
+    ) -> io::Result<bool> {
+        (**self).send_offloaded(now, header, frame)
     }
 
     fn flush(&mut self, now: Instant) -> io::Result<()> {

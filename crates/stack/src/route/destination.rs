@@ -49,7 +49,7 @@ impl Destinations {
 
     /// Those of which something is known: where a redirect has led them, and the path MTU with its end.
     pub fn iter(&self) -> impl Iterator<Item = (Ipv6Addr, Option<Ipv6Addr>, Option<(usize, Instant)>)> + '_ {
-        self.0.iter().map(|(address, known)| (*address, known.redirected_to, known.path_mtu))
+        self.all.iter().map(|(address, known)| (*address, known.redirected_to, known.path_mtu))
     }
 
     /// A Packet Too Big about something that we have sent (RFC 8201 §4): only ever lowers what is known, and what no

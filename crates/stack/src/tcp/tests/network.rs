@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use wire::ecn::Ecn;
 use wire::tcp::{self, Header, Segment, SegmentOptions};
 
-use crate::faults::{Faults, Line, Parcel};
 use super::super::{Config, Connection, Flow, Listener, Reaction, Secrets, State, Transmit};
+use crate::faults::{Faults, Line, Parcel};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const MSS: u16 = 1440;
