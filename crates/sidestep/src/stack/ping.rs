@@ -52,7 +52,10 @@ fn interval(text: &str) -> Result<Duration, String> {
 #[derive(Default)]
 struct Statistics {
     sent: u32,
-    times: Vec<Duration>,
+    received: u32,
+    least: Option<Duration>,
+    most: Duration,
+    sum: Duration,
 }
 
 /// Pings.
@@ -91,7 +94,7 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
             Ok((at, Event::EchoReply { from, identifier: of, sequence })) if of == identifier => {
                 let Some(sent) = unanswered.remove(&sequence) else { continue };
                 let time = at.saturating_duration_since(sent);
-                statistics.times.push(time);
+                statistics.count(time);
                 let (length, from) = (usize::from(options.size) + 8, IpAddr::V6(from).to_canonical());
                 print(format_args!(
                     "{length} octets from {from}: icmp_seq={sequence} time={:.3} ms\n",
@@ -103,20 +106,27 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
         }
     }
     print(statistics.text(options.target))?;
-    Ok(if statistics.times.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if statistics.received == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 impl Statistics {
+    fn count(&mut self, time: Duration) {
+        self.received += 1;
+        self.least = Some(self.least.map_or(time, |least| least.min(time)));
+        self.most = self.most.max(time);
+        self.sum += time;
+    }
+
     fn text(&self, address: IpAddr) -> String {
-        let (sent, received) = (self.sent, self.times.len());
-        let lost = (f64::from(sent) - received as f64).max(0.0) / f64::from(sent.max(1)) * 100.0;
+        let (sent, received) = (self.sent, self.received);
+        let lost = f64::from(sent.saturating_sub(received)) / f64::from(sent.max(1)) * 100.0;
         let mut text = format!(
             "\n--- {address} ping statistics ---\n\
              {sent} packets transmitted, {received} received, {lost:.0}% packet loss\n"
         );
-        if let (Some(least), Some(most)) = (self.times.iter().min(), self.times.iter().max()) {
-            let mean = self.times.iter().sum::<Duration>() / received as u32;
-            text += &format!("rtt min/avg/max = {:.3}/{:.3}/{:.3} ms\n", ms(*least), ms(mean), ms(*most));
+        if let Some(least) = self.least {
+            let mean = self.sum / received;
+            text += &format!("rtt min/avg/max = {:.3}/{:.3}/{:.3} ms\n", ms(least), ms(mean), ms(self.most));
         }
         text
     }
@@ -132,8 +142,11 @@ mod tests {
 
     #[test]
     fn statistics_say_what_was_lost() {
-        let times = [1, 3].map(Duration::from_millis).to_vec();
-        let text = Statistics { sent: 4, times }.text("2001:db8::1".parse().unwrap());
+        let mut statistics = Statistics { sent: 4, ..Statistics::default() };
+        for milliseconds in [3, 1] {
+            statistics.count(Duration::from_millis(milliseconds));
+        }
+        let text = statistics.text("2001:db8::1".parse().unwrap());
         assert!(text.contains("4 packets transmitted, 2 received, 50% packet loss"), "{text}");
         assert!(text.contains("= 1.000/2.000/3.000 ms"), "{text}");
     }
