@@ -1,6 +1,6 @@
 //! `capture`: the packets of a host that answers, as a pcap file or a line each.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -34,13 +34,16 @@ pub(crate) fn run(options: &CaptureOptions) -> Result<(), Failure> {
     let show: Show = match &options.output {
         None => Box::new(|captured| writeln!(io::stdout(), "{}", line(&captured))),
         Some(path) => {
-            let file = File::create(path)
-                .map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
+            // What is in it goes with the first packet, not with a device that is not there.
+            let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+            let file = file.map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
             let mut file = Some(file);
             let mut write: Option<Show> = None;
             // What the file is of is known with the first packet.
             Box::new(move |captured: Captured<'_>| {
                 if let Some(file) = file.take() {
+                    // A pipe has no length.
+                    let _ = file.set_len(0);
                     write = Some(Box::new(Recorded::to_pcap(file, captured.medium)?));
                 }
                 write.as_mut().map_or(Ok(()), |write| write(captured))

@@ -1,9 +1,9 @@
 //! `http`: HTTP/1.1 (RFC 9112), as a client; [`super::http_server`] is the server. One request for each connection.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -77,13 +77,20 @@ pub(crate) fn run(options: &HttpOptions) -> Result<ExitCode, Failure> {
         None => None,
     };
     let running = options.host.start()?;
-    let mut output: Box<dyn Write> = match &options.output {
-        Some(path) => Box::new(File::create(path).map_err(|error| about(path, error))?),
-        None => Box::new(io::stdout().lock()),
+    let is_good = |status: &u16| (200..300).contains(status);
+    let status = match &options.output {
+        Some(path) => {
+            let receive = |file: &mut File| exchange(&running.stack, url, body, file);
+            fill(path, receive, is_good).map_err(|error| about(path, error))?
+        }
+        None => {
+            let mut stdout = io::stdout().lock();
+            let status = exchange(&running.stack, url, body, &mut stdout)?;
+            stdout.flush()?;
+            status
+        }
     };
-    let status = exchange(&running.stack, url, body, &mut output)?;
-    output.flush()?;
-    if (200..300).contains(&status) {
+    if is_good(&status) {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::Message(format!("http://{}{}: the server answers {status}", url.authority, url.path)))
@@ -102,6 +109,33 @@ impl Url {
         }
         Ok(Url { to, authority: authority.to_owned(), path: path.to_owned() })
     }
+}
+
+/// Fills a file that takes its name when it is whole and good: what was there stays until then. What is no file, such as a
+/// pipe, is written to at once.
+fn fill(
+    path: &Path,
+    fill: impl FnOnce(&mut File) -> io::Result<u16>,
+    is_good: impl FnOnce(&u16) -> bool,
+) -> io::Result<u16> {
+    if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
+        return fill(&mut OpenOptions::new().write(true).open(path)?);
+    }
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".part-{}", std::process::id()));
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&part)?;
+    let filled = fill(&mut file).and_then(|status| {
+        if is_good(&status) {
+            std::fs::rename(&part, path)?;
+        } else {
+            std::fs::remove_file(&part)?;
+        }
+        Ok(status)
+    });
+    if filled.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    filled
 }
 
 /// Sends a request, writes what the answer holds, and returns its status.
@@ -183,6 +217,23 @@ mod tests {
         {
             assert!(Url::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_file_is_replaced_by_a_whole_one_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "before").unwrap();
+        let fill = |result: io::Result<u16>| {
+            let write = |file: &mut File| file.write_all(b"half").and(result);
+            super::fill(&path, write, |status| *status == 200)
+        };
+        assert!(fill(Err(broken("it ends early"))).is_err());
+        assert_eq!(fill(Ok(404)).unwrap(), 404);
+        assert_eq!(std::fs::read(&path).unwrap(), b"before");
+        assert_eq!(fill(Ok(200)).unwrap(), 200);
+        assert_eq!(std::fs::read(&path).unwrap(), b"half");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
     }
 
     #[test]
