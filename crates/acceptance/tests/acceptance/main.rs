@@ -12,6 +12,7 @@ mod promises;
 mod reference;
 mod router;
 mod scripts;
+mod stack;
 mod transition;
 mod transparent;
 mod tunnel;

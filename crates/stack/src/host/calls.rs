@@ -292,6 +292,14 @@ impl<S: Security> Host<S> {
         Ok(())
     }
 
+    /// Whether small segments wait (RFC 896).
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn set_nagle(&mut self, handle: TcpHandle, nagle: bool) -> Result<(), Stale> {
+        self.with(handle, |connection| connection.set_nagle(nagle))
+    }
+
     /// A connection, for its state, its error, and what can be read and written.
     ///
     /// # Errors
@@ -307,6 +315,24 @@ impl<S: Security> Host<S> {
     pub fn tcp_ends(&self, handle: TcpHandle) -> Result<(SocketAddrV6, SocketAddrV6), Stale> {
         let Endpoint { flow, .. } = self.tcp.sockets.held(handle)?;
         Ok((end(flow.local), end(flow.remote)))
+    }
+
+    /// All connections, also those that nobody holds any longer: our end, theirs, and the connection.
+    pub fn connections(&self) -> impl Iterator<Item = (SocketAddrV6, SocketAddrV6, &Connection)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Connection(known) => {
+                Some((end(known.flow.local), end(known.flow.remote), &known.connection))
+            }
+            Socket::Listener(_) => None,
+        })
+    }
+
+    /// Where is listened, and how many connections wait to be accepted there.
+    pub fn listeners(&self) -> impl Iterator<Item = (SocketAddrV6, usize)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Listener(listening) => Some((listening.local, listening.backlog.len())),
+            Socket::Connection(_) => None,
+        })
     }
 
     /// The next socket that something has happened to, other than by its caller. A connection that has just been accepted

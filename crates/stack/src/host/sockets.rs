@@ -150,6 +150,10 @@ impl Sockets {
         self.ports.contains_key(&(local.port(), *local.ip()))
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Socket> + '_ {
+        self.slots.iter().filter_map(|slot| slot.socket.as_ref())
+    }
+
     pub(super) fn add_connection(&mut self, endpoint: Box<Endpoint>) -> (u32, TcpHandle) {
         let flow = endpoint.flow;
         let key = self.add(Socket::Connection(endpoint));

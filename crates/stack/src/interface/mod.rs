@@ -36,7 +36,7 @@ pub use sockets::UdpError;
 pub use upper::{NoUpper, Received, Upper, Verdict};
 
 use std::collections::VecDeque;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -316,6 +316,26 @@ impl<S: Security> Interface<S> {
     /// The neighbors.
     pub fn neighbors(&self) -> &Neighbors {
         &self.neighbors
+    }
+
+    /// What is on the link, and what leads through routers.
+    pub fn routes(&self) -> &Table {
+        &self.table
+    }
+
+    /// Destinations of which something special is known.
+    pub fn destinations(&self) -> &Destinations {
+        &self.destinations
+    }
+
+    /// Our end of each UDP socket, and the other one of those that are connected.
+    pub fn udp_sockets(&self) -> impl Iterator<Item = (SocketAddrV6, Option<SocketAddrV6>)> + '_ {
+        self.udp.iter()
+    }
+
+    /// IPv4, if it is set.
+    pub fn ipv4(&self) -> Option<&Ipv4> {
+        self.ipv4.as_ref()
     }
 
     /// The default routers.

@@ -131,6 +131,16 @@ impl<S: Security> Interface<S> {
         self.udp.receive(id, out)
     }
 
+    /// Whether [`Interface::udp_receive`] or [`Interface::udp_error`] has something to say.
+    pub fn udp_is_readable(&self, id: SocketId) -> bool {
+        self.udp.is_readable(id)
+    }
+
+    /// The address and port that a socket has.
+    pub fn udp_local(&self, id: SocketId) -> Option<SocketAddrV6> {
+        self.udp.local(id)
+    }
+
     /// The last error about something that a socket has sent, and where to; then it is forgotten.
     pub fn udp_error(&mut self, id: SocketId) -> Option<(ErrorKind, SocketAddrV6)> {
         self.udp.take_error(id)

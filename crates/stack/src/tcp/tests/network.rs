@@ -1,13 +1,12 @@
 //! A link with delay, rate, queue, loss, reordering and duplication, and two hosts at its ends; seeded.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use wire::ecn::Ecn;
 use wire::tcp::{self, Header, Segment, SegmentOptions};
 
 use super::super::{Config, Connection, Flow, Listener, Reaction, Secrets, State, Transmit};
+use crate::faults::{Faults, Line, Parcel};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const MSS: u16 = 1440;
@@ -53,13 +52,16 @@ impl Packet {
     }
 }
 
-/// One direction.
+impl Parcel for Packet {
+    fn octets_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+/// One direction: a line, with what a queue that knows TCP does before it.
 pub(super) struct Pipe {
-    link: Link,
-    random: fastrand::Rng,
-    busy_until: Instant,
-    under_way: BinaryHeap<Reverse<(Instant, u64, Packet)>>,
-    sent: u64,
+    mark: Option<usize>,
+    line: Line<Packet>,
     /// Packets that are lost whatever the link says.
     pub(super) drop: Box<dyn FnMut(&Packet) -> bool>,
     /// What happens to the options of SYNs on the way.
@@ -69,13 +71,12 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    fn new(link: Link, seed: u64, now: Instant) -> Self {
+    fn new(link: Link, seed: u64) -> Self {
+        let Link { delay, rate, queue, loss, reorder, duplicate, mark } = link;
+        let faults = Faults { loss, reorder, duplicate, delay, rate, queue, ..Faults::default() };
         Pipe {
-            link,
-            random: fastrand::Rng::with_seed(seed),
-            busy_until: now,
-            under_way: BinaryHeap::new(),
-            sent: 0,
+            mark,
+            line: Line::new(faults, seed),
             drop: Box::new(|_| false),
             strip: |_| {},
             dropped: 0,
@@ -90,14 +91,8 @@ impl Pipe {
             (self.strip)(&mut options);
             packet.bytes = [&with_options(&syn, options).to_bytes()[..], syn.payload()].concat();
         }
-        let link = self.link;
-        let start = self.busy_until.max(now);
-        let mut waits = 0;
-        if link.rate > 0 {
-            waits = ((start - now).as_secs_f64() * link.rate as f64) as usize;
-        }
-        let mut is_lost = (self.drop)(&packet) || self.random.f64() < link.loss || waits > link.queue;
-        if link.mark.is_some_and(|mark| waits > mark) {
+        let mut is_lost = (self.drop)(&packet);
+        if self.mark.is_some_and(|mark| self.line.waiting(now) > mark) {
             if packet.ecn == Ecn::NotEct.bits() {
                 is_lost = is_lost || !packet.segment().payload().is_empty();
             } else {
@@ -105,37 +100,18 @@ impl Pipe {
                 self.marked += 1;
             }
         }
-        if is_lost {
+        let length = packet.bytes.len() + OVERHEAD;
+        if is_lost || !self.line.send(now, packet, length) {
             self.dropped += 1;
-            return;
         }
-        if link.rate > 0 {
-            let size = packet.bytes.len() + OVERHEAD;
-            self.busy_until = start + Duration::from_secs_f64(size as f64 / link.rate as f64);
-        } else {
-            self.busy_until = start;
-        }
-        let mut at = self.busy_until + link.delay;
-        if self.random.f64() < link.reorder.0 {
-            at += link.reorder.1;
-        }
-        self.sent += 1;
-        if self.random.f64() < link.duplicate {
-            self.under_way.push(Reverse((at + MS, self.sent, packet.clone())));
-            self.sent += 1;
-        }
-        self.under_way.push(Reverse((at, self.sent, packet)));
     }
 
     fn next_arrival(&self) -> Option<Instant> {
-        self.under_way.peek().map(|Reverse((at, ..))| *at)
+        self.line.next_arrival()
     }
 
     fn arrived(&mut self, now: Instant) -> Option<Packet> {
-        if self.next_arrival()? > now {
-            return None;
-        }
-        self.under_way.pop().map(|Reverse((_, _, packet))| packet)
+        self.line.receive(now)
     }
 }
 
@@ -383,7 +359,7 @@ impl Drop for Network {
 
 impl Network {
     pub(super) fn new(start: Instant, link: Link, seed: u64, hosts: [Box<dyn Host>; 2]) -> Self {
-        let pipes = [Pipe::new(link, seed, start), Pipe::new(link, seed ^ 0x5555, start)];
+        let pipes = [Pipe::new(link, seed), Pipe::new(link, seed ^ 0x5555)];
         Network { now: start, start, hosts, pipes, seed }
     }
 

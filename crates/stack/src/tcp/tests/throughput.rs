@@ -14,17 +14,20 @@ fn link(rtt: Duration) -> Link {
     Link { delay: rtt / 2, rate: RATE, queue, ..Link::IDEAL }
 }
 
-/// The share of the link that a transfer takes, the mean of two; what the second one counted; and how many packets the
-/// link dropped then.
+/// The share of the link that a transfer takes, the mean of two; what the second one counted, but for what was undone, in
+/// both; and how many packets the link dropped in the second.
 fn share(link: Link, bytes: u64) -> (f64, Statistics, u64) {
     let mut shares = 0.0;
-    let mut last = None;
+    let (mut last, mut undone) = (None, 0);
     for seed in 1..=2 {
         let users = [User::sends(bytes), User::default()];
         let mut network = Network::ours(link, seed, [Config::new(MSS); 2], users);
         let took = network.transfer(Duration::from_secs(600));
         shares += bytes as f64 / took.as_secs_f64() / RATE as f64;
-        last = Some((network.connection(0).statistics(), network.pipes[0].dropped));
+        let mut statistics = network.connection(0).statistics();
+        undone += statistics.undone;
+        statistics.undone = undone;
+        last = Some((statistics, network.pipes[0].dropped));
     }
     let (statistics, dropped) = last.unwrap();
     println!("{:.2} of 100 Mbit/s, {dropped} dropped, {statistics:?}", shares / 2.0);
