@@ -20,6 +20,7 @@
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`echo`] | echo requests out of one interface |
 //! | [`raw`] | packets of one protocol of IP, with their headers |
+//! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
@@ -57,6 +58,7 @@ pub mod process;
 pub mod queue;
 pub mod raw;
 pub mod ruleset;
+pub mod seqpacket;
 mod sockopt;
 pub mod sysctl;
 pub mod transparent;

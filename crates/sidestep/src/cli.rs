@@ -17,7 +17,9 @@ use linux::event::Signals;
 use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
-use crate::{check, down, firewall, import_classic, keys, manual, rendezvous, script, show, ssh, status};
+use crate::{
+    check, down, firewall, import_classic, key, keys, manual, rendezvous, script, show, ssh, status,
+};
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
@@ -177,6 +179,8 @@ enum Command {
         /// Pairs of hosts and their session keys
         profiles: PathBuf,
     },
+    /// Associations and policies of a host with IPsec, in the language of setkey(8)
+    Key(key::KeyCommand),
     #[command(subcommand)]
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
@@ -383,6 +387,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
+        Command::Key(command) => return command.run(),
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Lab { .. } => {
@@ -409,7 +414,7 @@ mod tests {
         let cli = Cli::command();
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        for command in shown.chain(of("script")).chain(of("firewall")) {
+        for command in shown.chain(of("script")).chain(of("firewall")).chain(of("key")) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

@@ -111,6 +111,33 @@ pub(crate) fn numbers(transform: &Transform) -> (u8, u8) {
     }
 }
 
+/// What setkey's language calls an encryption algorithm.
+pub fn encryption_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        NULL => "null",
+        AES_CBC => "aes-cbc",
+        AES_GCM_16 => "aes-gcm-16",
+        NULL_AES_GMAC => "aes-gmac",
+        CHACHA20_POLY1305 => "chacha20-poly1305",
+        #[cfg(feature = "historic")]
+        DES_CBC => "des-cbc",
+        _ => return None,
+    })
+}
+
+/// What setkey's language calls an authentication algorithm.
+pub fn authentication_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        HMAC_SHA_256 => "hmac-sha256",
+        HMAC_SHA_384 => "hmac-sha384",
+        HMAC_SHA_512 => "hmac-sha512",
+        AES_128_GMAC | AES_256_GMAC => "aes-gmac",
+        #[cfg(feature = "historic")]
+        KEYED_MD5 => "keyed-md5",
+        _ => return None,
+    })
+}
+
 /// The algorithms of a transform, with keys of the length that its own have.
 pub(super) fn used(transform: &Transform) -> (Option<Algorithm>, Option<Algorithm>) {
     let (authentication_number, encryption_number) = numbers(transform);

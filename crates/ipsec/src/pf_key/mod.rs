@@ -39,6 +39,7 @@ use answers::{Answer, Errno};
 use extension::{Lifetime, Sa};
 use message::{Extensions, Message, MessageType, state};
 
+pub use algorithms::{authentication_name, encryption_name};
 pub use answers::{Clock, MANUAL_REQUEST_ID_MAX};
 
 /// Messages that wait for one daemon. One that reads nothing misses what is more, as with a full socket, and has

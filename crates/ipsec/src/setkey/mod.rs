@@ -83,8 +83,19 @@ pub enum Command {
 /// # Errors
 /// [`SyntaxError`] for the first that is wrong; then none is to be carried out.
 pub fn parse(text: &str) -> Result<Vec<Command>, SyntaxError> {
-    let commands = sentences(text)?.into_iter().filter(|(words, _)| !words.is_empty());
-    commands.map(|sentence| command(Arguments::new(sentence))).collect()
+    Ok(parse_placed(text)?.into_iter().map(|(_, command)| command).collect())
+}
+
+/// As [`parse`], with where each command begins.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_placed(text: &str) -> Result<Vec<(Position, Command)>, SyntaxError> {
+    let placed = |sentence: Sentence| {
+        let position = sentence.0.first().map_or(sentence.1, |word| word.position);
+        Ok((position, command(Arguments::new(sentence))?))
+    };
+    sentences(text)?.into_iter().filter(|(words, _)| !words.is_empty()).map(placed).collect()
 }
 
 /// Carries out commands, up to the first that cannot be. Returns the associations that are to be shown.
