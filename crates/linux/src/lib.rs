@@ -22,6 +22,7 @@
 //! | [`raw`] | packets of one protocol of IP, with their headers |
 //! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
+//! | [`tcp`] | connections that end with a reset |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
@@ -61,6 +62,7 @@ pub mod ruleset;
 pub mod seqpacket;
 mod sockopt;
 pub mod sysctl;
+pub mod tcp;
 pub mod transparent;
 pub mod tun;
 pub mod udp;

@@ -43,7 +43,7 @@ pub(super) fn run(
         })?;
     }
     let (mut shown, mut done) = (Vec::new(), Vec::new());
-    for ((position, command), message) in ordered.into_iter().zip(&messages) {
+    for (&(position, ref command), message) in ordered.into_iter().zip(&messages) {
         if matches!(command, Command::Get(_) | Command::Dump(_)) {
             shown.extend(session.show(command)?);
             continue;
@@ -52,7 +52,7 @@ pub(super) fn run(
         let is_nothing_to_delete = errno == errno::NOT_FOUND && matches!(command, Command::DeleteAll { .. });
         if errno != 0 && !is_nothing_to_delete {
             let undone = undo(session, &done)?;
-            return Err(Failure::Message(format!("{}: {}; {undone}", place(*position), meaning(errno))));
+            return Err(Failure::Message(format!("{}: {}; {undone}", place(position), meaning(errno))));
         }
         done.push((command, message));
     }
