@@ -20,7 +20,7 @@ pub(crate) fn assemble(
     document: &Document,
     text: &str,
     path: &Path,
-    read_key: &ReadKey,
+    read_key: &ReadKey<'_>,
     report: &mut Report,
 ) -> Option<Config> {
     let folder = path.parent().unwrap_or(Path::new(""));

@@ -21,12 +21,12 @@ pub enum KeyFileError {
 }
 
 /// What reads a key file.
-pub type ReadKey = dyn Fn(&Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError>;
+pub type ReadKey<'a> = dyn Fn(&Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> + 'a;
 
 /// Finds out what values mean. Sections add a method each.
 pub(crate) struct Converter<'a> {
     folder: &'a Path,
-    read_key: &'a ReadKey,
+    read_key: &'a ReadKey<'a>,
     report: &'a mut Report,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct SecretKind {
 
 impl<'a> Converter<'a> {
     /// Key files have names relative to `folder`, and are had from `read_key`.
-    pub(crate) fn new(folder: &'a Path, read_key: &'a ReadKey, report: &'a mut Report) -> Self {
+    pub(crate) fn new(folder: &'a Path, read_key: &'a ReadKey<'a>, report: &'a mut Report) -> Self {
         Converter { folder, read_key, report }
     }
 

@@ -58,13 +58,39 @@ fn there<V>(tables: &Given<Vec<Spanned<V>>>) -> bool {
 
 /// Reads the file with all that is wrong in it reported, or reports why it is no TOML.
 pub(crate) fn read(text: &str, report: &mut Report) -> Option<Document> {
-    match DeTable::parse(text) {
-        Ok(table) => Some(read_entries(table.get_ref(), 0..0, report)),
-        Err(error) => {
-            report.add(no_toml(&error, text));
-            None
-        }
+    let table = parse_table(text, report)?;
+    let mut entries = table.get_ref().clone();
+    if is_ipsec(&entries) {
+        refuse_ipsec(&mut entries, report);
     }
+    Some(read_entries(&entries, 0..0, report))
+}
+
+/// The tables of the file, or a report of why it is no TOML.
+pub(crate) fn parse_table<'t>(text: &'t str, report: &mut Report) -> Option<Spanned<DeTable<'t>>> {
+    DeTable::parse(text).map_err(|error| report.add(no_toml(&error, text))).ok()
+}
+
+/// Whether these are the entries of a file of the other kind: [`crate::ipsec`].
+pub(crate) fn is_ipsec(entries: &DeTable<'_>) -> bool {
+    ["ipsec", "remote"].into_iter().any(|name| entries.contains_key(name))
+}
+
+/// Reports tables of a file of the other kind, once, and takes them out.
+fn refuse_ipsec(entries: &mut DeTable<'_>, report: &mut Report) {
+    let is_of_ipsec = |name: &str| matches!(name, "ipsec" | "remote" | "policy");
+    let mut names: Vec<_> = entries.keys().filter(|name| is_of_ipsec(name.get_ref())).cloned().collect();
+    names.sort_by_key(|name| name.span().start);
+    for name in &names {
+        entries.remove(name.get_ref().as_ref());
+    }
+    let help = if entries.is_empty() {
+        "`sidestep ipsec up` runs it"
+    } else {
+        "give [ipsec], [[remote]] and [[policy]] a file of their own, which `sidestep ipsec up` runs"
+    };
+    let span = names.first().map_or(0..0, Spanned::span);
+    report.add(Finding::error(span, "[ipsec] belongs to another kind of file", "", help));
 }
 
 fn no_toml(error: &toml::de::Error, text: &str) -> Finding {

@@ -107,7 +107,7 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
 /// are had from `read_key`. Never panics, whatever `text` is.
-pub fn parse(text: &str, path: &Path, read_key: &ReadKey) -> Result<Config, Report> {
+pub fn parse(text: &str, path: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
     let mut report = Report::new(path, text);
     let config = document::read(text, &mut report)
         .and_then(|document| assemble::assemble(&document, text, path, read_key, &mut report));
@@ -124,7 +124,7 @@ pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, 
     let mut report = Report::new(path, &text);
     let document = document::read(&text, &mut report);
     let tests = document.as_ref().and_then(|document| document.firewall.get()).and_then(|table| {
-        let no_key: &ReadKey = &|_| Err(KeyFileError::Missing);
+        let no_key: &ReadKey<'_> = &|_| Err(KeyFileError::Missing);
         converter::Converter::new(Path::new(""), no_key, &mut report).tests(table, &text, &firewall.policy)
     });
     if report.has_errors() { Err(Error::Invalid(report)) } else { Ok(tests.unwrap_or_default()) }

@@ -4,6 +4,7 @@
 //! reference` writes all of them anew.
 
 use crate::firewall::table::{FirewallTable, RuleTable, TestTable, ZoneTable};
+use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
@@ -19,7 +20,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 14] = [
+const TABLES: [Listed; 18] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -34,6 +35,10 @@ const TABLES: [Listed; 14] = [
     ("[firewall]", FirewallTable::KEYS, |_| true),
     ("[[firewall.rule]]", RuleTable::KEYS, |_| true),
     ("[[firewall.test]]", TestTable::KEYS, |_| true),
+    ("[ipsec]", IpsecTable::KEYS, |_| true),
+    ("[[remote]]", RemoteTable::KEYS, |_| true),
+    ("[[remote.child]]", ChildTable::KEYS, |_| true),
+    ("[[policy]]", PolicyTable::KEYS, |_| true),
 ];
 
 /// The names of all tables.
@@ -65,7 +70,7 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENTS: [&str; 4] = ["operations.md", "gateway.md", "firewall.md", "classic.md"];
+    const DOCUMENTS: [&str; 5] = ["operations.md", "gateway.md", "firewall.md", "classic.md", "ipsec.md"];
     const BEGIN: &str = "<!-- keys of ";
     const END: &str = "<!-- end of keys -->";
 
@@ -112,6 +117,9 @@ mod tests {
                     [[zone]]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n";
         let mut report = crate::report::Report::default();
         assert!(crate::document::read(text, &mut report).is_some());
+        assert!(!report.has_errors(), "{report}");
+        let text = "[ipsec]\n[[remote]]\n[[remote.child]]\n[[policy]]\n";
+        assert!(crate::ipsec::document::read(text, &mut report).is_some());
         assert!(!report.has_errors(), "{report}");
     }
 }

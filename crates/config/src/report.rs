@@ -137,7 +137,7 @@ impl fmt::Display for Report {
 /// Shortest run of base64 characters that is taken for a key.
 const KEY_LIKE: usize = 40;
 
-/// `text` with everything blanked that may be a secret: what follows `private_key`, `preshared_key` and `session_key`, and whatever
+/// `text` with everything blanked that may be a secret: what follows `private_key`, `shared_key` (and so `preshared_key`) and `session_key`, and whatever
 /// looks like a key on a line that does not speak of a public one (a misspelt name must not give a key away).
 pub(crate) fn without_secrets(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -163,7 +163,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
 
 /// Where the value of a secret begins in a line that gives one.
 fn secret_value(line: &str) -> Option<usize> {
-    let name_end = ["private_key", "preshared_key", "session_key"]
+    let name_end = ["private_key", "shared_key", "session_key"]
         .into_iter()
         .filter_map(|name| {
             line.match_indices(name)

@@ -108,6 +108,12 @@ impl Certificates {
         if is_signed_by(&own, &proof, b"") { Ok(certificates) } else { Err(CertificateError::OtherKey) }
     }
 
+    /// Whether this end's certificate is of this identity: otherwise other ends will not believe that it is.
+    pub fn is_of(&self, identity: &Identity) -> bool {
+        let own = self.chain.first().and_then(|own| EndEntityCert::try_from(own).ok());
+        own.is_some_and(|own| is_of(&own, identity))
+    }
+
     /// The chain, as CERT payloads have it.
     pub(crate) fn chain(&self) -> impl Iterator<Item = &[u8]> {
         self.chain.iter().map(AsRef::as_ref)

@@ -8,6 +8,7 @@ use crate::crypto::secret::Secret;
 use crate::message::body::Identity;
 use crate::message::traffic_selector::TrafficSelector;
 use crate::negotiation::{ChildAlgorithms, IkeAlgorithms};
+use crate::output::NAT_PORT;
 
 /// How an endpoint behaves.
 #[derive(Debug, Clone)]
@@ -18,12 +19,15 @@ pub struct Config {
     pub peers: Vec<PeerConfig>,
     /// From so many half-open IKE SAs on, initiators must show that they receive at their address (RFC 7296 §2.6).
     pub cookies_from: usize,
+    /// This end's port for IKE and ESP together: [`NAT_PORT`], or the one that a host without it has. An IKE SA may begin
+    /// there: [`crate::Endpoint::initiate`] says where from and where to.
+    pub nat_port: u16,
 }
 
 impl Config {
     /// Defaults, with these peers.
     pub fn new(peers: Vec<PeerConfig>) -> Self {
-        Self { algorithms: IkeAlgorithms::default(), peers, cookies_from: 16 }
+        Self { algorithms: IkeAlgorithms::default(), peers, cookies_from: 16, nat_port: NAT_PORT }
     }
 }
 
@@ -48,6 +52,11 @@ pub struct PeerConfig {
     pub children: Vec<ChildConfig>,
     /// Addresses of the initiator may change while the IKE SA is there (MOBIKE, RFC 4555), if both ends want that.
     pub mobile: bool,
+    /// ESP travels in UDP even if no NAT is between the ends: this one says that it is behind one. As the responder it does
+    /// not know yet with whom it talks when it says so: if one peer is to have UDP, all who begin have it.
+    pub encapsulate: bool,
+    /// The other end's port for IKE and ESP together.
+    pub nat_port: u16,
     /// Ask the other end for addresses and DNS servers (RFC 7296 §2.19).
     pub request_addresses: bool,
     /// What the other end is given when it asks.
@@ -72,6 +81,8 @@ impl PeerConfig {
             authentication,
             children: Vec::new(),
             mobile: false,
+            encapsulate: false,
+            nat_port: NAT_PORT,
             request_addresses: false,
             assigned: Assigned::default(),
             rekey_after: Duration::from_secs(4 * 3600),

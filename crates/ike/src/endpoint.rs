@@ -12,7 +12,7 @@ use crate::event::{EndReason, Event, Path};
 use crate::initiator::{Attempt, Wanted};
 use crate::message::{Header, Message, ParseError};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
-use crate::output::{Context, NAT_PORT, NON_ESP_MARKER, Output, Transmit};
+use crate::output::{Context, NON_ESP_MARKER, Output, Transmit};
 use crate::random::Random;
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
 use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
@@ -78,6 +78,7 @@ impl WallClock {
 impl<R: Random> Endpoint<R> {
     /// One without any IKE SA so far.
     pub fn new(config: Config, random: R) -> Self {
+        let out = Output::new(config.nat_port);
         Self {
             config,
             random,
@@ -89,7 +90,7 @@ impl<R: Random> Endpoint<R> {
             half_open: 0,
             cookies: Cookies::default(),
             clock: WallClock::default(),
-            out: Output::default(),
+            out,
         }
     }
 
@@ -185,11 +186,11 @@ impl<R: Random> Endpoint<R> {
         });
     }
 
-    /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On port 4500 ESP comes in the same
-    /// way: a host keeps what does not begin with four zero bytes for itself.
+    /// The UDP payload of a datagram that came from `path.remote` to `path.local`. On [`Config::nat_port`] ESP comes in the
+    /// same way: a host keeps what does not begin with four zero bytes for itself.
     pub fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) {
         let mut bytes = datagram;
-        if path.local.port() == NAT_PORT {
+        if path.local.port() == self.config.nat_port {
             match datagram.strip_prefix(&NON_ESP_MARKER) {
                 Some(message) => bytes = message,
                 None => return self.out.drops.count(DropReason::NotIke),

@@ -25,12 +25,15 @@ pub struct Nat {
     pub local: bool,
     /// The other end.
     pub remote: bool,
+    /// This end says that it is, be it so or not, since it wants UDP
+    /// ([`PeerConfig::encapsulate`](crate::config::PeerConfig::encapsulate)).
+    pub claimed: bool,
 }
 
 impl Nat {
-    /// Whether there is one in between, so that ESP travels inside of UDP (RFC 3948).
+    /// Whether there is one in between as far as the two ends know, so that ESP travels inside of UDP (RFC 3948).
     pub fn is_between(self) -> bool {
-        self.local || self.remote
+        self.local || self.remote || self.claimed
     }
 }
 

@@ -22,12 +22,10 @@ use crate::message::{Header, Message, ParseError, Payloads};
 use crate::nat;
 use crate::negotiation::{choose_ike, is_choice_of, offer_ike};
 use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
-use crate::output::{Context, NAT_PORT};
+use crate::output::Context;
 use crate::random;
 use crate::sa::{Begin, IkeSa, Mobility, NONCE, TRIES, Task, retransmit_after, wanted_group};
 
-/// The port of IKE where no NAT is in between.
-const IKE_PORT: u16 = 500;
 /// Answers to IKE_SA_INIT that are followed up at once: the genuine one, and some that are not.
 const MAX_CANDIDATES: usize = 4;
 /// Times that IKE_SA_INIT begins anew, with a cookie or in another group.
@@ -115,9 +113,10 @@ impl Attempt {
         payloads.sa(&self.offered);
         payloads.key_exchange(self.key_pair.group().id(), self.key_pair.public());
         payloads.nonce(&self.nonce);
-        nat::announce(&mut payloads, self.spi, IkeSpi::ZERO, self.path);
-        payloads.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);
         let peer = context.config.peers.get(self.peer.0);
+        let claimed = peer.is_some_and(|peer| peer.encapsulate);
+        nat::announce(&mut payloads, self.spi, IkeSpi::ZERO, self.path, claimed);
+        payloads.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);
         if peer.is_some_and(|peer| auth::certificates(peer).is_some()) {
             auth::announce_hashes(&mut payloads);
         }
@@ -279,9 +278,9 @@ impl Attempt {
             IkeKeys::derive(&suite, Role::Initiator, &shared, &exchanged).ok_or(DropReason::Refused)?;
         let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let channel = Channel::new(Role::Initiator, self.spi, header.responder_spi, keys, fragments);
-        let detected = nat::detect(self.spi, header.responder_spi, payloads, path);
+        let peer = context.config.peers.get(self.peer.0).ok_or(DropReason::Unexpected)?;
+        let detected = nat::detect(self.spi, header.responder_spi, payloads, path, peer.encapsulate);
         let nat = detected.unwrap_or_default();
-        let mobile = context.config.peers.get(self.peer.0).is_some_and(|peer| peer.mobile);
         let transcript = Transcript {
             request: self.request.clone(),
             response: message.bytes().to_vec(),
@@ -290,8 +289,9 @@ impl Attempt {
             peer_hashes: auth::hashes_in(payloads),
         };
         // RFC 4555 §3.3: who may move is on the shared port from the beginning.
-        let floats = nat.is_between() || (mobile && detected.is_some());
-        let path = if floats { floated(self.path) } else { self.path };
+        let floats = nat.is_between() || (peer.mobile && detected.is_some());
+        let path =
+            if floats { floated(self.path, context.config.nat_port, peer.nat_port) } else { self.path };
         let mut candidate = Candidate { channel, transcript, path, nat, offer: None, datagrams: Vec::new() };
         if !self.send_auth(&mut candidate, alone, context) {
             self.refused(EndReason::AuthenticationFailed, context.now);
@@ -464,10 +464,10 @@ fn check(
 }
 
 /// The ports that a NAT does not meddle with (§2.23).
-fn floated(mut path: Path) -> Path {
-    if path.local.port() == IKE_PORT {
-        path.local.set_port(NAT_PORT);
-        path.remote.set_port(NAT_PORT);
+fn floated(mut path: Path, local: u16, remote: u16) -> Path {
+    if path.local.port() != local {
+        path.local.set_port(local);
+        path.remote.set_port(remote);
     }
     path
 }

@@ -1,6 +1,6 @@
 //! NAT detection: hashes of where each end thinks that a message travels (RFC 7296 §2.23).
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ring::digest::{Context, SHA1_FOR_LEGACY_USE_ONLY};
 
@@ -10,18 +10,28 @@ use crate::message::body::Notify;
 use crate::message::builder::Builder;
 use crate::numbers::{IkeSpi, NotifyType, PayloadType};
 
-/// Appends the two notifies for a message on this path.
-pub(crate) fn announce(builder: &mut Builder, initiator: IkeSpi, responder: IkeSpi, path: Path) {
-    builder.nat_detection(&hash(initiator, responder, path.local), &hash(initiator, responder, path.remote));
+/// Appends the two notifies for a message on this path. `claimed`: the source is not where this end is, so that the other
+/// end sees a NAT, and takes ESP in UDP.
+pub(crate) fn announce(
+    builder: &mut Builder,
+    initiator: IkeSpi,
+    responder: IkeSpi,
+    path: Path,
+    claimed: bool,
+) {
+    const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+    let source = if claimed { NOWHERE } else { path.local };
+    builder.nat_detection(&hash(initiator, responder, source), &hash(initiator, responder, path.remote));
 }
 
 /// What a received message tells, given the path that it came on; none if it says nothing (the other end knows no
-/// NATs). An end may claim a NAT by a hash of nothing.
+/// NATs). An end may claim a NAT by a hash of nothing; `claimed` if this one does.
 pub(crate) fn detect(
     initiator: IkeSpi,
     responder: IkeSpi,
     payloads: Payloads<'_>,
     path: Path,
+    claimed: bool,
 ) -> Option<Nat> {
     let hash = |address| hash(initiator, responder, address);
     let (here, there) = (hash(path.local), hash(path.remote));
@@ -40,6 +50,7 @@ pub(crate) fn detect(
     Some(Nat {
         local: !destinations.iter().any(|data| *data == here),
         remote: !sources.iter().any(|data| *data == there),
+        claimed,
     })
 }
 
@@ -88,16 +99,30 @@ mod tests {
         };
         let (i, r) = (IkeSpi(1), IkeSpi(2));
         let mut sent = Builder::new();
-        announce(&mut sent, i, r, path("192.0.2.1:500", "198.51.100.1:500"));
-        let at = |local, remote| detect(i, r, payloads(&sent), path(local, remote));
-        let nat = |local, remote| Some(Nat { local, remote });
+        announce(&mut sent, i, r, path("192.0.2.1:500", "198.51.100.1:500"), false);
+        let at = |local, remote| detect(i, r, payloads(&sent), path(local, remote), false);
+        let nat = |local, remote| Some(Nat { local, remote, claimed: false });
         assert_eq!(at("198.51.100.1:500", "192.0.2.1:500"), nat(false, false));
         assert_eq!(at("198.51.100.1:500", "192.0.2.1:501"), nat(false, true));
         assert_eq!(at("10.0.0.1:500", "192.0.2.1:500"), nat(true, false));
-        assert_eq!(detect(i, r, payloads(&Builder::new()), path("10.0.0.1:500", "10.0.0.2:500")), None);
+        assert_eq!(
+            detect(i, r, payloads(&Builder::new()), path("10.0.0.1:500", "10.0.0.2:500"), false),
+            None
+        );
         // Hashes of another IKE SA are of nothing here: so an end claims a NAT where there is none.
-        let other = detect(i, IkeSpi(3), payloads(&sent), path("198.51.100.1:500", "192.0.2.1:500"));
+        let other = detect(i, IkeSpi(3), payloads(&sent), path("198.51.100.1:500", "192.0.2.1:500"), false);
         assert_eq!(other, nat(true, true));
+    }
+
+    #[test]
+    fn a_claimed_nat_is_seen_by_the_other_end_and_known_to_this_one() {
+        let (i, r) = (IkeSpi(1), IkeSpi(2));
+        let (a, b) = ("192.0.2.1:500".parse().unwrap(), "192.0.2.2:500".parse().unwrap());
+        let mut sent = Builder::new();
+        announce(&mut sent, i, r, Path { local: a, remote: b }, true);
+        let nat = detect(i, r, payloads(&sent), Path { local: b, remote: a }, false);
+        assert_eq!(nat, Some(Nat { remote: true, ..Nat::default() }));
+        assert!(Nat { claimed: true, ..Nat::default() }.is_between());
     }
 
     #[test]
@@ -106,8 +131,8 @@ mod tests {
         let (a, b) = ("[2001:db8::1]:500".parse().unwrap(), "[2001:db8::2]:500".parse().unwrap());
         let mut sent = Builder::new();
         sent.notify(NotifyType::NAT_DETECTION_SOURCE_IP, &[7; 20]);
-        announce(&mut sent, i, r, Path { local: a, remote: b });
-        let nat = detect(i, r, payloads(&sent), Path { local: b, remote: a });
+        announce(&mut sent, i, r, Path { local: a, remote: b }, false);
+        let nat = detect(i, r, payloads(&sent), Path { local: b, remote: a }, false);
         assert_eq!(nat, Some(Nat::default()));
     }
 }

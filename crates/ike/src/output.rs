@@ -8,9 +8,9 @@ use crate::drops::Drops;
 use crate::event::{Event, Path};
 use crate::random::Random;
 
-/// The port that IKE shares with ESP in UDP (RFC 3948). There, four zero bytes are before an IKE message.
+/// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
 pub const NAT_PORT: u16 = 4500;
-/// What is before an IKE message on [`NAT_PORT`].
+/// What is before an IKE message on [`NAT_PORT`], or what stands for it.
 pub(crate) const NON_ESP_MARKER: [u8; 4] = [0; 4];
 
 /// A datagram to send.
@@ -23,17 +23,24 @@ pub struct Transmit {
 }
 
 /// Datagrams, events and counters.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Output {
+    /// This end's port for IKE and ESP together.
+    pub(crate) nat_port: u16,
     pub(crate) datagrams: VecDeque<Transmit>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) drops: Drops,
 }
 
 impl Output {
+    pub(crate) fn new(nat_port: u16) -> Self {
+        let (datagrams, events, drops) = Default::default();
+        Self { nat_port, datagrams, events, drops }
+    }
+
     /// Sends a message, behind a marker where one belongs.
     pub(crate) fn send(&mut self, path: Path, message: &[u8]) {
-        let marker = if path.local.port() == NAT_PORT { &NON_ESP_MARKER[..] } else { &[] };
+        let marker = if path.local.port() == self.nat_port { &NON_ESP_MARKER[..] } else { &[] };
         self.datagrams.push_back(Transmit { path, payload: [marker, message].concat() });
     }
 

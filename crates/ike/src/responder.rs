@@ -119,13 +119,15 @@ impl HalfOpen {
         let keys =
             IkeKeys::derive(&suite, Role::Responder, &shared, &exchanged).ok_or(DropReason::Refused)?;
 
-        let nat = nat::detect(header.initiator_spi, header.responder_spi, payloads, path);
+        // Who it is comes out later.
+        let claimed = context.config.peers.iter().any(|peer| peer.encapsulate);
+        let nat = nat::detect(header.initiator_spi, header.responder_spi, payloads, path, claimed);
         let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let mut answer = Builder::new();
         let chosen = proposal::Proposal { spi: Vec::new(), ..chosen };
         answer.sa(&[chosen]).key_exchange(suite.group.id(), key_pair.public()).nonce(&own_nonce);
         if nat.is_some() {
-            nat::announce(&mut answer, exchanged.initiator_spi, exchanged.responder_spi, path);
+            nat::announce(&mut answer, exchanged.initiator_spi, exchanged.responder_spi, path, claimed);
         }
         if fragments {
             answer.notify(NotifyType::IKEV2_FRAGMENTATION_SUPPORTED, &[]);

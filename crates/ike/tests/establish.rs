@@ -414,6 +414,43 @@ fn an_end_behind_a_nat_moves_to_the_shared_port_and_keeps_the_mapping_alive() {
 }
 
 #[test]
+fn an_end_that_wants_udp_has_it_without_a_nat_whoever_begins() {
+    for wants in [Side::A, Side::B] {
+        let (mut a, mut b) = (config("a", "b"), config("b", "a"));
+        let config = if wants == Side::A { &mut a } else { &mut b };
+        config.peers[0].encapsulate = true;
+        let mut world = World::with(1, a, b);
+        world.initiate();
+        world.run(SOON);
+        world.agree();
+        for side in [Side::A, Side::B] {
+            let nat = world.end(side).child().nat;
+            assert!(nat.is_between() && nat.claimed == (side == wants));
+            assert_eq!(world.end(side).child().path.local.port(), 4500);
+        }
+    }
+}
+
+#[test]
+fn an_ike_sa_may_begin_on_the_shared_port_of_either_end_and_from_any_port() {
+    let (mut a, mut b) = (config("a", "b"), config("b", "a"));
+    (a.nat_port, a.peers[0].encapsulate, a.peers[0].nat_port) = (40_000, true, 14_500);
+    b.nat_port = 14_500;
+    let mut world = World::with(1, a, b);
+    let path = Path {
+        local: "[2001:db8::a]:40000".parse().unwrap(),
+        remote: "[2001:db8::b]:14500".parse().unwrap(),
+    };
+    let now = world.now;
+    world.a.endpoint.initiate(now, PeerIndex(0), path).unwrap();
+    world.run(SOON);
+    world.agree();
+    assert_eq!(world.a.child().path, path);
+    assert!(world.a.child().nat.is_between() && world.b.child().nat.is_between());
+    assert!(world.sent.iter().all(|(_, sent)| sent.payload.starts_with(&[0; 4])));
+}
+
+#[test]
 fn a_nat_that_maps_anew_is_followed_by_genuine_requests_alone() {
     let mut world = World::new(1);
     let public = "2001:db8:ffff::1".parse().unwrap();

@@ -168,18 +168,18 @@ pub fn open(
 }
 
 /// Bytes of padding so that payload, padding and the two bytes of the trailer are a multiple of `alignment`.
-fn padding(payload_length: usize, alignment: usize) -> usize {
+pub(crate) fn padding(payload_length: usize, alignment: usize) -> usize {
     (payload_length + 2).next_multiple_of(alignment) - (payload_length + 2)
 }
 
-fn write_header(esp: &mut [u8], spi: u32, sequence: Option<u32>) {
+pub(crate) fn write_header(esp: &mut [u8], spi: u32, sequence: Option<u32>) {
     esp[..4].copy_from_slice(&spi.to_be_bytes());
     if let Some(sequence) = sequence {
         esp[4..8].copy_from_slice(&sequence.to_be_bytes());
     }
 }
 
-fn write_trailer(behind_payload: &mut [u8], padding: usize, next_header: u8) {
+pub(crate) fn write_trailer(behind_payload: &mut [u8], padding: usize, next_header: u8) {
     for (byte, number) in behind_payload.iter_mut().take(padding).zip(1..) {
         *byte = number;
     }
@@ -187,12 +187,12 @@ fn write_trailer(behind_payload: &mut [u8], padding: usize, next_header: u8) {
     behind_payload[padding + 1] = next_header;
 }
 
-struct Trailer {
-    payload_length: usize,
-    next_header: u8,
+pub(crate) struct Trailer {
+    pub(crate) payload_length: usize,
+    pub(crate) next_header: u8,
 }
 
-fn read_trailer(payload: &[u8], checks_padding: bool) -> Result<Trailer, OpenError> {
+pub(crate) fn read_trailer(payload: &[u8], checks_padding: bool) -> Result<Trailer, OpenError> {
     let (&next_header, rest) = payload.split_last().ok_or(OpenError::Padding)?;
     let (&padding, rest) = rest.split_last().ok_or(OpenError::Padding)?;
     let payload_length = rest.len().checked_sub(usize::from(padding)).ok_or(OpenError::Padding)?;

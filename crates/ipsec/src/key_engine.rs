@@ -251,6 +251,31 @@ impl KeyEngine {
         owner: Option<SocketId>,
         now: Instant,
     ) -> Result<AssociationId, EngineError> {
+        let id = self.add_receiving(parameters, now)?;
+        let Some(entry) = self.entries.get_mut(&id) else { return Err(EngineError::NotFound) };
+        entry.owner = owner;
+        let association = &entry.association;
+        let name = Name::of(association);
+        match association.parameters().mode {
+            Mode::Transport => {
+                self.transport.entry((name.destination, name.protocol)).or_default().push(id);
+            }
+            Mode::Tunnel => self.tunnels.push(id),
+        }
+        self.acquires.satisfy(|request| request.is_met_by(association, owner));
+        Ok(id)
+    }
+
+    /// Puts in an association that is for arriving packets alone, whatever its selectors are: a gateway's two ends may be for
+    /// the same networks.
+    ///
+    /// # Errors
+    /// [`EngineError`] when it cannot be.
+    pub fn add_receiving(
+        &mut self,
+        parameters: Parameters,
+        now: Instant,
+    ) -> Result<AssociationId, EngineError> {
         let association = Association::new(parameters, now)?;
         let name = Name::of(&association);
         if self.by_name.contains_key(&name) {
@@ -262,14 +287,7 @@ impl KeyEngine {
         self.last_id += 1;
         let id = AssociationId(self.last_id);
         self.by_name.insert(name, id);
-        match association.parameters().mode {
-            Mode::Transport => {
-                self.transport.entry((name.destination, name.protocol)).or_default().push(id);
-            }
-            Mode::Tunnel => self.tunnels.push(id),
-        }
-        self.acquires.satisfy(|request| request.is_met_by(&association, owner));
-        self.entries.insert(id, Entry { association, owner, told: Age::Fresh });
+        self.entries.insert(id, Entry { association, owner: None, told: Age::Fresh });
         Ok(id)
     }
 
@@ -300,6 +318,37 @@ impl KeyEngine {
         let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
         *entry.association.parameters.encapsulation.as_mut().ok_or(EngineError::NotFound)? = ports;
         Ok(())
+    }
+
+    /// Gives a tunnel other ends, where one of them has moved (MOBIKE, RFC 4555), and returns its new name.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFound`], also for one of transport mode, which is for its ends; [`EngineError::Exists`] if there is
+    /// one of the new name.
+    pub fn move_to(
+        &mut self,
+        name: &Name,
+        (source, destination): (IpAddr, IpAddr),
+        encapsulation: Option<UdpEncapsulation>,
+    ) -> Result<Name, EngineError> {
+        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
+        let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
+        let parameters = &mut entry.association.parameters;
+        if parameters.mode != Mode::Tunnel {
+            return Err(EngineError::NotFound);
+        }
+        if source.is_ipv4() != destination.is_ipv4() {
+            return Err(AssociationError::Addresses.into());
+        }
+        let moved = Name { destination, ..*name };
+        if moved != *name && self.by_name.contains_key(&moved) {
+            return Err(EngineError::Exists);
+        }
+        (parameters.source, parameters.destination) = (source, destination);
+        parameters.encapsulation = encapsulation;
+        self.by_name.remove(name);
+        self.by_name.insert(moved, id);
+        Ok(moved)
     }
 
     /// Takes one away; nobody is told.

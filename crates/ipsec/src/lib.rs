@@ -80,6 +80,7 @@
 //! | [`algorithm`], [`key`] | the algorithm switch |
 //! | [`association`], [`replay`] | what two ends share, sequence numbers |
 //! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
+//! | [`tunnel_payload`] | ESP without outer headers, as sockets carry it |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
 //! | [`selector`], [`level`], [`policy`] | what is to be protected |
@@ -111,6 +112,7 @@ pub mod request;
 pub mod selector;
 pub mod setkey;
 pub mod tunnel;
+pub mod tunnel_payload;
 pub mod udp_encapsulation;
 
 #[cfg(test)]

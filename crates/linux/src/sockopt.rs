@@ -77,6 +77,17 @@ pub(crate) fn connect<T: Copy>(fd: BorrowedFd<'_>, address: &T, what: impl FnOnc
     if result < 0 { Err(Error::last(what())) } else { Ok(()) }
 }
 
+/// The port that a socket of IPv6 is bound to.
+pub(crate) fn local_port(fd: BorrowedFd<'_>) -> Result<u16> {
+    let mut address = sockaddr_in6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
+    let mut length = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of `address`.
+    let result = unsafe {
+        libc::getsockname(fd.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &raw mut length)
+    };
+    if result < 0 { Err(Error::last("getsockname")) } else { Ok(u16::from_be(address.sin6_port)) }
+}
+
 /// The kernel's form of an IPv6 socket address.
 pub(crate) fn sockaddr_in6(address: SocketAddrV6) -> libc::sockaddr_in6 {
     libc::sockaddr_in6 {

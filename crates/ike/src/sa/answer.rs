@@ -100,9 +100,10 @@ impl IkeSa {
             return;
         }
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
-        if let Some(nat) = nat::detect(initiator, responder, payloads, path) {
+        let claimed = self.nat.claimed;
+        if let Some(nat) = nat::detect(initiator, responder, payloads, path, claimed) {
             self.nat = nat;
-            nat::announce(answer, initiator, responder, path);
+            nat::announce(answer, initiator, responder, path, claimed);
         }
         self.path = path;
         context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
@@ -286,7 +287,7 @@ mod tests {
             let any = || vec![TrafficSelector::ANY_IPV6];
             peer.children.push(ChildConfig::new(Mode::Tunnel, any(), any()));
             let (config, mut out, mut random) =
-                (Config::new(vec![peer]), Output::default(), Repeatable::new(1));
+                (Config::new(vec![peer]), Output::new(crate::NAT_PORT), Repeatable::new(1));
             let mut context = Context {
                 now: Instant::now(),
                 unix_time: None,

@@ -142,7 +142,7 @@ impl IkeSa {
                 let (cookie, path) = (random::bytes::<16>(context.random), self.path);
                 let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
                 payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
-                nat::announce(&mut payloads, initiator, responder, path);
+                nat::announce(&mut payloads, initiator, responder, path, self.nat.claimed);
                 payloads.notify(NotifyType::COOKIE2, &cookie);
                 Some((ExchangeType::INFORMATIONAL, payloads, Request::Move { cookie, path }))
             }

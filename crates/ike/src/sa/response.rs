@@ -72,7 +72,8 @@ impl IkeSa {
             return;
         }
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
-        self.nat = nat::detect(initiator, responder, payloads, path).unwrap_or(self.nat);
+        let detected = nat::detect(initiator, responder, payloads, path, self.nat.claimed);
+        self.nat = detected.unwrap_or(self.nat);
         context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
     }
 

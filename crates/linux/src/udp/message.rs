@@ -55,6 +55,53 @@ pub(super) fn send_message(
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Where a datagram of a [`HostSocket`](super::HostSocket) goes and comes from. Addresses of IPv4 are mapped ones.
+pub(super) struct Sending<'a> {
+    pub(super) to: &'a libc::sockaddr_in6,
+    pub(super) from: Ipv6Addr,
+    pub(super) is_ipv4: bool,
+    pub(super) traffic_class: u8,
+}
+
+/// Sends one datagram, or with a `segment_size` several, from an address of this host.
+pub(super) fn send_datagram(
+    fd: BorrowedFd<'_>,
+    data: &[u8],
+    segment_size: Option<u16>,
+    sending: &Sending<'_>,
+) -> io::Result<()> {
+    let mut piece = libc::iovec { iov_base: data.as_ptr().cast_mut().cast(), iov_len: data.len() };
+    let mut control = Control { bytes: [0; 192] };
+    // struct in6_pktinfo: the address, and an interface or none.
+    let mut information = [0; 20];
+    information[..16].copy_from_slice(&sending.from.octets());
+    let mut used = put_control(&mut control, 0, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &information);
+    if let Some(size) = segment_size {
+        used += put_control(&mut control, used, libc::SOL_UDP, libc::UDP_SEGMENT, &size.to_ne_bytes());
+    }
+    if sending.traffic_class != 0 {
+        let (level, kind) = if sending.is_ipv4 {
+            (libc::IPPROTO_IP, libc::IP_TOS)
+        } else {
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS)
+        };
+        let value = i32::from(sending.traffic_class).to_ne_bytes();
+        used += put_control(&mut control, used, level, kind, &value);
+    }
+    // SAFETY: a structure of integers and pointers, for which all zeros is a value.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_name = std::ptr::from_ref(sending.to).cast_mut().cast();
+    header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    header.msg_iov = &raw mut piece;
+    header.msg_iovlen = 1;
+    header.msg_control = control.bytes.as_mut_ptr().cast();
+    header.msg_controllen = used as _;
+    // SAFETY: every pointer in `header` points to something that lives across the call, with its length beside it;
+    // the kernel writes to none of it.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const header, libc::MSG_NOSIGNAL) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Sends a whole IPv6 packet by a raw socket. `source` is what routes are chosen by; the packet has it too.
 pub(super) fn send_packet(
     fd: BorrowedFd<'_>,

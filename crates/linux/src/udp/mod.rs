@@ -7,6 +7,7 @@
 //! which is tried again, and keeps the message itself for [`EndpointSocket::recv_error`].
 
 mod error_queue;
+mod host;
 mod message;
 mod shared;
 
@@ -22,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
 pub use error_queue::{ErrorOrigin, QueuedError};
+pub use host::{HostReceived, HostSocket, TooBig};
 pub use shared::{SharedSocket, SkLookupTable};
 
 use message::{Message, leading_int, parse_extended_error, send_message};

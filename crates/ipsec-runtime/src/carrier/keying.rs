@@ -1,0 +1,382 @@
+//! Children of IKE become associations of the key engine, and what the engine wants becomes children.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use ike::config::{ChildConfig, ChildIndex};
+use ike::crypto::encryption::{Encryption as IkeEncryption, Integrity};
+use ike::event::{ChildAssociation, ChildKeys, Event as IkeEvent, Nat, Path};
+use ike::message::traffic_selector::TrafficSelector;
+use ike::negotiation::{ChildProtocol, ChildSuite};
+use ike::numbers::{IkeSpi, Spi as IkeChildSpi};
+use ike::random::Random;
+use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
+use ipsec::algorithm::{Authentication, Encryption, EspTransform};
+use ipsec::association::{Lifetime, Lifetimes, Mode, Parameters, Spi, Transform, UdpEncapsulation};
+use ipsec::key::Key;
+use ipsec::key_engine::{AssociationId, Event as EngineEvent, Name};
+use ipsec::selector::{Selector, Traffic, Upper};
+use wire::protocol;
+
+use super::conversations::Established;
+use super::{Carrier, Event, RemoteIndex};
+use crate::outbox::Way;
+
+/// Bytes after which keys are replaced, whatever their age: far below what AES-GCM may protect.
+const SOFT_BYTES: u64 = 1 << 40;
+/// Networks of one child's selectors at most: a selector is a range, and may be many.
+const MAX_NETWORKS: usize = 256;
+
+/// A child, with its two associations.
+#[derive(Debug)]
+pub(super) struct Child {
+    pub(super) ike: IkeSpi,
+    pub(super) remote: RemoteIndex,
+    pub(super) index: ChildIndex,
+    pub(super) inbound: Name,
+    pub(super) inbound_id: AssociationId,
+    pub(super) outbound: Name,
+    pub(super) outbound_id: AssociationId,
+    pub(super) way: Way,
+    pub(super) local: Vec<IpNet>,
+    pub(super) networks: Vec<IpNet>,
+    pub(super) since: Instant,
+    /// When something came by it last.
+    pub(super) heard: Option<Instant>,
+    /// When IKE was told so last.
+    pub(super) told: Option<Instant>,
+    /// Another one has taken its place.
+    pub(super) is_replaced: bool,
+}
+
+/// How often IKE is told that something comes from the other end.
+pub(super) const TELL_EVERY: Duration = Duration::from_secs(5);
+
+impl<R: Random> Carrier<R> {
+    pub(super) fn heard_of_ike(&mut self, event: IkeEvent, now: Instant) {
+        match event {
+            IkeEvent::IkeUp { ike, peer, identity, initiated, addresses, dns } => {
+                let remote = RemoteIndex(peer.0);
+                for address in &addresses {
+                    if !self.own.contains(address) {
+                        self.own.push(*address);
+                    }
+                }
+                let identity = told_identity(&identity);
+                let established = Established { ike, identity, initiated, since: now };
+                self.ike_is_up(remote, established, now);
+                self.events.push_back(Event::Up { remote, addresses, dns });
+            }
+            IkeEvent::IkeRekeyed { old, new } => self.ike_is_rekeyed(old, new),
+            IkeEvent::IkeDown { ike, reason } => self.ike_is_down(ike, reason, now),
+            IkeEvent::InitiationFailed { ike, peer, reason } => {
+                self.initiation_failed(ike, RemoteIndex(peer.0), format!("{reason:?}"), now);
+            }
+            IkeEvent::AuthenticationFailed { remote, claimed } => {
+                let who = claimed.as_ref().map_or_else(|| "somebody".to_owned(), told_identity);
+                let what = format!("{who} at {remote} has not proved to be who it says it is");
+                self.events.push_back(Event::Stranger { what });
+            }
+            IkeEvent::ChildUp(child) => self.child_is_up(*child, now),
+            IkeEvent::ChildRekeyed { old, new } => {
+                if let Some(child) = self.children.get_mut(&old.0) {
+                    child.is_replaced = true;
+                }
+                self.child_is_up(*new, now);
+            }
+            IkeEvent::ChildDown { inbound_spi, .. } => self.child_is_down(inbound_spi),
+            IkeEvent::ChildRefused { ike, child, notify } => {
+                let remote = self.remote_of(ike);
+                if let Some(remote) = remote {
+                    let why = format!("child {} was refused: {notify:?}", child.0 + 1);
+                    self.events.push_back(Event::Failed { remote, why });
+                }
+            }
+            IkeEvent::PathChanged { ike, path, .. } => self.path_changed(ike, path),
+        }
+    }
+
+    pub(super) fn heard_of_engine(&mut self, event: EngineEvent, now: Instant) {
+        match event {
+            EngineEvent::Acquire { acquire, request } => {
+                let wanted = self.child_for(&request.traffic);
+                let begun = wanted.is_some_and(|(remote, child)| self.want(remote, child, now));
+                if !begun {
+                    for _ in 0..self.engine.give_up(acquire) {
+                        self.ipsec_drops.count(ipsec::drops::DropReason::NotKeyed);
+                    }
+                }
+            }
+            EngineEvent::SoftExpired(ended) => {
+                if let Some((ike, spi)) = self.child_of(&ended.name) {
+                    // One that is just being replaced is not asked for twice.
+                    let _ = self.ike.rekey_child(now, ike, spi);
+                }
+            }
+            EngineEvent::HardExpired(ended) => {
+                if let Some((ike, spi)) = self.child_of(&ended.name) {
+                    let _ = self.ike.delete_child(now, ike, spi);
+                }
+            }
+        }
+    }
+
+    fn child_is_up(&mut self, child: ChildAssociation, now: Instant) {
+        let remote = RemoteIndex(child.peer.0);
+        let (ike, spi) = (child.ike, child.inbound_spi);
+        match self.make_associations(&child, now) {
+            Ok(made) => {
+                let (address, networks) = (made.way.remote.ip(), made.networks.clone());
+                self.by_outbound.insert(made.outbound_id, spi.0);
+                self.children.insert(spi.0, made);
+                self.recent.clear();
+                self.events.push_back(Event::Child { remote, address, networks });
+                self.events.push_back(Event::Mtu);
+            }
+            Err(why) => {
+                let _ = self.ike.delete_child(now, ike, spi);
+                self.events.push_back(Event::Failed { remote, why });
+            }
+        }
+    }
+
+    fn make_associations(&mut self, child: &ChildAssociation, now: Instant) -> Result<Child, String> {
+        if child.mode != ike::config::Mode::Tunnel || child.suite.protocol != ChildProtocol::Esp {
+            return Err("a child that is no tunnel of ESP is not carried here".to_owned());
+        }
+        if !child.nat.is_between() {
+            return Err("the other end has agreed to ESP outside of UDP, which is not carried here".to_owned());
+        }
+        let [local, networks] = [&child.local, &child.remote].map(|selectors| networks_of(selectors));
+        if local.len().max(networks.len()) > MAX_NETWORKS {
+            return Err("its traffic selectors are too many networks".to_owned());
+        }
+        let outward = selectors(&child.local, &child.remote);
+        let inward = selectors(&child.remote, &child.local);
+        let (here, there) = (child.path.local, child.path.remote);
+        let inbound = parameters(child, child.inbound_spi, [there, here], inward, &child.inbound)?;
+        let outbound = parameters(child, child.outbound_spi, [here, there], outward, &child.outbound)?;
+        let [inbound_name, outbound_name] = [&inbound, &outbound].map(name);
+        let engine = &mut self.engine;
+        let inbound_id = engine.add_receiving(inbound, now).map_err(|error| error.to_string())?;
+        let outbound_id = match engine.add(outbound, None, now) {
+            Ok(id) => id,
+            Err(error) => {
+                let _ = engine.delete(&inbound_name);
+                return Err(error.to_string());
+            }
+        };
+        Ok(Child {
+            ike: child.ike,
+            remote: RemoteIndex(child.peer.0),
+            index: child.child,
+            inbound: inbound_name,
+            inbound_id,
+            outbound: outbound_name,
+            outbound_id,
+            way: self.way(&child.path),
+            local,
+            networks,
+            since: now,
+            heard: None,
+            told: None,
+            is_replaced: false,
+        })
+    }
+
+    fn child_is_down(&mut self, spi: IkeChildSpi) {
+        let Some(child) = self.children.remove(&spi.0) else { return };
+        self.by_outbound.remove(&child.outbound_id);
+        // What has expired is gone already.
+        let _ = self.engine.delete(&child.inbound);
+        let _ = self.engine.delete(&child.outbound);
+        self.recent.clear();
+    }
+
+    fn path_changed(&mut self, ike: IkeSpi, path: Path) {
+        let way = self.way(&path);
+        let (here, there) = (path.local, path.remote);
+        for child in self.children.values_mut().filter(|child| child.ike == ike) {
+            child.way = way;
+            for (name, [from, to]) in
+                [(&mut child.inbound, [there, here]), (&mut child.outbound, [here, there])]
+            {
+                // Two of one name would have to be of one SPI, 32 random bits: it keeps its old name, and works.
+                if let Ok(moved) = self.engine.move_to(name, (from.ip(), to.ip()), Some(in_udp(from, to))) {
+                    *name = moved;
+                }
+            }
+        }
+        self.recent.clear();
+        self.events.push_back(Event::Mtu);
+    }
+
+    /// Which child of the configuration is for these packets.
+    fn child_for(&self, traffic: &Traffic) -> Option<(RemoteIndex, ChildIndex)> {
+        let covers = |selectors: &[TrafficSelector], address: IpAddr| {
+            let within = |selector: &TrafficSelector| {
+                let (first, last) = selector.addresses();
+                first.is_ipv4() == address.is_ipv4() && (first..=last).contains(&address)
+            };
+            selectors.is_empty() || selectors.iter().any(within)
+        };
+        let is_for = |child: &ChildConfig| {
+            covers(&child.local, traffic.source) && covers(&child.remote, traffic.destination)
+        };
+        self.config.peers.iter().enumerate().find_map(|(index, peer)| {
+            let child = peer.children.iter().position(is_for)?;
+            Some((RemoteIndex(index), ChildIndex(child)))
+        })
+    }
+
+    fn child_of(&self, name: &Name) -> Option<(IkeSpi, IkeChildSpi)> {
+        let is_it = |child: &&Child| child.inbound == *name || child.outbound == *name;
+        let child = self.children.values().find(is_it)?;
+        Some((child.ike, IkeChildSpi(child.inbound.spi.0)))
+    }
+
+    fn remote_of(&self, ike: IkeSpi) -> Option<RemoteIndex> {
+        let has = |conversation: &super::Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
+        self.conversations.iter().position(has).map(RemoteIndex)
+    }
+}
+
+fn parameters(
+    child: &ChildAssociation,
+    spi: IkeChildSpi,
+    [from, to]: [SocketAddr; 2],
+    selectors: Vec<Selector>,
+    keys: &ChildKeys,
+) -> Result<Parameters, String> {
+    let transform = transform(&child.suite, keys)?;
+    let soft = Lifetime { bytes: Some(SOFT_BYTES), ..Lifetime::UNLIMITED };
+    Ok(Parameters {
+        encapsulation: encapsulation(child.nat, from, to),
+        extended_sequence: child.suite.extended_sequence_numbers,
+        lifetimes: Lifetimes { soft, hard: Lifetime::UNLIMITED },
+        selectors,
+        ..Parameters::new(Spi(spi.0), from.ip(), to.ip(), Mode::Tunnel, Transform::Esp(transform))
+    })
+}
+
+fn encapsulation(nat: Nat, from: SocketAddr, to: SocketAddr) -> Option<UdpEncapsulation> {
+    nat.is_between().then(|| in_udp(from, to))
+}
+
+fn in_udp(from: SocketAddr, to: SocketAddr) -> UdpEncapsulation {
+    UdpEncapsulation { source_port: from.port(), destination_port: to.port() }
+}
+
+fn name(parameters: &Parameters) -> Name {
+    Name {
+        destination: parameters.destination,
+        protocol: ipsec::association::Protocol::Esp,
+        spi: parameters.spi,
+    }
+}
+
+fn transform(suite: &ChildSuite, keys: &ChildKeys) -> Result<EspTransform, String> {
+    let encryption = match suite.encryption {
+        Some(IkeEncryption::Aes128Gcm) => Encryption::AesGcm128,
+        Some(IkeEncryption::Aes256Gcm) => Encryption::AesGcm256,
+        Some(IkeEncryption::ChaCha20Poly1305) => Encryption::ChaCha20Poly1305,
+        Some(IkeEncryption::Aes128Cbc) => Encryption::AesCbc128,
+        Some(IkeEncryption::Aes256Cbc) => Encryption::AesCbc256,
+        None => Encryption::Null,
+    };
+    let authentication = match suite.integrity {
+        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
+        Some(Integrity::HmacSha384) => Authentication::HmacSha384,
+        Some(Integrity::HmacSha512) => Authentication::HmacSha512,
+        None => Authentication::None,
+    };
+    let [encryption_key, integrity_key] =
+        [&keys.encryption, &keys.integrity].map(|key| Key::new(key.as_bytes()));
+    EspTransform::new(encryption, &encryption_key, authentication, &integrity_key)
+        .map_err(|error| error.to_string())
+}
+
+/// Every pair of what is at either end.
+fn selectors(from: &[TrafficSelector], to: &[TrafficSelector]) -> Vec<Selector> {
+    let mut selectors = Vec::new();
+    for (source, destination) in from.iter().flat_map(|from| to.iter().map(move |to| (from, to))) {
+        let Some(upper) = upper(source, destination) else { continue };
+        for from in networks_of(std::slice::from_ref(source)) {
+            for to in networks_of(std::slice::from_ref(destination)) {
+                if from.addr().is_ipv4() == to.addr().is_ipv4() && selectors.len() < MAX_NETWORKS {
+                    selectors.push(Selector { source: from, destination: to, upper: upper.clone() });
+                }
+            }
+        }
+    }
+    selectors
+}
+
+/// What both ends' selectors say of protocol and ports; none if they contradict each other.
+fn upper(source: &TrafficSelector, destination: &TrafficSelector) -> Option<Upper> {
+    let protocol = match (source.protocol, destination.protocol) {
+        (0, protocol) | (protocol, 0) => protocol,
+        (a, b) if a == b => a,
+        _ => return None,
+    };
+    let all = (0, u16::MAX);
+    Some(match protocol {
+        0 => Upper::Any,
+        protocol if source.ports == all && destination.ports == all => Upper::Protocol(protocol),
+        // RFC 7296 §3.13.1: type in the high byte, code in the low one, on the side that has them.
+        protocol::ICMPV4 | protocol::ICMPV6 => {
+            let (first, last) = if destination.ports == all { source.ports } else { destination.ports };
+            let ([type_first, code_first], [type_last, code_last]) = (first.to_be_bytes(), last.to_be_bytes());
+            Upper::Icmp { protocol, types: type_first..=type_last, codes: code_first..=code_last }
+        }
+        protocol => Upper::Ports {
+            protocol,
+            source: source.ports.0..=source.ports.1,
+            destination: destination.ports.0..=destination.ports.1,
+        },
+    })
+}
+
+/// The networks that ranges of addresses are made of, one more than are allowed at most.
+fn networks_of(selectors: &[TrafficSelector]) -> Vec<IpNet> {
+    let of = |selector: &TrafficSelector| match selector.addresses() {
+        (IpAddr::V4(first), IpAddr::V4(last)) => Some(IpSubnets::V4(Ipv4Subnets::new(first, last, 0))),
+        (IpAddr::V6(first), IpAddr::V6(last)) => Some(IpSubnets::V6(Ipv6Subnets::new(first, last, 0))),
+        _ => None,
+    };
+    selectors.iter().filter_map(of).flatten().take(MAX_NETWORKS + 1).collect()
+}
+
+fn told_identity(identity: &ike::message::body::Identity) -> String {
+    use ike::message::body::Identity;
+    match identity {
+        Identity::Fqdn(name) => name.clone(),
+        other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_becomes_networks_and_ports_stay() {
+        let range = |first: &str, last: &str| {
+            TrafficSelector::range(first.parse().unwrap()..=last.parse().unwrap()).unwrap()
+        };
+        let here = range("192.0.2.1", "192.0.2.6");
+        let there = range("198.51.100.0", "198.51.100.255").of_protocol(6, 443..=443);
+        let made = selectors(&[here], &[there]);
+        let sources: Vec<_> = made.iter().map(|selector| selector.source.to_string()).collect();
+        assert_eq!(sources, ["192.0.2.1/32", "192.0.2.2/31", "192.0.2.4/31", "192.0.2.6/32"]);
+        let web = Upper::Ports { protocol: 6, source: 0..=65535, destination: 443..=443 };
+        assert!(made.iter().all(|selector| selector.upper == web));
+    }
+
+    #[test]
+    fn a_selector_of_very_many_networks_is_cut_off_and_so_refused() {
+        let odd = TrafficSelector::range("::1".parse().unwrap()..="ffff::fffe".parse().unwrap()).unwrap();
+        let many = vec![odd; 10];
+        assert_eq!(networks_of(&many).len(), MAX_NETWORKS + 1);
+    }
+}

@@ -1,0 +1,296 @@
+//! A carrier: IKE, the key engine and policy together, without a device or a socket.
+//!
+//! Inner packets go in by [`Carrier::send`], and leave it as datagrams in the [outbox](Carrier::outbox). What sockets
+//! receive goes in by [`Carrier::receive`], and comes out as inner packets by [`Deliver`]. [`Carrier::poll_event`] says what
+//! else there is to do: find out where a peer is, or use the addresses that it has given.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `conversations` | when IKE SAs are begun, and what becomes of them |
+//! | `keying` | children of IKE become associations of the key engine, its wishes become children |
+//! | `outward`, `inward` | packets |
+//! | `report` | what there is, for a status |
+
+mod conversations;
+mod inward;
+mod keying;
+mod outward;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+use config::ipsec::{IpsecConfig, Ports};
+use ike::Endpoint;
+use ike::event::Path;
+use ike::random::Random;
+use ipnet::IpNet;
+use ipsec::association::Protocol;
+use ipsec::key_engine::{AssociationId, KeyEngine};
+use ipsec::level::Level;
+use ipsec::policy::{Direction, PolicyDatabase};
+use ipsec::request::DaemonId;
+
+use crate::deliver::Deliver;
+use crate::drops::Drops;
+use crate::outbox::{Outbox, Via, Way};
+use conversations::Conversation;
+pub use conversations::{Ends, NotReached};
+pub use inward::Received;
+use keying::Child;
+use outward::Recent;
+
+/// IKE's name among key daemons.
+const IKE: DaemonId = DaemonId(0);
+
+/// Index of a remote in [`IpsecConfig::remotes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RemoteIndex(pub usize);
+
+/// What there is to do for whoever has the sockets and the device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// Find out where the remote is, and from which address it is reached; then call [`Carrier::reach`].
+    Reach(RemoteIndex),
+    /// The two ends have an IKE SA.
+    Up {
+        /// With whom.
+        remote: RemoteIndex,
+        /// Addresses that it has given to this end.
+        addresses: Vec<IpAddr>,
+        /// DNS servers that it has named.
+        dns: Vec<IpAddr>,
+    },
+    /// A child is there, for traffic to these networks. Also told for one that takes another's place.
+    Child {
+        /// With whom.
+        remote: RemoteIndex,
+        /// Where it is.
+        address: IpAddr,
+        /// What is behind the remote.
+        networks: Vec<IpNet>,
+    },
+    /// A child or an IKE SA could not be had, for this reason.
+    Failed {
+        /// With whom.
+        remote: RemoteIndex,
+        /// Why.
+        why: String,
+    },
+    /// The last IKE SA with it has ended.
+    Down {
+        /// With whom.
+        remote: RemoteIndex,
+        /// Why.
+        why: String,
+    },
+    /// Somebody has failed to prove an identity.
+    Stranger {
+        /// What is to be told.
+        what: String,
+    },
+    /// What fits inside has changed: [`Carrier::inner_mtu`].
+    Mtu,
+}
+
+/// IKE, the key engine and policy.
+pub struct Carrier<R> {
+    ike: Endpoint<R>,
+    engine: KeyEngine,
+    policies: PolicyDatabase,
+    /// Whether a rule says more of what arrives than that it must come from a tunnel.
+    judges_input: bool,
+    config: ike::config::Config,
+    conversations: Vec<Conversation>,
+    /// By their inbound SPI.
+    children: HashMap<u32, Child>,
+    by_outbound: HashMap<AssociationId, u32>,
+    ports: Ports,
+    recent: Recent,
+    /// MTU of the ways to remotes, where it is known; else that of the device that they leave by.
+    path_mtus: HashMap<IpAddr, u16>,
+    link_mtu: u16,
+    /// This end's addresses inside, for errors.
+    own: Vec<IpAddr>,
+    next_error: Instant,
+    outbox: Outbox,
+    events: VecDeque<Event>,
+    drops: Drops,
+    ipsec_drops: ipsec::drops::Drops,
+    engine_deadline: Option<Instant>,
+    scratch: Vec<u8>,
+    ending: bool,
+}
+
+/// Ways whose MTU differs from the link's, at most: more remotes than that are told the link's again.
+const MAX_PATH_MTUS: usize = 1024;
+/// MTU until another is known.
+const ETHERNET: u16 = 1500;
+/// The least that IPv6 demands of a link (RFC 8200 §5), and what smaller claims are taken for.
+const MIN_MTU: u16 = 1280;
+
+impl<R: Random> Carrier<R> {
+    /// Of a configuration, with nothing begun: [`handle_timeout`](Self::handle_timeout) begins. `ports` are those that there
+    /// are; without one of IKE, 0, all begins at the port that it shares with ESP.
+    pub fn new(config: &IpsecConfig, ports: Ports, random: R, now: Instant) -> Self {
+        let mut ike = config.ike.clone();
+        ike.nat_port = ports.nat;
+        for (peer, remote) in ike.peers.iter_mut().zip(&config.remotes) {
+            peer.nat_port = remote.ports.nat;
+            // There is no way for ESP but UDP here, whatever is between the ends.
+            peer.encapsulate = true;
+        }
+        let mut engine = KeyEngine::new();
+        // There is room for many.
+        let registered = engine.register(IKE, Protocol::Esp);
+        debug_assert_eq!(registered, Ok(()));
+        let mut policies = PolicyDatabase::new();
+        for rule in &config.rules {
+            policies.add(rule.clone());
+        }
+        let mut levels = config.levels;
+        levels.tunnel_encryption = levels.tunnel_encryption.max(Level::Require);
+        policies.set_system_levels(levels);
+        let judges_input = levels.transport_encryption >= Level::Require
+            || config.rules.iter().any(|rule| rule.direction == Direction::In);
+        let conversations =
+            config.remotes.iter().map(|remote| Conversation::new(remote.clone(), now)).collect();
+        let mut own: Vec<IpAddr> = config.addresses.iter().map(IpNet::addr).collect();
+        own.dedup();
+        Self {
+            ike: Endpoint::new(ike.clone(), random),
+            engine,
+            policies,
+            judges_input,
+            config: ike,
+            conversations,
+            children: HashMap::new(),
+            by_outbound: HashMap::new(),
+            ports,
+            recent: Recent::default(),
+            path_mtus: HashMap::new(),
+            link_mtu: ETHERNET,
+            own,
+            next_error: now,
+            outbox: Outbox::default(),
+            events: VecDeque::new(),
+            drops: Drops::default(),
+            ipsec_drops: ipsec::drops::Drops::default(),
+            engine_deadline: None,
+            scratch: Vec::new(),
+            ending: false,
+        }
+    }
+
+    /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time.
+    pub fn set_wall_clock(&mut self, now: Instant, since_1970: std::time::Duration) {
+        self.ike.set_wall_clock(now, since_1970);
+    }
+
+    /// What is to be sent; to be cleared when it was.
+    pub fn outbox(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    /// Something to do, if there is something.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called, if nothing else happens before.
+    pub fn deadline(&self) -> Option<Instant> {
+        let begin = self.conversations.iter().filter_map(Conversation::begins_at);
+        self.ike.deadline().into_iter().chain(self.engine_deadline).chain(begin).min()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Instant, deliver: &mut dyn Deliver) {
+        self.ike.handle_timeout(now);
+        if self.engine_deadline.is_some_and(|deadline| deadline <= now) {
+            for _ in 0..self.engine.handle_timeout(now) {
+                self.ipsec_drops.count(ipsec::drops::DropReason::NotKeyed);
+            }
+        }
+        self.begin_conversations(now);
+        self.settle(now, deliver);
+    }
+
+    /// Ends all IKE SAs; the other ends are told. What is sent meanwhile is in the outbox, and
+    /// [`is_quiet`](Self::is_quiet) says when all have answered.
+    pub fn end(&mut self, now: Instant, deliver: &mut dyn Deliver) {
+        self.ending = true;
+        for conversation in &self.conversations {
+            for ike in conversation.ike_spis() {
+                // One that is about to end anyway need not be told.
+                let _ = self.ike.delete_ike(now, ike);
+            }
+        }
+        self.settle(now, deliver);
+    }
+
+    /// Whether there is no IKE SA.
+    pub fn is_quiet(&self) -> bool {
+        self.conversations.iter().all(|conversation| conversation.ike_spis().next().is_none())
+    }
+
+    /// The MTU of what leads to the remotes.
+    pub fn set_link_mtu(&mut self, mtu: u16) {
+        self.link_mtu = mtu.max(MIN_MTU);
+        self.events.push_back(Event::Mtu);
+    }
+
+    /// Somebody on the way to `remote` has said that no more fits than this. Not for what is not ours: whoever calls knows
+    /// that a datagram of ours was quoted.
+    pub fn set_path_mtu(&mut self, remote: IpAddr, mtu: u16) {
+        let mtu = mtu.max(MIN_MTU);
+        if mtu >= self.path_mtu(remote) {
+            return;
+        }
+        if self.path_mtus.len() >= MAX_PATH_MTUS {
+            self.path_mtus.clear();
+        }
+        self.path_mtus.insert(remote, mtu);
+        self.events.push_back(Event::Mtu);
+    }
+
+    /// The way of what IKE sends on a path.
+    fn way(&self, path: &Path) -> Way {
+        let via = if path.local.port() == self.ports.nat { Via::Nat } else { Via::Ike };
+        Way { via, local: path.local.ip(), remote: path.remote }
+    }
+
+    /// The path of what came on a way.
+    fn path(&self, way: &Way) -> Path {
+        let port = if way.via == Via::Nat { self.ports.nat } else { self.ports.ike };
+        Path { local: SocketAddr::new(way.local, port), remote: way.remote }
+    }
+
+    fn path_mtu(&self, remote: IpAddr) -> u16 {
+        self.path_mtus.get(&remote).copied().unwrap_or(self.link_mtu)
+    }
+
+    /// Carries on what has happened: events of IKE and of the key engine, what waited, what is to be sent.
+    fn settle(&mut self, now: Instant, deliver: &mut dyn Deliver) {
+        loop {
+            if let Some(event) = self.ike.poll_event() {
+                self.heard_of_ike(event, now);
+            } else if let Some(event) = self.engine.next_event() {
+                self.heard_of_engine(event, now);
+            } else {
+                break;
+            }
+        }
+        while let Some(transmit) = self.ike.poll_transmit() {
+            let way = self.way(&transmit.path);
+            let size = transmit.payload.len();
+            self.outbox.datagram(&way, 0, size).copy_from_slice(&transmit.payload);
+        }
+        while let Some(mut released) = self.engine.next_released() {
+            self.send_whole(&mut released.packet, now, deliver);
+        }
+        self.engine_deadline = self.engine.deadline();
+    }
+}

@@ -1,0 +1,232 @@
+//! Inner packets on their way out: policy, association, segments, the outbox.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use ike::random::Random;
+use ipsec::drops::DropReason as IpsecDrop;
+use ipsec::key_engine::AssociationId;
+use ipsec::policy::Output;
+use ipsec::selector::Traffic;
+use ipsec::tunnel_payload;
+use wire::segment::Segmenter;
+use wire::{ecn, flow, icmp_error, ipv4, ipv6, mss, udp, virtio_net};
+
+use super::Carrier;
+use super::keying::Child;
+use crate::deliver::Deliver;
+use crate::drops::DropReason;
+
+/// Errors to inner senders have at least this time between them (RFC 4443 §2.4 f).
+const BETWEEN_ERRORS: Duration = Duration::from_millis(5);
+/// Kinds of traffic whose association is remembered.
+const REMEMBERED: usize = 256;
+
+/// Which association recent kinds of traffic have, so that policy is not asked for each packet. Cleared whenever an
+/// association comes or goes.
+#[derive(Debug)]
+pub(super) struct Recent(Vec<Option<(Traffic, AssociationId)>>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(vec![None; REMEMBERED])
+    }
+}
+
+impl Recent {
+    pub(super) fn clear(&mut self) {
+        self.0.fill(None);
+    }
+
+    fn get(&self, hash: u32, traffic: &Traffic) -> Option<AssociationId> {
+        let (remembered, id) = self.0[hash as usize % REMEMBERED].as_ref()?;
+        (remembered == traffic).then_some(*id)
+    }
+
+    fn put(&mut self, hash: u32, traffic: &Traffic, id: AssociationId) {
+        self.0[hash as usize % REMEMBERED] = Some((*traffic, id));
+    }
+}
+
+/// What is to be done with a packet.
+enum Choice {
+    By(AssociationId),
+    Wait(ipsec::acquire::AcquireId),
+}
+
+impl<R: Random> Carrier<R> {
+    /// Takes an inner packet or GSO packet, with the header that a TUN device puts before it.
+    pub fn send(
+        &mut self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
+        let (Ok(traffic), Ok(hash)) = (Traffic::of(packet), flow::hash(packet)) else {
+            return self.drops.count(DropReason::Unreadable);
+        };
+        let id = match self.recent.get(hash, &traffic) {
+            Some(id) => id,
+            None => match self.choose(&traffic, now) {
+                Ok(Choice::By(id)) => {
+                    self.recent.put(hash, &traffic, id);
+                    id
+                }
+                Ok(Choice::Wait(acquire)) => return self.wait(acquire, header, packet, now, deliver),
+                Err(()) => {
+                    return self.tell(icmp_error::Reason::AdministrativelyProhibited, packet, now, deliver);
+                }
+            },
+        };
+        self.seal(id, header, packet, now, deliver);
+        if self.engine.get(id).is_none_or(|association| !association.can_send(now)) {
+            // It has just ended; the next packet asks for another.
+            self.recent.clear();
+            self.settle(now, deliver);
+        }
+    }
+
+    /// Takes an inner packet that is whole, its checksums complete.
+    pub(super) fn send_whole(&mut self, packet: &mut [u8], now: Instant, deliver: &mut dyn Deliver) {
+        self.send(&virtio_net::Header::NONE, packet, now, deliver);
+    }
+
+    /// The largest inner packet of an IP version that all children carry; what they would carry by IPv6 and AES-GCM, if there
+    /// is none.
+    pub fn inner_mtu(&self) -> u16 {
+        let of = |child: &Child| {
+            let association = self.engine.get(child.outbound_id)?;
+            let room = room(self.path_mtu(child.way.remote.ip()), child.way.remote.ip());
+            Some(tunnel_payload::largest_packet(association, room)? as u16)
+        };
+        // ESP header, IV, at most three bytes of padding, trailer, ICV.
+        const AROUND: u16 = 8 + 8 + 3 + 2 + 16;
+        const OUTER: u16 = (ipv6::HEADER_LEN + udp::HEADER_LEN) as u16;
+        let without = self.link_mtu - OUTER - AROUND;
+        self.children.values().filter(|child| !child.is_replaced).filter_map(of).min().unwrap_or(without)
+    }
+
+    #[cold]
+    fn choose(&mut self, traffic: &Traffic, now: Instant) -> Result<Choice, ()> {
+        match self.policies.output_policy(&mut self.engine, traffic, None, now) {
+            Ok(Output::Delay(acquire)) => Ok(Choice::Wait(acquire)),
+            Ok(Output::Send(bundle)) => {
+                let mut all = bundle.iter();
+                match (all.next(), all.next()) {
+                    (Some(id), None) if self.by_outbound.contains_key(&id) => Ok(Choice::By(id)),
+                    _ => {
+                        self.drops.count(DropReason::NoTunnel);
+                        Err(())
+                    }
+                }
+            }
+            Err(error) => {
+                self.ipsec_drops.count(error.into());
+                Err(())
+            }
+        }
+    }
+
+    /// Keeps the packet until there is an association for it, segment by segment.
+    #[cold]
+    fn wait(
+        &mut self,
+        acquire: ipsec::acquire::AcquireId,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
+        let Ok(mut segmenter) = Segmenter::new(header, packet) else {
+            return self.drops.count(DropReason::Unreadable);
+        };
+        while let Some(segment) = segmenter.next() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(segment.head);
+            self.scratch.extend_from_slice(segment.payload);
+            if !self.engine.delay(acquire, &self.scratch, None) {
+                self.ipsec_drops.count(IpsecDrop::TooMany);
+            }
+        }
+        self.settle(now, deliver);
+    }
+
+    fn seal(
+        &mut self,
+        id: AssociationId,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
+        let way = self.by_outbound.get(&id).and_then(|spi| self.children.get(spi)).map(|child| child.way);
+        let path_mtu = way.map(|way| room(self.path_mtu(way.remote.ip()), way.remote.ip()));
+        let (Some(association), Some(way), Some(room)) = (self.engine.get_mut(id), way, path_mtu) else {
+            return self.ipsec_drops.count(IpsecDrop::NoAssociation);
+        };
+        let limit = tunnel_payload::largest_packet(association, room).unwrap_or(0);
+        let is_ipv6 = packet.first().is_some_and(|first| first >> 4 == 6);
+        let max_mss =
+            if is_ipv6 { mss::for_ipv6_mtu(limit as u16) } else { mss::for_ipv4_mtu(limit as u16) };
+        mss::clamp(packet, max_mss, header.transport_checksum());
+        let traffic_class = outer_traffic_class(packet);
+        let Ok(mut segmenter) = Segmenter::new(header, packet) else {
+            return self.drops.count(DropReason::Unreadable);
+        };
+        if segmenter.largest_segment() > limit {
+            self.drops.count(DropReason::TooBig);
+            let reason = icmp_error::Reason::PacketTooBig { mtu: limit as u32 };
+            return self.tell(reason, packet, now, deliver);
+        }
+        while let Some(segment) = segmenter.next() {
+            let Some(size) = tunnel_payload::sealed_length(association, segment.len()) else { break };
+            let datagram = self.outbox.datagram(&way, traffic_class, size);
+            let sealed = tunnel_payload::seal(association, [segment.head, segment.payload], datagram, now);
+            if let Err(error) = sealed {
+                self.outbox.cancel_last(size);
+                self.ipsec_drops.count(error.into());
+                break;
+            }
+        }
+        self.engine.used(id, now);
+    }
+
+    /// Tells an inner sender, at a limited rate.
+    #[cold]
+    fn tell(
+        &mut self,
+        reason: icmp_error::Reason,
+        invoking: &[u8],
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
+        if now < self.next_error {
+            return;
+        }
+        self.next_error = now + BETWEEN_ERRORS;
+        let Ok((_, destination)) = flow::addresses(invoking) else { return };
+        let same_version = |address: &&IpAddr| address.is_ipv6() == destination.is_ipv6();
+        let source = self.own.iter().find(same_version).copied().unwrap_or(destination);
+        let mut out = [0; icmp_error::MAX_LEN];
+        if let Ok(length) = icmp_error::build(reason, source, invoking, &mut out) {
+            deliver.whole_packet(&out[..length]);
+        }
+    }
+}
+
+/// Bytes for ESP in UDP on a path of this MTU.
+fn room(path_mtu: u16, remote: IpAddr) -> usize {
+    let ip = if remote.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
+    usize::from(path_mtu) - ip - udp::HEADER_LEN
+}
+
+/// DSCP as inside, congestion by RFC 6040.
+fn outer_traffic_class(packet: &[u8]) -> u8 {
+    let inside = match packet {
+        [first, second, ..] if first >> 4 == 6 => first << 4 | second >> 4,
+        [_, second, ..] => *second,
+        _ => 0,
+    };
+    inside & !3 | ecn::encapsulate(ecn::Ecn::from_bits(inside)).bits()
+}

@@ -1,0 +1,407 @@
+//! Stories of two carriers that hand each other their datagrams, in virtual time.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use config::ipsec::{IpsecConfig, Place, Ports, Remote, Start};
+use ike::config::{Assigned, ChildConfig, Config, Mode, PeerConfig};
+use ike::crypto::secret::Secret;
+use ike::message::body::Identity;
+use ike::message::traffic_selector::TrafficSelector;
+use ike::random::Random;
+use ipsec::level::Levels;
+use wire::ecn::Ecn;
+use wire::{icmpv6, ipv6, protocol, udp, virtio_net};
+
+use super::*;
+use crate::outbox::Via;
+
+const PORTS: Ports = Ports { ike: 500, nat: 4500 };
+const FREE: Ports = Ports { ike: 0, nat: 40_000 };
+
+struct Repeatable(u64);
+
+impl Random for Repeatable {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        for byte in bytes {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            *byte = (self.0 >> 56) as u8;
+        }
+    }
+}
+
+#[derive(Default)]
+struct Inner(Vec<Vec<u8>>);
+
+impl Deliver for Inner {
+    fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
+        self.0.push([header, &arena[rest]].concat());
+    }
+
+    fn whole_packet(&mut self, packet: &[u8]) {
+        self.0.push(packet.to_vec());
+    }
+}
+
+struct End {
+    carrier: Carrier<Repeatable>,
+    address: IpAddr,
+    inner: Inner,
+    events: Vec<Event>,
+}
+
+struct World {
+    ends: [End; 2],
+    now: Instant,
+    /// Datagrams with this in them are lost.
+    lost: Option<[u8; 4]>,
+}
+
+fn outside(end: usize) -> IpAddr {
+    IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, end as u16 + 1])
+}
+
+fn inside(end: usize, host: u16) -> std::net::Ipv6Addr {
+    std::net::Ipv6Addr::from([0xfd00, end as u16, 0, 0, 0, 0, 0, host])
+}
+
+fn behind(end: usize) -> TrafficSelector {
+    TrafficSelector::prefix(inside(end, 0).into(), 64)
+}
+
+fn config(end: usize, start: Start, theirs: Ports) -> IpsecConfig {
+    let name = |end: usize| Identity::Fqdn(format!("{end}.example"));
+    let other = 1 - end;
+    let mut peer = PeerConfig::new(name(end), Some(name(other)), Secret::new(b"known to both".to_vec()));
+    peer.children.push(ChildConfig::new(Mode::Tunnel, vec![behind(end)], vec![behind(other)]));
+    peer.assigned = Assigned::default();
+    IpsecConfig {
+        name: "test".to_owned(),
+        local: None,
+        ports: PORTS,
+        addresses: vec![format!("{}/64", inside(end, 1)).parse().unwrap()],
+        mtu: None,
+        ike: Config::new(vec![peer]),
+        remotes: vec![Remote {
+            name: "other".to_owned(),
+            address: (start != Start::Wait).then(|| Place::Address(outside(other))),
+            ports: theirs,
+            start,
+            encapsulate: true,
+        }],
+        rules: Vec::new(),
+        levels: Levels::NONE,
+        setkey: None,
+        warnings: config::Report::default(),
+    }
+}
+
+impl World {
+    fn new(start: Start, ports: [Ports; 2]) -> Self {
+        Self::of([config(0, start, ports[1]), config(1, Start::Wait, ports[0])], ports)
+    }
+
+    fn of(configs: [IpsecConfig; 2], ports: [Ports; 2]) -> Self {
+        let now = Instant::now();
+        let mut number = 0;
+        let ends = configs.map(|config| {
+            number += 1;
+            let random = Repeatable(number as u64);
+            let carrier = Carrier::new(&config, ports[number - 1], random, now);
+            End { carrier, address: outside(number - 1), inner: Inner::default(), events: Vec::new() }
+        });
+        let mut world = Self { ends, now, lost: None };
+        world.run();
+        world
+    }
+
+    /// Carries datagrams until there are none.
+    fn run(&mut self) {
+        for _ in 0..100 {
+            for end in &mut self.ends {
+                end.carrier.handle_timeout(self.now, &mut end.inner);
+                while let Some(event) = end.carrier.poll_event() {
+                    if let Event::Reach(remote) = event {
+                        let other = if end.address == outside(0) { outside(1) } else { outside(0) };
+                        let ends = Ends { local: end.address, remote: other };
+                        end.carrier.reach(remote, Ok(ends), self.now, &mut end.inner);
+                    }
+                    end.events.push(event);
+                }
+            }
+            if (0..2).all(|from| !self.carry(from)) {
+                return;
+            }
+        }
+        panic!("they go on for ever");
+    }
+
+    fn carry(&mut self, from: usize) -> bool {
+        let ports = self.ends[from].carrier.ports;
+        let batches: Vec<_> = self.ends[from]
+            .carrier
+            .outbox()
+            .batches()
+            .map(|(batch, bytes)| (*batch, bytes.to_vec()))
+            .collect();
+        self.ends[from].carrier.outbox().clear();
+        let to = &mut self.ends[1 - from];
+        for (batch, mut bytes) in batches.clone() {
+            if self.lost.is_some_and(|lost| bytes.windows(4).any(|window| window == lost)) {
+                continue;
+            }
+            assert_eq!(batch.way.remote.ip(), to.address);
+            let via = if batch.way.remote.port() == to.carrier.ports.nat { Via::Nat } else { Via::Ike };
+            assert!(via == Via::Nat || batch.way.remote.port() == to.carrier.ports.ike);
+            let port = if batch.way.via == Via::Nat { ports.nat } else { ports.ike };
+            let received = Received {
+                at: 0..bytes.len(),
+                segment: batch.segment,
+                via,
+                local: to.address,
+                remote: SocketAddr::new(batch.way.local, port),
+                ecn: Ecn::from_bits(batch.traffic_class),
+            };
+            to.carrier.receive(&mut bytes, &received, self.now, &mut to.inner);
+        }
+        !batches.is_empty()
+    }
+
+    fn pass(&mut self, seconds: u64) {
+        for _ in 0..seconds {
+            self.now += Duration::from_secs(1);
+            self.run();
+        }
+    }
+
+    fn send(&mut self, from: usize, mut packet: Vec<u8>) {
+        let end = &mut self.ends[from];
+        end.carrier.send(&virtio_net::Header::NONE, &mut packet, self.now, &mut end.inner);
+        self.run();
+    }
+
+    fn arrived(&mut self, at: usize) -> Vec<Vec<u8>> {
+        std::mem::take(&mut self.ends[at].inner.0)
+    }
+
+    fn drops(&self, at: usize) -> Vec<String> {
+        self.ends[at].carrier.report_drops().into_keys().collect()
+    }
+
+    fn is_up(&self, at: usize) -> bool {
+        self.ends[at].carrier.report(self.now)[0].state == "up"
+    }
+}
+
+fn datagram(source: std::net::Ipv6Addr, destination: std::net::Ipv6Addr, payload: usize) -> Vec<u8> {
+    let length = (udp::HEADER_LEN + payload) as u16;
+    let ip = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        payload_length: length,
+        next_header: protocol::UDP,
+        hop_limit: 64,
+        source,
+        destination,
+    };
+    let udp = udp::Header { source_port: 1000, destination_port: 2000, length, checksum: 0xffff };
+    [&ip.to_bytes()[..], &udp.to_bytes(), &vec![7; payload]].concat()
+}
+
+#[test]
+fn packets_cross_both_ways() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    assert!(world.is_up(0) && world.is_up(1));
+    for (from, to) in [(0, 1), (1, 0)] {
+        let packet = datagram(inside(from, 1), inside(to, 9), 700);
+        world.send(from, packet.clone());
+        assert_eq!(world.arrived(to), [packet]);
+    }
+    let child = &world.ends[0].carrier.report(world.now)[0].children[0];
+    assert_eq!((child.tx_packets, child.rx_packets, child.tx_bytes), (1, 1, 748));
+    assert!(world.drops(0).is_empty() && world.drops(1).is_empty());
+}
+
+#[test]
+fn a_program_without_the_ports_of_ike_begins_at_the_shared_one() {
+    let mut world = World::new(Start::Always, [FREE, PORTS]);
+    assert!(world.is_up(0) && world.is_up(1));
+    let packet = datagram(inside(1, 1), inside(0, 9), 10);
+    world.send(1, packet.clone());
+    assert_eq!(world.arrived(0), [packet]);
+}
+
+#[test]
+fn a_packet_begins_a_conversation_and_waits_for_it() {
+    let mut world = World::new(Start::Traffic, [PORTS; 2]);
+    assert!(!world.is_up(0));
+    let packet = datagram(inside(0, 1), inside(1, 9), 10);
+    world.send(0, packet.clone());
+    assert!(world.is_up(0));
+    assert_eq!(world.arrived(1), [packet]);
+}
+
+#[test]
+fn nothing_leaves_without_a_tunnel_for_it() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let elsewhere = "2001:db8:ffff::1".parse().unwrap();
+    world.send(0, datagram(inside(0, 1), elsewhere, 10));
+    world.send(0, datagram(elsewhere, inside(1, 1), 10));
+    assert!(world.arrived(1).is_empty());
+    assert_eq!(world.drops(0), ["not_keyed"]);
+}
+
+#[test]
+fn a_peer_in_anothers_name_is_not_heard() {
+    // Ours believes that the other may send from its network only; the other thinks that it may from anywhere.
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let child = world.ends[0].carrier.children.values().next().unwrap();
+    let id = child.outbound_id;
+    let mut packet = datagram(inside(7, 1), inside(1, 9), 10);
+    let send = |world: &mut World, packet: &mut [u8]| {
+        let end = &mut world.ends[0];
+        let association = end.carrier.engine.get_mut(id).unwrap();
+        let way = end.carrier.children.values().next().unwrap().way;
+        let size = ipsec::tunnel_payload::sealed_length(association, packet.len()).unwrap();
+        let out = end.carrier.outbox.datagram(&way, 0, size);
+        ipsec::tunnel_payload::seal(association, [packet, &[]], out, world.now).unwrap();
+        world.run();
+    };
+    send(&mut world, &mut packet);
+    assert!(world.arrived(1).is_empty());
+    assert_eq!(world.drops(1), ["not_selected"]);
+}
+
+#[test]
+fn what_is_too_big_is_told_to_its_sender() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let limit = usize::from(world.ends[0].carrier.inner_mtu());
+    let fits = datagram(inside(0, 1), inside(1, 9), limit - 48);
+    world.send(0, fits.clone());
+    assert_eq!(world.arrived(1), [fits]);
+    let mut too_big = datagram(inside(0, 1), inside(1, 9), limit - 47);
+    world.send(0, too_big.clone());
+    assert!(world.arrived(1).is_empty());
+    let told = &world.arrived(0)[0];
+    assert_eq!((told[40], &told[44..48]), (icmpv6::PACKET_TOO_BIG, &(limit as u32).to_be_bytes()[..]));
+    // What is larger is cut by whoever hands over a GSO packet.
+    let header = virtio_net::Header {
+        flags: virtio_net::NEEDS_CSUM,
+        gso_type: virtio_net::GSO_UDP_L4,
+        gso_size: 1000,
+        hdr_len: 48,
+        csum_start: 40,
+        csum_offset: 6,
+    };
+    let end = &mut world.ends[0];
+    end.carrier.send(&header, &mut too_big, world.now, &mut end.inner);
+    assert_eq!(end.carrier.outbox().batches().count(), 1, "a longer and a shorter one go together");
+    world.run();
+    assert_eq!(world.arrived(1).len(), 2);
+}
+
+#[test]
+fn a_narrower_path_is_believed_and_the_next_packet_is_told() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let before = world.ends[0].carrier.inner_mtu();
+    world.ends[0].carrier.set_path_mtu(outside(1), 1400);
+    assert_eq!(before - world.ends[0].carrier.inner_mtu(), 100);
+    world.ends[0].carrier.set_path_mtu(outside(1), 68);
+    assert!(world.ends[0].carrier.inner_mtu() > 1100, "no claim goes below what IPv6 demands");
+}
+
+#[test]
+fn keys_are_replaced_and_no_packet_is_lost() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let first = world.ends[0].carrier.report(world.now)[0].children[0].inbound_spi.clone();
+    let mut sent = 0;
+    for _ in 0..90 {
+        world.pass(60);
+        for (from, to) in [(0, 1), (1, 0)] {
+            let packet = datagram(inside(from, 1), inside(to, 9), 100);
+            world.send(from, packet.clone());
+            assert_eq!(world.arrived(to), [packet]);
+            sent += 1;
+        }
+    }
+    let children = &world.ends[0].carrier.report(world.now)[0].children;
+    assert_eq!((children.len(), sent), (1, 180));
+    assert_ne!(children[0].inbound_spi, first);
+}
+
+#[test]
+fn an_end_that_was_killed_is_found_again() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let carrier = Carrier::new(&config(1, Start::Wait, PORTS), PORTS, Repeatable(99), world.now);
+    world.ends[1].carrier = carrier;
+    world.pass(900);
+    assert!(world.is_up(0) && world.is_up(1));
+    let packet = datagram(inside(0, 1), inside(1, 9), 100);
+    world.send(0, packet.clone());
+    assert_eq!(world.arrived(1), [packet]);
+    assert!(world.ends[0].events.iter().any(|event| matches!(event, Event::Down { .. })));
+}
+
+#[test]
+fn an_end_that_goes_tells_the_other() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let end = &mut world.ends[0];
+    end.carrier.end(world.now, &mut end.inner);
+    world.run();
+    assert!(world.ends[0].carrier.is_quiet() && world.ends[1].carrier.is_quiet());
+    world.pass(100);
+    assert!(!world.is_up(0), "it does not begin again");
+    assert!(world.ends[1].carrier.children.is_empty());
+}
+
+#[test]
+fn a_rule_that_discards_counts_on_both_ways() {
+    let upper = ipsec::selector::Upper::Protocol(protocol::UDP);
+    let all = "::/0".parse().unwrap();
+    let selector = ipsec::selector::Selector { upper, ..ipsec::selector::Selector::between(all, all) };
+    let rule = |direction| ipsec::policy::Rule {
+        direction,
+        selector: selector.clone(),
+        action: ipsec::policy::Action::Discard,
+    };
+    let mut configs = [config(0, Start::Always, PORTS), config(1, Start::Wait, PORTS)];
+    configs[1].rules = vec![rule(Direction::In)];
+    let mut world = World::of(configs, [PORTS; 2]);
+    world.send(0, datagram(inside(0, 1), inside(1, 9), 10));
+    assert!(world.arrived(1).is_empty());
+    assert_eq!(world.drops(1), ["discarded"]);
+}
+
+#[test]
+fn no_datagram_makes_it_panic() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let mut random = Repeatable(5);
+    let spi = world.ends[1].carrier.children.keys().next().unwrap().to_be_bytes();
+    for length in (0..200).chain([1500, 65_000]) {
+        let mut bytes = vec![0; length];
+        random.fill(&mut bytes);
+        if length % 2 == 0 {
+            bytes.iter_mut().zip(spi).for_each(|(to, from)| *to = from);
+        }
+        for segment in [1, 4, 7, 64, length.max(1)] {
+            for via in [Via::Ike, Via::Nat] {
+                let end = &mut world.ends[1];
+                let received = Received {
+                    at: 0..length,
+                    segment,
+                    via,
+                    local: outside(1),
+                    remote: SocketAddr::new(outside(0), 4500),
+                    ecn: Ecn::NotEct,
+                };
+                end.carrier.receive(&mut bytes.clone(), &received, world.now, &mut end.inner);
+            }
+        }
+    }
+    world.run();
+    assert!(world.arrived(1).is_empty());
+    let packet = datagram(inside(0, 1), inside(1, 9), 100);
+    world.send(0, packet.clone());
+    assert_eq!(world.arrived(1), [packet]);
+}

@@ -1,0 +1,14 @@
+//! Why packets go no further in a carrier, beside the reasons of `ipsec` and `ike`.
+
+wire::drop_reasons! {
+    /// An inner packet that is none of IP, or whose segments cannot be told.
+    Unreadable = "unreadable",
+    /// An inner packet is larger than its path: its sender was told.
+    TooBig = "too_big",
+    /// What came out of a child is not what the child is for.
+    NotSelected = "not_selected",
+    /// What is to leave needs more, or other, protection than one tunnel of ESP, or none: a carrier sends nothing in clear.
+    NoTunnel = "no_tunnel",
+    /// A datagram that is too short for ESP.
+    Runt = "runt",
+}

@@ -1,0 +1,325 @@
+//! A carrier between the queues of a TUN device and UDP sockets: one thread, one epoll.
+//!
+//! Outwards, GSO packets of several reads gather in the outbox and leave with one call for each run of equal datagrams.
+//! Inwards, the datagrams of several receives are opened where they lie in the arena, merged across receives, and written to
+//! the device with one call for each merged packet. Nothing waits for a batch to fill: a turn handles what is there.
+
+use std::io::IoSlice;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use config::ipsec::Ports;
+use linux::event::{Events, Interest, Poller};
+use linux::tun;
+use linux::udp::{EndpointOptions, HostSocket, MAX_RECEIVE};
+use tracing::debug;
+use wire::coalesce::{Coalescer, Offloads};
+use wire::virtio_net;
+
+use crate::carrier::{Carrier, Received};
+use crate::deliver::Deliver;
+use crate::outbox::Via;
+use crate::random::System;
+
+/// Packets, and bytes to be sent, after which a turn reads no more from the TUN device. The more go out together, the
+/// fewer wakeups they cost all the way; but what comes in must not wait for long.
+const READS: (usize, usize) = (128, 1 << 20);
+/// Room for what is received before it is written.
+const ARENA: usize = 16 * MAX_RECEIVE;
+/// Receives, and bytes, from one socket before the next has its turn.
+const RECEIVES: (usize, usize) = (64, 8 * MAX_RECEIVE);
+/// errno(3) of a device that is down.
+const EIO: i32 = 5;
+
+const IKE: u64 = 0;
+const NAT: u64 = 1;
+/// Tokens from here on are those of the TUN device's queues.
+const TUN: u64 = 1 << 32;
+
+/// The sockets of IKE.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    /// None where all begins at the port that IKE shares with ESP.
+    ike: Option<HostSocket>,
+    nat: HostSocket,
+}
+
+impl Sockets {
+    /// Opens them; port 0 of IKE is none, the other one then any that is free.
+    pub(crate) fn open(local: Option<IpAddr>, ports: Ports) -> linux::Result<Self> {
+        let options = EndpointOptions::default();
+        let ike = match ports.ike {
+            0 => None,
+            port => Some(HostSocket::open(local, port, &options)?),
+        };
+        Ok(Self { ike, nat: HostSocket::open(local, ports.nat, &options)? })
+    }
+
+    pub(crate) fn ports(&self) -> Ports {
+        Ports { ike: self.ike.as_ref().map_or(0, HostSocket::port), nat: self.nat.port() }
+    }
+
+    fn of(&self, via: Via) -> Option<&HostSocket> {
+        match via {
+            Via::Ike => self.ike.as_ref(),
+            Via::Nat => Some(&self.nat),
+        }
+    }
+}
+
+pub(crate) struct Machine {
+    pub(crate) carrier: Carrier<System>,
+    sockets: Sockets,
+    tun: Vec<tun::Queue>,
+    /// The device's interface, if it is one of this network namespace: what comes in by it is no datagram of a remote's.
+    pub(crate) inner_interface: Option<u32>,
+    pub(crate) poller: Poller,
+    events: Events,
+    readable: Vec<usize>,
+    read_buffer: Vec<u8>,
+    arena: Vec<u8>,
+    filled: usize,
+    sink: Sink,
+}
+
+/// Takes what comes out of the tunnel.
+pub(crate) struct Sink {
+    coalescer: Coalescer,
+    own: Vec<Vec<u8>>,
+}
+
+impl Deliver for Sink {
+    fn packet(&mut self, arena: &[u8], header: &[u8], rest: Range<usize>) {
+        self.coalescer.push(arena, header, rest);
+    }
+
+    fn whole_packet(&mut self, packet: &[u8]) {
+        self.own.push(packet.to_vec());
+    }
+}
+
+impl Machine {
+    pub(crate) fn new(carrier: Carrier<System>, sockets: Sockets) -> linux::Result<Self> {
+        let poller = Poller::new()?;
+        if let Some(ike) = &sockets.ike {
+            poller.add(ike, IKE, Interest::Readable)?;
+        }
+        poller.add(&sockets.nat, NAT, Interest::Readable)?;
+        Ok(Self {
+            carrier,
+            sockets,
+            tun: Vec::new(),
+            inner_interface: None,
+            poller,
+            events: Events::with_capacity(64),
+            readable: Vec::new(),
+            read_buffer: vec![0; tun::MAX_READ],
+            arena: vec![0; ARENA],
+            filled: 0,
+            sink: Sink { coalescer: Coalescer::new(Offloads::default()), own: Vec::new() },
+        })
+    }
+
+    /// The device's queues: before, what comes out of the tunnel has nowhere to go.
+    pub(crate) fn set_tun(&mut self, queues: Vec<tun::Queue>, offloads: tun::Offloads) -> linux::Result<()> {
+        for (number, queue) in queues.iter().enumerate() {
+            self.poller.add(queue, TUN + number as u64, Interest::Readable)?;
+        }
+        let tcp = offloads >= tun::Offloads::Tcp;
+        let udp = offloads >= tun::Offloads::TcpAndUdp;
+        let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
+        self.sink.coalescer = Coalescer::new(offloads);
+        self.tun = queues;
+        Ok(())
+    }
+
+    pub(crate) fn ports(&self) -> Ports {
+        self.sockets.ports()
+    }
+
+    /// Another carrier takes the place of this one, of which nothing is left to be sent.
+    pub(crate) fn replace(&mut self, carrier: Carrier<System>) {
+        self.flush();
+        self.carrier = carrier;
+    }
+
+    /// Waits for something else, too.
+    pub(crate) fn also_wait_for(&self, fd: impl AsFd, token: u64) -> linux::Result<()> {
+        debug_assert!(token > NAT && token < TUN);
+        self.poller.add(fd, token, Interest::Readable)
+    }
+
+    /// Waits until something happens, at most until `latest`, and carries what there is. Adds the tokens to `others` that are
+    /// not its own.
+    ///
+    /// # Errors
+    /// When there is no device any more.
+    pub(crate) fn turn(&mut self, latest: Option<Instant>, others: &mut Vec<u64>) -> linux::Result<()> {
+        let until = self.carrier.deadline().into_iter().chain(latest).min();
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        // What is left in the queue of a batch that was cut short is reported again at once.
+        self.poller.wait(&mut self.events, timeout)?;
+        let now = Instant::now();
+        if self.carrier.deadline().is_some_and(|deadline| deadline <= now) {
+            self.carrier.handle_timeout(now, &mut self.sink);
+        }
+        let ready: Events = std::mem::replace(&mut self.events, Events::with_capacity(1));
+        for event in ready.iter() {
+            match event.token {
+                IKE => self.receive(Via::Ike, event.error, now),
+                NAT => self.receive(Via::Nat, event.error, now),
+                token if token >= TUN => self.readable.push((token - TUN) as usize),
+                token => others.push(token),
+            }
+        }
+        self.events = ready;
+        self.read_tun(now)?;
+        self.flush();
+        Ok(())
+    }
+
+    /// Calls the carrier, and sends what it has to send.
+    pub(crate) fn with_carrier<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Carrier<System>, &mut Sink, Instant) -> T,
+    ) -> T {
+        let answer = ask(&mut self.carrier, &mut self.sink, Instant::now());
+        self.flush();
+        answer
+    }
+
+    /// Says goodbye to all remotes, and waits at most this long for their answers.
+    pub(crate) fn end(&mut self, patience: Duration) -> linux::Result<()> {
+        self.with_carrier(|carrier, sink, now| carrier.end(now, sink));
+        let latest = Instant::now() + patience;
+        while !self.carrier.is_quiet() && Instant::now() < latest {
+            self.turn(Some(latest), &mut Vec::new())?;
+            while self.carrier.poll_event().is_some() {}
+        }
+        Ok(())
+    }
+
+    fn read_tun(&mut self, now: Instant) -> linux::Result<()> {
+        let mut readable = std::mem::take(&mut self.readable);
+        let mut reads = 0;
+        while !readable.is_empty() && reads < READS.0 && self.carrier.outbox().len() < READS.1 {
+            let others = readable.len() > 1;
+            reads += readable.len();
+            let mut failure = Ok(());
+            readable.retain(|queue| match self.read_packet(*queue, now) {
+                Ok(more) => more,
+                Err(error) => {
+                    failure = Err(error);
+                    false
+                }
+            });
+            failure?;
+            // A single packet does not wait until a bulk flow beside it has filled its batch.
+            if others {
+                self.send_outbox();
+            }
+        }
+        readable.clear();
+        self.readable = readable;
+        Ok(())
+    }
+
+    /// Reads a packet from a queue of the TUN device and seals it. False if there was none.
+    fn read_packet(&mut self, queue: usize, now: Instant) -> linux::Result<bool> {
+        let Some(queue) = self.tun.get(queue) else { return Ok(false) };
+        let length = match queue.read(&mut self.read_buffer) {
+            Ok(Some(length)) if length > virtio_net::LEN => length,
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) => return Ok(false),
+            // The device is down; it may come up again.
+            Err(error) if error.raw_os_error() == Some(EIO) => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let (header, packet) = self.read_buffer[..length].split_at_mut(virtio_net::LEN);
+        if let Some(header) = header.first_chunk() {
+            let header = virtio_net::Header::from_bytes(header);
+            self.carrier.send(&header, packet, now, &mut self.sink);
+        }
+        Ok(true)
+    }
+
+    fn receive(&mut self, via: Via, error: bool, now: Instant) {
+        if error && let Some(socket) = self.sockets.of(via) {
+            while let Ok(Some(too_big)) = socket.recv_too_big() {
+                let mtu = u16::try_from(too_big.mtu).unwrap_or(u16::MAX);
+                self.carrier.set_path_mtu(too_big.destination, mtu);
+            }
+        }
+        let (mut receives, mut bytes) = (0, 0);
+        while receives < RECEIVES.0 && bytes < RECEIVES.1 {
+            if ARENA - self.filled < MAX_RECEIVE {
+                self.write_tun();
+            }
+            let Some(socket) = self.sockets.of(via) else { return };
+            let start = self.filled;
+            let received = match socket.recv(&mut self.arena[start..start + MAX_RECEIVE]) {
+                Ok(Some(received)) => received,
+                Ok(None) => return,
+                Err(error) => return debug!("{error}"),
+            };
+            receives += 1;
+            bytes += received.len;
+            if self.inner_interface == Some(received.interface) {
+                continue;
+            }
+            self.filled = start + received.len;
+            let received = Received {
+                at: start..self.filled,
+                segment: received.segment_size,
+                via,
+                local: received.destination,
+                remote: received.source,
+                ecn: received.ecn,
+            };
+            self.carrier.receive(&mut self.arena, &received, now, &mut self.sink);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.write_tun();
+        self.send_outbox();
+    }
+
+    fn write_tun(&mut self) {
+        for packet in self.sink.coalescer.packets() {
+            let Some(queue) = self.tun.first() else { break };
+            let mut pieces = [IoSlice::new(&[]); wire::coalesce::MAX_PIECES + 1];
+            pieces[0] = IoSlice::new(packet.head);
+            for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
+                *slot = IoSlice::new(&self.arena[piece.clone()]);
+            }
+            if let Err(error) = queue.write(&pieces[..=packet.pieces.len()]) {
+                debug!("{error}");
+            }
+        }
+        self.sink.coalescer.clear();
+        self.filled = 0;
+        let header = virtio_net::Header::NONE.to_bytes();
+        for packet in self.sink.own.drain(..) {
+            let Some(queue) = self.tun.first() else { break };
+            if let Err(error) = queue.write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
+                debug!("{error}");
+            }
+        }
+    }
+
+    fn send_outbox(&mut self) {
+        for (batch, bytes) in self.carrier.outbox().batches() {
+            let Some(socket) = self.sockets.of(batch.way.via) else { continue };
+            let way = &batch.way;
+            match socket.send(bytes, batch.segment, way.local, way.remote, batch.traffic_class) {
+                // What is lost here was lost on the way: UDP promises nothing.
+                Ok(_) => {}
+                Err(error) => debug!("{error}"),
+            }
+        }
+        self.carrier.outbox().clear();
+    }
+}

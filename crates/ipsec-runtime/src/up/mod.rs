@@ -1,0 +1,348 @@
+//! `sidestep ipsec up`: a gateway, or a host that is a client of one.
+//!
+//! One thread carries and drives; another answers the control socket; one more asks the resolver where a remote with a
+//! name is. The TUN device and its routes go with the process. What must not leave in clear is refused before there is
+//! a device, and after it: see `kernel`.
+
+mod kernel;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use config::ipsec::IpsecConfig;
+use control::ipsec_status::Status;
+use control::{Call, Reply, Request, Server};
+use ipnet::IpNet;
+use linux::event::{Request as Signal, Signals, Waker};
+use linux::process::{self, Capability};
+use linux::tun;
+use tracing::{info, warn};
+
+use crate::carrier::{Carrier, Ends, Event, NotReached, RemoteIndex};
+use crate::error::Error;
+use crate::machine::{Machine, Sockets};
+use crate::place;
+use crate::random::System;
+use kernel::{Kernel, Wanted};
+
+/// Queues of the TUN device: as many as the moving tunnel has, for the same reason.
+const TUN_QUEUES: usize = 32;
+/// How long remotes may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// The least MTU of a device that carries IPv6 (RFC 8200 §5).
+const MIN_MTU: u16 = 1280;
+
+const SIGNALS: u64 = 2;
+const MESSAGES: u64 = 3;
+
+/// How it is run: what is said on the command line beside the configuration.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    /// The configuration.
+    pub file: PathBuf,
+    /// The control socket, by default `/run/sidestep/NAME.sock`.
+    pub socket: Option<PathBuf>,
+}
+
+enum Message {
+    Call(Call),
+    Reached(RemoteIndex, Result<Ends, NotReached>),
+}
+
+/// Runs until `signals` or a client tell it to end.
+///
+/// # Errors
+/// [`Error`] when it cannot begin, or there is no device any more.
+pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result<(), Error> {
+    if !process::may_administer_network() {
+        return Err(Error::Privilege);
+    }
+    refuse(&config)?;
+    let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.name));
+    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(&socket)];
+    for missing in linux::confine::confine(folders)? {
+        info!("this kernel has no {missing}: the daemon is confined without it");
+    }
+    // Who holds what is beside the socket is the one who answers there.
+    control::remove_stale_socket(&socket)?;
+    let sockets = Sockets::open(config.local, config.ports)?;
+    let wanted = Wanted::of(&config);
+    let (netlink, closed) = kernel::close(&wanted, &socket)?;
+    let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
+    if let Some(error) = &device.unsteered {
+        info!("all flows share one queue, where a large one delays the others: {error}");
+    }
+    let mut kernel = Kernel::new(netlink, closed, device.index);
+    let carrier = new_carrier(&config, &sockets)?;
+    let mut machine = Machine::new(carrier, sockets)?;
+    machine.set_tun(device.queues, device.offloads)?;
+    machine.inner_interface = Some(device.index);
+    kernel.apply(&wanted, device_mtu(&config, &machine))?;
+    process::keep_capabilities(&[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW])?;
+
+    let (send, messages) = mpsc::channel();
+    let waker = Waker::new()?;
+    let (for_calls, wake_for_calls) = (send.clone(), waker.clone());
+    let server = Server::start(&socket, move |call| {
+        let _ = for_calls.send(Message::Call(call));
+        wake_for_calls.wake();
+    })?;
+    machine.also_wait_for(signals, SIGNALS)?;
+    machine.also_wait_for(&waker, MESSAGES)?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    info!("{} is up, remotes: {}, control socket {}", config.name, config.remotes.len(), socket.display());
+    let mut daemon = Daemon {
+        options,
+        config,
+        machine,
+        kernel,
+        wanted,
+        started: Instant::now(),
+        given: HashMap::new(),
+        dns: HashMap::new(),
+        messages: send,
+        waker,
+        ending: false,
+    };
+    let result = daemon.run(signals, &messages);
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let ended = daemon.machine.end(GOODBYE);
+    drop(server);
+    info!("{} is down; what it carried is refused", daemon.config.name);
+    result.and(ended.map_err(Error::from))
+}
+
+/// What is not carried, said before anything is set up.
+fn refuse(config: &IpsecConfig) -> Result<(), Error> {
+    use ike::config::Mode;
+    use ike::negotiation::ChildProtocol;
+    if let Some(path) = &config.setkey {
+        let what = format!(
+            "{}: associations by hand are for the stack's own commands: `ipsec up` carries those of IKE",
+            path.display()
+        );
+        return Err(Error::NotCarried(what));
+    }
+    for (peer, remote) in config.ike.peers.iter().zip(&config.remotes) {
+        let is_carried = |child: &ike::config::ChildConfig| {
+            child.mode == Mode::Tunnel && child.algorithms.protocol == ChildProtocol::Esp
+        };
+        if !peer.children.iter().all(is_carried) {
+            let what = format!(
+                "remote {:?}: `ipsec up` carries tunnels of ESP; transport mode and AH are for the stack's own commands",
+                remote.name
+            );
+            return Err(Error::NotCarried(what));
+        }
+    }
+    Ok(())
+}
+
+fn new_carrier(config: &IpsecConfig, sockets: &Sockets) -> Result<Carrier<System>, Error> {
+    let mut carrier = Carrier::new(config, sockets.ports(), System::new()?, Instant::now());
+    crate::tell_time(&mut carrier);
+    Ok(carrier)
+}
+
+fn device_mtu(config: &IpsecConfig, machine: &Machine) -> u16 {
+    config.mtu.unwrap_or_else(|| machine.carrier.inner_mtu()).max(MIN_MTU)
+}
+
+struct Daemon<'a> {
+    options: &'a UpOptions,
+    config: IpsecConfig,
+    machine: Machine,
+    kernel: Kernel,
+    wanted: Wanted,
+    started: Instant,
+    given: HashMap<RemoteIndex, Vec<IpAddr>>,
+    dns: HashMap<RemoteIndex, Vec<IpAddr>>,
+    messages: mpsc::Sender<Message>,
+    waker: Waker,
+    ending: bool,
+}
+
+impl Daemon<'_> {
+    fn run(&mut self, signals: &Signals, messages: &mpsc::Receiver<Message>) -> Result<(), Error> {
+        let mut others = Vec::new();
+        while !self.ending {
+            while let Some(event) = self.machine.carrier.poll_event() {
+                self.happened(event);
+            }
+            self.machine.turn(None, &mut others)?;
+            for token in others.drain(..) {
+                match token {
+                    SIGNALS => match signals.read()? {
+                        Some(Signal::Stop) => self.ending = true,
+                        Some(Signal::Reload) => {
+                            if let Err(error) = self.reload() {
+                                warn!("the configuration stays as it was: {error}");
+                            }
+                        }
+                        None => {}
+                    },
+                    _ => self.waker.drain(),
+                }
+            }
+            while let Ok(message) = messages.try_recv() {
+                match message {
+                    Message::Call(call) => self.answer(call),
+                    Message::Reached(remote, ends) => self.reached(remote, ends),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn happened(&mut self, event: Event) {
+        let name = |config: &IpsecConfig, remote: RemoteIndex| {
+            config.remotes.get(remote.0).map_or(String::new(), |remote| remote.name.clone())
+        };
+        let done = match event {
+            Event::Reach(remote) => {
+                self.find(remote);
+                Ok(())
+            }
+            Event::Up { remote, addresses, dns } => {
+                info!("{} is up", name(&self.config, remote));
+                self.dns.insert(remote, dns);
+                self.use_given(remote, addresses)
+            }
+            Event::Child { remote, address, networks } => {
+                info!("{}: a child at {address}", name(&self.config, remote));
+                if let Some(mtu) = self.kernel.mtu_towards(address) {
+                    self.machine.carrier.set_link_mtu(mtu);
+                }
+                self.kernel.add_networks(&networks, address)
+            }
+            Event::Failed { remote, why } => {
+                warn!("{}: {why}", name(&self.config, remote));
+                Ok(())
+            }
+            Event::Down { remote, why } => {
+                info!("{} is down: {why}", name(&self.config, remote));
+                Ok(())
+            }
+            Event::Stranger { what } => {
+                warn!("{what}");
+                Ok(())
+            }
+            Event::Mtu => self.kernel.set_mtu(device_mtu(&self.config, &self.machine)),
+        };
+        if let Err(error) = done {
+            warn!("{error}");
+        }
+    }
+
+    /// Addresses that a remote has given take the place of those that it gave before.
+    fn use_given(&mut self, remote: RemoteIndex, addresses: Vec<IpAddr>) -> Result<(), Error> {
+        for address in &addresses {
+            self.kernel.add_address(IpNet::from(*address))?;
+        }
+        for before in self.given.insert(remote, addresses).unwrap_or_default() {
+            let is_given = self.given.values().flatten().any(|address| *address == before);
+            if !is_given && !self.wanted.addresses.contains(&IpNet::from(before)) {
+                self.kernel.delete_address(IpNet::from(before))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out where a remote is; with a name, in a thread of its own.
+    fn find(&mut self, remote: RemoteIndex) {
+        let Some(place) = self.config.remotes.get(remote.0).and_then(|remote| remote.address.clone()) else {
+            return;
+        };
+        let local = self.config.local;
+        if matches!(place, config::ipsec::Place::Address(_)) {
+            return self.reached(remote, place::ends(local, &place));
+        }
+        let (messages, waker) = (self.messages.clone(), self.waker.clone());
+        let find = move || {
+            let _ = messages.send(Message::Reached(remote, place::ends(local, &place)));
+            waker.wake();
+        };
+        if let Err(error) = std::thread::Builder::new().name("resolver".into()).spawn(find) {
+            self.reached(remote, Err(NotReached(error.to_string())));
+        }
+    }
+
+    fn reached(&mut self, remote: RemoteIndex, ends: Result<Ends, NotReached>) {
+        if let Ok(ends) = &ends
+            && let Some(mtu) = self.kernel.mtu_towards(ends.remote)
+        {
+            self.machine.carrier.set_link_mtu(mtu);
+        }
+        crate::tell_time(&mut self.machine.carrier);
+        self.machine.with_carrier(|carrier, sink, now| carrier.reach(remote, ends, now, sink));
+    }
+
+    /// Reads the configuration again: all of it is in force afterwards, or nothing. Conversations begin anew.
+    fn reload(&mut self) -> Result<(), Error> {
+        let new = config::ipsec::load(&self.options.file)?;
+        refuse(&new)?;
+        let same = |new: &IpsecConfig| {
+            (&new.name, new.local, new.ports) == (&self.config.name, self.config.local, self.config.ports)
+        };
+        if !same(&new) {
+            let what = "interface, address and ports of [ipsec] are those that it was started with: start it again";
+            return Err(Error::NotCarried(what.to_owned()));
+        }
+        let ports = self.machine.ports();
+        let mut carrier = Carrier::new(&new, ports, System::new()?, Instant::now());
+        crate::tell_time(&mut carrier);
+        let wanted = Wanted::of(&new);
+        let mtu = new.mtu.unwrap_or_else(|| self.machine.carrier.inner_mtu()).max(MIN_MTU);
+        self.kernel.apply(&wanted, mtu)?;
+        // From here on nothing fails.
+        self.machine.with_carrier(|carrier, sink, now| carrier.end(now, sink));
+        self.machine.replace(carrier);
+        (self.config, self.wanted) = (new, wanted);
+        self.given.clear();
+        self.dns.clear();
+        info!("configuration read again");
+        Ok(())
+    }
+
+    fn answer(&mut self, call: Call) {
+        let reply = match call.request {
+            Request::Show => match serde_json::to_value(self.status()) {
+                Ok(status) => Reply::Ok(status),
+                Err(error) => Reply::Error(error.to_string()),
+            },
+            Request::Down => {
+                self.ending = true;
+                Reply::Ok(serde_json::Value::Null)
+            }
+            Request::Reload { confirm_ms: None } => match self.reload() {
+                Ok(()) => Reply::Ok(serde_json::Value::Null),
+                Err(error) => Reply::Error(error.to_string()),
+            },
+            _ => Reply::Error("not for a tunnel of IPsec".to_owned()),
+        };
+        call.answer(reply);
+    }
+
+    fn status(&self) -> Status {
+        let now = Instant::now();
+        let of_all = |lists: &HashMap<RemoteIndex, Vec<IpAddr>>| {
+            let mut all: Vec<IpAddr> = lists.values().flatten().copied().collect();
+            all.sort();
+            all.dedup();
+            all
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            tunnel: self.config.name.clone(),
+            uptime_s: now.saturating_duration_since(self.started).as_secs(),
+            mtu: device_mtu(&self.config, &self.machine),
+            given_addresses: of_all(&self.given),
+            dns: of_all(&self.dns),
+            drops: self.machine.carrier.report_drops(),
+            remotes: self.machine.carrier.report(now),
+        }
+    }
+}
