@@ -31,6 +31,21 @@ pub fn socket_of_gateway() -> io::Result<PathBuf> {
     Ok(Path::new(FOLDER).join(format!("{GATEWAY}{namespace}.sock")))
 }
 
+/// The socket of the host stack on a device of this thread's network namespace: in a folder of the user's.
+///
+/// # Errors
+/// Where /proc does not tell which namespace that is, or the user has no such folder (`XDG_RUNTIME_DIR`).
+pub fn socket_of_stack(device: &str) -> io::Result<PathBuf> {
+    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        // Also where root has one, as after `sudo` it may be somebody else's.
+        _ if nix::unistd::geteuid().is_root() => PathBuf::from(FOLDER),
+        Some(folder) => Path::new(&folder).join("sidestep"),
+        None => return Err(io::Error::new(io::ErrorKind::NotFound, "XDG_RUNTIME_DIR is not set")),
+    };
+    Ok(folder.join("stack").join(format!("{namespace}-{device}.sock")))
+}
+
 /// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
 pub(crate) fn is_of_no_tunnel(path: &Path) -> bool {
     is_numbered(path, SCRIPTS) || is_of_gateway(path)

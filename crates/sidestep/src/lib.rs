@@ -14,6 +14,7 @@
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
+//! | `stack` | programs on a host of our own, on a TAP or TUN device |
 //! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
 //!
 //! Invariants:
@@ -36,5 +37,6 @@ mod rendezvous;
 mod script;
 mod show;
 mod ssh;
+mod stack;
 mod status;
 mod terminal;

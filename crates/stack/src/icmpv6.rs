@@ -85,6 +85,25 @@ impl<'a> ErrorReport<'a> {
     }
 }
 
+impl ErrorReport<'_> {
+    /// The same about what is behind the Authentication Header that the packet begins with, if so much is quoted of it.
+    pub(crate) fn behind_authentication(&self) -> Option<Self> {
+        if self.protocol != protocol::AUTHENTICATION {
+            return None;
+        }
+        let &[next_header, units, ..] = self.upper else { return None };
+        // In units of four octets, less two (RFC 4302 §2.2).
+        let rest = self.upper.get((usize::from(units) + 2) * 4..)?;
+        let (protocol, upper) = if self.local.to_ipv4_mapped().is_some() {
+            (next_header, rest)
+        } else {
+            let found = ipv6::upper_layer(next_header, rest).ok()?;
+            (found.protocol, rest.get(found.offset..)?)
+        };
+        Some(ErrorReport { protocol, upper, ..*self })
+    }
+}
+
 /// Errors to send, no more than RFC 4443 §2.4 f allows.
 pub(crate) struct Errors(Limit);
 

@@ -11,7 +11,8 @@
 //! A system that requires protection of everything requires it of ICMP errors, too, and routers have none. Packet Too Big
 //! about protected packets then needs a rule that lets ICMPv6 type 2 in, or hosts do with 1280 octets.
 //!
-//! ESP in UDP (RFC 3948) is not looked for.
+//! ESP in UDP (RFC 3948) is looked for at port 4500. What is for a key daemon there has four zeros before it, and reaches the
+//! socket that the daemon has at that port.
 
 use std::net::IpAddr;
 use std::ops::Range;
@@ -26,10 +27,11 @@ use ipsec::packet_buffer::PacketBuffer;
 use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
 use ipsec::processing::{self, MAX_HEADROOM, MAX_TAILROOM, Progress, Step};
 use ipsec::selector::Traffic;
-use wire::protocol;
+use ipsec::udp_encapsulation::{self, Content};
+use wire::{protocol, udp};
 
 use crate::icmpv6::ErrorReport;
-use crate::security::{Overhead, Protected, Refused, Security, Sender};
+use crate::security::{Datagram, Overhead, Protected, Refused, Security, Sender};
 
 /// With each packet the next end of a lifetime may be another, and to find it is a walk over all associations: it is done so
 /// often at most. What is past its lifetime is not used in any case; a daemon may be told so much later.
@@ -125,9 +127,9 @@ impl Ipsec {
                     }
                 }
             }
-            Sender::Stranger { secret } => {
+            Sender::Stranger { secret, socket } => {
                 let policies = &self.policies;
-                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, None, now)?;
+                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, socket, now)?;
                 if secret && !self.hides(&bundle) {
                     return Err(DropReason::Secret);
                 }
@@ -156,7 +158,8 @@ impl Ipsec {
     ) -> Result<Range<usize>, DropReason> {
         let all = 0..packet.len();
         let mut buffer = PacketBuffer::new(packet, all).ok_or(DropReason::Malformed)?;
-        let Step::Opened(opened) = processing::open(&mut self.engine, &mut buffer, *progress, None, now)?
+        let port = Some(udp_encapsulation::PORT);
+        let Step::Opened(opened) = processing::open(&mut self.engine, &mut buffer, *progress, port, now)?
         else {
             return Err(DropReason::Malformed);
         };
@@ -182,6 +185,17 @@ impl Security for Ipsec {
         })
     }
 
+    fn prepare(&mut self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Result<(), Refused> {
+        let output = self.policies.output_policy(&mut self.engine, traffic, socket, now);
+        if let Ok(Output::Delay(_)) = output {
+            self.used(now);
+        }
+        output.map(|_| ()).map_err(|error| {
+            self.drops.count(error.into());
+            Refused
+        })
+    }
+
     fn open(
         &mut self,
         now: Instant,
@@ -192,6 +206,18 @@ impl Security for Ipsec {
             self.drops.count(reason);
             Refused
         })
+    }
+
+    fn datagram(&self, bytes: &[u8]) -> Datagram {
+        let Ok(datagram) = udp::Datagram::parse(bytes) else { return Datagram::Plain };
+        if datagram.destination_port() != udp_encapsulation::PORT {
+            return Datagram::Plain;
+        }
+        match udp_encapsulation::classify(datagram.payload()) {
+            Content::Esp => Datagram::Protected,
+            Content::Keepalive => Datagram::Keepalive,
+            Content::Ike | Content::Malformed => Datagram::Plain,
+        }
     }
 
     fn admits(&mut self, traffic: &Traffic, progress: &Progress, socket: Option<&Socket>) -> bool {
@@ -210,17 +236,13 @@ impl Security for Ipsec {
     /// What it quotes names an association between these two: its SPI is a random number that only who is on the path has
     /// seen (RFC 4301 §8.2.1).
     fn has_sent(&self, report: &ErrorReport<'_>) -> bool {
-        let (protocol, at) = match report.protocol {
-            protocol::ESP => (Protocol::Esp, 0),
-            protocol::AUTHENTICATION => (Protocol::Ah, 4),
-            _ => return false,
-        };
-        let Some(spi) = report.upper.get(at..).and_then(|rest| rest.first_chunk()) else { return false };
+        let Some((protocol, spi)) = quoted(report) else { return false };
         let canonical = |address: std::net::Ipv6Addr| IpAddr::V6(address).to_canonical();
-        let name =
-            Name { destination: canonical(report.remote), protocol, spi: Spi(u32::from_be_bytes(*spi)) };
+        let name = Name { destination: canonical(report.remote), protocol, spi };
         self.engine.by_name(&name).is_some_and(|(_, association)| {
-            association.parameters().source == canonical(report.local) && association.usage().packets > 0
+            association.parameters().source == canonical(report.local)
+                && association.parameters().encapsulation.is_some() == (report.protocol == protocol::UDP)
+                && association.usage().packets > 0
         })
     }
 
@@ -252,4 +274,16 @@ impl Security for Ipsec {
         *packet = released.packet;
         Some(released.socket)
     }
+}
+
+/// The association that the packet names which an error quotes.
+fn quoted(report: &ErrorReport<'_>) -> Option<(Protocol, Spi)> {
+    let (protocol, at) = match report.protocol {
+        protocol::ESP => (Protocol::Esp, 0),
+        protocol::AUTHENTICATION => (Protocol::Ah, 4),
+        protocol::UDP => (Protocol::Esp, udp::HEADER_LEN),
+        _ => return None,
+    };
+    let spi = report.upper.get(at..)?.first_chunk()?;
+    Some((protocol, Spi(u32::from_be_bytes(*spi))))
 }

@@ -99,6 +99,7 @@
 //! | [`tcp`] | TCP |
 //! | [`security`] | where security goes |
 //! | [`ipsec`] | security by IPsec |
+//! | [`faults`] | links that lose, delay and change packets, for tests |
 //! | [`random`] | randomness and keyed hashes |
 //! | [`DropReason`] | why packets go no further |
 //!
@@ -108,6 +109,7 @@
 
 pub mod autoconf;
 mod drops;
+pub mod faults;
 pub mod fragments;
 pub mod host;
 pub mod icmpv6;

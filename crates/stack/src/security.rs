@@ -38,7 +38,14 @@ pub enum Sender<'a> {
     Stranger {
         /// It repeats what came encrypted, and goes back encrypted or not at all.
         secret: bool,
+        /// The socket that answers, if one does.
+        socket: Option<&'a Socket>,
     },
+}
+
+impl Sender<'_> {
+    /// An answer of the host.
+    pub const STRANGER: Self = Sender::Stranger { secret: false, socket: None };
 }
 
 /// What becomes of a packet that is to be sent.
@@ -48,6 +55,17 @@ pub enum Protected {
     Send(Range<usize>),
     /// It waits for an association: [`Security::next_released`].
     Waits,
+}
+
+/// What a UDP datagram is to security.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Datagram {
+    /// A socket's.
+    Plain,
+    /// It carries protected octets, which [`Security::open`] opens (RFC 3948).
+    Protected,
+    /// It was sent to keep a NAT's state alive, and says nothing (RFC 3948 §2.3).
+    Keepalive,
 }
 
 /// What protection costs on a path.
@@ -75,6 +93,14 @@ pub trait Security {
         sender: Sender<'_>,
     ) -> Result<Protected, Refused>;
 
+    /// Whether packets of a kind may leave, now or once there is what protects them, which is asked for.
+    ///
+    /// # Errors
+    /// When the policy forbids them, or wants protection that cannot be had.
+    fn prepare(&mut self, _: Instant, _: &Traffic, _: Option<&Socket>) -> Result<(), Refused> {
+        Ok(())
+    }
+
     /// Opens the first ESP or AH header of a whole packet, in place. What is left is a packet without it, or the one that
     /// was inside, in this part of the buffer. Adds to `protection`, or takes from it what was not meant for what is left.
     ///
@@ -87,6 +113,11 @@ pub trait Security {
         protection: &mut Self::Protection,
     ) -> Result<Range<usize>, Refused>;
 
+    /// What a UDP datagram is, header included. What is wrong with it is for UDP to say.
+    fn datagram(&self, _: &[u8]) -> Datagram {
+        Datagram::Plain
+    }
+
     /// Whether the policy lets a packet of this kind in with this protection, to this socket or to the host.
     fn admits(&mut self, traffic: &Traffic, protection: &Self::Protection, socket: Option<&Socket>) -> bool;
 
@@ -94,7 +125,7 @@ pub trait Security {
     /// the same packet.
     fn class(&self, protection: &Self::Protection) -> u8;
 
-    /// Whether an ICMP error about ESP or AH is about something that was sent.
+    /// Whether an ICMP error about ESP or AH, also in UDP, is about something that was sent.
     fn has_sent(&self, report: &ErrorReport<'_>) -> bool;
 
     /// What protection costs packets of a kind.

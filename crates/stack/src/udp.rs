@@ -41,6 +41,9 @@ pub enum Error {
     /// Longer than a datagram can be.
     #[error("the datagram is too long")]
     TooLong,
+    /// The host lets no socket past its security.
+    #[error("not permitted to bypass security")]
+    NotPermitted,
 }
 
 /// Where a datagram came from, and how.
@@ -137,6 +140,11 @@ impl Sockets {
         Some(metadata)
     }
 
+    /// Whether a datagram or an error waits.
+    pub fn is_readable(&self, id: SocketId) -> bool {
+        self.sockets.get(&id).is_some_and(|socket| !socket.queue.is_empty() || socket.error.is_some())
+    }
+
     /// The last error about something that was sent to that address; then it is forgotten.
     pub fn take_error(&mut self, id: SocketId) -> Option<(ErrorKind, SocketAddrV6)> {
         self.sockets.get_mut(&id)?.error.take()
@@ -145,6 +153,11 @@ impl Sockets {
     /// The address and port that a socket has.
     pub fn local(&self, id: SocketId) -> Option<SocketAddrV6> {
         Some(self.sockets.get(&id)?.local)
+    }
+
+    /// Our end of each socket, and the other one of those that are connected.
+    pub fn iter(&self) -> impl Iterator<Item = (SocketAddrV6, Option<SocketAddrV6>)> + '_ {
+        self.sockets.values().map(|socket| (socket.local, socket.remote))
     }
 
     /// What a socket asks of security.

@@ -26,6 +26,8 @@ pub const HEADER_LEN: usize = 24;
 pub const RECORD_HEADER_LEN: usize = 16;
 /// Packets begin with an Ethernet header.
 pub const LINKTYPE_ETHERNET: u16 = 1;
+/// Packets begin with an IP header, of either version.
+pub const LINKTYPE_RAW: u16 = 101;
 
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;

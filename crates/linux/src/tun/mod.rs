@@ -1,8 +1,12 @@
-//! The TUN device: whole packets and GSO packets, each behind a 10-byte virtio-net header.
+//! TUN and TAP devices: whole packets or frames and GSO packets, each behind a 10-byte virtio-net header.
 //!
-//! The device lives as long as its queues: nothing is left behind by a crash.
+//! A device that is made here lives as long as its queues: nothing is left behind by a crash. One that was there before
+//! ([`attach`]) stays as it was.
 
+mod attached;
 mod steering;
+
+pub use attached::{Attached, Kind, attach, create_single};
 
 use std::fs::OpenOptions;
 use std::io::IoSlice;
@@ -69,14 +73,27 @@ pub struct Device {
 /// Makes the TUN device `name` with so many queues (1 … 256) that share its flows, and the best offloads up to
 /// `offloads`. Where the kernel cannot keep flows in their queues there is one.
 pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
-    let what = || format!("TUN device {name}");
-    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', ' ', '\0']) {
-        return Err(Error::other(what(), "not a name for an interface: 1 to 15 characters, no / % or space"));
-    }
+    check_name(name)?;
     let mut made = Vec::with_capacity(queues.max(1));
     for number in 0..queues.max(1) {
         let exclusive = number == 0;
-        made.push(attach(name, queues > 1, exclusive)?);
+        let mut flags = libc::IFF_TUN;
+        if queues > 1 {
+            flags |= libc::IFF_MULTI_QUEUE;
+        }
+        if exclusive {
+            flags |= IFF_TUN_EXCL;
+        }
+        made.push(open_queue(name, flags).map_err(|error| {
+            let remedy = match error.raw_os_error() {
+                Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => {
+                    " (an interface of that name exists already: stop the program that holds it, or choose another name)"
+                }
+                Some(libc::EPERM) => " (needs CAP_NET_ADMIN)",
+                _ => "",
+            };
+            Error::new(format!("{}{remedy}", error.what), error.source)
+        })?);
     }
     let mut unsteered = None;
     if made.len() > 1
@@ -129,7 +146,18 @@ impl AsFd for Queue {
     }
 }
 
-fn attach(name: &str, multiple: bool, exclusive: bool) -> Result<Queue> {
+fn check_name(name: &str) -> Result<()> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', ' ', '\0']) {
+        return Err(Error::other(
+            format!("TUN device {name}"),
+            "not a name for an interface: 1 to 15 characters, no / % or space",
+        ));
+    }
+    Ok(())
+}
+
+/// Opens a queue of a device with these flags, beside those that all have.
+fn open_queue(name: &str, flags: libc::c_int) -> Result<Queue> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -142,27 +170,12 @@ fn attach(name: &str, multiple: bool, exclusive: bool) -> Result<Queue> {
             ),
             _ => Error::new(format!("open {CLONE_DEVICE}"), error),
         })?;
-    let mut flags = libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    if multiple {
-        flags |= libc::IFF_MULTI_QUEUE;
-    }
-    if exclusive {
-        flags |= IFF_TUN_EXCL;
-    }
     let mut request = request(name);
-    request.ifr_ifru.ifru_flags = flags as libc::c_short;
+    request.ifr_ifru.ifru_flags = (flags | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
     if result < 0 {
-        let error = std::io::Error::last_os_error();
-        let remedy = match error.raw_os_error() {
-            Some(libc::EBUSY | libc::EEXIST | libc::EINVAL) => {
-                " (an interface of that name exists already: stop the program that holds it, or choose another name)"
-            }
-            Some(libc::EPERM) => " (needs CAP_NET_ADMIN)",
-            _ => "",
-        };
-        return Err(Error::new(format!("TUNSETIFF {name}{remedy}"), error));
+        return Err(Error::last(format!("TUNSETIFF {name}")));
     }
     let header = VNET_HEADER as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one int.

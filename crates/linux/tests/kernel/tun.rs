@@ -4,7 +4,7 @@ use std::net::{Ipv6Addr, SocketAddr, UdpSocket};
 
 use linux::netlink::Netlink;
 use linux::netns;
-use linux::tun::{self, Offloads, VNET_HEADER};
+use linux::tun::{self, Kind, Offloads, VNET_HEADER};
 
 use crate::network::{Node, eventually};
 
@@ -129,5 +129,37 @@ fn a_device_that_exists_is_not_taken_over() {
             let error = tun::create(name, 1, Offloads::None).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("exists already"), "{error}");
         }
+    });
+}
+
+#[test]
+fn a_device_that_was_there_is_taken_and_stays() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    node.must("ip tuntap add dev tap9 mode tap");
+    node.must("ip tuntap add dev tun9 mode tun multi_queue");
+    node.run(|| {
+        let there = |name| Netlink::open().unwrap().link_by_name(name).unwrap().is_some();
+        assert!(tun::attach("none", Offloads::None).unwrap().is_none());
+        for (name, kind) in [("tap9", Kind::Ethernet), ("tun9", Kind::Ip)] {
+            let device = tun::attach(name, Offloads::None).unwrap().unwrap();
+            assert_eq!((device.kind, device.offloads), (kind, Offloads::None));
+            drop(device);
+            assert!(there(name));
+        }
+        let held = tun::attach("tap9", Offloads::None).unwrap().unwrap();
+        let error = tun::attach("tap9", Offloads::None).unwrap_err().to_string();
+        assert!(error.contains("another program holds"), "{error}");
+        drop(held);
+        let error = tun::attach("lo", Offloads::None).unwrap_err().to_string();
+        assert!(error.contains("neither a TAP nor a TUN"), "{error}");
+        let made = tun::create_single("tap8", Kind::Ethernet, Offloads::Tcp).unwrap();
+        assert_eq!(made.offloads, Offloads::Tcp);
+        let error = tun::create_single("tap8", Kind::Ethernet, Offloads::None).unwrap_err().to_string();
+        assert!(error.contains("exists already"), "{error}");
+        drop(made);
+        assert!(!there("tap8"));
     });
 }

@@ -4,10 +4,13 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV6};
 use std::time::Instant;
 
+use ipsec::policy::{self, Levels};
 use wire::{ipv6, tcp};
 
 use super::Host;
-use super::sockets::{Endpoint, Holder, ListenerHandle, Listening, Socket, Stale, TcpHandle, end, flow};
+use super::sockets::{
+    Endpoint, Holder, ListenerHandle, Listening, Socket, Stale, TcpHandle, end, flow, traffic,
+};
 use crate::security::Security;
 use crate::tcp::{Config, Connection, Listener};
 
@@ -29,6 +32,35 @@ pub enum ConnectError {
     /// All ports are taken by connections to the same destination.
     #[error("no free port")]
     NoPort,
+    /// Security forbids it, or there is neither an association nor a daemon to make one: NRL's `EIPSEC`
+    /// ([`ipsec::key_engine::EIPSEC`]).
+    #[error("security forbids the connection, or is not there")]
+    Security,
+    /// The host lets no socket past its security.
+    #[error("not permitted to bypass security")]
+    NotPermitted,
+}
+
+/// Why nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The handle has been given up.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// Security forbids it, or there is neither an association nor a daemon to make one: NRL's `EIPSEC`. The connection
+    /// is still there, and what it lacks may come.
+    #[error("security forbids the data, or is not there")]
+    Security,
+}
+
+/// What a socket asks of security, beside what the system asks of all; by default nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// A level for each service. At [`Unique`](ipsec::policy::Level::Unique) each connection has an association of its own.
+    pub levels: Levels,
+    /// It wants to go past all that, which the host must permit
+    /// ([`Interface::permit_bypass`](crate::interface::Interface::permit_bypass)): for key management daemons.
+    pub bypasses: bool,
 }
 
 /// Why nobody can listen there.
@@ -40,6 +72,9 @@ pub enum ListenError {
     /// Somebody listens there.
     #[error("the address is in use")]
     InUse,
+    /// The host lets no socket past its security.
+    #[error("not permitted to bypass security")]
+    NotPermitted,
 }
 
 /// Something has happened to a socket, since this was last said of it.
@@ -63,6 +98,24 @@ impl<S: Security> Host<S> {
         to: SocketAddrV6,
         config: Config,
     ) -> Result<TcpHandle, ConnectError> {
+        self.tcp_connect_asking(now, to, config, Asked::default())
+    }
+
+    /// As [`Host::tcp_connect`], with more security than the system asks for. If an association has to be made for it, the
+    /// SYN waits.
+    ///
+    /// # Errors
+    /// When it cannot even be tried; [`ConnectError::Security`] when there is no such security to be had.
+    pub fn tcp_connect_asking(
+        &mut self,
+        now: Instant,
+        to: SocketAddrV6,
+        config: Config,
+        asked: Asked,
+    ) -> Result<TcpHandle, ConnectError> {
+        if asked.bypasses && !self.interface.permits_bypass() {
+            return Err(ConnectError::NotPermitted);
+        }
         if to.port() == 0 || to.ip().is_unspecified() || !may_be_one(*to.ip()) {
             return Err(ConnectError::Destination);
         }
@@ -78,9 +131,12 @@ impl<S: Security> Host<S> {
                     && sockets.listener_at(end(flow.local)).is_none()
             });
         let flow = with_port(port.ok_or(ConnectError::NoPort)?);
-        let largest = self.interface.largest_payload(now, *to.ip());
+        let policy = self.policy(asked);
+        let traffic = traffic(&flow);
+        self.interface.prepare(now, &traffic, Some(&policy)).map_err(|_| ConnectError::Security)?;
+        let largest = self.interface.largest_payload_of(now, &traffic, Some(&policy));
         let connection = Connection::connect(now, &flow, &self.tcp.secrets, &limited(config, largest));
-        let (index, handle) = self.tcp.add(flow, connection, Holder::User, largest);
+        let (index, handle) = self.tcp.add(flow, connection, Holder::User, policy, largest);
         self.tcp.settle(index);
         Ok(handle)
     }
@@ -96,6 +152,24 @@ impl<S: Security> Host<S> {
         config: Config,
         backlog: usize,
     ) -> Result<ListenerHandle, ListenError> {
+        self.tcp_listen_asking(local, config, backlog, Asked::default())
+    }
+
+    /// As [`Host::tcp_listen`], with more security than the system asks for: what comes with less finds nobody here, and
+    /// no answer. Connections that it takes ask for the same.
+    ///
+    /// # Errors
+    /// When somebody does so already, or nobody could.
+    pub fn tcp_listen_asking(
+        &mut self,
+        local: SocketAddrV6,
+        config: Config,
+        backlog: usize,
+        asked: Asked,
+    ) -> Result<ListenerHandle, ListenError> {
+        if asked.bypasses && !self.interface.permits_bypass() {
+            return Err(ListenError::NotPermitted);
+        }
         if local.port() == 0 || !may_be_one(*local.ip()) {
             return Err(ListenError::Local);
         }
@@ -107,6 +181,7 @@ impl<S: Security> Host<S> {
         let listening = Listening {
             local,
             listener: Listener::new(config, self.tcp.secrets.clone()),
+            policy: self.policy(asked),
             backlog: VecDeque::new(),
             limit: backlog.clamp(1, MAX_BACKLOG),
             half_open: 0,
@@ -159,6 +234,35 @@ impl<S: Security> Host<S> {
         self.with(handle, |connection| connection.write(bytes))
     }
 
+    /// As [`Host::write`], if security lets the data leave or can be had. [`Host::write`] leaves that to be seen when it is
+    /// sent, and tried again.
+    ///
+    /// # Errors
+    /// When the handle has been given up, or security cannot be had.
+    pub fn write_secured(
+        &mut self,
+        now: Instant,
+        handle: TcpHandle,
+        bytes: &[u8],
+    ) -> Result<usize, WriteError> {
+        let endpoint = self.tcp.sockets.held(handle)?;
+        self.interface
+            .prepare(now, &endpoint.traffic(), Some(&endpoint.policy))
+            .map_err(|_| WriteError::Security)?;
+        Ok(self.write(handle, bytes)?)
+    }
+
+    /// Asks for security for a connection, beside what the system asks for: of what is sent from now on, and what is
+    /// taken from now on.
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn tcp_set_levels(&mut self, handle: TcpHandle, levels: Levels) -> Result<(), Stale> {
+        let (_, endpoint) = self.tcp.sockets.held_mut(handle)?;
+        endpoint.policy.levels = levels;
+        Ok(())
+    }
+
     /// Nothing more will be written; what arrives can still be read. See [`Connection::close`].
     ///
     /// # Errors
@@ -188,6 +292,14 @@ impl<S: Security> Host<S> {
         Ok(())
     }
 
+    /// Whether small segments wait (RFC 896).
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn set_nagle(&mut self, handle: TcpHandle, nagle: bool) -> Result<(), Stale> {
+        self.with(handle, |connection| connection.set_nagle(nagle))
+    }
+
     /// A connection, for its state, its error, and what can be read and written.
     ///
     /// # Errors
@@ -205,6 +317,24 @@ impl<S: Security> Host<S> {
         Ok((end(flow.local), end(flow.remote)))
     }
 
+    /// All connections, also those that nobody holds any longer: our end, theirs, and the connection.
+    pub fn connections(&self) -> impl Iterator<Item = (SocketAddrV6, SocketAddrV6, &Connection)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Connection(known) => {
+                Some((end(known.flow.local), end(known.flow.remote), &known.connection))
+            }
+            Socket::Listener(_) => None,
+        })
+    }
+
+    /// Where is listened, and how many connections wait to be accepted there.
+    pub fn listeners(&self) -> impl Iterator<Item = (SocketAddrV6, usize)> + '_ {
+        self.tcp.sockets.iter().filter_map(|socket| match socket {
+            Socket::Listener(listening) => Some((listening.local, listening.backlog.len())),
+            Socket::Connection(_) => None,
+        })
+    }
+
     /// The next socket that something has happened to, other than by its caller. A connection that has just been accepted
     /// is to be looked at without that.
     pub fn poll_tcp(&mut self) -> Option<TcpEvent> {
@@ -220,6 +350,10 @@ impl<S: Security> Host<S> {
                 _ => {}
             }
         }
+    }
+
+    fn policy(&mut self, asked: Asked) -> policy::Socket {
+        policy::Socket { id: self.tcp.number(), levels: asked.levels, bypasses: asked.bypasses }
     }
 
     /// Whatever the user does, something may have to be sent.

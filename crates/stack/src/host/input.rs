@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
+use ipsec::policy;
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
 use wire::icmpv6::{code, problem};
@@ -10,7 +11,7 @@ use wire::protocol;
 use wire::tcp::Segment;
 
 use super::sockets::{Holder, Listening, end, flow, mapped};
-use super::transport::{Answers, Transport, addresses};
+use super::transport::{Answer, Answers, Transport, addresses};
 use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
 use crate::interface::{Received, Upper, Verdict};
@@ -28,15 +29,22 @@ impl Upper for Transport {
         self.take(now, received).map_or_else(Verdict::Dropped, |()| Verdict::Taken)
     }
 
-    fn error(&mut self, _: Instant, report: &ErrorReport<'_>) -> bool {
-        if report.protocol != protocol::TCP {
-            return false;
+    fn socket(&self, received: &Received<'_>) -> Option<policy::Socket> {
+        if received.protocol != protocol::TCP {
+            return None;
         }
-        // Ports and sequence number are in what every error quotes (RFC 792).
-        let Some(&[a, b, c, d, e, f, g, h]) = report.upper.first_chunk() else { return false };
-        let [local_port, remote_port] = [[a, b], [c, d]].map(u16::from_be_bytes);
-        let sequence = u32::from_be_bytes([e, f, g, h]);
-        let flow = flow((report.local.into(), local_port), (report.remote.into(), remote_port));
+        let &[a, b, c, d] = received.payload.first_chunk()?;
+        let [remote, local] = [[a, b], [c, d]].map(u16::from_be_bytes);
+        self.sockets.policy(&flow((received.destination, local), (received.source, remote)))
+    }
+
+    fn socket_of_error(&self, report: &ErrorReport<'_>) -> Option<policy::Socket> {
+        let (flow, _) = quoted(report)?;
+        self.sockets.policy(&flow)
+    }
+
+    fn error(&mut self, _: Instant, report: &ErrorReport<'_>) -> bool {
+        let Some((flow, sequence)) = quoted(report) else { return false };
         let Some(index) = self.sockets.find(&flow) else { return false };
         let Some(endpoint) = self.sockets.connection(index) else { return false };
         if !endpoint.connection.has_outstanding(sequence) {
@@ -50,6 +58,12 @@ impl Upper for Transport {
         self.agenda.changed(index);
         self.settle(index);
         true
+    }
+
+    fn path_changed(&mut self) {
+        for index in self.sockets.connections() {
+            self.agenda.ready(index);
+        }
     }
 }
 
@@ -74,7 +88,7 @@ impl Transport {
         let Some(index) = self.sockets.find(&flow) else {
             return match listener() {
                 Some(listener) => self.receive_at_listener(now, listener, &flow, &segment, ecn),
-                None => self.refuse(&flow, &segment),
+                None => self.refuse(now, &flow, &segment),
             };
         };
         if let Some(listener) = listener()
@@ -116,7 +130,10 @@ impl Transport {
         match listening.listener.receive(now, flow, segment, ecn, &mut self.answers.bytes) {
             Reaction::None => {}
             Reaction::Dropped(reason) => self.drops.count(reason),
-            Reaction::Reply(reply) => self.answers.add(*flow, &reply),
+            Reaction::Reply(reply) => {
+                let policy = listening.answering();
+                self.answers.add(*flow, &reply, Some(policy));
+            }
             Reaction::Established(connection) => self.established(now, index, flow, *connection),
         }
         let has_changed = |listening: &mut Listening| listening.listener.half_open() != listening.half_open;
@@ -127,7 +144,10 @@ impl Transport {
     }
 
     fn established(&mut self, now: Instant, listener: u32, flow: &Flow, connection: Connection) {
-        let (index, _) = self.add(*flow, connection, Holder::Backlog(listener), usize::MAX);
+        let Some(listening) = self.sockets.listener(listener) else { return };
+        let policy = listening.policy;
+        let policy = policy::Socket { id: self.number(), ..policy };
+        let (index, _) = self.add(*flow, connection, Holder::Backlog(listener), policy, usize::MAX);
         if let Some(endpoint) = self.sockets.connection(index) {
             endpoint.confirmed = Some(now);
         }
@@ -148,9 +168,13 @@ impl Transport {
         }
     }
 
-    fn refuse(&mut self, flow: &Flow, segment: &Segment<'_>) -> Result<(), DropReason> {
+    fn refuse(&mut self, now: Instant, flow: &Flow, segment: &Segment<'_>) -> Result<(), DropReason> {
+        let is_reset = segment.flags() & wire::tcp::RST != 0;
+        if !is_reset && !self.resets.take(now) {
+            return Err(DropReason::RateLimit);
+        }
         if let Some(reset) = reset_for(segment, &mut self.answers.bytes) {
-            self.answers.add(*flow, &reset);
+            self.answers.add(*flow, &reset, None);
         }
         Err(DropReason::NoSocket)
     }
@@ -158,9 +182,20 @@ impl Transport {
 
 impl Answers {
     /// What was written last goes there.
-    pub(super) fn add(&mut self, flow: Flow, answer: &Transmit) {
-        self.list.push((flow, answer.header_len + answer.payload_len));
+    pub(super) fn add(&mut self, flow: Flow, answer: &Transmit, policy: Option<policy::Socket>) {
+        self.list.push(Answer { flow, length: answer.header_len + answer.payload_len, policy });
     }
+}
+
+/// The flow and sequence number of the segment that an error quotes: every error has so much of it (RFC 792).
+fn quoted(report: &ErrorReport<'_>) -> Option<(Flow, u32)> {
+    if report.protocol != protocol::TCP {
+        return None;
+    }
+    let &[a, b, c, d, e, f, g, h] = report.upper.first_chunk()?;
+    let [local, remote] = [[a, b], [c, d]].map(u16::from_be_bytes);
+    let flow = flow((report.local.into(), local), (report.remote.into(), remote));
+    Some((flow, u32::from_be_bytes([e, f, g, h])))
 }
 
 /// What an error means to a connection (RFC 1122 §4.2.3.9, RFC 5461), if it is not about the packet's length.

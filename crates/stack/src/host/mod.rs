@@ -82,7 +82,7 @@ mod output;
 mod sockets;
 mod transport;
 
-pub use calls::{ConnectError, ListenError, MAX_BACKLOG, TcpEvent};
+pub use calls::{Asked, ConnectError, ListenError, MAX_BACKLOG, TcpEvent, WriteError};
 pub use sockets::{ListenerHandle, Stale, TcpHandle};
 pub use transport::MAX_RELEASED;
 

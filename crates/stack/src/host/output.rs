@@ -9,7 +9,7 @@ use wire::{protocol, tcp};
 use super::Host;
 use super::input::pseudo_header;
 use super::sockets::{Endpoint, Socket};
-use super::transport::addresses;
+use super::transport::{Answer, addresses};
 use crate::DropReason;
 use crate::interface::{Interface, Outgoing, SendError};
 use crate::security::{Security, Sender};
@@ -43,16 +43,11 @@ impl<S: Security> Host<S> {
             }
             Some(Socket::Listener(listening)) => {
                 if let Some((flow, packet)) = listening.listener.poll_transmit(now, segment) {
-                    let label = self.tcp.flow_label(&flow);
-                    let outgoing = outgoing(&flow, packet.ecn, label);
+                    let policy = listening.answering();
+                    let outgoing = outgoing(&flow, packet.ecn, self.tcp.flow_label(&flow));
+                    let sender = Sender::Stranger { secret: false, socket: Some(&policy) };
                     // A stranger who does not answer, or has no route, is no concern of ours.
-                    let _ = send(
-                        &mut self.interface,
-                        now,
-                        &outgoing,
-                        segment,
-                        Sender::Stranger { secret: false },
-                    );
+                    let _ = send(&mut self.interface, now, &outgoing, segment, sender);
                     self.tcp.agenda.ready(index);
                 } else {
                     self.tcp.schedule_listener(index);
@@ -69,11 +64,12 @@ impl<S: Security> Host<S> {
         }
         let mut answers = std::mem::take(&mut self.tcp.answers);
         let mut rest = &mut answers.bytes[..];
-        for (flow, length) in &answers.list {
+        for Answer { flow, length, policy } in &answers.list {
             let Some((segment, behind)) = rest.split_at_mut_checked(*length) else { break };
             rest = behind;
             let outgoing = outgoing(flow, Ecn::NotEct, self.tcp.flow_label(flow));
-            let _ = send(&mut self.interface, now, &outgoing, segment, Sender::Stranger { secret: false });
+            let sender = Sender::Stranger { secret: false, socket: policy.as_ref() };
+            let _ = send(&mut self.interface, now, &outgoing, segment, sender);
         }
         answers.bytes.clear();
         answers.list.clear();
@@ -88,7 +84,8 @@ fn transmit<S: Security>(
     endpoint: &mut Endpoint,
     segment: &mut Vec<u8>,
 ) -> bool {
-    let largest = interface.largest_payload(now, addresses(&endpoint.flow).1);
+    let policy = endpoint.policy;
+    let largest = interface.largest_payload_of(now, &endpoint.traffic(), Some(&policy));
     // Before, there are no segments that could be too large.
     if largest < endpoint.largest && endpoint.connection.state().is_synchronized() {
         endpoint.largest = largest;
@@ -96,7 +93,7 @@ fn transmit<S: Security>(
     }
     let Some(packet) = endpoint.connection.poll_transmit(now, 0, segment) else { return false };
     let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
-    let sent = send(interface, now, &outgoing, segment, Sender::Own(None));
+    let sent = send(interface, now, &outgoing, segment, Sender::Own(Some(&policy)));
     // What found no room, or no association yet, is lost like others that are lost. Without address or route there is no
     // connection, and those that there are hope for better.
     if let Err(SendError::NoSource | SendError::Dropped(DropReason::NoRoute | DropReason::ImpossibleAddress)) =
@@ -104,6 +101,11 @@ fn transmit<S: Security>(
         && let Some(&[_, _, _, _, a, b, c, d]) = segment.first_chunk()
     {
         endpoint.connection.icmp_error(u32::from_be_bytes([a, b, c, d]), IcmpError::Hard);
+    }
+    // It may also be that too much waits already.
+    if sent == Err(SendError::Security) && interface.prepare(now, &endpoint.traffic(), Some(&policy)).is_err()
+    {
+        endpoint.connection.security_refused();
     }
     true
 }

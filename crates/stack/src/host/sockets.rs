@@ -5,7 +5,10 @@ use std::hash::BuildHasher;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Instant;
 
+use ipsec::policy::{self, Level, Levels};
+use ipsec::selector::{Detail, Traffic};
 use siphasher::sip::SipHasher13;
+use wire::protocol;
 
 use crate::tcp::{Connection, Flow, Listener};
 
@@ -34,6 +37,7 @@ pub(super) struct Endpoint {
     pub(super) flow: Flow,
     pub(super) connection: Connection,
     pub(super) holder: Holder,
+    pub(super) policy: policy::Socket,
     pub(super) flow_label: u32,
     /// The largest segment, TCP header included, that the connection knows to fit the path.
     pub(super) largest: usize,
@@ -55,13 +59,34 @@ pub(super) enum Holder {
 pub(super) struct Listening {
     pub(super) local: SocketAddrV6,
     pub(super) listener: Listener,
+    pub(super) policy: policy::Socket,
     pub(super) backlog: VecDeque<u32>,
     pub(super) limit: usize,
     /// Half-open connections when the deadline was last looked for, which takes a look at each.
     pub(super) half_open: usize,
 }
 
+impl Endpoint {
+    /// What the policy sees of its segments.
+    pub(super) fn traffic(&self) -> Traffic {
+        traffic(&self.flow)
+    }
+}
+
 impl Listening {
+    /// What its answers to those ask of security who have no connection yet: an association that is one connection's own
+    /// is for the connection to ask for.
+    pub(super) fn answering(&self) -> policy::Socket {
+        let shared = |level: Level| level.min(Level::Require);
+        let Levels { authentication, transport_encryption, tunnel_encryption } = self.policy.levels;
+        let levels = Levels {
+            authentication: shared(authentication),
+            transport_encryption: shared(transport_encryption),
+            tunnel_encryption: shared(tunnel_encryption),
+        };
+        policy::Socket { levels, ..self.policy }
+    }
+
     /// The user does not accept more than wait already.
     pub(super) fn pause_if_full(&mut self) {
         self.listener.set_paused(self.backlog.len() >= self.limit);
@@ -100,6 +125,20 @@ impl Sockets {
         self.flows.get(flow).copied()
     }
 
+    /// What is asked of security by the connection, or else the listener, that segments of a flow are for.
+    pub(super) fn policy(&self, flow: &Flow) -> Option<policy::Socket> {
+        let index = self.find(flow).or_else(|| self.listener_at(end(flow.local)))?;
+        match self.slots.get(index as usize)?.socket.as_ref()? {
+            Socket::Connection(endpoint) => Some(endpoint.policy),
+            Socket::Listener(listening) => Some(listening.policy),
+        }
+    }
+
+    /// All connections that segments find.
+    pub(super) fn connections(&self) -> impl Iterator<Item = u32> + '_ {
+        self.flows.values().copied()
+    }
+
     /// The listener that takes what comes to this end.
     pub(super) fn listener_at(&self, local: SocketAddrV6) -> Option<u32> {
         let to = |address| self.ports.get(&(local.port(), address)).copied();
@@ -109,6 +148,10 @@ impl Sockets {
     /// Whether a listener has just this end.
     pub(super) fn is_listened_to(&self, local: SocketAddrV6) -> bool {
         self.ports.contains_key(&(local.port(), *local.ip()))
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Socket> + '_ {
+        self.slots.iter().filter_map(|slot| slot.socket.as_ref())
     }
 
     pub(super) fn add_connection(&mut self, endpoint: Box<Endpoint>) -> (u32, TcpHandle) {
@@ -224,6 +267,16 @@ impl Sockets {
 pub(super) fn flow(local: (IpAddr, u16), remote: (IpAddr, u16)) -> Flow {
     let end = |(address, port)| SocketAddr::V6(SocketAddrV6::new(mapped(address), port, 0, 0));
     Flow { local: end(local), remote: end(remote) }
+}
+
+/// What the policy sees of segments that leave.
+pub(super) fn traffic(flow: &Flow) -> Traffic {
+    Traffic {
+        source: flow.local.ip().to_canonical(),
+        destination: flow.remote.ip().to_canonical(),
+        protocol: protocol::TCP,
+        detail: Detail::Ports { source: flow.local.port(), destination: flow.remote.port() },
+    }
 }
 
 /// An address as sockets have it.

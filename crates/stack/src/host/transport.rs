@@ -2,18 +2,29 @@
 
 use std::collections::VecDeque;
 use std::net::Ipv6Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use ipsec::policy;
+use ipsec::request::SocketId;
 use wire::protocol;
 
 use super::agenda::Agenda;
 use super::sockets::{Endpoint, Holder, Socket, Sockets, TcpHandle, end, mapped};
+use crate::limit::Limit;
 use crate::random::{Key, Random};
 use crate::tcp::{Connection, Drops, Flow, Secrets};
 
 /// Connections that were released and have not ended, most of them in TIME-WAIT: 2 KB each, and what they still have to
 /// send. Of more, the oldest ends at once: a server whose clients do not close must not run out of memory.
 pub const MAX_RELEASED: usize = 4096;
+
+/// RST that strangers get at once.
+const RESETS: u32 = 100;
+/// Between two RST to strangers after that: a thousand a second. More would only serve who wants others to be hit by them
+/// in their name.
+const RESET_PAUSE: Duration = Duration::from_millis(1);
+/// Sockets of TCP have the numbers from here on, those of the interface the others.
+const FIRST_NUMBER: u64 = 1 << 31;
 
 /// TCP of a host.
 pub(super) struct Transport {
@@ -23,6 +34,10 @@ pub(super) struct Transport {
     /// Of ephemeral ports.
     pub(super) counter: u16,
     pub(super) drops: Drops,
+    /// Of RST to strangers.
+    pub(super) resets: Limit,
+    /// Accepted connections have had so many numbers for the policy.
+    numbered: u64,
     pub(super) answers: Answers,
     /// Destinations that are heard from, for neighbor discovery; as many at most as packets came at once.
     pub(super) confirmed: Vec<Ipv6Addr>,
@@ -33,11 +48,19 @@ pub(super) struct Transport {
     label_key: Key,
 }
 
+/// A segment to a stranger.
+pub(super) struct Answer {
+    pub(super) flow: Flow,
+    pub(super) length: usize,
+    /// What the listener that answers asks of security.
+    pub(super) policy: Option<policy::Socket>,
+}
+
 /// Segments to strangers, one behind the other, until the call that they answer returns.
 #[derive(Default)]
 pub(super) struct Answers {
     pub(super) bytes: Vec<u8>,
-    pub(super) list: Vec<(Flow, usize)>,
+    pub(super) list: Vec<Answer>,
 }
 
 impl Transport {
@@ -48,12 +71,21 @@ impl Transport {
             secrets: Secrets::new(random.octets(), now),
             counter: random.u32() as u16,
             drops: Drops::default(),
+            resets: Limit::new(RESETS, RESET_PAUSE, now),
+            numbered: 0,
             answers: Answers::default(),
             confirmed: Vec::new(),
             released: 0,
             oldest_released: VecDeque::new(),
             label_key: Key::new(random.octets()),
         }
+    }
+
+    /// A number for the policy that no other socket of TCP has.
+    pub(super) fn number(&mut self) -> SocketId {
+        self.numbered += 1;
+        // PF_KEY carries 32 bits. Who has opened so many sockets has long closed the first.
+        SocketId(FIRST_NUMBER + self.numbered % (FIRST_NUMBER - 0x4000))
     }
 
     /// The flow label, never 0 (RFC 6437 §3).
@@ -70,10 +102,11 @@ impl Transport {
         flow: Flow,
         connection: Connection,
         holder: Holder,
+        policy: policy::Socket,
         largest: usize,
     ) -> (u32, TcpHandle) {
         let flow_label = self.flow_label(&flow);
-        let endpoint = Endpoint { flow, connection, holder, flow_label, largest, confirmed: None };
+        let endpoint = Endpoint { flow, connection, holder, policy, flow_label, largest, confirmed: None };
         let added = self.sockets.add_connection(Box::new(endpoint));
         self.agenda.ready(added.0);
         added

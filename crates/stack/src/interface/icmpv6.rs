@@ -28,6 +28,16 @@ pub(super) fn bypasses_security(payload: &[u8]) -> bool {
     })
 }
 
+/// What has become of an error.
+enum Heard {
+    /// It is about something that was sent.
+    Related,
+    /// The socket's policy does not believe it.
+    Refused,
+    /// Nobody has sent what it quotes.
+    Unrelated,
+}
+
 impl<S: Security> Interface<S> {
     pub(super) fn receive_icmpv6(
         &mut self,
@@ -90,6 +100,33 @@ impl<S: Security> Interface<S> {
         evidence: Option<&Evidence<'_, S::Protection>>,
         upper: &mut impl Upper,
     ) {
+        let was_protected = self.security.has_sent(report);
+        // What is authenticated can be seen, and so whose it is; of what is encrypted, nobody can say.
+        let inside = if was_protected { report.behind_authentication() } else { None };
+        let owner = if was_protected { inside.as_ref() } else { Some(report) };
+        let heard = owner.map_or(Heard::Unrelated, |report| self.tell(now, report, evidence, upper));
+        match heard {
+            Heard::Refused if !was_protected => return self.drop(DropReason::Security),
+            Heard::Unrelated if !was_protected => return self.drop(DropReason::UnrelatedError),
+            Heard::Refused => self.drop(DropReason::Security),
+            Heard::Related | Heard::Unrelated => {}
+        }
+        if let ErrorKind::PacketTooBig(mtu) = report.kind {
+            let changed = self.destinations.packet_too_big(now, report.remote, mtu, self.link_mtu);
+            if changed && was_protected {
+                upper.path_changed();
+            }
+        }
+    }
+
+    /// Tells the one whose packet an error quotes.
+    fn tell(
+        &mut self,
+        now: Instant,
+        report: &ErrorReport<'_>,
+        evidence: Option<&Evidence<'_, S::Protection>>,
+        upper: &mut impl Upper,
+    ) -> Heard {
         let (security, mut refused) = (&mut self.security, false);
         let mut admits = |socket: Option<&Socket>| {
             let admitted = evidence.is_none_or(|evidence| evidence.suffices(security, socket));
@@ -103,20 +140,16 @@ impl<S: Security> Interface<S> {
                 protocol::UDP => self.udp.error(report, &mut admits),
                 // The host itself: its policy has let the error in.
                 protocol::ICMPV6 => has_pinged(self.pinged, report),
-                protocol::ESP | protocol::AUTHENTICATION => self.security.has_sent(report),
+                protocol::ESP | protocol::AUTHENTICATION => false,
                 _ => {
                     let socket = upper.socket_of_error(report);
                     socket.is_none_or(|socket| admits(Some(&socket))) && upper.error(now, report)
                 }
             };
-        if refused && !related {
-            return self.drop(DropReason::Security);
-        }
-        if !related {
-            return self.drop(DropReason::UnrelatedError);
-        }
-        if let ErrorKind::PacketTooBig(mtu) = report.kind {
-            self.destinations.packet_too_big(now, report.remote, mtu, self.link_mtu);
+        match (related, refused) {
+            (true, _) => Heard::Related,
+            (false, true) => Heard::Refused,
+            (false, false) => Heard::Unrelated,
         }
     }
 

@@ -15,7 +15,7 @@ use super::{Interface, Medium};
 use crate::DropReason;
 use crate::ipv6::input::{self, Chain, Next};
 use crate::ipv6::{Refusal, reassembly, unknown};
-use crate::security::Security;
+use crate::security::{Datagram, Security};
 use crate::udp::Metadata;
 
 /// Layers of a packet: fragments of tunnels of fragments. Nobody means more than two of each.
@@ -108,6 +108,13 @@ impl<S: Security> Interface<S> {
         arrival.fragmented |= chain.fragmented;
         match chain.next {
             Next::Upper(protocol) => {
+                if protocol == protocol::UDP {
+                    match self.security.datagram(&bytes[chain.offset..]) {
+                        Datagram::Plain => {}
+                        Datagram::Protected => return self.open(now, bytes, protocol::ESP, arrival),
+                        Datagram::Keepalive => return false,
+                    }
+                }
                 self.dispatch(now, bytes, &packet, &chain, protocol, arrival, upper);
                 false
             }
@@ -130,27 +137,28 @@ impl<S: Security> Interface<S> {
                     false
                 })
             }
-            Next::Security(kind) => {
-                self.open(now, bytes, kind, arrival).map_err(|reason| self.drop(reason)).is_ok()
-            }
+            Next::Security(kind) => self.open(now, bytes, kind, arrival),
         }
     }
 
-    /// Opens the first security header of a packet, into `inner`.
+    /// Opens the first security header of a packet, into `inner`. Returns whether it could.
     pub(super) fn open(
         &mut self,
         now: Instant,
         bytes: &[u8],
         kind: u8,
         arrival: &mut Arrival<S::Protection>,
-    ) -> Result<(), DropReason> {
+    ) -> bool {
         self.inner.clear();
         self.inner.extend_from_slice(bytes);
-        let opened = self.security.open(now, &mut self.inner, &mut arrival.protection);
-        self.inner_at = opened.map_err(|_| DropReason::Security)?;
+        let Ok(place) = self.security.open(now, &mut self.inner, &mut arrival.protection) else {
+            self.drop(DropReason::Security);
+            return false;
+        };
+        self.inner_at = place;
         arrival.opened = true;
         arrival.secret |= kind == protocol::ESP;
-        Ok(())
+        true
     }
 
     /// What tells fragments apart that came by different ways: 0 for those that came as they are.

@@ -21,7 +21,7 @@ use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
 use crate::ipv4::{self, Ipv4};
 use crate::neighbor::Advertisement;
-use crate::security::{Security, Sender};
+use crate::security::{Datagram, Security, Sender};
 use crate::udp::Metadata;
 
 impl<S: Security> Interface<S> {
@@ -136,7 +136,14 @@ impl<S: Security> Interface<S> {
             return inserted;
         }
         if matches!(packet.protocol(), protocol::ESP | protocol::AUTHENTICATION) {
-            return self.open(now, bytes, packet.protocol(), arrival).map(|()| true);
+            return Ok(self.open(now, bytes, packet.protocol(), arrival));
+        }
+        if packet.protocol() == protocol::UDP {
+            match self.security.datagram(packet.payload()) {
+                Datagram::Plain => {}
+                Datagram::Protected => return Ok(self.open(now, bytes, protocol::ESP, arrival)),
+                Datagram::Keepalive => return Ok(false),
+            }
         }
         self.dispatch_ipv4(now, bytes, &packet, arrival, upper)?;
         Ok(false)

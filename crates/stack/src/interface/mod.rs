@@ -33,7 +33,7 @@ pub use sockets::UdpError;
 pub use upper::{NoUpper, Received, Upper, Verdict};
 
 use std::collections::VecDeque;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -128,6 +128,8 @@ pub struct Interface<S: Security = NoSecurity> {
     udp: Sockets,
     /// How many sockets have had a number for the policy.
     numbered: u64,
+    /// Sockets may bypass security.
+    may_bypass: bool,
     /// Where an echo request went last, with its identifier.
     pinged: Option<(Ipv6Addr, u16)>,
     ipv4: Option<Ipv4>,
@@ -189,6 +191,7 @@ impl<S: Security> Interface<S> {
             errors: Errors::new(now),
             udp: Sockets::new(&mut random),
             numbered: 0,
+            may_bypass: false,
             pinged: None,
             ipv4: None,
             security,
@@ -304,6 +307,26 @@ impl<S: Security> Interface<S> {
     /// The neighbors.
     pub fn neighbors(&self) -> &Neighbors {
         &self.neighbors
+    }
+
+    /// What is on the link, and what leads through routers.
+    pub fn routes(&self) -> &Table {
+        &self.table
+    }
+
+    /// Destinations of which something special is known.
+    pub fn destinations(&self) -> &Destinations {
+        &self.destinations
+    }
+
+    /// Our end of each UDP socket, and the other one of those that are connected.
+    pub fn udp_sockets(&self) -> impl Iterator<Item = (SocketAddrV6, Option<SocketAddrV6>)> + '_ {
+        self.udp.iter()
+    }
+
+    /// IPv4, if it is set.
+    pub fn ipv4(&self) -> Option<&Ipv4> {
+        self.ipv4.as_ref()
     }
 
     /// The default routers.

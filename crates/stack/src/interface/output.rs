@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Instant;
 
+use ipsec::policy::Socket;
+use ipsec::selector::Traffic;
 use wire::ethernet::{self, ETHERTYPE_IPV4, ETHERTYPE_IPV6, MacAddress};
 use wire::flow;
 use wire::ipv6::{self, Packet};
@@ -135,6 +137,27 @@ impl<S: Security> Interface<S> {
         }
     }
 
+    /// Whether security lets packets of a kind leave, now or once there is what protects them, which is asked for. What
+    /// stays on this host may.
+    ///
+    /// # Errors
+    /// [`SendError::Security`].
+    pub fn prepare(
+        &mut self,
+        now: Instant,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+    ) -> Result<(), SendError> {
+        let ours = match traffic.destination {
+            IpAddr::V6(destination) => self.addresses.is_assigned(destination),
+            IpAddr::V4(destination) => self.ipv4.is_some_and(|ipv4| ipv4.address.addr() == destination),
+        };
+        if ours {
+            return Ok(());
+        }
+        self.security.prepare(now, traffic, socket).map_err(|Refused| SendError::Security)
+    }
+
     /// Whether a packet to ourselves would find room. Those that wait are received at [`Interface::deadline`].
     pub(crate) fn has_room_for_own(&self) -> bool {
         self.looped.len() < MAX_LOOPED
@@ -171,7 +194,7 @@ impl<S: Security> Interface<S> {
 
     /// Sends an answer or an error: nobody waits for it, and what goes wrong is counted.
     pub(super) fn answer(&mut self, now: Instant, packet: &mut Vec<u8>, secret: bool) {
-        let _ = self.transmit(now, packet, Sender::Stranger { secret });
+        let _ = self.transmit(now, packet, Sender::Stranger { secret, socket: None });
     }
 
     /// Sends what has waited for associations. What goes wrong is counted: whose call it was has returned long ago.

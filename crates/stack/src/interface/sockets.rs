@@ -52,12 +52,26 @@ impl<S: Security> Interface<S> {
         self.udp.set_policy(id, Socket { levels, ..policy })
     }
 
+    /// From now on sockets may bypass security, if they ask for it. The host decides that, not who uses a socket: it is for
+    /// a host whose key management daemon speaks through it.
+    pub fn permit_bypass(&mut self) {
+        self.may_bypass = true;
+    }
+
+    /// Whether sockets may bypass security.
+    pub fn permits_bypass(&self) -> bool {
+        self.may_bypass
+    }
+
     /// Lets a socket past the system's levels and rules (but not past a rule that discards), and past its own. For the
-    /// socket of a key management daemon alone, who speaks before there are associations; the caller sees to that.
+    /// socket of a key management daemon alone, who speaks before there are associations.
     ///
     /// # Errors
-    /// When the socket is closed.
+    /// When the socket is closed, or the host does not [permit](Self::permit_bypass) it.
     pub fn udp_bypass_security(&mut self, id: SocketId) -> Result<(), udp::Error> {
+        if !self.may_bypass {
+            return Err(udp::Error::NotPermitted);
+        }
         let policy = self.udp.policy(id).ok_or(udp::Error::Closed)?;
         self.udp.set_policy(id, Socket { bypasses: true, ..policy })
     }
@@ -112,6 +126,16 @@ impl<S: Security> Interface<S> {
     /// The next datagram of a socket: it is put in place of what is in `out`.
     pub fn udp_receive(&mut self, id: SocketId, out: &mut Vec<u8>) -> Option<Metadata> {
         self.udp.receive(id, out)
+    }
+
+    /// Whether [`Interface::udp_receive`] or [`Interface::udp_error`] has something to say.
+    pub fn udp_is_readable(&self, id: SocketId) -> bool {
+        self.udp.is_readable(id)
+    }
+
+    /// The address and port that a socket has.
+    pub fn udp_local(&self, id: SocketId) -> Option<SocketAddrV6> {
+        self.udp.local(id)
     }
 
     /// The last error about something that a socket has sent, and where to; then it is forgotten.

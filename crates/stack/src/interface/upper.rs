@@ -55,6 +55,10 @@ pub trait Upper {
         None
     }
 
+    /// The path to somebody carries less than before, as an error about a packet has said of which nobody can see whose it
+    /// was.
+    fn path_changed(&mut self) {}
+
     /// An error has come. Returns whether it is about something that was sent: only then is a path MTU believed.
     fn error(&mut self, now: Instant, report: &ErrorReport<'_>) -> bool;
 }

@@ -281,6 +281,11 @@ impl Neighbors {
         self.entries.get(&neighbor)?.link_layer
     }
 
+    /// All that are known or asked for, with their states and link-layer addresses.
+    pub fn iter(&self) -> impl Iterator<Item = (Ipv6Addr, State, Option<MacAddress>)> + '_ {
+        self.entries.iter().map(|(neighbor, entry)| (*neighbor, entry.state, entry.link_layer))
+    }
+
     /// How many neighbors are known or asked for.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -38,6 +38,11 @@ impl Destinations {
         known.filter(|(_, until)| *until > now).map_or(link, |(mtu, _)| mtu.min(link))
     }
 
+    /// Those of which something is known: where a redirect has led them, and the path MTU with its end.
+    pub fn iter(&self) -> impl Iterator<Item = (Ipv6Addr, Option<Ipv6Addr>, Option<(usize, Instant)>)> + '_ {
+        self.0.iter().map(|(address, known)| (*address, known.redirected_to, known.path_mtu))
+    }
+
     /// A Packet Too Big about something that we have sent (RFC 8201 §4): only ever lowers what is known, and what no
     /// link may be is ignored. Returns whether the path MTU is another now.
     pub fn packet_too_big(&mut self, now: Instant, destination: Ipv6Addr, mtu: u32, link: usize) -> bool {

@@ -178,6 +178,16 @@ impl Table {
         self.routes.iter().filter(|route| route.prefix.prefix_len() == 0).map(|route| route.router)
     }
 
+    /// What is on the link, and until when.
+    pub fn on_link(&self) -> impl Iterator<Item = (Ipv6Net, Option<Instant>)> + '_ {
+        self.on_link.iter().map(|known| (known.prefix, known.until))
+    }
+
+    /// What leads through routers: where to, which, how it is preferred, and until when.
+    pub fn routes(&self) -> impl Iterator<Item = (Ipv6Net, Ipv6Addr, Preference, Option<Instant>)> + '_ {
+        self.routes.iter().map(|route| (route.prefix, route.router, route.preference, route.until))
+    }
+
     /// When something ends.
     pub fn deadline(&self) -> Option<Instant> {
         let on_link = self.on_link.iter().filter_map(|known| known.until);

@@ -66,6 +66,9 @@ pub enum Error {
     /// An ICMP error came while connecting.
     #[error("destination unreachable")]
     Unreachable,
+    /// Security forbids the connection, or cannot be had: NRL's `EIPSEC`.
+    #[error("security forbids the connection, or is not there")]
+    Security,
     /// [`abort`](super::Connection::abort) was called.
     #[error("connection aborted")]
     Aborted,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use stack::host::{Host, ListenerHandle, TcpHandle};
+use stack::security::{NoSecurity, Security};
 use stack::tcp::{self, State};
 use wire::ecn::{self, Ecn};
 use wire::ethernet::Frame;
@@ -31,9 +32,9 @@ pub(crate) struct Weather {
 }
 
 /// Hosts, and frames between them.
-pub(crate) struct Segment {
+pub(crate) struct Segment<S: Security = NoSecurity> {
     pub(crate) now: Instant,
-    pub(crate) hosts: Vec<Host>,
+    pub(crate) hosts: Vec<Host<S>>,
     pub(crate) weather: Weather,
     /// Frames that were sent, since they were last taken.
     pub(crate) seen: Vec<Vec<u8>>,
@@ -48,6 +49,13 @@ impl Segment {
     pub(crate) fn new(hosts: u8, seed: u64) -> Self {
         let now = Instant::now();
         let hosts = (0..hosts).map(|number| Host::new(now, config(number), [number; 32])).collect();
+        Self::with(now, hosts, seed)
+    }
+}
+
+impl<S: Security> Segment<S> {
+    /// These hosts, once they have their addresses.
+    pub(crate) fn with(now: Instant, hosts: Vec<Host<S>>, seed: u64) -> Self {
         let mut segment = Segment {
             now,
             hosts,

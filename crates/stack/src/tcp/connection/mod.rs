@@ -47,8 +47,8 @@ const LEAST_MSS: u16 = 64;
 pub struct Connection {
     state: State,
     error: Option<Error>,
-    /// An ICMP error was heard that is no reason to give up, only one to give if we do.
-    soft_error: bool,
+    /// Something was heard that is no reason to give up, only one to give if we do.
+    soft_error: Option<Error>,
     is_abandoned: bool,
     local_port: u16,
     remote_port: u16,
@@ -166,7 +166,7 @@ impl Connection {
         Self {
             state,
             error: None,
-            soft_error: false,
+            soft_error: None,
             is_abandoned: false,
             local_port: flow.local.port(),
             remote_port: flow.remote.port(),
@@ -359,14 +359,24 @@ impl Connection {
         if !self.state.is_synchronized() {
             match error {
                 IcmpError::Hard => self.end(Some(Error::Unreachable)),
-                IcmpError::Soft => self.soft_error = true,
+                IcmpError::Soft => self.soft_error = Some(Error::Unreachable),
                 IcmpError::PacketTooBig { .. } => {}
             }
             return;
         }
         match error {
-            IcmpError::Hard | IcmpError::Soft => self.soft_error = true,
+            IcmpError::Hard | IcmpError::Soft => self.soft_error = Some(Error::Unreachable),
             IcmpError::PacketTooBig { largest_segment } => self.path_mtu_changed(largest_segment),
+        }
+    }
+
+    /// Security does not let segments of this connection leave. That ends one that is not established; another goes on
+    /// trying, since what it lacks may come.
+    pub fn security_refused(&mut self) {
+        if self.state.is_synchronized() {
+            self.soft_error = Some(Error::Security);
+        } else {
+            self.end(Some(Error::Security));
         }
     }
 
@@ -457,7 +467,7 @@ impl Connection {
         if self.state.is_synchronized() {
             self.pending.reset = Some(Reset::Abort);
         }
-        self.end(Some(if self.soft_error { Error::Unreachable } else { Error::TimedOut }));
+        self.end(self.soft_error.or(Some(Error::TimedOut)));
     }
 
     /// As long as an acknowledgement is owed, the user's patience counts.

@@ -1,7 +1,9 @@
 //! Two hosts with IPsec on one link: what is on the wire, and what arrives.
 
 mod hostile;
+mod in_udp;
 mod policies;
+mod tcp;
 
 use std::net::Ipv6Addr;
 use std::time::Instant;
