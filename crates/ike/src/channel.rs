@@ -51,6 +51,26 @@ impl Channel {
         Self { role, initiator_spi, responder_spi, keys, fragments, requests, responses }
     }
 
+    /// One of the two ends of an IKE SA that all fixtures are of.
+    #[cfg(test)]
+    pub(crate) fn fixture(role: Role, fragments: bool) -> Self {
+        let suite = crate::keys::IkeSuite {
+            encryption: crate::crypto::encryption::Encryption::Aes128Gcm,
+            integrity: None,
+            prf: crate::crypto::prf::Prf::HmacSha256,
+            group: crate::crypto::group::Group::Curve25519,
+        };
+        let exchanged = crate::keys::Exchanged {
+            initiator_spi: IkeSpi(1),
+            responder_spi: IkeSpi(2),
+            initiator_nonce: vec![1; 32],
+            responder_nonce: vec![2; 32],
+        };
+        let shared = crate::crypto::secret::Secret::new(vec![3; 32]);
+        let keys = IkeKeys::derive(&suite, role, &shared, &exchanged).unwrap();
+        Self::new(role, IkeSpi(1), IkeSpi(2), keys, fragments)
+    }
+
     /// This end's SPI.
     pub(crate) fn own_spi(&self) -> IkeSpi {
         match self.role {
@@ -219,28 +239,10 @@ impl From<ParseError> for DropReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::crypto::encryption::Encryption;
-    use crate::crypto::group::Group;
-    use crate::crypto::prf::Prf;
-    use crate::crypto::secret::Secret;
-    use crate::keys::{Exchanged, IkeSuite};
     use crate::random::Repeatable;
 
     fn channel(role: Role) -> Channel {
-        let suite = IkeSuite {
-            encryption: Encryption::Aes128Gcm,
-            integrity: None,
-            prf: Prf::HmacSha256,
-            group: Group::Curve25519,
-        };
-        let exchanged = Exchanged {
-            initiator_spi: IkeSpi(1),
-            responder_spi: IkeSpi(2),
-            initiator_nonce: vec![1; 32],
-            responder_nonce: vec![2; 32],
-        };
-        let keys = IkeKeys::derive(&suite, role, &Secret::new(vec![3; 32]), &exchanged).unwrap();
-        Channel::new(role, IkeSpi(1), IkeSpi(2), keys, true)
+        Channel::fixture(role, true)
     }
 
     fn long(length: usize) -> Builder {

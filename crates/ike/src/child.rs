@@ -1,5 +1,6 @@
 //! How two ends agree on a child: the same in IKE_AUTH and in CREATE_CHILD_SA (RFC 7296 §1.3, §2.9, §2.17).
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use crate::config::{ChildConfig, ChildIndex, Mode, PeerConfig, PeerIndex};
@@ -14,7 +15,7 @@ use crate::message::traffic_selector::{self, MAX_SELECTORS, TrafficSelector, is_
 use crate::message::{ParseError, Payloads};
 use crate::negotiation::{ChildProtocol, ChildSuite, choose_child, is_choice_of, offer_child};
 use crate::numbers::{IkeSpi, NotifyType, PayloadType, ProtocolId, Spi};
-use crate::random::{self, Random};
+use crate::output::Context;
 
 /// A child that is there.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) struct Child {
     pub(crate) outbound_spi: Spi,
     /// When it is to be replaced; nothing once that has begun.
     pub(crate) rekey_at: Option<Instant>,
+    /// When it ends, replaced or not.
+    pub(crate) expires_at: Option<Instant>,
     /// A Delete of it is sent or about to be.
     pub(crate) closing: bool,
     /// What the other end has put in its place, if it has.
@@ -93,6 +96,7 @@ pub(crate) struct Agreed {
     mode: Mode,
     local: Vec<TrafficSelector>,
     remote: Vec<TrafficSelector>,
+    original_addresses: Option<(IpAddr, IpAddr)>,
     shared: Option<Secret>,
 }
 
@@ -138,6 +142,7 @@ impl Agreed {
             mode: self.mode,
             local: self.local,
             remote: self.remote,
+            original_addresses: self.original_addresses,
             inbound: keys(inbound),
             outbound: keys(outbound),
             path: around.path,
@@ -168,15 +173,15 @@ impl ChildOffer {
         index: ChildIndex,
         in_auth: bool,
         group: Option<Group>,
-        random: &mut dyn Random,
+        context: &mut Context<'_>,
     ) -> Option<Self> {
         let config = peer.children.get(index.0)?;
-        let spi = random::spi(random);
+        let spi = context.spis.next();
         let proposals = offer_child(&config.algorithms, &spi.0.to_be_bytes(), !in_auth);
         let group = group.or(config.algorithms.groups.first().copied()).filter(|_| !in_auth);
-        let (local, remote) = selectors(peer, config, path);
+        let (local, remote) = selectors(peer, config, path, &[]);
         let (protocol, mode) = (config.algorithms.protocol, config.mode);
-        let key_pair = group.map(|group| KeyPair::generate(group, random));
+        let key_pair = group.map(|group| KeyPair::generate(group, context.random));
         Some(Self { index, protocol, spi, proposals, mode, local, remote, key_pair })
     }
 
@@ -197,7 +202,7 @@ impl ChildOffer {
     }
 
     /// What was agreed on, if the answer is within the offer.
-    pub(crate) fn accept(self, answer: Payloads<'_>) -> Result<Agreed, Refusal> {
+    pub(crate) fn accept(self, answer: Payloads<'_>, path: Path, nat: Nat) -> Result<Agreed, Refusal> {
         let proposals = proposal::parse(find(answer, PayloadType::SA)?)?;
         let chosen = is_choice_of(&proposals, &self.proposals).ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
         let spi: [u8; 4] = chosen.spi.as_slice().try_into().map_err(|_| NotifyType::INVALID_SYNTAX)?;
@@ -206,12 +211,14 @@ impl ChildOffer {
             encryption: crate::crypto::encryption::Encryption::ALL.to_vec(),
             integrity: crate::crypto::encryption::Integrity::ALL.to_vec(),
             groups: self.key_pair.iter().map(KeyPair::group).collect(),
+            groups_required: false,
             extended_sequence_numbers: vec![true, false],
         };
         let (_, suite) = choose_child(&proposals, &kinds, None, self.key_pair.is_none())
             .ok_or(NotifyType::NO_PROPOSAL_CHOSEN)?;
+        // The offer has proposals without a key exchange only where that will do.
         let shared = match (&self.key_pair, suite.group) {
-            (None, _) => None,
+            (None, _) | (Some(_), None) => None,
             (Some(pair), Some(group)) => {
                 let exchange = KeyExchange::parse(find(answer, PayloadType::KE)?)?;
                 if exchange.group != group.id() {
@@ -219,10 +226,13 @@ impl ChildOffer {
                 }
                 Some(pair.agree(exchange.public).map_err(|_| NotifyType::INVALID_SYNTAX)?)
             }
-            (Some(_), None) => return Err(NotifyType::NO_PROPOSAL_CHOSEN.into()),
         };
-        let local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
-        let remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
+        let mut local = traffic_selector::parse(find(answer, PayloadType::TS_I)?)?;
+        let mut remote = traffic_selector::parse(find(answer, PayloadType::TS_R)?)?;
+        let original_addresses = match self.mode {
+            Mode::Tunnel => None,
+            Mode::Transport => untranslate(&mut local, &mut remote, path, nat),
+        };
         if !is_narrowed(&local, &self.local) || !is_narrowed(&remote, &self.remote) {
             return Err(NotifyType::TS_UNACCEPTABLE.into());
         }
@@ -238,6 +248,7 @@ impl ChildOffer {
             mode: self.mode,
             local,
             remote,
+            original_addresses,
             shared,
         })
     }
@@ -247,6 +258,9 @@ impl ChildOffer {
 pub(crate) struct Asked<'a> {
     pub(crate) payloads: Payloads<'a>,
     pub(crate) path: Path,
+    pub(crate) nat: Nat,
+    /// Addresses that the other end was given.
+    pub(crate) given: &'a [IpAddr],
     /// The child that is replaced is looked at first.
     pub(crate) rekeyed: Option<ChildIndex>,
     /// The responder's nonce; none in IKE_AUTH.
@@ -259,7 +273,7 @@ pub(crate) fn answer(
     peer: &PeerConfig,
     asked: &Asked<'_>,
     to: &mut Builder,
-    random: &mut dyn Random,
+    context: &mut Context<'_>,
 ) -> Result<Agreed, Refusal> {
     let proposals = proposal::parse(find(asked.payloads, PayloadType::SA)?)?;
     let initiators = traffic_selector::parse(find(asked.payloads, PayloadType::TS_I)?)?;
@@ -276,7 +290,12 @@ pub(crate) fn answer(
             refusal = NotifyType::NO_PROPOSAL_CHOSEN.into();
             continue;
         }
-        let (local, remote) = selectors(peer, config, asked.path);
+        let (local, remote) = selectors(peer, config, asked.path, asked.given);
+        let (mut initiators, mut responders) = (initiators.clone(), responders.clone());
+        let original_addresses = match config.mode {
+            Mode::Tunnel => None,
+            Mode::Transport => untranslate(&mut responders, &mut initiators, asked.path, asked.nat),
+        };
         let (initiators, responders) = (narrow(&initiators, &remote), narrow(&responders, &local));
         if initiators.is_empty() || responders.is_empty() {
             continue;
@@ -290,14 +309,14 @@ pub(crate) fn answer(
         let (public, shared) = match (suite.group, exchange) {
             (None, _) => (None, None),
             (Some(group), Some(exchange)) if exchange.group == group.id() => {
-                let pair = KeyPair::generate(group, random);
+                let pair = KeyPair::generate(group, context.random);
                 let shared = pair.agree(exchange.public).map_err(|_| NotifyType::INVALID_SYNTAX)?;
                 (Some((group, pair.public().to_vec())), Some(shared))
             }
             (Some(group), _) => return Err(Refusal::invalid_group(group)),
         };
         let outbound: [u8; 4] = chosen.spi.as_slice().try_into().map_err(|_| NotifyType::INVALID_SYNTAX)?;
-        let inbound_spi = random::spi(random);
+        let inbound_spi = context.spis.next();
         chosen.spi = inbound_spi.0.to_be_bytes().to_vec();
 
         if config.mode == Mode::Transport {
@@ -320,6 +339,7 @@ pub(crate) fn answer(
             mode: config.mode,
             local: responders,
             remote: initiators,
+            original_addresses,
             shared,
         });
     }
@@ -351,8 +371,9 @@ fn selectors(
     peer: &PeerConfig,
     config: &ChildConfig,
     path: Path,
+    given: &[IpAddr],
 ) -> (Vec<TrafficSelector>, Vec<TrafficSelector>) {
-    let hosts = |addresses: &[std::net::IpAddr]| {
+    let hosts = |addresses: &[IpAddr]| {
         addresses.iter().map(|address| TrafficSelector::host(*address)).collect::<Vec<_>>()
     };
     let or = |configured: &[TrafficSelector], other: Vec<TrafficSelector>| {
@@ -360,7 +381,34 @@ fn selectors(
         selectors.truncate(MAX_SELECTORS);
         selectors
     };
-    let assigned = hosts(&peer.assigned.addresses);
+    let assigned = hosts(if given.is_empty() { &peer.assigned.addresses } else { given });
     let remote = if assigned.is_empty() { hosts(&[path.remote.ip()]) } else { assigned };
     (or(&config.local, hosts(&[path.local.ip()])), or(&config.remote, remote))
+}
+
+/// In transport mode each end has its own address in its selectors, and a NAT in between has made another one of it: what
+/// counts is where the two are as this end sees it (§2.23.1). Selectors of more than an address are left as they are. Returns
+/// the addresses as the other end has them, its own first, if a NAT is in between: its checksums are of these.
+fn untranslate(
+    local: &mut [TrafficSelector],
+    remote: &mut [TrafficSelector],
+    path: Path,
+    nat: Nat,
+) -> Option<(IpAddr, IpAddr)> {
+    if !nat.local && !nat.remote {
+        return None;
+    }
+    let original = remote.first()?.addresses().0;
+    let original = (original, local.first()?.addresses().0);
+    for (selectors, translated, address) in
+        [(local, nat.local, path.local), (remote, nat.remote, path.remote)]
+    {
+        for selector in selectors.iter_mut().filter(|_| translated) {
+            let (first, last) = selector.addresses();
+            if first == last {
+                *selector = selector.at(address.ip());
+            }
+        }
+    }
+    Some(original)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::certificate::Certificates;
 use crate::crypto::secret::Secret;
+pub use crate::lease::Pool;
 use crate::message::body::Identity;
 use crate::message::traffic_selector::TrafficSelector;
 use crate::negotiation::{ChildAlgorithms, IkeAlgorithms};
@@ -101,11 +102,15 @@ pub enum Authentication {
     Certificates(Box<Certificates>),
 }
 
-/// Addresses for a client, and the DNS servers it is to use.
+/// Addresses for a client that asks for some, and the DNS servers it is to use.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// Addresses.
+    /// These, whoever the client is.
     pub addresses: Vec<IpAddr>,
+    /// One more for each IP version, out of the first pool that has one left. An identity has it to itself, on all of its IKE
+    /// SAs, and is given the same one when it comes back. A client that does not ask has no child, unless
+    /// [`ChildConfig::remote`] says what it may have.
+    pub pools: Vec<Pool>,
     /// DNS servers.
     pub dns: Vec<IpAddr>,
 }

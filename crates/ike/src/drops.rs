@@ -19,6 +19,8 @@ wire::drop_reasons! {
     Unexpected = "unexpected",
     /// More half-open IKE SAs than are kept.
     TooManyHalfOpen = "too_many_half_open",
+    /// More IKE SAs than are kept.
+    TooManyIkeSas = "too_many_ike_sas",
     /// An IKE_SA_INIT without a cookie, while they are demanded: it was answered with one.
     NoCookie = "no_cookie",
     /// An IKE_SA_INIT that cannot be agreed to: it was answered with the reason.

@@ -1,25 +1,29 @@
 //! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::child::Child;
 use crate::config::{ChildIndex, Config, PeerIndex};
 use crate::cookie::Cookies;
 use crate::drops::{DropReason, Drops};
 use crate::event::{EndReason, Event, Path};
 use crate::initiator::{Attempt, Wanted};
+use crate::lease::Leases;
+use crate::message::body::Identity;
 use crate::message::{Header, Message, ParseError};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::{Context, NON_ESP_MARKER, Output, Transmit};
-use crate::random::Random;
+use crate::random::{Random, Spis};
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
-use crate::sa::{FollowUp, IkeSa, State, Task, orphaned};
+use crate::sa::{FollowUp, Heritage, IkeSa, State, Task};
+pub use crate::table::MAX_OF_IDENTITY;
+use crate::table::{Entry, Table};
 
 /// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
 /// this many, further ones have to wait. Each takes some 2 KiB, and at the very most 40 KiB, when it sends fragments.
 pub const MAX_HALF_OPEN: usize = 1024;
+
+/// IKE SAs in all, in whatever state: nobody can begin one when there are so many. Each takes some 3 KiB.
+pub const MAX_IKE_SAS: usize = 16_384;
 
 /// Length of an answer of one notify with a byte of data: nothing shorter is answered, so that nobody is flooded through us.
 const SHORT_ANSWER: usize = 37;
@@ -38,31 +42,28 @@ pub enum AskError {
     Busy,
 }
 
-type Initiator = (IkeSpi, SocketAddr);
-
-#[derive(Debug)]
-enum Entry {
-    Attempt(Box<Attempt>),
-    HalfOpen(Box<HalfOpen>),
-    Established(Box<IkeSa>),
-}
-
 /// All IKE SAs of a host.
 pub struct Endpoint<R> {
+    table: Table,
+    cookies: Cookies,
+    surroundings: Surroundings<R>,
+}
+
+/// What all that happens needs.
+struct Surroundings<R> {
     config: Config,
     random: R,
-    entries: HashMap<IkeSpi, Entry>,
-    /// When each entry is to be looked at, as far as it has a time.
-    timers: BTreeSet<(Instant, IkeSpi)>,
-    due_at: HashMap<IkeSpi, Instant>,
-    /// Initiators that were answered, by their SPI and where they are, for as long as what came of it is there: so a
-    /// request that was repeated underway begins nothing twice.
-    initiators: HashMap<Initiator, IkeSpi>,
-    initiator_of: HashMap<IkeSpi, Initiator>,
-    half_open: usize,
-    cookies: Cookies,
     clock: WallClock,
+    spis: Spis,
+    leases: Leases,
     out: Output,
+}
+
+impl<R: Random> Surroundings<R> {
+    fn context(&mut self, now: Instant) -> Context<'_> {
+        let Self { config, random, clock, spis, leases, out } = self;
+        Context { now, unix_time: clock.at(now), config, random, spis, leases, out }
+    }
 }
 
 /// The time of day, as it was at some instant.
@@ -77,27 +78,17 @@ impl WallClock {
 
 impl<R: Random> Endpoint<R> {
     /// One without any IKE SA so far.
-    pub fn new(config: Config, random: R) -> Self {
-        let out = Output::new(config.nat_port);
-        Self {
-            config,
-            random,
-            entries: HashMap::new(),
-            timers: BTreeSet::new(),
-            due_at: HashMap::new(),
-            initiators: HashMap::new(),
-            initiator_of: HashMap::new(),
-            half_open: 0,
-            cookies: Cookies::default(),
-            clock: WallClock::default(),
-            out,
-        }
+    pub fn new(config: Config, mut random: R) -> Self {
+        let (spis, out) = (Spis::new(&mut random), Output::new(config.nat_port));
+        let (clock, leases) = Default::default();
+        let surroundings = Surroundings { config, random, clock, spis, leases, out };
+        Self { table: Table::default(), cookies: Cookies::default(), surroundings }
     }
 
     /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time. To be said again when
     /// the clock was set.
     pub fn set_wall_clock(&mut self, now: Instant, since_1970: Duration) {
-        self.clock = WallClock(Some((now, since_1970)));
+        self.surroundings.clock = WallClock(Some((now, since_1970)));
     }
 
     /// Begins an IKE SA, and the first child of the peer with it. Returns the IKE SA's name.
@@ -108,7 +99,7 @@ impl<R: Random> Endpoint<R> {
     /// Begins an IKE SA in place of this one, with authentication anew (RFC 7296 §2.8.3); the old one is deleted
     /// once the new one is there. Returns the new one's name.
     pub fn reauthenticate(&mut self, now: Instant, ike: IkeSpi) -> Result<IkeSpi, AskError> {
-        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
+        let sa = self.table.established(ike).filter(|sa| sa.is_live());
         let sa = sa.ok_or(AskError::NotFound)?;
         let (peer, path) = (sa.peer, sa.path);
         self.begin(now, Wanted { peer, path, replaces: Some(ike) })
@@ -148,10 +139,10 @@ impl<R: Random> Endpoint<R> {
 
     /// Deletes an IKE SA with its children at both ends, or gives one up that is not there yet.
     pub fn delete_ike(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
-        if let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) {
+        if let Some(Entry::Attempt(attempt)) = self.table.get(ike) {
             let (peer, reason) = (attempt.peer, EndReason::Deleted);
-            self.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
-            self.forget(ike);
+            self.surroundings.out.events.push_back(Event::InitiationFailed { ike, peer, reason });
+            self.table.forget(ike);
             return Ok(());
         }
         self.ask(now, ike, |_, _| Ok(Task::DeleteIke))
@@ -190,10 +181,10 @@ impl<R: Random> Endpoint<R> {
     /// same way: a host keeps what does not begin with four zero bytes for itself.
     pub fn receive(&mut self, now: Instant, path: Path, datagram: &[u8]) {
         let mut bytes = datagram;
-        if path.local.port() == self.config.nat_port {
+        if path.local.port() == self.surroundings.config.nat_port {
             match datagram.strip_prefix(&NON_ESP_MARKER) {
                 Some(message) => bytes = message,
-                None => return self.out.drops.count(DropReason::NotIke),
+                None => return self.surroundings.out.drops.count(DropReason::NotIke),
             }
         }
         match Message::parse(bytes) {
@@ -204,27 +195,22 @@ impl<R: Random> Endpoint<R> {
 
     /// A datagram to send, if there is one.
     pub fn poll_transmit(&mut self) -> Option<Transmit> {
-        self.out.datagrams.pop_front()
+        self.surroundings.out.datagrams.pop_front()
     }
 
     /// Something that has happened, if there is something. Take it before [`Endpoint::poll_transmit`].
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.out.events.pop_front()
+        self.surroundings.out.events.pop_front()
     }
 
     /// When [`Endpoint::handle_timeout`] is to be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        self.timers.first().map(|(at, _)| *at)
+        self.table.deadline()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some((at, ike)) = self.timers.first().copied() {
-            if at > now {
-                return;
-            }
-            self.timers.pop_first();
-            self.due_at.remove(&ike);
+        while let Some(ike) = self.table.pop_due(now) {
             self.with_entry(now, ike, |entry, context| match entry {
                 Entry::Attempt(mut attempt) => match attempt.handle_timeout(context) {
                     None => Some(Entry::Attempt(attempt)),
@@ -250,17 +236,16 @@ impl<R: Random> Endpoint<R> {
 
     /// Why datagrams went no further.
     pub fn drops(&self) -> &Drops {
-        &self.out.drops
+        &self.surroundings.out.drops
     }
 
     /// Initiators that have not authenticated themselves so far.
     pub fn half_open(&self) -> usize {
-        self.half_open
+        self.table.half_open()
     }
 
     fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
-        let Self { config, random, out, clock, .. } = self;
-        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        let mut context = self.surroundings.context(now);
         let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
         let ike = attempt.spi();
         self.keep(ike, Entry::Attempt(Box::new(attempt)));
@@ -273,8 +258,8 @@ impl<R: Random> Endpoint<R> {
         ike: IkeSpi,
         task: impl FnOnce(&IkeSa, &Config) -> Result<Task, AskError>,
     ) -> Result<(), AskError> {
-        let sa = self.entries.get(&ike).and_then(Entry::established).filter(|sa| sa.is_live());
-        let task = task(sa.ok_or(AskError::NotFound)?, &self.config)?;
+        let sa = self.table.established(ike).filter(|sa| sa.is_live());
+        let task = task(sa.ok_or(AskError::NotFound)?, &self.surroundings.config)?;
         let mut asked = false;
         self.with_entry(now, ike, |entry, context| {
             let Entry::Established(mut sa) = entry else { return Some(entry) };
@@ -295,13 +280,13 @@ impl<R: Random> Endpoint<R> {
             {
                 self.answer_init(now, path, message);
             } else {
-                self.out.drops.count(DropReason::Malformed);
+                self.surroundings.out.drops.count(DropReason::Malformed);
             }
             return;
         }
         let own = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
-        if !self.entries.contains_key(&own) {
-            self.out.drops.count(DropReason::UnknownSpi);
+        if self.table.get(own).is_none() {
+            self.surroundings.out.drops.count(DropReason::UnknownSpi);
             return;
         }
         let mut after = After::Nothing;
@@ -319,9 +304,7 @@ impl<R: Random> Endpoint<R> {
             Entry::HalfOpen(half_open) => match half_open.receive(message, path, context) {
                 Err(half_open) => Some(Entry::HalfOpen(half_open)),
                 Ok(Accepted { sa, initial_contact }) => {
-                    if let Some(begun_at) = initial_contact {
-                        after = After::EndOthers { begun_at };
-                    }
+                    after = initial_contact.map_or(After::Bound, |begun_at| After::EndOthers { begun_at });
                     Some(Entry::Established(Box::new(sa)))
                 }
             },
@@ -331,26 +314,28 @@ impl<R: Random> Endpoint<R> {
             }
         });
         match after {
-            After::Nothing => {}
+            After::Nothing => return,
             // It may have ended meanwhile: then nothing is left to do.
             After::Delete(old) => drop(self.delete_ike(now, old)),
             After::EndOthers { begun_at } => self.end_others(now, own, begun_at),
+            After::Bound => {}
+        }
+        if let Some(sa) = self.table.established(own) {
+            let (peer, identity) = (sa.peer, sa.identity.clone());
+            self.bound(now, peer, &identity);
         }
     }
 
     /// Whether an attempt is about the only IKE SA with its peer, so that it may say so (INITIAL_CONTACT).
     fn has_none_with_peer_of(&self, ike: IkeSpi) -> bool {
-        let Some(Entry::Attempt(attempt)) = self.entries.get(&ike) else { return false };
-        let mut established = self.entries.values().filter_map(Entry::established);
-        !established.any(|sa| sa.peer == attempt.peer && sa.is_live())
+        let Some(Entry::Attempt(attempt)) = self.table.get(ike) else { return false };
+        !self.table.all_established().any(|sa| sa.peer == attempt.peer && sa.is_live())
     }
 
     fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
         let initiator = (message.header().initiator_spi, path.remote);
-        let known = self.initiators.get(&initiator).copied();
-        let Self { config, random, out, clock, .. } = self;
-        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
-        match known.and_then(|own| self.entries.get(&own)) {
+        let mut context = self.surroundings.context(now);
+        match self.table.of_initiator(&initiator) {
             Some(Entry::HalfOpen(half_open)) if half_open.repeat(message.bytes(), path, &mut context) => {
                 return;
             }
@@ -358,10 +343,13 @@ impl<R: Random> Endpoint<R> {
             Some(Entry::Established(_)) => return context.out.drops.count(DropReason::OutsideWindow),
             _ => {}
         }
-        if self.half_open >= MAX_HALF_OPEN {
+        if self.table.half_open() >= MAX_HALF_OPEN {
             return context.out.drops.count(DropReason::TooManyHalfOpen);
         }
-        let demanded = self.half_open >= context.config.cookies_from;
+        if self.table.len() >= MAX_IKE_SAS {
+            return context.out.drops.count(DropReason::TooManyIkeSas);
+        }
+        let demanded = self.table.half_open() >= context.config.cookies_from;
         let cookies = demanded.then_some(&mut self.cookies);
         match HalfOpen::answer_init(message, path, cookies, &mut context) {
             Err(reason) => context.out.drops.count(reason),
@@ -369,8 +357,7 @@ impl<R: Random> Endpoint<R> {
                 // The same initiator may have begun anew, with a cookie or another group. What came of its earlier request
                 // stays for its time: this one may be somebody else's.
                 let own = half_open.spi();
-                self.initiators.insert(initiator, own);
-                self.initiator_of.insert(own, initiator);
+                self.table.answered(initiator, own);
                 self.keep(own, Entry::HalfOpen(Box::new(half_open)));
             }
         }
@@ -379,9 +366,8 @@ impl<R: Random> Endpoint<R> {
     /// Some faults are answered although the message could not be read (RFC 7296 §2.5, §2.21.1). The answer is not longer
     /// than the message was.
     fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
-        self.out.drops.count(error.into());
-        let Self { config, random, out, clock, .. } = self;
-        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
+        self.surroundings.out.drops.count(error.into());
+        let mut context = self.surroundings.context(now);
         let Some(header) = Header::of_any_version(bytes).filter(|header| !header.is_response) else { return };
         if bytes.len() < SHORT_ANSWER {
             return;
@@ -401,12 +387,11 @@ impl<R: Random> Endpoint<R> {
     /// The other end has begun anew: what else there is with it is of before that (RFC 7296 §2.4), except what has come
     /// about since: both ends may have begun at once.
     fn end_others(&mut self, now: Instant, new: IkeSpi, begun_at: Instant) {
-        let Some(sa) = self.entries.get(&new).and_then(Entry::established) else { return };
+        let Some(sa) = self.table.established(new) else { return };
         let (peer, identity) = (sa.peer, sa.identity.clone());
-        let others = self.entries.iter().filter_map(|(ike, entry)| {
-            let sa = entry.established()?;
-            let before = *ike != new && sa.since <= begun_at;
-            (before && sa.peer == peer && sa.identity == identity).then_some(*ike)
+        let others = self.table.all_established().filter_map(|sa| {
+            let before = sa.spi() != new && sa.since <= begun_at;
+            (before && sa.peer == peer && sa.identity == identity).then(|| sa.spi())
         });
         for ike in others.collect::<Vec<_>>() {
             self.with_entry(now, ike, |entry, context| {
@@ -424,106 +409,68 @@ impl<R: Random> Endpoint<R> {
         ike: IkeSpi,
         change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
     ) {
-        let Some(entry) = self.take(ike) else { return };
-        let Self { config, random, out, clock, .. } = self;
-        let mut changed = change(entry, &mut Context { now, unix_time: clock.at(now), config, random, out });
+        let Some(entry) = self.table.take(ike) else { return };
+        let mut changed = change(entry, &mut self.surroundings.context(now));
         let follow_ups = match &mut changed {
             Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
             _ => Vec::new(),
         };
         match changed {
             Some(entry) => self.keep(ike, entry),
-            None => self.forget(ike),
+            None => self.table.forget(ike),
         }
         for follow_up in follow_ups {
             match follow_up {
                 FollowUp::Born(mut sa) => {
-                    let Self { config, random, out, clock, .. } = self;
-                    sa.begin(&mut Context { now, unix_time: clock.at(now), config, random, out });
-                    self.keep(sa.spi(), Entry::Established(sa));
+                    sa.begin(&mut self.surroundings.context(now));
+                    let (ike, peer, identity) = (sa.spi(), sa.peer, sa.identity.clone());
+                    self.keep(ike, Entry::Established(sa));
+                    self.bound(now, peer, &identity);
                 }
-                FollowUp::Adopt { to, children, tasks } => self.adopt(now, to, children, tasks),
+                FollowUp::Adopt { to, heritage } => self.adopt(now, to, heritage),
             }
         }
     }
 
-    fn adopt(&mut self, now: Instant, to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task>) {
-        let Self { config, random, out, clock, .. } = self;
-        let mut context = Context { now, unix_time: clock.at(now), config, random, out };
-        match self.entries.remove(&to) {
+    fn adopt(&mut self, now: Instant, to: IkeSpi, heritage: Heritage) {
+        match self.table.take(to) {
             Some(Entry::Established(mut sa)) => {
-                sa.adopt(children, tasks, &mut context);
+                sa.adopt(heritage, &mut self.surroundings.context(now));
                 self.keep(to, Entry::Established(sa));
             }
             // It has ended, and lingered, in between.
-            _ => orphaned(to, children, &mut context),
+            _ => heritage.orphaned(to, &mut self.surroundings.context(now)),
         }
     }
 
-    fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
-        let entry = self.entries.remove(&ike)?;
-        self.half_open -= usize::from(entry.is_half_open());
-        Some(entry)
+    /// Ends what an identity has too much of, without a word: it has not kept count of it either.
+    fn bound(&mut self, now: Instant, peer: PeerIndex, identity: &Identity) {
+        while let Some(surplus) = self.table.surplus_of(peer, identity) {
+            self.with_entry(now, surplus, |mut entry, context| {
+                if let Entry::Established(sa) = &mut entry {
+                    sa.end(EndReason::TooMany, context);
+                }
+                Some(entry)
+            });
+            self.table.forget(surplus);
+        }
     }
 
     fn keep(&mut self, ike: IkeSpi, entry: Entry) {
-        let due = entry.deadline(&self.config);
-        self.half_open += usize::from(entry.is_half_open());
-        self.entries.insert(ike, entry);
-        self.set_timer(ike, due);
-    }
-
-    fn forget(&mut self, ike: IkeSpi) {
-        self.take(ike);
-        if let Some(initiator) = self.initiator_of.remove(&ike)
-            && self.initiators.get(&initiator) == Some(&ike)
-        {
-            self.initiators.remove(&initiator);
-        }
-        self.set_timer(ike, None);
-    }
-
-    fn set_timer(&mut self, ike: IkeSpi, due: Option<Instant>) {
-        if let Some(before) = self.due_at.remove(&ike) {
-            self.timers.remove(&(before, ike));
-        }
-        if let Some(due) = due {
-            self.due_at.insert(ike, due);
-            self.timers.insert((due, ike));
-        }
+        self.table.keep(ike, entry, &self.surroundings.config);
     }
 }
 
 impl<R> std::fmt::Debug for Endpoint<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.entries.len(), self.half_open)
+        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.table.len(), self.table.half_open())
     }
 }
 
 /// What is to be done once an IKE SA is there.
 enum After {
     Nothing,
+    Bound,
     Delete(IkeSpi),
     EndOthers { begun_at: Instant },
-}
-
-impl Entry {
-    fn established(&self) -> Option<&IkeSa> {
-        match self {
-            Self::Established(sa) => Some(sa),
-            _ => None,
-        }
-    }
-
-    fn is_half_open(&self) -> bool {
-        matches!(self, Self::HalfOpen(_))
-    }
-
-    fn deadline(&self, config: &Config) -> Option<Instant> {
-        match self {
-            Self::Attempt(attempt) => Some(attempt.deadline()),
-            Self::HalfOpen(half_open) => Some(half_open.deadline()),
-            Self::Established(sa) => sa.deadline(config.peers.get(sa.peer.0)),
-        }
-    }
 }

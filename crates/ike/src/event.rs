@@ -55,6 +55,9 @@ pub struct ChildAssociation {
     pub peer: PeerIndex,
     /// Which one of the peer's children.
     pub child: ChildIndex,
+    /// In transport mode through a NAT, source and destination of what comes in as the other end has them (RFC 3948 §3.1.2):
+    /// the checksums inside are of these.
+    pub original_addresses: Option<(IpAddr, IpAddr)>,
     /// What packets come in with; also the child's name.
     pub inbound_spi: Spi,
     /// What packets go out with.
@@ -98,6 +101,10 @@ pub enum EndReason {
     Malformed,
     /// No more message IDs.
     Exhausted,
+    /// It could not be replaced in time.
+    Expired,
+    /// The identity has more of them than one needs ([`MAX_OF_IDENTITY`](crate::endpoint::MAX_OF_IDENTITY)).
+    TooMany,
 }
 
 /// Something has happened. Take events before datagrams are sent: the other end may use a child at once.

@@ -328,7 +328,7 @@ impl Attempt {
             ];
             payloads.configuration(ConfigurationType::REQUEST, &wanted);
         }
-        candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context.random);
+        candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context);
         if let Some(offer) = &candidate.offer {
             offer.write(&mut payloads, None);
         }
@@ -423,7 +423,7 @@ impl Attempt {
             return sa;
         }
         let nonces = (&transcript.initiator_nonce[..], &transcript.responder_nonce[..]);
-        match offer.accept(payloads) {
+        match offer.accept(payloads, path, nat) {
             Ok(agreed) => sa.install_first(agreed, true, nonces, context),
             Err(Refusal { notify, .. }) => {
                 context.out.events.push_back(Event::ChildRefused { ike: self.spi, child: index, notify });

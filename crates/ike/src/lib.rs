@@ -72,8 +72,7 @@
 //! that move (MOBIKE, RFC 4555). Each child is of one proposal of AES-GCM, ChaCha20-Poly1305 or AES-CBC with
 //! HMAC-SHA-2, or AH; groups are Curve25519, P-256 and P-384.
 //!
-//! What it does not: EAP, revocation of certificates, IKEv1, windows above one, address pools (a peer has its addresses), traffic selectors of
-//! transport mode through a NAT (RFC 7296 §2.23.1), IPComp.
+//! What it does not: EAP, revocation of certificates, IKEv1, windows above one, IPComp.
 //!
 //! # Invariants
 //!
@@ -92,6 +91,8 @@
 //! | `initiator`, `responder`, `auth`, [`certificate`], `cookie`, `nat` | until both ends are authenticated |
 //! | `sa` | an IKE SA from then on: requests, answers, rekeys |
 //! | `child` | how two ends agree on a child |
+//! | `table` | what there is, by SPI |
+//! | [`lease`] | addresses for clients |
 //! | `channel` | sealing, opening, fragments |
 //! | [`negotiation`], [`keys`], [`crypto`] | algorithms, and what is derived with them |
 //! | [`message`], [`numbers`] | the wire |
@@ -111,6 +112,7 @@ pub mod endpoint;
 pub mod event;
 mod initiator;
 pub mod keys;
+pub mod lease;
 pub mod message;
 mod nat;
 pub mod negotiation;
@@ -119,6 +121,7 @@ mod output;
 pub mod random;
 mod responder;
 mod sa;
+mod table;
 
 pub use drops::{DropReason, Drops};
 pub use endpoint::Endpoint;

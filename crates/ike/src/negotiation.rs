@@ -72,18 +72,22 @@ pub struct ChildAlgorithms {
     /// Groups for perfect forward secrecy. Where there are none, a child of CREATE_CHILD_SA has a key exchange of its
     /// own only if the other end insists.
     pub groups: Vec<Group>,
+    /// A child of CREATE_CHILD_SA without a key exchange of its own is refused. Otherwise it is the second choice: others
+    /// do without one by default.
+    pub groups_required: bool,
     /// Whether extended sequence numbers may be used, and whether others may: in the order of preference.
     pub extended_sequence_numbers: Vec<bool>,
 }
 
 impl Default for ChildAlgorithms {
-    /// ESP with all encryptions that authenticate, and perfect forward secrecy.
+    /// ESP with all encryptions that authenticate, and perfect forward secrecy unless the other end wants none.
     fn default() -> Self {
         Self {
             protocol: ChildProtocol::Esp,
             encryption: vec![Encryption::Aes256Gcm, Encryption::ChaCha20Poly1305, Encryption::Aes128Gcm],
             integrity: Vec::new(),
             groups: IkeAlgorithms::default().groups,
+            groups_required: false,
             extended_sequence_numbers: vec![true, false],
         }
     }
@@ -122,18 +126,26 @@ pub(crate) fn offer_ike(ours: &IkeAlgorithms, spi: &[u8]) -> Vec<Proposal> {
     offer(ProtocolId::IKE, spi, &ours.encryption, &ours.integrity, &common)
 }
 
-/// The proposals for a child, with or without a key exchange of its own.
+/// The proposals for a child, with a key exchange of its own or not: where it is not required, first with one and then
+/// without.
 pub(crate) fn offer_child(ours: &ChildAlgorithms, spi: &[u8], with_group: bool) -> Vec<Proposal> {
-    let mut common = Vec::new();
-    if with_group {
-        common.extend(ours.groups.iter().map(group_transform));
+    let numbers = ours.extended_sequence_numbers.iter();
+    let numbers: Vec<_> = numbers
+        .map(|extended| Transform::new(TransformType::SEQUENCE_NUMBERS, u16::from(*extended)))
+        .collect();
+    let of = |groups: &[Group]| {
+        let common: Vec<_> = groups.iter().map(group_transform).chain(numbers.iter().copied()).collect();
+        offer(ours.protocol.id(), spi, &ours.encryption, &ours.integrity, &common)
+    };
+    let with_group = with_group && !ours.groups.is_empty();
+    let mut proposals = if with_group { of(&ours.groups) } else { Vec::new() };
+    if !(with_group && ours.groups_required) {
+        proposals.extend(of(&[]));
     }
-    common.extend(
-        ours.extended_sequence_numbers
-            .iter()
-            .map(|extended| Transform::new(TransformType::SEQUENCE_NUMBERS, u16::from(*extended))),
-    );
-    offer(ours.protocol.id(), spi, &ours.encryption, &ours.integrity, &common)
+    for (proposal, number) in proposals.iter_mut().zip(1..) {
+        proposal.number = number;
+    }
+    proposals
 }
 
 fn group_transform(group: &Group) -> Transform {
@@ -199,25 +211,40 @@ pub(crate) fn choose_child(
 ) -> Option<(Proposal, ChildSuite)> {
     let protocol = ours.protocol;
     let fitting = |proposal: &&Proposal| proposal.protocol == protocol.id() && proposal.spi.len() == 4;
-    offered.iter().filter(fitting).find_map(|proposal| {
+    // Where a key exchange is wanted, a proposal with one is better, wherever it stands; where none is, worse.
+    let has_group = |proposal: &Proposal| {
+        let real = |transform: &Transform| transform.kind == TransformType::GROUP && transform.id != NO_GROUP;
+        proposal.transforms.iter().any(real)
+    };
+    let passes: &[bool] = match (ours.groups.is_empty(), ours.groups_required) {
+        (true, _) => &[false, true],
+        (false, false) => &[true, false],
+        (false, true) if in_auth => &[true, false],
+        (false, true) => &[true],
+    };
+    let in_order = passes.iter().flat_map(|with_group| {
+        offered.iter().filter(fitting).filter(move |proposal| has_group(proposal) == *with_group)
+    });
+    in_order.into_iter().find_map(|proposal| {
         let mut choice = Choice::of(proposal);
         let (encryption, integrity) = choice.encryption(&ours.encryption, &ours.integrity)?;
         if encryption.is_none() != (protocol == ChildProtocol::Ah) {
             return None;
         }
+        let no_group = |choice: &mut Choice<'_>| choice.take(TransformType::GROUP, |t| t.id == NO_GROUP);
         let group = if in_auth || !choice.has(TransformType::GROUP) {
             choice.pass_over(TransformType::GROUP);
-            if !in_auth && !ours.groups.is_empty() {
-                return None;
-            }
             None
-        } else if ours.groups.is_empty() && choice.take(TransformType::GROUP, |t| t.id == NO_GROUP).is_some()
-        {
+        } else if ours.groups.is_empty() && no_group(&mut choice).is_some() {
             None
         } else {
             let any = [Group::Curve25519, Group::P256, Group::P384];
             let allowed = if ours.groups.is_empty() { &any[..] } else { &ours.groups };
-            Some(choice.group(allowed, exchanged.unwrap_or(NO_GROUP))?)
+            match choice.group(allowed, exchanged.unwrap_or(NO_GROUP)) {
+                Some(group) => Some(group),
+                None if !ours.groups_required && no_group(&mut choice).is_some() => None,
+                None => return None,
+            }
         };
         let extended_sequence_numbers = if choice.has(TransformType::SEQUENCE_NUMBERS) {
             let number = |id: u16| (id <= 1).then_some(id == 1);
@@ -384,7 +411,7 @@ mod tests {
 
     #[test]
     fn forward_secrecy_that_is_demanded_is_not_left_out() {
-        let ours = ChildAlgorithms::default();
+        let ours = ChildAlgorithms { groups_required: true, ..ChildAlgorithms::default() };
         let without = ChildAlgorithms { groups: Vec::new(), ..ours.clone() };
         let offer = |of: &ChildAlgorithms| offer_child(of, &[0, 0, 1, 0], true);
         assert!(choose_child(&offer(&without), &ours, None, false).is_none());
@@ -395,12 +422,41 @@ mod tests {
     }
 
     #[test]
+    fn forward_secrecy_comes_first_and_is_left_out_only_where_one_end_has_none() {
+        let ours = ChildAlgorithms::default();
+        let without = ChildAlgorithms { groups: Vec::new(), ..ours.clone() };
+        let required = ChildAlgorithms { groups_required: true, ..ours.clone() };
+        let offer = |of: &ChildAlgorithms| offer_child(of, &[0, 0, 1, 0], true);
+        let group = |proposals: &[Proposal], to: &ChildAlgorithms| {
+            choose_child(proposals, to, Some(31), false).map(|(_, suite)| suite.group)
+        };
+        assert_eq!(group(&offer(&ours), &ours), Some(Some(Group::Curve25519)));
+        assert_eq!(group(&offer(&ours), &required), Some(Some(Group::Curve25519)));
+        assert_eq!(group(&offer(&ours), &without), Some(None));
+        assert_eq!(group(&offer(&without), &ours), Some(None));
+        assert_eq!(group(&offer(&without), &required), None);
+        let mut reversed = offer(&ours);
+        reversed.reverse();
+        assert_eq!(group(&reversed, &ours), Some(Some(Group::Curve25519)));
+        // A proposal may have both in one list.
+        let mut either = offer(&required);
+        either[0].transforms.push(Transform::new(TransformType::GROUP, NO_GROUP));
+        assert_eq!(group(&either, &without), Some(None));
+        let p521 = Transform::new(TransformType::GROUP, 21);
+        either[0].transforms.retain(|transform| transform.kind != TransformType::GROUP);
+        either[0].transforms.extend([p521, Transform::new(TransformType::GROUP, NO_GROUP)]);
+        assert_eq!(group(&either, &ours), Some(None));
+        assert_eq!(group(&either, &required), None);
+    }
+
+    #[test]
     fn ah_has_integrity_alone() {
         let ours = ChildAlgorithms {
             protocol: ChildProtocol::Ah,
             encryption: Vec::new(),
             integrity: vec![Integrity::HmacSha256],
             groups: Vec::new(),
+            groups_required: false,
             extended_sequence_numbers: vec![false],
         };
         let (answer, suite) =

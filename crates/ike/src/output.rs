@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::event::{Event, Path};
-use crate::random::Random;
+use crate::lease::Leases;
+use crate::random::{Random, Spis};
 
 /// The port that IKE shares with ESP in UDP (RFC 3948), by default. There, four zero bytes are before an IKE message.
 pub const NAT_PORT: u16 = 4500;
@@ -64,5 +65,7 @@ pub(crate) struct Context<'a> {
     pub(crate) unix_time: Option<Duration>,
     pub(crate) config: &'a Config,
     pub(crate) random: &'a mut dyn Random,
+    pub(crate) spis: &'a mut Spis,
+    pub(crate) leases: &'a mut Leases,
     pub(crate) out: &'a mut Output,
 }

@@ -1,5 +1,6 @@
 //! The responder's side until both ends are authenticated (RFC 7296 §1.2, §2.6, §2.7, §2.15, §2.21.1–2).
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::auth::{self, Transcript};
@@ -11,6 +12,7 @@ use crate::crypto::group::KeyPair;
 use crate::drops::DropReason;
 use crate::event::{Event, Nat, Path};
 use crate::keys::{Exchanged, IkeKeys, Role};
+use crate::lease::Leases;
 use crate::message::body::{Identity, KeyExchange, parse_nonce};
 use crate::message::builder::Builder;
 use crate::message::configuration::{self, Attribute, ConfigurationType};
@@ -53,6 +55,7 @@ struct Proved {
     peer: PeerIndex,
     identity: Identity,
     agreed: Option<Agreed>,
+    given: Vec<IpAddr>,
     last_answer: Vec<Vec<u8>>,
     initial_contact: bool,
     mobile: bool,
@@ -260,7 +263,15 @@ impl HalfOpen {
         if !auth::prove(&mut answer, peer, &self.channel.keys, &self.transcript, Role::Responder) {
             return Err(NotifyType::AUTHENTICATION_FAILED.into());
         }
-        let agreed = answer_child(payloads, peer, path, &mut answer, context)?;
+        let mut given = Vec::new();
+        let agreed =
+            match self.answer_child(payloads, (peer, &identity), path, &mut given, &mut answer, context) {
+                Ok(agreed) => agreed,
+                Err(refusal) => {
+                    given.iter().for_each(|address| context.leases.give_back(*address, &identity));
+                    return Err(refusal);
+                }
+            };
         let mobile = peer.mobile && has_notify(payloads, NotifyType::MOBIKE_SUPPORTED);
         if mobile {
             answer.notify(NotifyType::MOBIKE_SUPPORTED, &[]);
@@ -268,15 +279,16 @@ impl HalfOpen {
         let last_answer = self.seal(&answer, context);
         context.out.send_all(path, &last_answer);
         let initial_contact = has_notify(payloads, NotifyType::INITIAL_CONTACT);
-        Ok(Proved { peer: index, identity, agreed, last_answer, initial_contact, mobile })
+        Ok(Proved { peer: index, identity, agreed, given, last_answer, initial_contact, mobile })
     }
 
     fn establish(self, proved: Proved, path: Path, context: &mut Context<'_>) -> Accepted {
-        let Proved { peer, identity, agreed, last_answer, initial_contact, mobile } = proved;
+        let Proved { peer, identity, agreed, given, last_answer, initial_contact, mobile } = proved;
         let begin = Begin { next_id: MessageId::ZERO, expected: MessageId(2), last_answer };
         let place = (path, self.nat);
         let mut sa = IkeSa::new(self.channel, peer, identity.clone(), place, begin, context);
         sa.announced = true;
+        sa.given = given;
         sa.mobility = if mobile { Mobility::Follows } else { Mobility::None };
         context.out.events.push_back(Event::IkeUp {
             ike: sa.spi(),
@@ -292,49 +304,89 @@ impl HalfOpen {
         }
         Accepted { sa, initial_contact: initial_contact.then_some(self.begun_at) }
     }
-}
 
-/// Appends what is answered about addresses and the first child. Without a child, the IKE SA is there all the same
-/// (§1.2).
-fn answer_child(
-    payloads: Payloads<'_>,
-    peer: &PeerConfig,
-    path: Path,
-    answer: &mut Builder,
-    context: &mut Context<'_>,
-) -> Result<Option<Agreed>, Refusal> {
-    if let Some(asked) = payloads.find(PayloadType::CONFIGURATION) {
-        let (kind, wanted) = configuration::parse(asked.body)?;
-        let reply = reply(&peer.assigned, &wanted);
-        if kind == ConfigurationType::REQUEST && !reply.is_empty() {
-            answer.configuration(ConfigurationType::REPLY, &reply);
-        } else if kind == ConfigurationType::REQUEST {
-            // §2.19, §3.15.4: nothing to give is an error about the child alone.
-            answer.notify(NotifyType::INTERNAL_ADDRESS_FAILURE, &[]);
+    /// Appends what is answered about addresses and the first child. Without a child, the IKE SA is there all the same
+    /// (§1.2).
+    fn answer_child(
+        &self,
+        payloads: Payloads<'_>,
+        (peer, identity): (&PeerConfig, &Identity),
+        path: Path,
+        given: &mut Vec<IpAddr>,
+        answer: &mut Builder,
+        context: &mut Context<'_>,
+    ) -> Result<Option<Agreed>, Refusal> {
+        let request =
+            payloads.find(PayloadType::CONFIGURATION).map(|cp| configuration::parse(cp.body)).transpose()?;
+        match request {
+            Some((ConfigurationType::REQUEST, wanted)) => {
+                let assigned = Assignment { peer: &peer.assigned, identity, wanted: &wanted };
+                let Some(reply) = assigned.reply(given, context.leases) else {
+                    // §3.15.4: nothing to give is an error about the child alone.
+                    answer.notify(NotifyType::INTERNAL_ADDRESS_FAILURE, &[]);
+                    return Ok(None);
+                };
+                answer.configuration(ConfigurationType::REPLY, &reply);
+            }
+            _ if !peer.assigned.pools.is_empty()
+                && peer.children.iter().all(|child| child.remote.is_empty()) =>
+            {
+                answer.notify(NotifyType::FAILED_CP_REQUIRED, &[]);
+                return Ok(None);
+            }
+            _ => {}
+        }
+        if payloads.find(PayloadType::SA).is_none() {
             return Ok(None);
         }
-    }
-    if payloads.find(PayloadType::SA).is_none() {
-        return Ok(None);
-    }
-    let asked = Asked { payloads, path, rekeyed: None, nonce: None };
-    match child::answer(peer, &asked, answer, context.random) {
-        Ok(agreed) => Ok(Some(agreed)),
-        Err(refusal) if refusal.notify == NotifyType::INVALID_SYNTAX => Err(refusal),
-        Err(refusal) => {
-            refusal.write(answer);
-            Ok(None)
+        let asked = Asked { payloads, path, nat: self.nat, given, rekeyed: None, nonce: None };
+        match child::answer(peer, &asked, answer, context) {
+            Ok(agreed) => Ok(Some(agreed)),
+            Err(refusal) if refusal.notify == NotifyType::INVALID_SYNTAX => Err(refusal),
+            Err(refusal) => {
+                refusal.write(answer);
+                Ok(None)
+            }
         }
     }
 }
 
-/// What is given of what was asked for.
-fn reply(assigned: &Assigned, wanted: &[Attribute]) -> Vec<Attribute> {
-    let addresses = assigned.addresses.iter().map(|address| Attribute::address(*address));
-    let dns = assigned.dns.iter().map(|server| Attribute::dns(*server));
-    let same = |given: &Attribute| {
-        let kind = std::mem::discriminant(given);
-        wanted.iter().any(|wanted| std::mem::discriminant(wanted) == kind)
-    };
-    addresses.chain(dns).filter(same).collect()
+/// What a client may be given, and what it asks for.
+struct Assignment<'a> {
+    peer: &'a Assigned,
+    identity: &'a Identity,
+    wanted: &'a [Attribute],
+}
+
+impl Assignment<'_> {
+    /// What it is given; the addresses come into `given`, too. None if there is nothing, or it wants addresses and there are
+    /// none.
+    fn reply(&self, given: &mut Vec<IpAddr>, leases: &mut Leases) -> Option<Vec<Attribute>> {
+        let wants = |ipv4: bool| {
+            self.wanted.iter().any(|attribute| match attribute {
+                Attribute::Ipv4Address(_) => ipv4,
+                Attribute::Ipv6Address(_) => !ipv4,
+                _ => false,
+            })
+        };
+        for ipv4 in [true, false].into_iter().filter(|ipv4| wants(*ipv4)) {
+            given.extend(self.peer.addresses.iter().filter(|address| address.is_ipv4() == ipv4));
+            let mut pools = self.peer.pools.iter().filter(|pool| pool.is_ipv4() == ipv4);
+            given.extend(pools.find_map(|pool| leases.acquire(*pool, self.identity)));
+        }
+        if given.is_empty() && (wants(true) || wants(false)) {
+            return None;
+        }
+        let addresses = given.iter().map(|address| Attribute::address(*address));
+        let wants_dns = |server: &&IpAddr| {
+            self.wanted.iter().any(|attribute| match attribute {
+                Attribute::Ipv4Dns(_) => server.is_ipv4(),
+                Attribute::Ipv6Dns(_) => server.is_ipv6(),
+                _ => false,
+            })
+        };
+        let dns = self.peer.dns.iter().filter(wants_dns).map(|server| Attribute::dns(*server));
+        let reply: Vec<_> = addresses.chain(dns).collect();
+        (!reply.is_empty()).then_some(reply)
+    }
 }

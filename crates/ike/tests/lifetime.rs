@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ike::config::ChildIndex;
 use ike::crypto::group::Group;
+use ike::endpoint::MAX_OF_IDENTITY;
 use ike::event::{EndReason, Event, Path};
 use ike::{DropReason, Transmit};
 use world::{Dice, Link, Side, World, config, header, message};
@@ -362,4 +363,123 @@ fn requests_of_an_ike_sa_that_has_ended_are_answered_once_more_and_then_not() {
     let deleted = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Deleted, .. });
     assert_eq!(world.count(Side::A, deleted), 1);
     let _ = message(&world.sent[0].1);
+}
+
+#[test]
+fn a_child_that_cannot_be_replaced_ends_at_both_ends() {
+    let (mut a, mut b) = (config("a", "b"), config("b", "a"));
+    a.peers[0].children[0].algorithms.groups = vec![Group::P256];
+    b.peers[0].children[0].algorithms.groups = vec![Group::P384];
+    for config in [&mut a, &mut b] {
+        config.peers[0].children[0].algorithms.groups_required = true;
+    }
+    let mut world = World::with(1, a, b);
+    world.initiate();
+    world.run(Duration::from_secs(3600));
+    world.agree();
+    assert_eq!(world.a.children.len(), 1);
+    world.run(Duration::from_secs(700));
+    world.agree();
+    assert!(world.a.children.is_empty());
+    assert_eq!(world.a.ikes.len(), 1, "the IKE SA has nothing to do with it");
+}
+
+#[test]
+fn a_clock_that_jumps_by_days_ends_what_is_too_old_and_nothing_panics() {
+    for jump in [60, 1800, 4000, 86_400, 10 * 86_400] {
+        let mut world = World::established(jump);
+        world.now += Duration::from_secs(jump);
+        world.run(Duration::from_secs(600));
+        world.agree();
+        // A new beginning works whatever was before.
+        world.initiate();
+        world.run(SOON);
+        world.agree();
+        assert!(!world.a.children.is_empty(), "after {jump} s");
+    }
+}
+
+#[test]
+fn a_peer_that_forgets_again_and_again_keeps_a_bounded_number_of_ike_sas() {
+    let mut world = World::established(1);
+    // What it says about having no other IKE SA is lost on it: each beginning is next to the others.
+    for _ in 0..3 * MAX_OF_IDENTITY {
+        world.initiate();
+        world.run(SOON);
+    }
+    assert!(world.b.ikes.len() <= MAX_OF_IDENTITY);
+    let (newest, oldest) = (world.a.ikes.last().copied(), world.a.ikes.first().copied());
+    let child = world.a.children.values().find(|child| Some(child.ike) == newest).unwrap();
+    assert!(world.b.children.contains_key(&child.outbound_spi), "the newest is there");
+    let child = world.a.children.values().find(|child| Some(child.ike) == oldest).unwrap();
+    assert!(!world.b.children.contains_key(&child.outbound_spi), "the oldest is not");
+}
+
+#[test]
+fn an_ike_sa_that_is_replaced_without_end_leaves_a_bounded_number_behind() {
+    let mut world = World::established(1);
+    // Deletes of those that were replaced do not arrive.
+    for _ in 0..3 * MAX_OF_IDENTITY {
+        let (now, ike) = (world.now, world.a.child().ike);
+        world.a.endpoint.rekey_ike(now, ike).unwrap();
+        world.filter = None;
+        world.run(Duration::from_millis(30));
+        world.filter = Some(Box::new(|side, sent| side == Side::A && header(sent).0 == 37));
+        world.run(Duration::from_millis(30));
+        assert!(world.b.ikes.len() <= MAX_OF_IDENTITY);
+    }
+    assert_eq!(world.a.child().outbound_spi, world.b.child().inbound_spi);
+}
+
+/// What an end does of its own accord.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Act {
+    CreateChild,
+    RekeyChild,
+    DeleteChild,
+    RekeyIke,
+    DeleteIke,
+    Reauthenticate,
+    Liveness,
+}
+
+#[test]
+fn whatever_both_ends_do_at_once_they_agree_on_what_came_of_it() {
+    let acts = [
+        Act::CreateChild,
+        Act::RekeyChild,
+        Act::DeleteChild,
+        Act::RekeyIke,
+        Act::DeleteIke,
+        Act::Reauthenticate,
+        Act::Liveness,
+    ];
+    for (seed, (at_a, at_b)) in (0..).zip(acts.iter().flat_map(|a| acts.map(|b| (*a, b)))) {
+        for lost in [0, 15, 30] {
+            let mut world = World::established(seed * 3 + lost);
+            world.link = Link { lost, repeated: 20, jitter_ms: 40 * (seed % 10), nat: None };
+            for (side, act) in [(Side::A, at_a), (Side::B, at_b)] {
+                // Only who has begun can begin anew: the other end would not know where to.
+                let now = world.now;
+                let end = world.end(side);
+                let (ike, spi) = (end.child().ike, end.child().inbound_spi);
+                match act {
+                    Act::CreateChild => end.endpoint.create_child(now, ike, ChildIndex(0)).unwrap(),
+                    Act::RekeyChild => end.endpoint.rekey_child(now, ike, spi).unwrap(),
+                    Act::DeleteChild => end.endpoint.delete_child(now, ike, spi).unwrap(),
+                    Act::RekeyIke => end.endpoint.rekey_ike(now, ike).unwrap(),
+                    Act::DeleteIke => end.endpoint.delete_ike(now, ike).unwrap(),
+                    Act::Reauthenticate => drop(end.endpoint.reauthenticate(now, ike).unwrap()),
+                    Act::Liveness => end.endpoint.check_liveness(now, ike).unwrap(),
+                }
+            }
+            world.run(LATER);
+            world.link = Link::default();
+            world.run(Duration::from_secs(900));
+            world.agree();
+            let ends = [at_a, at_b].contains(&Act::DeleteIke);
+            let anew = [at_a, at_b].contains(&Act::Reauthenticate);
+            assert!(ends || anew || world.a.ikes.len() == 1, "{at_a:?} and {at_b:?}: {:?}", world.a.ikes);
+        }
+    }
 }

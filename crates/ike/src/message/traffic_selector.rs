@@ -75,6 +75,11 @@ impl TrafficSelector {
         Self { protocol, ports: ports.into_inner(), ..self }
     }
 
+    /// The same protocol and ports, of one address.
+    pub fn at(self, address: IpAddr) -> Self {
+        Self { first: address, last: address, ..self }
+    }
+
     /// First and last address.
     pub fn addresses(&self) -> (IpAddr, IpAddr) {
         (self.first, self.last)

@@ -171,10 +171,12 @@ impl IkeSa {
         let asked = Asked {
             payloads,
             path: self.path,
+            nat: self.nat,
+            given: &self.given,
             rekeyed: old.map(|(_, index)| index),
             nonce: Some(&own_nonce),
         };
-        let agreed = child::answer(peer, &asked, answer, context.random)?;
+        let agreed = child::answer(peer, &asked, answer, context)?;
         let new = agreed.inbound_spi;
         let old = old.map(|(spi, _)| spi);
         self.install(agreed, false, (nonce, &own_nonce), old, context);
@@ -236,100 +238,11 @@ impl IkeSa {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
-
     use super::*;
-    use crate::channel::{Channel, Opened};
-    use crate::config::{ChildConfig, Config, Mode, PeerConfig, PeerIndex};
-    use crate::crypto::encryption::Encryption;
     use crate::crypto::group::Group;
-    use crate::crypto::prf::Prf;
-    use crate::crypto::secret::Secret;
-    use crate::event::Nat;
-    use crate::keys::IkeSuite;
-    use crate::message::Message;
-    use crate::message::body::{Identity, Notify};
     use crate::message::traffic_selector::TrafficSelector;
-    use crate::output::Output;
     use crate::random::Repeatable;
-    use crate::sa::Begin;
-
-    /// This end with an IKE SA, and what the other end seals with.
-    struct Ends {
-        sa: IkeSa,
-        peer: Channel,
-        config: Config,
-        out: Output,
-        random: Repeatable,
-        next: u32,
-    }
-
-    impl Ends {
-        fn new() -> Self {
-            let suite = IkeSuite {
-                encryption: Encryption::Aes128Gcm,
-                integrity: None,
-                prf: Prf::HmacSha256,
-                group: Group::Curve25519,
-            };
-            let exchanged = Exchanged {
-                initiator_spi: IkeSpi(1),
-                responder_spi: IkeSpi(2),
-                initiator_nonce: vec![1; 32],
-                responder_nonce: vec![2; 32],
-            };
-            let channel = |role| {
-                let keys = IkeKeys::derive(&suite, role, &Secret::new(vec![3; 32]), &exchanged).unwrap();
-                Channel::new(role, IkeSpi(1), IkeSpi(2), keys, false)
-            };
-            let name = Identity::Fqdn("a".to_owned());
-            let mut peer = PeerConfig::new(name.clone(), None, Secret::new(Vec::new()));
-            let any = || vec![TrafficSelector::ANY_IPV6];
-            peer.children.push(ChildConfig::new(Mode::Tunnel, any(), any()));
-            let (config, mut out, mut random) =
-                (Config::new(vec![peer]), Output::new(crate::NAT_PORT), Repeatable::new(1));
-            let mut context = Context {
-                now: Instant::now(),
-                unix_time: None,
-                config: &config,
-                random: &mut random,
-                out: &mut out,
-            };
-            let place = (Self::path(), Nat::default());
-            let own = channel(Role::Responder);
-            let sa = IkeSa::new(own, PeerIndex(0), name, place, Begin::anew(), &mut context);
-            Self { sa, peer: channel(Role::Initiator), config, out, random, next: 0 }
-        }
-
-        fn path() -> Path {
-            Path { local: "192.0.2.1:500".parse().unwrap(), remote: "192.0.2.2:500".parse().unwrap() }
-        }
-
-        /// Asks, and returns the notifies of the answer: type, SPI and data.
-        fn ask(&mut self, exchange: ExchangeType, payloads: &Builder) -> Vec<(NotifyType, Vec<u8>, Vec<u8>)> {
-            let id = crate::numbers::MessageId(self.next);
-            self.next += 1;
-            let request = self.peer.seal(exchange, false, id, payloads, &mut self.random);
-            let mut context = Context {
-                now: Instant::now(),
-                unix_time: None,
-                config: &self.config,
-                random: &mut self.random,
-                out: &mut self.out,
-            };
-            self.sa.receive(&Message::parse(&request[0]).unwrap(), Self::path(), &mut context);
-            let answer = self.out.datagrams.pop_front().unwrap().payload;
-            let opened = self.peer.open(&Message::parse(&answer).unwrap()).unwrap();
-            let Opened::Whole(first, content) = opened else { panic!("a fragment") };
-            let payloads = Payloads::parse(first, &content).unwrap();
-            let read = |body| Notify::parse(body).map(|n| (n.kind, n.spi.to_vec(), n.data.to_vec())).unwrap();
-            payloads.all(PayloadType::NOTIFY).map(read).collect()
-        }
-
-        fn is_up(&self) -> bool {
-            self.sa.state == State::Up
-        }
-    }
+    use crate::sa::fixture::Ends;
 
     fn create(payloads: &mut Builder) {
         let proposals = crate::negotiation::offer_child(&Default::default(), &[0, 0, 9, 9], true);

@@ -1,10 +1,12 @@
 //! What becomes of an IKE SA's children when another one takes its place (RFC 7296 §2.8, §2.8.1).
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use super::{FollowUp, IkeSa, REPLACED_FOR, State, Task};
 use crate::child::Child;
 use crate::event::{EndReason, Event};
+use crate::message::body::Identity;
 use crate::numbers::IkeSpi;
 use crate::output::{Context, Output};
 
@@ -41,28 +43,50 @@ impl IkeSa {
     fn hand_over(&mut self, to: IkeSpi, out: &mut Output) {
         out.events.push_back(Event::IkeRekeyed { old: self.spi(), new: to });
         self.replaced = true;
-        let children = std::mem::take(&mut self.children);
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.extend(std::mem::take(&mut self.later).into_iter().map(|(_, task)| task));
         tasks.retain(|task| !matches!(task, Task::RekeyIke { .. } | Task::Liveness));
-        self.follow_ups.push(FollowUp::Adopt { to, children, tasks });
+        let heritage = Heritage {
+            children: std::mem::take(&mut self.children),
+            tasks,
+            given: std::mem::take(&mut self.given),
+            identity: self.identity.clone(),
+        };
+        self.follow_ups.push(FollowUp::Adopt { to, heritage });
     }
 
-    /// Takes children over.
-    pub(crate) fn adopt(&mut self, children: Vec<Child>, tasks: VecDeque<Task>, context: &mut Context<'_>) {
+    /// Takes over what another one had.
+    pub(crate) fn adopt(&mut self, heritage: Heritage, context: &mut Context<'_>) {
         if matches!(self.state, State::Ended { .. }) {
-            return orphaned(self.spi(), children, context);
+            return heritage.orphaned(self.spi(), context);
         }
-        self.children.extend(children);
-        self.tasks.extend(tasks);
+        self.children.extend(heritage.children);
+        self.tasks.extend(heritage.tasks);
+        self.given.extend(heritage.given);
         self.announced = true;
         self.start_next(context);
     }
 }
 
-/// The IKE SA that these children were to move to has ended already.
-pub(crate) fn orphaned(ike: IkeSpi, children: Vec<Child>, context: &mut Context<'_>) {
-    let events = &mut context.out.events;
-    events.extend(children.iter().map(|child| Event::ChildDown { ike, inbound_spi: child.inbound_spi }));
-    events.push_back(Event::IkeDown { ike, reason: EndReason::DeletedByPeer });
+/// What one IKE SA leaves to the one that takes its place.
+#[derive(Debug)]
+pub(crate) struct Heritage {
+    children: Vec<Child>,
+    tasks: VecDeque<Task>,
+    given: Vec<IpAddr>,
+    identity: Identity,
+}
+
+impl Heritage {
+    /// The IKE SA that this was to move to has ended already.
+    pub(crate) fn orphaned(self, ike: IkeSpi, context: &mut Context<'_>) {
+        for address in self.given {
+            context.leases.give_back(address, &self.identity);
+        }
+        let events = &mut context.out.events;
+        events.extend(
+            self.children.iter().map(|child| Event::ChildDown { ike, inbound_spi: child.inbound_spi }),
+        );
+        events.push_back(Event::IkeDown { ike, reason: EndReason::DeletedByPeer });
+    }
 }

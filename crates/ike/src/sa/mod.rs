@@ -10,14 +10,17 @@
 //! | [`handover`] | children move to the IKE SA that replaces this one |
 
 mod answer;
+#[cfg(test)]
+mod fixture;
 mod handover;
 mod request;
 mod response;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::handover::orphaned;
+pub(crate) use self::handover::Heritage;
 pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
@@ -47,6 +50,9 @@ const REPLACED_FOR: Duration = Duration::from_secs(320);
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// What was refused for the time being is asked again after this time, and up to as much more.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// What could not be replaced in time ends when it is older than it should be by a tenth, or by this: time for a request
+/// to fail, and for a few more.
+const OVERTIME: Duration = Duration::from_secs(600);
 /// Tasks that wait. A host that asks for more than this without looking has lost its way.
 const MAX_TASKS: usize = 256;
 /// Children that the other end may make. It bounds what an authenticated peer makes this end keep.
@@ -63,13 +69,18 @@ fn jittered(after: Duration, random: &mut dyn random::Random) -> Duration {
     after - after / 2550 * share
 }
 
+/// When something ends that is to be replaced after this time.
+fn expiry(now: Instant, rekey_after: Duration) -> Option<Instant> {
+    now.checked_add(rekey_after)?.checked_add((rekey_after / 10).max(OVERTIME))
+}
+
 /// What is to happen to another IKE SA.
 #[derive(Debug)]
 pub(crate) enum FollowUp {
     /// This one has come into being.
     Born(Box<IkeSa>),
-    /// Children and tasks move to this one, which takes the place of the one that says so.
-    Adopt { to: IkeSpi, children: Vec<Child>, tasks: VecDeque<Task> },
+    /// What moves to this one, which takes the place of the one that says so.
+    Adopt { to: IkeSpi, heritage: Heritage },
 }
 
 /// Who says where the two ends are (RFC 4555).
@@ -122,6 +133,8 @@ pub(crate) struct IkeSa {
     pub(crate) path: Path,
     pub(crate) nat: Nat,
     pub(crate) children: Vec<Child>,
+    /// Addresses that the other end was given.
+    pub(crate) given: Vec<IpAddr>,
     pub(crate) state: State,
     pub(crate) mobility: Mobility,
     /// When it came into being.
@@ -137,6 +150,9 @@ pub(crate) struct IkeSa {
     last_answer: Vec<Vec<u8>>,
     last_heard: Instant,
     rekey_at: Option<Instant>,
+    /// When it ends, replaced or not.
+    expires_at: Option<Instant>,
+    expired: bool,
     keepalive_at: Instant,
     rekeyed_by_peer: Option<PeerRekey<IkeSpi>>,
     /// Its children have gone to another one.
@@ -176,6 +192,7 @@ impl IkeSa {
             path,
             nat,
             children: Vec::new(),
+            given: Vec::new(),
             state: State::Up,
             mobility: Mobility::None,
             since: now,
@@ -189,6 +206,8 @@ impl IkeSa {
             last_answer: begin.last_answer,
             last_heard: now,
             rekey_at,
+            expires_at: rekey_after.and_then(|after| expiry(now, after)),
+            expired: false,
             keepalive_at: now + KEEPALIVE,
             rekeyed_by_peer: None,
             replaced: false,
@@ -350,10 +369,12 @@ impl IkeSa {
             replaced,
             self.in_flight.as_ref().map(|flying| flying.again_at),
             self.rekey_at.filter(|_| is_up),
+            self.expires_at.filter(|_| is_up),
             alive.and_then(|peer| self.last_heard.checked_add(peer.liveness_after)),
             (self.nat.local && is_up).then_some(self.keepalive_at),
         ];
-        let children = self.children.iter().filter_map(|child| child.rekey_at.filter(|_| is_up));
+        let times_of = |child: &Child| [child.rekey_at, child.expires_at];
+        let children = self.children.iter().filter(|_| is_up).flat_map(times_of).flatten();
         let later = self.later.iter().map(|(at, _)| *at);
         times.into_iter().flatten().chain(children).chain(later).min()
     }
@@ -378,7 +399,12 @@ impl IkeSa {
                 due(&mut child.rekey_at).then_some(Task::RekeyChild { old: child.inbound_spi, group: None })
             });
             self.tasks.extend(rekeyed);
-            if due(&mut self.rekey_at) {
+            self.expire_children(now, context.out);
+            if due(&mut self.expires_at) {
+                self.expired = true;
+                self.tasks.clear();
+                self.tasks.push_back(Task::DeleteIke);
+            } else if due(&mut self.rekey_at) {
                 self.tasks.push_back(Task::RekeyIke { group: None });
             }
             let liveness = context.config.peers.get(self.peer.0).map(|peer| peer.liveness_after);
@@ -433,15 +459,17 @@ impl IkeSa {
         replaces: Option<Spi>,
         context: &mut Context<'_>,
     ) {
+        let now = context.now;
         let config = context.config.peers.get(self.peer.0).and_then(|peer| peer.children.get(agreed.index.0));
-        let rekey_at =
-            config.and_then(|child| context.now.checked_add(jittered(child.rekey_after, context.random)));
+        let rekey_after = config.map(|child| child.rekey_after);
+        let rekey_at = rekey_after.and_then(|after| now.checked_add(jittered(after, context.random)));
         self.children.push(Child {
             index: agreed.index,
             protocol: agreed.suite.protocol,
             inbound_spi: agreed.inbound_spi,
             outbound_spi: agreed.outbound_spi,
             rekey_at,
+            expires_at: rekey_after.and_then(|after| expiry(now, after)),
             closing: false,
             rekeyed_by_peer: None,
         });
@@ -477,6 +505,17 @@ impl IkeSa {
         Some(self.children.swap_remove(position))
     }
 
+    /// Ends children that could not be replaced in time: no key is used for longer.
+    fn expire_children(&mut self, now: Instant, out: &mut Output) {
+        let expired = |child: &&Child| child.expires_at.is_some_and(|at| at <= now);
+        while let Some(spi) = self.children.iter().find(expired).map(|child| child.inbound_spi) {
+            let Some(child) = self.remove(spi, out) else { return };
+            if !child.closing {
+                self.tasks.push_front(Task::DeleteChild { protocol: child.protocol, spi });
+            }
+        }
+    }
+
     /// Ends it with all that belongs to it, and tells the host.
     pub(crate) fn end(&mut self, reason: EndReason, context: &mut Context<'_>) {
         if matches!(self.state, State::Ended { .. }) {
@@ -488,6 +527,9 @@ impl IkeSa {
                 .out
                 .events
                 .push_back(Event::ChildDown { ike: self.spi(), inbound_spi: child.inbound_spi });
+        }
+        for address in std::mem::take(&mut self.given) {
+            context.leases.give_back(address, &self.identity);
         }
         if std::mem::take(&mut self.announced) {
             let reason = if self.replaced { EndReason::Replaced } else { reason };

@@ -49,7 +49,9 @@ impl IkeSa {
             Request::DeleteChild { spi } => {
                 self.remove(spi, context.out);
             }
-            Request::DeleteIke => return Some(EndReason::Deleted),
+            Request::DeleteIke => {
+                return Some(if self.expired { EndReason::Expired } else { EndReason::Deleted });
+            }
             Request::Liveness => {}
             Request::Move { cookie, path } => self.moved(&cookie, path, payloads, context),
         }
@@ -90,7 +92,7 @@ impl IkeSa {
         let accepted = find(payloads, PayloadType::NONCE)
             .and_then(parse_nonce)
             .map_err(Refusal::from)
-            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads)?)));
+            .and_then(|responder_nonce| Ok((responder_nonce, offer.accept(payloads, self.path, self.nat)?)));
         let (responder_nonce, agreed) = match accepted {
             Ok(accepted) => accepted,
             Err(Refusal { notify, .. }) => {
@@ -247,4 +249,65 @@ pub(crate) fn wanted_group(error: Notify<'_>, allowed: &[Group]) -> Option<Group
     }
     let id: [u8; 2] = error.data.try_into().ok()?;
     Group::from_id(u16::from_be_bytes(id)).filter(|group| allowed.contains(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::ChildIndex;
+    use crate::message::builder::Builder;
+    use crate::numbers::ExchangeType;
+    use crate::sa::fixture::Ends;
+
+    /// Refuses whatever this end asks for until nothing is left, and returns how often it asked for a new child or IKE SA, and
+    /// for how long.
+    fn refuse(ends: &mut Ends, notify: NotifyType, data: &[u8]) -> (u32, Duration) {
+        let (begin, mut asked) = (ends.now, 0);
+        let mut payloads = Builder::new();
+        payloads.notify(notify, data);
+        loop {
+            while let Some(exchange) = ends.respond(&payloads) {
+                asked += u32::from(exchange == ExchangeType::CREATE_CHILD_SA);
+                assert!(asked < 10_000);
+            }
+            let ended = !ends.is_up();
+            if ended || ends.pass().is_none() {
+                return (asked, ends.now - begin);
+            }
+        }
+    }
+
+    #[test]
+    fn an_ike_sa_that_cannot_be_replaced_ends() {
+        for (notify, data) in [
+            (NotifyType::TEMPORARY_FAILURE, &[][..]),
+            (NotifyType::NO_ADDITIONAL_SAS, &[]),
+            (NotifyType::INVALID_KE_PAYLOAD, &[0, 19]),
+        ] {
+            let mut ends = Ends::new();
+            ends.sa.announced = true;
+            let (asked, after) = refuse(&mut ends, notify, data);
+            assert!(asked < 1000, "{asked} times");
+            let hours = Duration::from_secs(4 * 3600);
+            assert!(after > hours && after < hours + hours / 4, "after {after:?}");
+            let expired = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Expired, .. });
+            assert!(ends.out.events.iter().any(expired), "{:?}", ends.out.events);
+        }
+    }
+
+    #[test]
+    fn a_group_that_is_never_right_is_asked_for_twice() {
+        let mut ends = Ends::new();
+        let task = Task::CreateChild { index: ChildIndex(0), group: None };
+        ends.with_sa(|sa, context| assert!(sa.ask(task, context)));
+        let mut payloads = Builder::new();
+        payloads.notify(NotifyType::INVALID_KE_PAYLOAD, &[0, 19]);
+        assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+        assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+        assert_eq!(ends.respond(&payloads), None);
+        let refused = |event: &Event| matches!(event, Event::ChildRefused { .. });
+        assert!(ends.out.events.iter().any(refused) && ends.is_up());
+    }
 }

@@ -1,0 +1,157 @@
+//! What an endpoint keeps: attempts, initiators that are to prove who they are, IKE SAs; by SPI, with the time of each.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::config::{Config, PeerIndex};
+use crate::initiator::Attempt;
+use crate::message::body::Identity;
+use crate::numbers::IkeSpi;
+use crate::responder::HalfOpen;
+use crate::sa::{IkeSa, State};
+
+/// IKE SAs of one identity, those included that have ended or were replaced and only repeat an answer. An identity has one,
+/// and two or three while they replace each other; with more it has lost its memory, and the oldest ones end.
+pub const MAX_OF_IDENTITY: usize = 16;
+
+pub(crate) type Initiator = (IkeSpi, SocketAddr);
+
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Attempt(Box<Attempt>),
+    HalfOpen(Box<HalfOpen>),
+    Established(Box<IkeSa>),
+}
+
+impl Entry {
+    pub(crate) fn established(&self) -> Option<&IkeSa> {
+        match self {
+            Self::Established(sa) => Some(sa),
+            _ => None,
+        }
+    }
+
+    fn is_half_open(&self) -> bool {
+        matches!(self, Self::HalfOpen(_))
+    }
+
+    fn deadline(&self, config: &Config) -> Option<Instant> {
+        match self {
+            Self::Attempt(attempt) => Some(attempt.deadline()),
+            Self::HalfOpen(half_open) => Some(half_open.deadline()),
+            Self::Established(sa) => sa.deadline(config.peers.get(sa.peer.0)),
+        }
+    }
+}
+
+/// Entries by this end's SPI.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    entries: HashMap<IkeSpi, Entry>,
+    /// When each entry is to be looked at, as far as it has a time.
+    timers: BTreeSet<(Instant, IkeSpi)>,
+    due_at: HashMap<IkeSpi, Instant>,
+    /// Initiators that were answered, by their SPI and where they are, for as long as what came of it is there: so a
+    /// request that was repeated underway begins nothing twice.
+    initiators: HashMap<Initiator, IkeSpi>,
+    initiator_of: HashMap<IkeSpi, Initiator>,
+    half_open: usize,
+}
+
+impl Table {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Initiators that have not authenticated themselves so far.
+    pub(crate) fn half_open(&self) -> usize {
+        self.half_open
+    }
+
+    pub(crate) fn get(&self, ike: IkeSpi) -> Option<&Entry> {
+        self.entries.get(&ike)
+    }
+
+    pub(crate) fn established(&self, ike: IkeSpi) -> Option<&IkeSa> {
+        self.get(ike).and_then(Entry::established)
+    }
+
+    pub(crate) fn all_established(&self) -> impl Iterator<Item = &IkeSa> {
+        self.entries.values().filter_map(Entry::established)
+    }
+
+    /// What came of an initiator's request.
+    pub(crate) fn of_initiator(&self, initiator: &Initiator) -> Option<&Entry> {
+        self.get(*self.initiators.get(initiator)?)
+    }
+
+    /// Remembers what came of an initiator's request, in place of what came of an earlier one.
+    pub(crate) fn answered(&mut self, initiator: Initiator, ike: IkeSpi) {
+        self.initiators.insert(initiator, ike);
+        self.initiator_of.insert(ike, initiator);
+    }
+
+    /// Of the IKE SAs of an identity, the one that is to go since there are more than [`MAX_OF_IDENTITY`]: one that is of no
+    /// use any more, or else the oldest.
+    pub(crate) fn surplus_of(&self, peer: PeerIndex, identity: &Identity) -> Option<IkeSpi> {
+        let of_it = |sa: &&IkeSa| sa.peer == peer && sa.identity == *identity;
+        let all: Vec<_> = self.all_established().filter(of_it).collect();
+        if all.len() <= MAX_OF_IDENTITY {
+            return None;
+        }
+        let use_of = |sa: &&IkeSa| match sa.state {
+            State::Ended { .. } => 0,
+            State::Replaced { .. } => 1,
+            State::Closing => 2,
+            State::Up => 3,
+        };
+        all.into_iter().min_by_key(|sa| (use_of(sa), sa.since)).map(IkeSa::spi)
+    }
+
+    /// The next time that an entry is to be looked at.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// An entry whose time has come. It has none any more until it is kept again.
+    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<IkeSpi> {
+        let (_, ike) = self.timers.first().copied().filter(|(at, _)| *at <= now)?;
+        self.timers.pop_first();
+        self.due_at.remove(&ike);
+        Some(ike)
+    }
+
+    pub(crate) fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
+        let entry = self.entries.remove(&ike)?;
+        self.half_open -= usize::from(entry.is_half_open());
+        Some(entry)
+    }
+
+    pub(crate) fn keep(&mut self, ike: IkeSpi, entry: Entry, config: &Config) {
+        let due = entry.deadline(config);
+        self.half_open += usize::from(entry.is_half_open());
+        self.entries.insert(ike, entry);
+        self.set_timer(ike, due);
+    }
+
+    pub(crate) fn forget(&mut self, ike: IkeSpi) {
+        self.take(ike);
+        if let Some(initiator) = self.initiator_of.remove(&ike)
+            && self.initiators.get(&initiator) == Some(&ike)
+        {
+            self.initiators.remove(&initiator);
+        }
+        self.set_timer(ike, None);
+    }
+
+    fn set_timer(&mut self, ike: IkeSpi, due: Option<Instant>) {
+        if let Some(before) = self.due_at.remove(&ike) {
+            self.timers.remove(&(before, ike));
+        }
+        if let Some(due) = due {
+            self.due_at.insert(ike, due);
+            self.timers.insert((due, ike));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What strangers and those who listen on the path can do to an endpoint (RFC 7296 §2.4, §2.6, §2.21, §5): nothing grows, and
+//! an IKE SA that is there stays as it is.
+
+mod world;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use ike::DropReason;
+use ike::event::Path;
+use ike::message::builder::Builder;
+use ike::message::{Header, Message};
+use ike::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
+use proptest::prelude::*;
+use world::{Side, World, header, message};
+
+const SOON: Duration = Duration::from_secs(2);
+
+/// From somewhere in the Internet to B.
+fn from_stranger(number: u64) -> Path {
+    let address = IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8_6666 << 80) | u128::from(number)));
+    Path { local: world::B.parse().unwrap(), remote: SocketAddr::new(address, 500) }
+}
+
+/// A genuine IKE_SA_INIT with the SPI of another initiator.
+fn init(world: &World, spi: u64) -> Vec<u8> {
+    let mut init = message(&world.sent[0].1).to_vec();
+    init[..8].copy_from_slice(&spi.to_be_bytes());
+    init
+}
+
+/// Both ends can still replace what they have.
+fn works(world: &mut World) {
+    for side in [Side::A, Side::B] {
+        let now = world.now;
+        let end = world.end(side);
+        let (ike, spi) = (end.ike(), end.child().inbound_spi);
+        end.endpoint.rekey_child(now, ike, spi).unwrap();
+        world.run(SOON);
+        world.agree();
+        assert_eq!(world.a.children.len(), 1);
+    }
+}
+
+#[test]
+fn strangers_who_cannot_receive_leave_nothing_behind() {
+    let mut world = World::established(1);
+    let (ike, child) = (world.b.ike(), world.b.child().inbound_spi);
+    for number in 1..=50_000 {
+        let bytes = init(&world, number);
+        let path = from_stranger(number);
+        let now = world.now;
+        world.b.endpoint.receive(now, path, &bytes);
+        while let Some(answer) = world.b.endpoint.poll_transmit() {
+            assert!(answer.payload.len() <= bytes.len(), "nobody is flooded through us");
+        }
+    }
+    assert_eq!(world.b.endpoint.half_open(), 16);
+    assert_eq!(world.b.endpoint.drops().of(DropReason::NoCookie), 50_000 - 16);
+    assert_eq!((world.b.ike(), world.b.child().inbound_spi), (ike, child));
+    works(&mut world);
+    world.run(Duration::from_secs(31));
+    assert_eq!(world.b.endpoint.half_open(), 0);
+}
+
+#[test]
+fn who_has_a_cookie_begins_an_ike_sa_during_a_flood() {
+    let mut world = World::new(1);
+    world.initiate();
+    for number in 1..=1000 {
+        let bytes = init(&world, number);
+        let now = world.now;
+        world.b.endpoint.receive(now, from_stranger(number), &bytes);
+        while world.b.endpoint.poll_transmit().is_some() {}
+    }
+    world.run(SOON);
+    world.agree();
+    assert_eq!(world.a.children.len(), 1);
+    assert!(world.sent.iter().any(|(side, sent)| *side == Side::B && sent.payload.len() < 100), "a cookie");
+}
+
+#[test]
+fn strangers_who_can_receive_are_bounded_and_an_ike_sa_outlives_them() {
+    let mut world = World::established(1);
+    let mut begun = 0;
+    for number in 1..=1200 {
+        let bytes = init(&world, number);
+        let (now, path) = (world.now, from_stranger(number));
+        world.b.endpoint.receive(now, path, &bytes);
+        let Some(answer) = world.b.endpoint.poll_transmit() else { continue };
+        let answer = Message::parse(&answer.payload).unwrap();
+        let Some(notify) = answer.payloads().find(PayloadType::NOTIFY) else { continue };
+        if notify.body[2..4] != NotifyType::COOKIE.0.to_be_bytes() {
+            begun += 1;
+            continue;
+        }
+        let original = Message::parse(&bytes).unwrap();
+        let mut again = Builder::new();
+        again.notify(NotifyType::COOKIE, &notify.body[4..]);
+        for payload in original.payloads() {
+            again.raw(payload.kind, |body| body.extend(payload.body));
+        }
+        let again = again.finish(&original.header());
+        world.b.endpoint.receive(now, path, &again);
+        while world.b.endpoint.poll_transmit().is_some() {
+            begun += 1;
+        }
+    }
+    assert!(begun > 1000, "{begun}");
+    assert_eq!(world.b.endpoint.half_open(), 1024);
+    works(&mut world);
+    world.run(Duration::from_secs(31));
+    assert_eq!(world.b.endpoint.half_open(), 0);
+}
+
+#[test]
+fn forged_messages_with_the_spis_of_an_ike_sa_do_nothing_to_it() {
+    let mut world = World::established(1);
+    let (own, remote) = (world.b.ike(), world.a.ike());
+    let events = (world.a.events.len(), world.b.events.len());
+    let sent = world.sent.len();
+    for exchange in [34, 35, 36, 37, 38] {
+        for flags in 0..8u8 {
+            for id in 0..6 {
+                let mut payloads = Builder::new();
+                payloads.notify(NotifyType::AUTHENTICATION_FAILED, &[]).delete_ike();
+                let forged = payloads.finish(&Header {
+                    initiator_spi: remote,
+                    responder_spi: own,
+                    exchange: ExchangeType(exchange),
+                    from_initiator: flags & 1 != 0,
+                    is_response: flags & 2 != 0,
+                    message_id: MessageId(id),
+                });
+                let path = world.path();
+                let to_b = Path { local: path.remote, remote: path.local };
+                world.inject(Side::A, path, &forged);
+                world.inject(Side::B, to_b, &forged);
+            }
+        }
+    }
+    assert_eq!((world.a.events.len(), world.b.events.len()), events);
+    assert_eq!(world.sent.len(), sent, "no answers either");
+    works(&mut world);
+}
+
+#[test]
+fn all_that_was_ever_sent_can_be_sent_again_to_no_effect() {
+    let mut world = World::established(1);
+    works(&mut world);
+    let now = world.now;
+    let ike = world.a.ike();
+    world.a.endpoint.rekey_ike(now, ike).unwrap();
+    world.run(SOON);
+    works(&mut world);
+    let past = world.sent.clone();
+    let (at_a, at_b) = (world.a.events.len(), world.b.events.len());
+    let answers_before = world.sent.len();
+    for _ in 0..20 {
+        for (from, sent) in &past {
+            let path = Path { local: sent.path.remote, remote: from_stranger(7).remote };
+            world.inject(from.other(), path, &sent.payload);
+        }
+    }
+    assert_eq!((world.a.events.len(), world.b.events.len()), (at_a, at_b));
+    // The first message begins an IKE SA that comes to nothing. The last answer of each IKE SA is repeated.
+    let repeated = &world.sent[answers_before..];
+    assert!(repeated.iter().all(|(_, sent)| header(sent).1), "answers alone");
+    works(&mut world);
+}
+
+/// One bit, byte or piece of a message is another one.
+#[derive(Debug, Clone)]
+enum Mutation {
+    Flip(prop::sample::Index, u8),
+    Set(prop::sample::Index, u8),
+    Cut(prop::sample::Index),
+    Grow(Vec<u8>),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    prop_oneof![
+        4 => (any::<prop::sample::Index>(), 0u8..8).prop_map(|(at, bit)| Mutation::Flip(at, bit)),
+        2 => (any::<prop::sample::Index>(), any::<u8>()).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        1 => any::<prop::sample::Index>().prop_map(Mutation::Cut),
+        1 => prop::collection::vec(any::<u8>(), 1..40).prop_map(Mutation::Grow),
+    ]
+}
+
+fn mutate(bytes: &mut Vec<u8>, mutation: &Mutation) {
+    match mutation {
+        Mutation::Flip(at, bit) if !bytes.is_empty() => {
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1 << bit;
+        }
+        Mutation::Set(at, byte) if !bytes.is_empty() => {
+            let at = at.index(bytes.len());
+            bytes[at] = *byte;
+        }
+        Mutation::Cut(at) => bytes.truncate(at.index(bytes.len() + 1)),
+        Mutation::Grow(more) => bytes.extend(more),
+        _ => {}
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A listener on the path sends a changed copy of each message before the genuine one arrives.
+    #[test]
+    fn an_exchange_succeeds_among_mutated_copies_of_its_messages(
+        seed in 0u64..1000,
+        mutations in prop::collection::vec(prop::collection::vec(mutation(), 1..3), 1..12),
+    ) {
+        let mut world = World::new(seed);
+        world.initiate();
+        let mut seen = 0;
+        for mutations in mutations.iter().cycle().take(200) {
+            while seen < world.sent.len() {
+                let (from, sent) = world.sent[seen].clone();
+                seen += 1;
+                let mut bytes = sent.payload.clone();
+                for mutation in mutations {
+                    mutate(&mut bytes, mutation);
+                }
+                if bytes != sent.payload {
+                    let path = Path { local: sent.path.remote, remote: sent.path.local };
+                    world.inject(from.other(), path, &bytes);
+                }
+            }
+            world.run(Duration::from_millis(200));
+        }
+        prop_assert!(world.b.endpoint.half_open() <= 17);
+        prop_assert_eq!(world.a.children.len(), 1, "events: {:?}", world.a.events);
+        world.agree();
+        works(&mut world);
+    }
+}
+
+#[test]
+fn an_unknown_spi_is_answered_with_silence() {
+    let mut world = World::new(1);
+    let mut payloads = Builder::new();
+    payloads.delete_ike();
+    let stray = payloads.finish(&Header {
+        initiator_spi: IkeSpi(5),
+        responder_spi: IkeSpi(6),
+        exchange: ExchangeType::INFORMATIONAL,
+        from_initiator: true,
+        is_response: false,
+        message_id: MessageId(2),
+    });
+    world.inject(Side::B, from_stranger(1), &stray);
+    assert!(world.sent.is_empty());
+    assert_eq!(world.b.endpoint.drops().of(DropReason::UnknownSpi), 1);
+}
