@@ -428,3 +428,6 @@ fn host(mtu: u16, now: Instant) -> io::Result<Host> {
     };
     Ok(Host::new(now, config, seed))
 }
+
+#[cfg(test)]
+mod tests;
