@@ -4,10 +4,14 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Only who may change the network can.
-    #[error("`ipsec up` needs root (or CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE): try again with sudo, or see `ipsec run`")]
+    #[error(
+        "`ipsec up` needs root (or CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE): try again with sudo, or see `ipsec run`"
+    )]
     Privilege,
     /// Somebody else has a route to what is behind a remote.
-    #[error("{0}: there is another route to it (`ip route get` shows which): remove that, or list the two halves of {0}")]
+    #[error(
+        "{0}: there is another route to it (`ip route get` shows which): remove that, or list the two halves of {0}"
+    )]
     RouteExists(ipnet::IpNet),
     /// What only `up` or nobody does.
     #[error("{0}")]

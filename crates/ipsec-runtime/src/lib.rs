@@ -20,15 +20,17 @@
 pub mod carrier;
 pub mod deliver;
 pub mod drops;
-pub mod key_socket;
-pub mod outbox;
 mod error;
+pub mod key_socket;
 mod machine;
+pub mod outbox;
 pub mod place;
 pub mod random;
+mod run;
 mod up;
 
 pub use error::Error;
+pub use run::run;
 pub use up::{UpOptions, up};
 
 use std::time::{Instant, SystemTime};

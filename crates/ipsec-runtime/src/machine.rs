@@ -11,7 +11,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use config::ipsec::Ports;
-use linux::event::{Events, Interest, Poller};
+use linux::event::{Event, Events, Interest, Poller};
 use linux::tun;
 use linux::udp::{EndpointOptions, HostSocket, MAX_RECEIVE};
 use tracing::debug;
@@ -77,6 +77,7 @@ pub(crate) struct Machine {
     pub(crate) inner_interface: Option<u32>,
     pub(crate) poller: Poller,
     events: Events,
+    ready: Vec<Event>,
     readable: Vec<usize>,
     read_buffer: Vec<u8>,
     arena: Vec<u8>,
@@ -114,6 +115,7 @@ impl Machine {
             inner_interface: None,
             poller,
             events: Events::with_capacity(64),
+            ready: Vec::with_capacity(64),
             readable: Vec::new(),
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; ARENA],
@@ -165,8 +167,9 @@ impl Machine {
         if self.carrier.deadline().is_some_and(|deadline| deadline <= now) {
             self.carrier.handle_timeout(now, &mut self.sink);
         }
-        let ready: Events = std::mem::replace(&mut self.events, Events::with_capacity(1));
-        for event in ready.iter() {
+        let mut ready = std::mem::take(&mut self.ready);
+        ready.extend(self.events.iter());
+        for event in ready.drain(..) {
             match event.token {
                 IKE => self.receive(Via::Ike, event.error, now),
                 NAT => self.receive(Via::Nat, event.error, now),
@@ -174,7 +177,7 @@ impl Machine {
                 token => others.push(token),
             }
         }
-        self.events = ready;
+        self.ready = ready;
         self.read_tun(now)?;
         self.flush();
         Ok(())

@@ -67,13 +67,9 @@ impl Outbox {
             {
                 last.end += size;
             }
-            _ => self.batches.push(Batch {
-                way: *way,
-                traffic_class,
-                segment: size,
-                start,
-                end: start + size,
-            }),
+            _ => {
+                self.batches.push(Batch { way: *way, traffic_class, segment: size, start, end: start + size })
+            }
         }
         &mut self.buffer[start..self.used]
     }

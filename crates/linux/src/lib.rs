@@ -28,6 +28,7 @@
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
 //! | [`process`] | open files, capabilities, private files |
 //! | [`vm_generation`] | news that this virtual machine was restored or cloned |
+//! | [`jail`] | a program in namespaces of its own, whose only way out is a TUN device of ours |
 //! | [`netns`] | network namespaces, for the lab and the tests |
 //! | [`undo`] | the journal of what was set up, so that it can be taken down after a crash |
 //!
@@ -47,6 +48,7 @@ mod error;
 pub mod event;
 pub mod file;
 pub mod icmp_tap;
+pub mod jail;
 pub mod neighbor;
 pub mod netlink;
 pub mod netns;

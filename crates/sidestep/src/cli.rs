@@ -18,7 +18,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{
-    check, down, firewall, import_classic, key, keys, manual, rendezvous, script, show, ssh, stack, status,
+    check, down, firewall, import_classic, ipsec, key, keys, manual, rendezvous, script, show, ssh, stack,
+    status,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -187,6 +188,8 @@ enum Command {
     Script(script::ScriptCommand),
     #[command(subcommand)]
     Stack(stack::StackCommand),
+    #[command(subcommand)]
+    Ipsec(ipsec::IpsecCommand),
     /// Says where the laboratory went: it was part of this program
     #[command(hide = true, disable_help_flag = true)]
     Lab {
@@ -393,6 +396,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Stack(command) => return command.run(),
+        Command::Ipsec(command) => return command.run(),
         Command::Lab { .. } => {
             let message = "the laboratory is now a separate program, `sidestep-lab`, with the same commands";
             return Err(Failure::Message(message.into()));
@@ -417,7 +421,7 @@ mod tests {
         let cli = Cli::command();
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        let groups = ["script", "firewall", "key", "stack"];
+        let groups = ["script", "firewall", "key", "stack", "ipsec"];
         for command in shown.chain(groups.into_iter().flat_map(of)) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());

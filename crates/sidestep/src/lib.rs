@@ -13,6 +13,7 @@
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
+//! | `ipsec` | tunnels of IPsec: run, shown, ended |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `stack` | programs on a host of our own, on a TAP or TUN device |
 //! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
@@ -29,6 +30,7 @@ mod down;
 mod failure;
 mod firewall;
 mod import_classic;
+mod ipsec;
 mod key;
 mod keys;
 mod load;

@@ -80,13 +80,7 @@ impl<R: Random> Carrier<R> {
     }
 
     /// Opens ESP, one behind the other.
-    fn open_all(
-        &mut self,
-        arena: &mut [u8],
-        received: &Received,
-        now: Instant,
-        deliver: &mut dyn Deliver,
-    ) {
+    fn open_all(&mut self, arena: &mut [u8], received: &Received, now: Instant, deliver: &mut dyn Deliver) {
         let mut each = received.each().peekable();
         while let Some(at) = each.peek() {
             let Some(spi) = arena.get(at.clone()).and_then(|esp| esp.first_chunk::<4>()).copied() else {
@@ -106,7 +100,8 @@ impl<R: Random> Carrier<R> {
             };
             let mut is_heard = false;
             // All that are of the same association.
-            while let Some(at) = each.next_if(|at| arena.get(at.clone()).is_some_and(|esp| esp.starts_with(&spi)))
+            while let Some(at) =
+                each.next_if(|at| arena.get(at.clone()).is_some_and(|esp| esp.starts_with(&spi)))
             {
                 let start = at.start;
                 let opened = match tunnel_payload::open(association, &mut arena[at], received.ecn, now) {

@@ -145,7 +145,9 @@ impl<R: Random> Carrier<R> {
             return Err("a child that is no tunnel of ESP is not carried here".to_owned());
         }
         if !child.nat.is_between() {
-            return Err("the other end has agreed to ESP outside of UDP, which is not carried here".to_owned());
+            return Err(
+                "the other end has agreed to ESP outside of UDP, which is not carried here".to_owned()
+            );
         }
         let [local, networks] = [&child.local, &child.remote].map(|selectors| networks_of(selectors));
         if local.len().max(networks.len()) > MAX_NETWORKS {
@@ -236,7 +238,8 @@ impl<R: Random> Carrier<R> {
     }
 
     fn remote_of(&self, ike: IkeSpi) -> Option<RemoteIndex> {
-        let has = |conversation: &super::Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
+        let has =
+            |conversation: &super::Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
         self.conversations.iter().position(has).map(RemoteIndex)
     }
 }
@@ -326,7 +329,8 @@ fn upper(source: &TrafficSelector, destination: &TrafficSelector) -> Option<Uppe
         // RFC 7296 §3.13.1: type in the high byte, code in the low one, on the side that has them.
         protocol::ICMPV4 | protocol::ICMPV6 => {
             let (first, last) = if destination.ports == all { source.ports } else { destination.ports };
-            let ([type_first, code_first], [type_last, code_last]) = (first.to_be_bytes(), last.to_be_bytes());
+            let ([type_first, code_first], [type_last, code_last]) =
+                (first.to_be_bytes(), last.to_be_bytes());
             Upper::Icmp { protocol, types: type_first..=type_last, codes: code_first..=code_last }
         }
         protocol => Upper::Ports {

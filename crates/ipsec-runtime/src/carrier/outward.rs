@@ -167,8 +167,7 @@ impl<R: Random> Carrier<R> {
         };
         let limit = tunnel_payload::largest_packet(association, room).unwrap_or(0);
         let is_ipv6 = packet.first().is_some_and(|first| first >> 4 == 6);
-        let max_mss =
-            if is_ipv6 { mss::for_ipv6_mtu(limit as u16) } else { mss::for_ipv4_mtu(limit as u16) };
+        let max_mss = if is_ipv6 { mss::for_ipv6_mtu(limit as u16) } else { mss::for_ipv4_mtu(limit as u16) };
         mss::clamp(packet, max_mss, header.transport_checksum());
         let traffic_class = outer_traffic_class(packet);
         let Ok(mut segmenter) = Segmenter::new(header, packet) else {
@@ -194,13 +193,7 @@ impl<R: Random> Carrier<R> {
 
     /// Tells an inner sender, at a limited rate.
     #[cold]
-    fn tell(
-        &mut self,
-        reason: icmp_error::Reason,
-        invoking: &[u8],
-        now: Instant,
-        deliver: &mut dyn Deliver,
-    ) {
+    fn tell(&mut self, reason: icmp_error::Reason, invoking: &[u8], now: Instant, deliver: &mut dyn Deliver) {
         if now < self.next_error {
             return;
         }

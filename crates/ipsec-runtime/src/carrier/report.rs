@@ -54,12 +54,13 @@ impl<R: Random> Carrier<R> {
         let association = |id| self.engine.get(id);
         let usage = |id| association(id).map_or(Usage::default(), ipsec::association::Association::usage);
         let (sent, received) = (usage(child.outbound_id), usage(child.inbound_id));
-        let algorithm = association(child.outbound_id).map_or(String::new(), |association| {
-            match &association.parameters().transform {
-                Transform::Esp(transform) => format!("{:?}", transform.encryption()),
-                Transform::Ah(transform) => format!("{:?}", transform.authentication()),
-            }
-        });
+        let algorithm =
+            association(child.outbound_id).map_or(String::new(), |association| {
+                match &association.parameters().transform {
+                    Transform::Esp(transform) => format!("{:?}", transform.encryption()),
+                    Transform::Ah(transform) => format!("{:?}", transform.authentication()),
+                }
+            });
         ChildStatus {
             number: child.index.0 + 1,
             inbound_spi: format!("{:08x}", child.inbound.spi.0),

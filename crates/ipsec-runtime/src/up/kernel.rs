@@ -105,8 +105,7 @@ fn keep_way_open(
     if hop.local {
         return Ok(());
     }
-    let via =
-        Via::Link { index: hop.index, gateway: hop.gateway, mtu: None, metric: None, source: None };
+    let via = Via::Link { index: hop.index, gateway: hop.gateway, mtu: None, metric: None, source: None };
     match closed.add_route(netlink, Route { destination, via }) {
         Err(error) if error.already_exists() => Ok(()),
         result => Ok(result?),
@@ -236,12 +235,8 @@ fn halved(network: IpNet) -> impl Iterator<Item = IpNet> {
 
 fn prefixes(selector: &TrafficSelector) -> Vec<IpNet> {
     match selector.addresses() {
-        (IpAddr::V4(first), IpAddr::V4(last)) => {
-            IpSubnets::V4(Ipv4Subnets::new(first, last, 0)).collect()
-        }
-        (IpAddr::V6(first), IpAddr::V6(last)) => {
-            IpSubnets::V6(Ipv6Subnets::new(first, last, 0)).collect()
-        }
+        (IpAddr::V4(first), IpAddr::V4(last)) => IpSubnets::V4(Ipv4Subnets::new(first, last, 0)).collect(),
+        (IpAddr::V6(first), IpAddr::V6(last)) => IpSubnets::V6(Ipv6Subnets::new(first, last, 0)).collect(),
         _ => Vec::new(),
     }
 }

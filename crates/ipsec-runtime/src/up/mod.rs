@@ -288,7 +288,8 @@ impl Daemon<'_> {
             (&new.name, new.local, new.ports) == (&self.config.name, self.config.local, self.config.ports)
         };
         if !same(&new) {
-            let what = "interface, address and ports of [ipsec] are those that it was started with: start it again";
+            let what =
+                "interface, address and ports of [ipsec] are those that it was started with: start it again";
             return Err(Error::NotCarried(what.to_owned()));
         }
         let ports = self.machine.ports();

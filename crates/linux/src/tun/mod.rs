@@ -140,6 +140,13 @@ impl Queue {
     }
 }
 
+impl From<OwnedFd> for Queue {
+    /// The descriptor of a queue that another process has made, non-blocking.
+    fn from(fd: OwnedFd) -> Self {
+        Queue { fd }
+    }
+}
+
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

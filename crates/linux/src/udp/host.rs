@@ -11,7 +11,7 @@ use wire::ecn::Ecn;
 
 use super::message::{Message, Sending, leading_int, send_datagram};
 use super::{
-    EndpointOptions, IPV6_PMTUDISC_PROBE, MAX_SEGMENTED_BYTES, MAX_SEGMENTS, SendOutcome, Segmentation,
+    EndpointOptions, IPV6_PMTUDISC_PROBE, MAX_SEGMENTED_BYTES, MAX_SEGMENTS, Segmentation, SendOutcome,
     from_the_network, keep_to, set_buffers,
 };
 use crate::error::{Error, Result};
@@ -202,7 +202,8 @@ impl HostSocket {
                     (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) | (libc::IPPROTO_IP, libc::IP_RECVERR)
                 );
                 // struct sock_extended_err: errno, origin, type, code, padding, information.
-                if is_error && let Some(&[_, kind, code]) = data.get(4..7).and_then(|b| b.first_chunk::<3>()) {
+                if is_error && let Some(&[_, kind, code]) = data.get(4..7).and_then(|b| b.first_chunk::<3>())
+                {
                     let is_local = leading_int(data) == libc::EMSGSIZE;
                     if is_local || matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED) {
                         mtu = Some(data.get(8..).map_or(0, leading_int) as u32);

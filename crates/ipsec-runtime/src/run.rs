@@ -1,0 +1,177 @@
+//! `sidestep ipsec run`: a program whose only way out is a tunnel. It needs no privileges.
+//!
+//! The program has a network namespace of its own with a TUN device in it, whose queue this process holds
+//! ([`linux::jail`]). This process speaks with the remotes by ordinary UDP sockets from where it was started.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use config::ipsec::{IpsecConfig, Ports, Start};
+use ipnet::IpNet;
+use linux::event::{Request as Signal, Signals};
+use linux::jail::{Jail, Setup};
+use tracing::{debug, error, warn};
+
+use crate::carrier::{Carrier, Event};
+use crate::error::Error;
+use crate::machine::{Machine, Sockets};
+use crate::place;
+use crate::random::System;
+
+/// How long the first child may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long remotes may take to say goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+/// Any ports that are free.
+const FREE: Ports = Ports { ike: 0, nat: 0 };
+/// The least MTU of a device that carries IPv6 (RFC 8200 §5).
+const MIN_MTU: u16 = 1280;
+
+const SIGNALS: u64 = 2;
+const PROGRAM: u64 = 3;
+
+/// Runs the program through the tunnel of the configuration, and returns its exit status. Call it before the first thread,
+/// and before a key is read.
+///
+/// # Errors
+/// [`Error`] when there is no tunnel, or the program cannot be run.
+pub fn run(file: &Path, command: &[OsString], signals: &Signals) -> Result<u8, Error> {
+    let mut jail = Jail::start(command)?;
+    let mut config = config::ipsec::load(file)?;
+    refuse(&config)?;
+    for remote in config.remotes.iter_mut().filter(|remote| remote.address.is_some()) {
+        remote.start = Start::Always;
+    }
+    linux::confine::confine([])?;
+    let sockets = Sockets::open(config.local, FREE)?;
+    let mut carrier = Carrier::new(&config, sockets.ports(), System::new()?, Instant::now());
+    crate::tell_time(&mut carrier);
+    let machine = Machine::new(carrier, sockets)?;
+    machine.also_wait_for(signals, SIGNALS)?;
+    machine.also_wait_for(jail.ended(), PROGRAM)?;
+    let mut client = Client { config, machine, given: Vec::new(), dns: Vec::new(), has_child: false };
+
+    let latest = Instant::now() + PATIENCE;
+    while !client.has_child {
+        match client.turn(Some(latest), signals, true)? {
+            Woken::Nothing if Instant::now() >= latest => {
+                return Err(Error::NotReached("the tunnel has not come about within a minute".to_owned()));
+            }
+            Woken::Nothing => {}
+            Woken::Stop | Woken::Ended => {
+                client.machine.end(GOODBYE)?;
+                return Err(Error::NotReached("stopped before the tunnel was there".to_owned()));
+            }
+        }
+    }
+    let setup = client.setup()?;
+    if let Some((queue, offloads)) = jail.take_queue() {
+        client.machine.set_tun(vec![queue], offloads)?;
+    }
+    debug!("the tunnel is there: {:?}", setup.addresses);
+    if let Err(error) = jail.open(&setup) {
+        error!("{error}");
+        client.machine.end(GOODBYE)?;
+        return Ok(jail.wait()?);
+    }
+    loop {
+        match client.turn(None, signals, false)? {
+            Woken::Nothing => {}
+            Woken::Stop => jail.stop(),
+            Woken::Ended => break,
+        }
+    }
+    let status = jail.wait()?;
+    client.machine.end(GOODBYE)?;
+    Ok(status)
+}
+
+/// What cannot be a program's way out.
+fn refuse(config: &IpsecConfig) -> Result<(), Error> {
+    if config.remotes.iter().all(|remote| remote.address.is_none()) {
+        let what = "`ipsec run` begins the conversation: a [[remote]] needs an `address`";
+        return Err(Error::NotCarried(what.to_owned()));
+    }
+    let is_tunnel = |child: &ike::config::ChildConfig| child.mode == ike::config::Mode::Tunnel;
+    if !config.ike.peers.iter().flat_map(|peer| &peer.children).all(is_tunnel) {
+        let what = "`ipsec run` carries tunnels: a [[remote.child]] has mode = \"transport\"";
+        return Err(Error::NotCarried(what.to_owned()));
+    }
+    Ok(())
+}
+
+enum Woken {
+    Nothing,
+    Stop,
+    Ended,
+}
+
+struct Client {
+    config: IpsecConfig,
+    machine: Machine,
+    given: Vec<IpNet>,
+    dns: Vec<std::net::IpAddr>,
+    has_child: bool,
+}
+
+impl Client {
+    /// A turn of the machine, and what there is to do then. `first`: a failure is the end.
+    fn turn(&mut self, latest: Option<Instant>, signals: &Signals, first: bool) -> Result<Woken, Error> {
+        while let Some(event) = self.machine.carrier.poll_event() {
+            self.happened(event, first)?;
+        }
+        let mut others = Vec::new();
+        self.machine.turn(latest, &mut others)?;
+        let mut woken = Woken::Nothing;
+        for token in others {
+            if token == PROGRAM {
+                return Ok(Woken::Ended);
+            }
+            if signals.read()? == Some(Signal::Stop) {
+                woken = Woken::Stop;
+            }
+        }
+        while let Some(event) = self.machine.carrier.poll_event() {
+            self.happened(event, first)?;
+        }
+        Ok(woken)
+    }
+
+    fn happened(&mut self, event: Event, first: bool) -> Result<(), Error> {
+        match event {
+            Event::Reach(remote) => {
+                let place = self.config.remotes.get(remote.0).and_then(|remote| remote.address.clone());
+                let Some(place) = place else { return Ok(()) };
+                let ends = place::ends(self.config.local, &place);
+                self.machine.with_carrier(|carrier, sink, now| carrier.reach(remote, ends, now, sink));
+            }
+            Event::Up { addresses, dns, .. } => {
+                let given = addresses.into_iter().map(IpNet::from);
+                if first {
+                    self.given.extend(given);
+                    self.dns.extend(dns);
+                } else if given.into_iter().any(|address| !self.given.contains(&address)) {
+                    warn!("the remote gives other addresses now: the program has to be started again");
+                }
+            }
+            Event::Child { .. } => self.has_child = true,
+            Event::Failed { why, .. } if first => return Err(Error::NotReached(why)),
+            Event::Failed { why, .. } | Event::Down { why, .. } => warn!("the tunnel: {why}"),
+            Event::Stranger { what } => warn!("{what}"),
+            Event::Mtu => {}
+        }
+        Ok(())
+    }
+
+    fn setup(&self) -> Result<Setup, Error> {
+        let addresses: Vec<IpNet> = self.config.addresses.iter().chain(&self.given).copied().collect();
+        if addresses.is_empty() {
+            let what = "the program would have no address: set `request_addresses = true` for the [[remote]], or \
+                        `addresses` in [ipsec]";
+            return Err(Error::NotReached(what.to_owned()));
+        }
+        let mtu = self.config.mtu.unwrap_or_else(|| self.machine.carrier.inner_mtu()).max(MIN_MTU);
+        Ok(Setup { addresses, mtu: mtu.into(), dns: self.dns.clone() })
+    }
+}

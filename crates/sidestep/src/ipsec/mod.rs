@@ -1,0 +1,148 @@
+//! `sidestep ipsec`: tunnels of IPsec.
+
+mod text;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use control::Request;
+use control::ipsec_status::Status;
+use ipsec_runtime::{Error, UpOptions};
+use linux::event::Signals;
+
+use crate::down;
+use crate::failure::Failure;
+use crate::load::not_loaded;
+use crate::show::follow::INTERVAL;
+use crate::terminal::{complain, print, start_log};
+
+/// Run a tunnel of IPsec, with IKEv2 for its keys
+#[derive(Debug, Subcommand)]
+pub(crate) enum IpsecCommand {
+    /// Bring a tunnel up and run it, in the foreground
+    ///
+    /// Needs root: it makes a TUN device, and listens on UDP ports 500 and 4500. SIGHUP reads the configuration again: all of
+    /// it, or nothing, is in force then. SIGTERM and SIGINT end it. What the tunnel is to carry is refused before it is up
+    /// and after its end, also after a crash, so that none of it leaves in clear: `sidestep ipsec down --open` ends that.
+    #[command(after_help = "Examples:\n  sidestep ipsec up /etc/sidestep/site-a.toml")]
+    Up {
+        /// The configuration
+        file: PathBuf,
+        /// The control socket, by default /run/sidestep/NAME.sock with the tunnel's name
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+    },
+    /// Run a program whose only way out is the tunnel; without root
+    ///
+    /// The program has a network namespace of its own, with one device in it: addresses and DNS servers are those that the
+    /// remote gives. When the tunnel is not there, nothing leaves. When sidestep ends, so does the program. Exit status is the
+    /// program's; 126 and 127 if it cannot be run, 1 if there is no tunnel.
+    #[command(
+        after_help = "Examples:\n  sidestep ipsec run laptop.toml -- curl https://intranet.example.org\n  \
+                            sidestep ipsec run laptop.toml -- bash"
+    )]
+    Run {
+        /// The configuration
+        file: PathBuf,
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+        command: Vec<OsString>,
+    },
+    /// Show a tunnel, its remotes, their IKE SAs and children
+    #[command(after_help = "Examples:\n  sidestep ipsec status\n  sidestep ipsec status site-a --watch\n  \
+                            sidestep ipsec status --json | jq '.remotes[] | {name, state}'")]
+    Status {
+        /// Name of the tunnel; not needed if only one is up
+        #[arg(value_name = "NAME", conflicts_with = "socket")]
+        tunnel: Option<String>,
+        /// Its control socket, by default /run/sidestep/NAME.sock
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+        /// Again every second
+        #[arg(long)]
+        watch: bool,
+    },
+    /// End a tunnel; what it carried stays closed
+    #[command(after_help = "Examples:\n  sidestep ipsec down site-a\n  \
+                            sidestep ipsec down site-a --open      in clear from now on, also where it has ended already")]
+    Down {
+        /// Name of the tunnel; not needed if only one is up
+        #[arg(value_name = "NAME", conflicts_with = "socket")]
+        tunnel: Option<String>,
+        /// Its control socket, by default /run/sidestep/NAME.sock
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+        /// Lets packets for the remotes' networks leave in clear
+        #[arg(long)]
+        open: bool,
+    },
+}
+
+impl IpsecCommand {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            Self::Up { file, socket } => {
+                // First: who asks it to read its file again, which it is just reading, must not end it.
+                let signals = Signals::new()?;
+                let config = config::ipsec::load(&file).map_err(|error| not_loaded(&file, error))?;
+                complain(&config.warnings);
+                start_log();
+                let options = UpOptions { file: file.clone(), socket };
+                ipsec_runtime::up(&options, &signals, config).map_err(|error| told(&file, error))?;
+            }
+            Self::Run { file, command } => {
+                let signals = Signals::new()?;
+                start_log();
+                let status =
+                    ipsec_runtime::run(&file, &command, &signals).map_err(|error| told(&file, error))?;
+                return Ok(ExitCode::from(status));
+            }
+            Self::Status { tunnel, socket, json, watch } => show(&path(tunnel, socket)?, json, watch)?,
+            Self::Down { tunnel, socket, open } => down::run(&path(tunnel, socket)?, open)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn told(file: &Path, error: Error) -> Failure {
+    match error {
+        Error::File(error) => not_loaded(file, error),
+        error => error.into(),
+    }
+}
+
+fn path(tunnel: Option<String>, socket: Option<PathBuf>) -> Result<PathBuf, control::Error> {
+    match (socket, tunnel) {
+        (Some(path), _) => Ok(path),
+        (None, Some(tunnel)) => Ok(control::socket_of(&tunnel)),
+        (None, None) => control::find(control::FOLDER.as_ref()),
+    }
+}
+
+fn show(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
+    loop {
+        let value = control::ask(socket, &Request::Show)?;
+        let shown = match (json, watch) {
+            (true, true) => serde_json::to_string(&value)? + "\n",
+            (true, false) => serde_json::to_string_pretty(&value)? + "\n",
+            (false, _) => {
+                let status: Status = serde_json::from_value(value)
+                    .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })?;
+                let clear = if watch && io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+                format!("{clear}{}", text::describe(&status))
+            }
+        };
+        print(shown)?;
+        if !watch {
+            return Ok(());
+        }
+        io::stdout().flush()?;
+        std::thread::sleep(INTERVAL);
+    }
+}
