@@ -7,6 +7,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`proxy`] | the sockets, the clients and the host, in a main loop that another owns |
+//! | [`tunnel`] | that main loop: the proxy over a carrier of `ipsec-runtime` |
 //! | `client` | one client: what it asks, and both directions of its connection |
 //! | [`socks5`], [`http_connect`], [`forward`] | how clients ask: parsers without I/O |
 //! | [`target`] | where they want to go |
@@ -30,3 +31,4 @@ pub mod proxy;
 pub mod resolver;
 pub mod socks5;
 pub mod target;
+pub mod tunnel;
