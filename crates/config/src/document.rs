@@ -58,8 +58,7 @@ fn there<V>(tables: &Given<Vec<Spanned<V>>>) -> bool {
 
 /// Reads the file with all that is wrong in it reported, or reports why it is no TOML.
 pub(crate) fn read(text: &str, report: &mut Report) -> Option<Document> {
-    let table = parse_table(text, report)?;
-    let mut entries = table.get_ref().clone();
+    let mut entries = parse_table(text, report)?;
     if is_ipsec(&entries) {
         refuse_ipsec(&mut entries, report);
     }
@@ -67,8 +66,9 @@ pub(crate) fn read(text: &str, report: &mut Report) -> Option<Document> {
 }
 
 /// The tables of the file, or a report of why it is no TOML.
-pub(crate) fn parse_table<'t>(text: &'t str, report: &mut Report) -> Option<Spanned<DeTable<'t>>> {
-    DeTable::parse(text).map_err(|error| report.add(no_toml(&error, text))).ok()
+pub(crate) fn parse_table<'t>(text: &'t str, report: &mut Report) -> Option<DeTable<'t>> {
+    let table = DeTable::parse(text).map_err(|error| report.add(no_toml(&error, text))).ok()?;
+    Some(table.into_inner())
 }
 
 /// Whether these are the entries of a file of the other kind: [`crate::ipsec`].

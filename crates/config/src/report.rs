@@ -137,8 +137,12 @@ impl fmt::Display for Report {
 /// Shortest run of base64 characters that is taken for a key.
 const KEY_LIKE: usize = 40;
 
-/// `text` with everything blanked that may be a secret: what follows `private_key`, `shared_key` (and so `preshared_key`) and `session_key`, and whatever
-/// looks like a key on a line that does not speak of a public one (a misspelt name must not give a key away).
+/// What names of secrets contain (`preshared_key`, too), and what others call them: what somebody writes here by habit is a
+/// secret all the same.
+const SECRET_NAMES: [&str; 6] = ["private_key", "shared_key", "session_key", "sharedkey", "secret", "psk"];
+
+/// `text` with everything blanked that may be a secret: what follows one of [`SECRET_NAMES`], and whatever looks like a key on
+/// a line that does not speak of a public one (a misspelt name must not give a key away).
 pub(crate) fn without_secrets(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut inside: Option<&str> = None;
@@ -163,7 +167,7 @@ pub(crate) fn without_secrets(text: &str) -> String {
 
 /// Where the value of a secret begins in a line that gives one.
 fn secret_value(line: &str) -> Option<usize> {
-    let name_end = ["private_key", "shared_key", "session_key"]
+    let name_end = SECRET_NAMES
         .into_iter()
         .filter_map(|name| {
             line.match_indices(name)
@@ -218,6 +222,8 @@ mod tests {
             format!("private_key = \"{KEY}"),
             format!("session_key = \"{KEY}\""),
             "session_key = \"too short\"".to_owned(),
+            "sharedkey = \"too short\"".to_owned(),
+            "secret = \"too short\"".to_owned(),
         ] {
             let shown = without_secrets(&line);
             assert!(!shown.contains(&KEY[..8]) && !shown.contains("short"), "{shown}");
@@ -227,7 +233,11 @@ mod tests {
 
     #[test]
     fn public_keys_and_file_names_are_shown() {
-        for line in [format!("public_key = \"{KEY}\""), "private_key_file = \"site-a.key\"".to_owned()] {
+        for line in [
+            format!("public_key = \"{KEY}\""),
+            "private_key_file = \"site-a.key\"".to_owned(),
+            "shared_key_file = \"a.psk\"".to_owned(),
+        ] {
             assert_eq!(without_secrets(&line), line);
         }
     }

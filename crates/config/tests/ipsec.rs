@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use config::KeyFileError;
 use config::ipsec::{IpsecConfig, Place, Ports, Secrecy, Start, parse};
 use ike::config::{Authentication, Mode};
@@ -19,6 +21,12 @@ const GATEWAY: &str = include_str!("../../../examples/ipsec-gateway.toml");
 const SENSORS: &str = include_str!("../../../examples/ipsec-sensors.toml");
 
 const KEY: &[u8] = b"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\n";
+
+macro_rules! certificate {
+    ($name:literal) => {
+        *include_bytes!(concat!("../../ike/tests/certificates/", $name))
+    };
+}
 
 fn read(path: &Path, secrecy: Secrecy) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let is_key = path.extension().is_some_and(|extension| extension == "psk");
@@ -81,11 +89,12 @@ fn two_sites_with_a_shared_key() {
 fn what_goes_between_the_networks_of_a_child_must_be_protected() {
     let config = right(SITE);
     let required = Levels { tunnel_encryption: Level::Require, ..Levels::NONE };
-    let rules: Vec<_> = config.rules.iter().map(|rule| (rule.direction, rule.action)).collect();
+    assert!(config.rules.is_empty(), "the file has no policy");
+    let rules: Vec<_> = config.child_rules.iter().map(|rule| (rule.direction, rule.action)).collect();
     let protect = Action::Protect { levels: required, tunnel: None };
     let both = [(Direction::Out, protect), (Direction::In, protect)];
     assert_eq!(rules, [both, both].concat(), "each IP version by itself");
-    let back = &config.rules[1].selector;
+    let back = &config.child_rules[1].selector;
     assert_eq!(back.source, "2001:db8:b::/64".parse().unwrap());
     assert_eq!(back.destination, "2001:db8:a::/64".parse().unwrap());
 }
@@ -101,7 +110,7 @@ fn a_road_warrior_asks_for_all_and_takes_what_it_is_given() {
     let all = [TrafficSelector::ANY_IPV6, TrafficSelector::ANY_IPV4];
     assert_eq!(peer.children[0].local, all);
     assert_eq!(peer.children[0].remote, all);
-    assert_eq!(config.rules.len(), 4);
+    assert_eq!(config.child_rules.len(), 4);
 }
 
 #[test]
@@ -112,20 +121,38 @@ fn a_gateway_gives_road_warriors_their_addresses() {
     assert_eq!(peer.assigned.dns.len(), 2);
     assert!(peer.children[0].remote.is_empty(), "the addresses that she is given");
     assert_eq!((config.remotes[0].start, &config.remotes[0].address), (Start::Wait, &None));
-    let out = &config.rules[0].selector;
+    let out = &config.child_rules[0].selector;
     assert_eq!(out.destination, "2001:db8:9::a".parse::<std::net::IpAddr>().unwrap().into());
     let bob = &config.ike.peers[1].children[0];
     assert_eq!((bob.local[0].protocol, bob.local[0].ports), (6, (443, 443)));
 }
 
 #[test]
-fn policies_of_the_file_stand_before_those_of_children() {
+fn many_clients_are_one_remote_with_a_pool() {
+    let pool = edited(GATEWAY, "[\"2001:db8:9::b\", \"10.9.0.11\"]", "[\"2001:db8:9::b\"]");
+    let text = edited(
+        &edited(&pool, "bob@example.org", "*"),
+        "assign          = [\"2001:db8:9::b\"]",
+        "pool = [\"10.9.0.0/24\"]",
+    );
+    let config = of(&text).unwrap();
+    let range =
+        |first: &str, last: &str| ike::config::Pool::range(first.parse().unwrap()..=last.parse().unwrap());
+    let pools = &config.ike.peers[1].assigned.pools;
+    // Without 10.9.0.1, the gateway's, and 10.9.0.10, Ann's.
+    let expected = [range("10.9.0.2", "10.9.0.9"), range("10.9.0.11", "10.9.0.254")];
+    assert_eq!(pools.iter().copied().map(Some).collect::<Vec<_>>(), expected);
+    assert!(wrong(&edited(&text, "10.9.0.0/24", "10.9.0.10/32")).contains("is left for clients"));
+}
+
+#[test]
+fn policies_say_what_must_hold() {
     let config = right(SENSORS);
     let mut policies = PolicyDatabase::new();
     config.rules.iter().for_each(|rule| policies.add(rule.clone()));
     let tcp = |source, destination| Traffic {
-        source: "2001:db8:d::1".parse().unwrap(),
-        destination: "2001:db8:c::1".parse().unwrap(),
+        source: "2001:db8:9::11".parse().unwrap(),
+        destination: "2001:db8:9::1".parse().unwrap(),
         protocol: 6,
         detail: Detail::Ports { source, destination },
     };
@@ -135,14 +162,27 @@ fn policies_of_the_file_stand_before_those_of_children() {
     assert!(policies.input_policy(&tcp(1000, 22), authentic, None).is_ok());
     assert!(policies.input_policy(&tcp(1000, 22), plain, None).is_err(), "not authentic");
     assert!(policies.input_policy(&tcp(40000, 22), authentic, None).is_err(), "from no privileged port");
-    let child = &config.ike.peers[0].children[0];
-    assert_eq!(child.mode, Mode::Transport);
-    assert!(!config.ike.peers[0].mobile, "transport mode does not move");
-    let last = config.rules.last().unwrap();
-    assert_eq!(
-        (last.direction, last.selector.source),
-        (Direction::In, "2001:db8:c::11/128".parse().unwrap())
-    );
+}
+
+#[test]
+fn two_hosts_talk_without_a_tunnel() {
+    let text = "[ipsec]\naddress = \"2001:db8:c::1\"\n[[remote]]\nname = \"b\"\naddress = \"2001:db8:c::2\"\n\
+                shared_key = \"quite a long secret\"\n[[remote.child]]\nmode = \"transport\"\nprotocol = \"udp\"\n\
+                local_ports = 5683\n[[remote.child]]\nmode = \"transport\"\nheader = \"ah\"\nprotocol = \"tcp\"\n";
+    let config = right(text);
+    let peer = &config.ike.peers[0];
+    assert_eq!(peer.local, Identity::Address("2001:db8:c::1".parse().unwrap()));
+    assert_eq!(peer.remote, Some(Identity::Address("2001:db8:c::2".parse().unwrap())));
+    assert!(!peer.mobile, "transport mode does not move");
+    assert!(peer.children.iter().all(|child| child.mode == Mode::Transport && child.local.is_empty()));
+    let wanted = |index: usize| match config.child_rules[index].action {
+        Action::Protect { levels, .. } => levels,
+        _ => panic!("a child protects"),
+    };
+    assert_eq!(wanted(0), Levels { transport_encryption: Level::Require, ..Levels::NONE });
+    assert_eq!(wanted(2), Levels { authentication: Level::Require, ..Levels::NONE });
+    let back = &config.child_rules[1];
+    assert_eq!((back.direction, back.selector.source), (Direction::In, "2001:db8:c::2/128".parse().unwrap()));
 }
 
 #[test]
@@ -222,6 +262,75 @@ fn a_file_of_the_other_kind_is_told_apart() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     for (file, is) in [("ipsec-site-a.toml", true), ("site-a.toml", false), ("nothing.toml", false)] {
         assert_eq!(config::ipsec::is_ipsec(&folder.join(file)), is, "{file}");
+    }
+}
+
+/// A file in PEM.
+fn pem(kind: &str, der: &[u8]) -> Vec<u8> {
+    format!("-----BEGIN {kind}-----\n{}\n-----END {kind}-----\n", BASE64_STANDARD.encode(der)).into_bytes()
+}
+
+/// What the file with these lines in `[ipsec]` and `[[remote]]` comes to; certificates are those of a.example.
+fn with_certificates(this_end: &str, remote: &str) -> Result<IpsecConfig, config::Report> {
+    let text = format!(
+        "[ipsec]\n{this_end}\n[[remote]]\nname = \"b\"\naddress = \"b.example\"\n{remote}\n\
+         [[remote.child]]\nlocal = [\"10.1.0.0/16\"]\nremote = [\"10.2.0.0/16\"]\n"
+    );
+    let read = |path: &Path, secrecy: Secrecy| {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let (bytes, expected) = match name {
+            "a.crt" => (pem("CERTIFICATE", &certificate!("a-p256.crt")), Secrecy::Public),
+            "a.key" => (pem("PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
+            "old.key" => (pem("EC PRIVATE KEY", &certificate!("a-p256.key")), Secrecy::Private),
+            "locked.key" => (pem("ENCRYPTED PRIVATE KEY", &[0; 9]), Secrecy::Private),
+            "b.key" => (pem("PRIVATE KEY", &certificate!("b-p256.key")), Secrecy::Private),
+            "ca.crt" => (pem("CERTIFICATE", &certificate!("authority.crt")), Secrecy::Public),
+            "ca.der" => (certificate!("authority.crt").to_vec(), Secrecy::Public),
+            "no.crt" => (pem("CERTIFICATE", b"no certificate"), Secrecy::Public),
+            _ => return Err(KeyFileError::Missing),
+        };
+        assert_eq!(secrecy, expected, "{name}");
+        Ok(Zeroizing::new(bytes))
+    };
+    parse(&text, Path::new("/etc/sidestep/ipsec0.toml"), &read)
+}
+
+const CERTIFICATES: &str = "identity = \"a.example\"\ncertificate_file = \"a.crt\"\nprivate_key_file = \"a.key\"\n\
+                            authority_file = \"ca.crt\"";
+
+#[test]
+fn certificates_are_read_from_pem() {
+    let config = with_certificates(CERTIFICATES, "").unwrap_or_else(|report| panic!("{report}"));
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+    assert!(matches!(config.ike.peers[0].authentication, Authentication::Certificates(_)));
+    assert_eq!(config.ike.peers[0].remote, Some(Identity::Fqdn("b.example".into())));
+    let own_authority = edited(CERTIFICATES, "authority_file = \"ca.crt\"", "");
+    assert!(with_certificates(&own_authority, "authority_file = \"ca.crt\"").is_ok());
+    let other_name = edited(CERTIFICATES, "a.example", "z.example");
+    let config = with_certificates(&other_name, "").unwrap();
+    assert!(config.warnings.render(false).contains("certificate is not of z.example"), "{}", config.warnings);
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_told_with_the_remedy() {
+    let this = |from: &str, to: &str| with_certificates(&edited(CERTIFICATES, from, to), "");
+    for (result, told, remedy) in [
+        (this("\"a.key\"", "\"old.key\""), "an old form", "openssl pkcs8"),
+        (this("\"a.key\"", "\"locked.key\""), "has a password", "openssl pkcs8"),
+        (this("\"a.key\"", "\"ca.crt.missing\""), "no such file", "the PEM file with the private key"),
+        (this("\"a.key\"", "\"b.key\""), "not that of the certificate", "was made for"),
+        (this("\"ca.crt\"", "\"ca.der\""), "no certificate in it", "openssl x509 -inform der"),
+        (this("\"a.crt\"", "\"no.crt\""), "not a certificate", "no X.509"),
+        (this("private_key_file = \"a.key\"", ""), "has no `private_key_file`", "add `private_key_file = …`"),
+        (this("authority_file = \"ca.crt\"", ""), "has no `authority_file`", "add `authority_file = …`"),
+        (
+            with_certificates(CERTIFICATES, "identity = \"b@b.example\""),
+            "no certificate can show",
+            "write a domain name",
+        ),
+    ] {
+        let report = result.expect_err(told).render(false);
+        assert!(report.contains(told) && report.contains(remedy), "{told}, {remedy}: {report}");
     }
 }
 

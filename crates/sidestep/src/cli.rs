@@ -15,7 +15,7 @@ use control::Request;
 use linux::event::Signals;
 
 use crate::failure::Failure;
-use crate::load::{load, load_tunnel};
+use crate::load::{load, load_ipsec, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{
     check, down, firewall, import_classic, ipsec, key, keys, manual, rendezvous, script, show, ssh, stack,
@@ -53,7 +53,8 @@ enum Command {
     #[command(after_help = "Examples:\n  umask 077; sidestep genpsk > /etc/sidestep/site-b.psk")]
     Genpsk,
     /// Validate a configuration, and say what it would do
-    #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n\n\
+    #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n  \
+                            sidestep check ipsec0.toml      a file with [ipsec], for `sidestep ipsec`\n\n\
                             Exit status: 0 if it is valid, 1 if not.")]
     Check {
         /// The configuration
@@ -332,6 +333,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Genkey => keys::generate_private()?,
         Command::Pubkey => keys::public_of_stdin()?,
         Command::Genpsk => keys::generate_preshared()?,
+        Command::Check { file } if config::ipsec::is_ipsec(&file) => {
+            print(check::ipsec::describe(&file, &load_ipsec(&file)?))?;
+        }
         Command::Check { file } => {
             let config = load(&file)?;
             if let Some(tunnel) = &config.tunnel {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use config::ipsec::IpsecConfig;
 use config::{Config, TunnelConfig};
 
 use crate::failure::Failure;
@@ -22,6 +23,13 @@ pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
 pub(crate) fn load_tunnel(file: &Path) -> Result<TunnelConfig, Failure> {
     let no_tunnel = config::Error::NoTunnel { path: file.to_owned() };
     load(file)?.tunnel.ok_or_else(|| no_tunnel.into())
+}
+
+/// Loads a configuration of IPsec; warnings go to standard error.
+pub(crate) fn load_ipsec(file: &Path) -> Result<IpsecConfig, Failure> {
+    let config = config::ipsec::load(file).map_err(|error| not_loaded(file, error))?;
+    complain(&config.warnings);
+    Ok(config)
 }
 
 /// Why a file cannot be used, as it is told.

@@ -109,6 +109,22 @@ fn the_examples_are_right() {
 }
 
 #[test]
+fn the_examples_of_ipsec_are_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    for key in ["site-a-b", "ann", "bob", "sensor-1"] {
+        write_secret(&folder.path().join(format!("{key}.psk")), &stdout(&sidestep(&["genpsk"])));
+    }
+    for name in ["site-a", "road-warrior", "gateway", "sensors"] {
+        let file = format!("ipsec-{name}.toml");
+        fs::copy(source.join(&file), folder.path().join(&file)).unwrap();
+        let output = sidestep_in(folder.path(), &["check", &file], "");
+        assert!(stdout(&output).starts_with(&format!("{file} is valid")), "{file}");
+        assert_eq!(stderr(&output), "", "{file}");
+    }
+}
+
+#[test]
 fn a_missing_or_open_key_file_is_told_with_the_remedy() {
     let folder = examples();
     let key = folder.path().join("site-a.key");

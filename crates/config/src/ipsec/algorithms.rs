@@ -213,10 +213,12 @@ pub(super) fn child_algorithms(proposals: Vec<Proposed>, protocol: ChildProtocol
             },
         };
     }
+    // Who writes a group in each proposal wants one; who writes one in some prefers it.
+    let groups_required = proposals.iter().all(|proposed| !proposed.groups.is_empty());
     let Proposed { encryption, integrity, groups, extended, .. } = union(proposals);
     let extended_sequence_numbers =
         if extended.is_empty() { all.extended_sequence_numbers } else { extended };
-    ChildAlgorithms { protocol, encryption, integrity, groups, extended_sequence_numbers }
+    ChildAlgorithms { protocol, encryption, integrity, groups, groups_required, extended_sequence_numbers }
 }
 
 fn union(proposals: Vec<Proposed>) -> Proposed {
@@ -291,7 +293,9 @@ mod tests {
     #[test]
     fn children_have_groups_only_if_they_are_said_to() {
         assert!(esp(&["aes256gcm16"]).groups.is_empty());
-        assert_eq!(esp(&["aes256gcm16-x25519"]).groups, [Group::Curve25519]);
+        let with = esp(&["aes256gcm16-x25519"]);
+        assert_eq!((with.groups, with.groups_required), (vec![Group::Curve25519], true));
+        assert!(!esp(&["aes256gcm16-x25519", "aes256gcm16"]).groups_required);
         assert_eq!(esp(&["aes128gcm16-noesn"]).extended_sequence_numbers, [false]);
         assert_eq!(esp(&[]), ChildAlgorithms::default());
         let ah = child_algorithms(Vec::new(), ChildProtocol::Ah);

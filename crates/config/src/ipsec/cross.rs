@@ -112,6 +112,9 @@ fn check_identities(remotes: &[(&RemoteTable, Converted)], report: &mut Report) 
 struct Carried<'a> {
     remote: usize,
     place: Range<usize>,
+    /// Whether the addresses at the other end are given by this one, and out of a pool.
+    is_given: bool,
+    is_of_pool: bool,
     local: Vec<IpNet>,
     there: Vec<IpNet>,
     upper: &'a ipsec::selector::Upper,
@@ -124,7 +127,11 @@ fn check_children(remotes: &[(&RemoteTable, Converted)], own: Option<IpAddr>, re
         for (child, text) in remote.children.iter().zip(table.child.list()) {
             let (local, there) = ends(child, remote, own);
             let place = text.get_ref().remote.span_or_table();
-            all.push(Carried { remote: index, place, local, there, upper: &child.upper });
+            let is_of_pool = child.remote.is_empty() && !remote.pool.is_empty();
+            let is_given =
+                is_of_pool || child.remote.is_empty() && !remote.peer.assigned.addresses.is_empty();
+            let upper = &child.upper;
+            all.push(Carried { remote: index, place, is_given, is_of_pool, local, there, upper });
         }
     }
     for (number, one) in all.iter().enumerate() {
@@ -152,6 +159,11 @@ fn check_children(remotes: &[(&RemoteTable, Converted)], own: Option<IpAddr>, re
 
 /// A network that packets of both children go to. Ends that nobody knows yet are none.
 fn meeting(one: &Carried<'_>, other: &Carried<'_>) -> Option<IpNet> {
+    // No address of a pool is given to two clients.
+    let apart = one.remote != other.remote && one.is_given && other.is_given;
+    if apart && (one.is_of_pool || other.is_of_pool) {
+        return None;
+    }
     if !overlap(one.upper, other.upper)
         || !(one.local.is_empty() || other.local.is_empty() || common(&one.local, &other.local).is_some())
     {

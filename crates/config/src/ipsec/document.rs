@@ -30,7 +30,7 @@ section! {
         /// The address that this end listens at and sends from.
         address: String = Otherwise("all of them");
         /// Name of the TUN device, and of the control socket.
-        interface: String = Otherwise("the file's name");
+        interface: String = Otherwise("the file's name; `ipsec0` if it has more than 15 letters");
         /// Addresses of the device, with prefix length. Those that a remote gives this end are added.
         addresses: Vec<Spanned<String>> = Otherwise("none");
         /// Largest packet in the tunnel, 1280 to 65535 bytes. Set it only to stay below what the path carries.
@@ -48,8 +48,8 @@ section! {
         authority_file: String = Otherwise("required with `certificate_file`, here or in each `[[remote]]`");
         /// Algorithms for IKE, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-sha384-x25519"]`.
         algorithms: Vec<Spanned<String>> = Otherwise("all that are strong");
-        /// File with associations and policies in setkey's language, loaded at the start. It holds keys: refused if others
-        /// can read it.
+        /// File with associations and policies in setkey's language, for programs with a stack of their own (`ipsec up` and
+        /// `run` refuse it). It holds keys: refused if others can read it.
         setkey_file: String = Otherwise("none");
         /// How well all packets must be authenticated (AH), [`0` to `3`](ipsec.md#levels): `"none"`, `"use"`,
         /// `"require"`, `"unique"`.
@@ -93,6 +93,9 @@ section! {
         request_addresses: bool = Default("false");
         /// Addresses that the remote is given when it asks, one of each IP version.
         assign: Vec<Spanned<String>> = Otherwise("none");
+        /// Networks out of which each of many clients is given one address of each IP version, the same one again when it
+        /// comes back. Addresses that are this end's or in another remote's `assign` are left out.
+        pool: Vec<Spanned<String>> = Otherwise("none");
         /// DNS servers that the remote is given with them.
         dns: Vec<Spanned<String>> = Otherwise("none");
         /// The IKE SA gets new keys after this time, `10s` to `7d`.
@@ -118,13 +121,13 @@ section! {
         /// Only these ports at the other end.
         remote_ports: RangeValue = Otherwise("all");
         /// `"tunnel"`: whole packets, of any hosts. `"transport"`: packets of the two ends themselves, without a second
-        /// IP header; for programs on the stack (`sidestep stack`), not for the networks of `ipsec up`.
+        /// IP header, for programs with a stack of their own (`ipsec up` and `run` refuse it).
         mode: String = Default(r#""tunnel""#);
         /// `"esp"`: packets are encrypted and authenticated. `"ah"`: they are authenticated, their IP header included, and
         /// anybody can read them; in transport mode only.
         header: String = Default(r#""esp""#);
-        /// Algorithms, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-x25519"]`; without a group, keys
-        /// are derived from the IKE SA's.
+        /// Algorithms, as [strongSwan names them](ipsec.md#algorithms): `["aes256gcm16-x25519"]`; a group in each
+        /// of them is insisted on at rekeys; without one, keys are derived from the IKE SA's.
         algorithms: Vec<Spanned<String>> = Otherwise("all that are strong");
         /// It gets new keys after this time, `10s` to `7d`.
         rekey_after: Period = Default(r#""1h""#);
@@ -202,8 +205,7 @@ impl Value for RangeValue {
 
 /// Reads the file with all that is wrong in it reported, or reports why it is no TOML.
 pub(crate) fn read(text: &str, report: &mut Report) -> Option<IpsecDocument> {
-    let table = document::parse_table(text, report)?;
-    let mut entries = table.get_ref().clone();
+    let mut entries = document::parse_table(text, report)?;
     let foreign = |name: &str| Document::KEYS.iter().any(|key| key.name == name);
     let mut others: Vec<_> = entries.keys().filter(|name| foreign(name.get_ref())).cloned().collect();
     others.sort_by_key(|name| name.span().start);

@@ -3,12 +3,14 @@
 //! It is a file of its own kind: `[ipsec]`, `[[remote]]` with `[[remote.child]]`, and `[[policy]]`, with none of the tables of
 //! a moving-target tunnel. [`load`] reads it and the files that it names, [`parse`] does the same without a file system, and
 //! [`is_ipsec`] tells it from the other kind. It is read as the other one is (see the crate's page): by its declared sections
-//! (`document`), value by value (`value`, `algorithms`, `files`, `remote`, `rules`), then what concerns several (`cross`).
+//! (`document`), value by value (`value`, `algorithms`, `files`, `remote`, `pool`, `rules`), then what concerns several (`cross`).
 
 mod algorithms;
+mod config;
 mod cross;
 pub(crate) mod document;
 mod files;
+mod pool;
 mod remote;
 mod rules;
 mod value;
@@ -16,12 +18,9 @@ mod value;
 use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ike::message::body::Identity;
-use ipnet::IpNet;
-use ipsec::level::Levels;
-use ipsec::policy::Rule;
 use toml::Spanned;
 use toml::de::DeTable;
 use zeroize::Zeroizing;
@@ -32,6 +31,7 @@ use crate::section::Given;
 use crate::{Error, read_key_file};
 
 pub use algorithms::{encryption_name, group_name, integrity_name, prf_name};
+pub use config::{IpsecConfig, Place, Ports, Remote, Start};
 pub use files::{ReadFile, Secrecy};
 pub use value::{Shown, level_name};
 
@@ -39,47 +39,11 @@ use document::{IpsecDocument, IpsecTable};
 use files::Files;
 use remote::{Converted, ThisEnd};
 
+/// The device's name where neither the file gives one nor its name can be one.
+const OTHERWISE: &str = "ipsec0";
+
 /// The longest file of certificates that is read.
 const MAX_PUBLIC_FILE: u64 = 1024 * 1024;
-
-/// All that a file with `[ipsec]` describes.
-#[derive(Debug)]
-pub struct IpsecConfig {
-    /// Of the TUN device and of the control socket: `interface`, or else the file's name.
-    pub name: String,
-    /// Where this end listens and sends from; `None`: at all of its addresses, from the one that the route to a peer has.
-    pub local: Option<IpAddr>,
-    /// UDP ports.
-    pub ports: Ports,
-    /// Addresses of the device, beside those that a peer gives.
-    pub addresses: Vec<IpNet>,
-    /// MTU of the device; `None`: what the path to the peers leaves.
-    pub mtu: Option<u16>,
-    /// For IKE: its peers are the `[[remote]]`s, in their order.
-    pub ike: ike::config::Config,
-    /// What IKE does not know of each of its peers.
-    pub remotes: Vec<Remote>,
-    /// Rules: first those of `[[policy]]`, in the order of the file; then, for each child, that what goes between its ends
-    /// must be protected as the child does it, out and in. Where an end is not known before the child is there (addresses
-    /// that a remote gives, a remote that comes from anywhere), its rules are for all addresses of the IP version, and
-    /// stand last. Neighbor discovery is not in it.
-    pub rules: Vec<Rule>,
-    /// The system's levels.
-    pub levels: Levels,
-    /// Associations and policies in setkey's language, loaded at the start.
-    pub setkey: Option<PathBuf>,
-    /// What works, but deserves a second look.
-    pub warnings: Report,
-}
-
-/// UDP ports of IKE; 0: any that is free, for programs without privileges.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ports {
-    /// Of IKE.
-    pub ike: u16,
-    /// Of IKE and ESP where a NAT is between the ends.
-    pub nat: u16,
-}
 
 /// Reads the file at `path` and those that it names, which are relative to its folder.
 ///
@@ -171,19 +135,19 @@ fn assemble(
         own: own.unwrap_or_default(),
     };
     let tables = document.remote.list();
-    let converted: Vec<_> = tables
+    let mut converted: Vec<_> = tables
         .iter()
         .map(Spanned::get_ref)
         .filter_map(|table| Some((table, converter.remote(table, &this, &files)?)))
         .collect();
-    let address = address?;
+    let (address, addresses) = (address?, addresses?);
+    converter.pools(&mut converted, &addresses);
     cross::check(document, &converted, identity.as_ref(), address, report);
     if converted.len() < tables.len() {
         return None;
     }
     let converted: Vec<Converted> = converted.into_iter().map(|(_, remote)| remote).collect();
-    let mut rules = rules?;
-    rules.extend(rules::of_children(&converted, address));
+    let child_rules = rules::of_children(&converted, address);
     let (peers, remotes) = converted.into_iter().map(|remote| (remote.peer, remote.remote)).unzip();
     let (ports, _) = (ports?, identity?);
     let ike = ike::config::Config {
@@ -195,11 +159,12 @@ fn assemble(
         name: name?,
         local: address,
         ports,
-        addresses: addresses?,
+        addresses,
         mtu: mtu?,
         ike,
         remotes,
-        rules,
+        rules: rules?,
+        child_rules,
         levels: levels?,
         setkey: setkey?,
         warnings: Report::default(),
@@ -207,22 +172,12 @@ fn assemble(
 }
 
 impl Converter<'_> {
-    /// The device's name: the file's, if it is not given.
+    /// The device's name: the file's, if it is not given and that can be one.
     fn device_name(&mut self, table: &IpsecTable, path: &Path) -> Option<String> {
-        if let Some(name) = self.optional(&table.interface, crate::value::interface)? {
-            return Some(name);
-        }
-        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if let Ok(name) = crate::value::interface(stem) {
-            return Some(name);
-        }
-        self.report(Finding::error(
-            table.interface.table.span.clone(),
-            format!("no interface can be named {stem:?}, after the file"),
-            "",
-            "add `interface = \"ipsec0\"`, or give the file a name of up to 15 letters",
-        ));
-        None
+        let given = self.optional(&table.interface, crate::value::interface)?;
+        let stem = || path.file_stem().and_then(|stem| stem.to_str());
+        let by_file = || stem().and_then(|stem| crate::value::interface(stem).ok());
+        Some(given.or_else(by_file).unwrap_or_else(|| OTHERWISE.to_owned()))
     }
 
     /// Who this end is: its address, if nothing else is said.
@@ -269,39 +224,4 @@ fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
             format!("chmod 600 {}", path.display()),
         ));
     }
-}
-
-/// A `[[remote]]`, beside what IKE knows of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
-    /// Its name, for the status.
-    pub name: String,
-    /// Where it is; `None`: it comes to us.
-    pub address: Option<Place>,
-    /// Its ports.
-    pub ports: Ports,
-    /// When this end begins.
-    pub start: Start,
-    /// ESP travels in UDP even if no NAT is between the ends.
-    pub encapsulate: bool,
-}
-
-/// Where a peer is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// At this address.
-    Address(IpAddr),
-    /// Where this name leads, asked for at each attempt.
-    Name(String),
-}
-
-/// When this end begins a conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// At once, and again whenever it has ended.
-    Always,
-    /// When there is something to carry.
-    Traffic,
-    /// Never.
-    Wait,
 }

@@ -11,9 +11,10 @@ use ipsec::selector::Upper;
 use toml::Spanned;
 
 use super::algorithms::{child_algorithms, child_proposal};
+use super::config::{Place, Ports, Remote, Start};
 use super::document::{ChildTable, IpsecTable, RemoteTable};
 use super::files::{Files, Own};
-use super::{Place, Ports, Remote, Start, value};
+use super::{pool, value};
 use crate::converter::Converter;
 use crate::report::Finding;
 use crate::section::Given;
@@ -42,6 +43,8 @@ pub(super) struct Child {
 pub(super) struct Converted {
     pub(super) peer: PeerConfig,
     pub(super) remote: Remote,
+    /// What its clients' addresses are out of.
+    pub(super) pool: Vec<IpNet>,
     pub(super) children: Vec<Child>,
 }
 
@@ -78,7 +81,9 @@ impl Converter<'_> {
         let identity = match (identity?, &place) {
             (Some(identity), _) => identity,
             (None, Some(Some(Place::Address(address)))) => Some(Identity::Address(*address)),
-            (None, Some(Some(Place::Name(name)))) => Some(Identity::Fqdn(name.clone())),
+            (None, Some(Some(Place::Name(name)))) => {
+                Some(Identity::Fqdn(name.trim_end_matches('.').to_owned()))
+            }
             (None, _) => None,
         };
         let authentication = self.authentication(table, identity.as_ref(), this, files);
@@ -95,22 +100,20 @@ impl Converter<'_> {
         }
         let children = children.into_iter().collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
         let is_transport = children.iter().any(|child| child.config.mode == Mode::Transport);
-        let (ports, name) = (ports?, name?);
+        let ((assigned, pool), ports, name) = (assigned?, ports?, name?);
         let peer = PeerConfig {
-            local: this.identity.clone(),
-            remote: identity,
-            authentication: authentication?,
             children: children.iter().map(|child| child.config.clone()).collect(),
             mobile: table.mobile.get().copied().unwrap_or(!is_transport),
             encapsulate: table.encapsulate.is_true(),
             nat_port: ports.nat,
             request_addresses: table.request_addresses.is_true(),
-            assigned: assigned?,
+            assigned,
             rekey_after: rekey_after?,
             liveness_after: liveness_after?,
+            ..PeerConfig::with(this.identity.clone(), identity, authentication?)
         };
         let remote = Remote { name, address: place, ports, start, encapsulate: peer.encapsulate };
-        Some(Converted { peer, remote, children })
+        Some(Converted { peer, remote, pool, children })
     }
 
     /// The ports of an end.
@@ -186,39 +189,74 @@ impl Converter<'_> {
         Some(Authentication::Certificates(Box::new(certificates)))
     }
 
-    fn assigned(&mut self, table: &RemoteTable) -> Option<Assigned> {
+    /// What the remote is given, and the networks that the rest is out of: [`pools`](Self::pools) puts that in.
+    fn assigned(&mut self, table: &RemoteTable) -> Option<(Assigned, Vec<IpNet>)> {
         let addresses = self.each(&table.assign, value::address);
+        let pool = self.each(&table.pool, value::network);
         let dns = self.each(&table.dns, value::address);
-        let (addresses, dns) = (addresses?, dns?);
+        let (addresses, pool, dns) = (addresses?, pool?, dns?);
         let versions = |is_ipv4: bool| addresses.iter().filter(|a| a.is_ipv4() == is_ipv4).count();
         if versions(true) > 1 || versions(false) > 1 {
             self.report(Finding::error(
                 table.assign.span(),
                 "`assign` has several addresses of one IP version",
                 "",
-                "a remote is given one of each: one remote is one client",
+                "these are for one client: `pool` is for many",
             ));
             return None;
         }
-        if addresses.is_empty() && !dns.is_empty() {
+        if let (Some(first), Some(second)) = (table.assign.given(), table.pool.given()) {
+            self.report(
+                Finding::error(
+                    second.span(),
+                    "addresses for one client, and for many",
+                    "here for many",
+                    "leave `assign` or `pool` out",
+                )
+                .related(first.span(), "here for one"),
+            );
+            return None;
+        }
+        let gives = table.pool.given().map(Spanned::span).or(table.assign.given().map(Spanned::span));
+        if gives.is_none() && !dns.is_empty() {
             self.report(Finding::error(
                 table.dns.span(),
                 "DNS servers for nobody",
                 "they are given along with addresses",
-                "add `assign = […]`, or leave `dns` out",
+                "add `assign = […]` or `pool = […]`, or leave `dns` out",
             ));
             return None;
         }
-        if !addresses.is_empty() && table.request_addresses.is_true() {
+        if let Some(gives) = gives.filter(|_| table.request_addresses.is_true()) {
             self.report(Finding::error(
-                table.assign.span(),
+                gives,
                 "both ends would give addresses to each other",
                 "",
-                "leave `assign` or `request_addresses` out",
+                "leave this or `request_addresses` out",
             ));
             return None;
         }
-        Some(Assigned { addresses, dns })
+        Some((Assigned { addresses, dns, pools: Vec::new() }, pool))
+    }
+
+    /// Makes the pools, without addresses that are this end's or a certain client's.
+    pub(super) fn pools(&mut self, remotes: &mut [(&RemoteTable, Converted)], addresses: &[IpNet]) {
+        let mut taken: Vec<IpAddr> = addresses.iter().map(IpNet::addr).collect();
+        taken.extend(remotes.iter().flat_map(|(_, remote)| &remote.peer.assigned.addresses));
+        for (table, remote) in remotes {
+            for (net, text) in remote.pool.iter().zip(table.pool.list()) {
+                let free = pool::pools(&[*net], &taken);
+                if free.is_empty() {
+                    self.report(Finding::error(
+                        text.span(),
+                        format!("no address of {net} is left for clients"),
+                        "all are this end's or given to others",
+                        "write a larger network",
+                    ));
+                }
+                remote.peer.assigned.pools.extend(free);
+            }
+        }
     }
 
     fn child(&mut self, table: &ChildTable, remote: &RemoteTable) -> Option<Child> {

@@ -133,8 +133,7 @@ fn selectors<'a>(
     })
 }
 
-/// The rules of all children: what goes between their networks is protected as they say, both ways, or does not go. Those
-/// whose ends are told only when there is a child come behind the others, and are for all that could be.
+/// What all children stand for: [`IpsecConfig::child_rules`](super::config::IpsecConfig::child_rules).
 pub(super) fn of_children(remotes: &[Converted], own: Option<IpAddr>) -> Vec<Rule> {
     let (mut known, mut wide) = (Vec::new(), Vec::new());
     for remote in remotes {
@@ -158,9 +157,10 @@ pub(super) fn of_children(remotes: &[Converted], own: Option<IpAddr>) -> Vec<Rul
 pub(super) fn ends(child: &Child, remote: &Converted, own: Option<IpAddr>) -> (Vec<IpNet>, Vec<IpNet>) {
     let hosts = |addresses: &[IpAddr]| addresses.iter().copied().map(IpNet::from).collect::<Vec<_>>();
     let or = |nets: &[IpNet], other: Vec<IpNet>| if nets.is_empty() { other } else { nets.to_vec() };
-    let given = &remote.peer.assigned.addresses;
+    let mut given = hosts(&remote.peer.assigned.addresses);
+    given.extend(&remote.pool);
     let there = match literal(remote.remote.address.as_ref()) {
-        _ if !given.is_empty() => hosts(given),
+        _ if !given.is_empty() => given,
         Some(address) => hosts(&[address]),
         None => Vec::new(),
     };

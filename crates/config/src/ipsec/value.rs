@@ -16,8 +16,8 @@ use router::firewall::address::Family;
 use router::firewall::service::{Service, has_ports};
 use zeroize::Zeroizing;
 
+use super::config::{Place, Start};
 use super::document::{LevelValue, RangeValue};
-use super::{Place, Start};
 use crate::value::{Problem, duration, problem};
 
 /// The longest domain name (RFC 1035 §2.3.4).

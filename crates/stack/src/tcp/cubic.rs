@@ -241,6 +241,29 @@ mod tests {
     }
 
     #[test]
+    fn rfc_9438_section_4_3_over_short_paths_the_window_grows_no_slower_than_that_of_reno() {
+        let mut cubic = Cubic::new(MSS, SequenceNumber(0));
+        cubic.window = 100 * MSS;
+        cubic.reduce(100 * MSS);
+        cubic.recovered(usize::MAX);
+        let start = Instant::now();
+        let rtt = Duration::from_millis(1);
+        let mut round = 0;
+        let mut rounds = |cubic: &mut Cubic, rounds: u32| {
+            for _ in 0..rounds {
+                let smoothed_rtt = rtt;
+                cubic.acknowledged(start + rtt * round, &Acked { smoothed_rtt, ..acked(cubic.window()) });
+                round += 1;
+            }
+            cubic.window() / MSS
+        };
+        // α = 0.53 segments a round, until the window is what it was before the loss; then one.
+        assert!((79..=82).contains(&rounds(&mut cubic, 20)));
+        assert!((99..=102).contains(&rounds(&mut cubic, 38)));
+        assert!((117..=124).contains(&rounds(&mut cubic, 20)));
+    }
+
+    #[test]
     fn rfc_9438_section_4_7_flows_that_lose_early_give_way() {
         let mut cubic = Cubic::new(MSS, SequenceNumber(0));
         cubic.window = 100 * MSS;
