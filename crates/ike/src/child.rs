@@ -136,6 +136,7 @@ impl Agreed {
             ike: around.ike,
             peer: around.peer,
             child: self.index,
+            requested,
             inbound_spi: self.inbound_spi,
             outbound_spi: self.outbound_spi,
             suite: self.suite,

@@ -58,6 +58,9 @@ pub struct ChildAssociation {
     /// In transport mode through a NAT, source and destination of what comes in as the other end has them (RFC 3948 §3.1.2):
     /// the checksums inside are of these.
     pub original_addresses: Option<(IpAddr, IpAddr)>,
+    /// This end has asked for it. If it has not, the other end does not have it before the answer has arrived: in place of
+    /// another child, it is better sent by once something has come in by it, or the other child is gone (RFC 7296 §2.8).
+    pub requested: bool,
     /// What packets come in with; also the child's name.
     pub inbound_spi: Spi,
     /// What packets go out with.

@@ -21,17 +21,25 @@ const ECHO: usize = 8 + 56;
 /// What is sent, what has come back.
 pub(crate) struct Pings {
     inner: Option<(IpAddr, IpAddr)>,
-    outbound: Option<(Spi, Association, Path)>,
+    outbound: Option<Outbound>,
+    /// What the other end has asked for, and need not have yet.
+    next: Option<Outbound>,
     inbound: HashMap<u32, Association>,
     left: u32,
     next_at: Instant,
     sequence: u16,
 }
 
+struct Outbound {
+    inbound_spi: Spi,
+    association: Association,
+    path: Path,
+}
+
 impl Pings {
     pub(crate) fn new(inner: Option<(IpAddr, IpAddr)>) -> Self {
         let inbound = HashMap::new();
-        Self { inner, outbound: None, inbound, left: 0, next_at: Instant::now(), sequence: 0 }
+        Self { inner, outbound: None, next: None, inbound, left: 0, next_at: Instant::now(), sequence: 0 }
     }
 
     pub(crate) fn begin(&mut self, count: u32, now: Instant) {
@@ -50,20 +58,28 @@ impl Pings {
         };
         let inbound = make(child.inbound_spi, remote, local, &child.inbound);
         self.inbound.insert(child.inbound_spi.0, inbound);
-        let outbound = make(child.outbound_spi, local, remote, &child.outbound);
-        self.outbound = Some((child.inbound_spi, outbound, child.path));
+        let association = make(child.outbound_spi, local, remote, &child.outbound);
+        let new = Outbound { inbound_spi: child.inbound_spi, association, path: child.path };
+        if child.requested || self.outbound.is_none() {
+            self.outbound = Some(new);
+        } else {
+            self.next = Some(new);
+        }
     }
 
     pub(crate) fn child_down(&mut self, inbound: Spi) {
         self.inbound.remove(&inbound.0);
-        if self.outbound.as_ref().is_some_and(|(spi, ..)| *spi == inbound) {
-            self.outbound = None;
+        if self.next.as_ref().is_some_and(|next| next.inbound_spi == inbound) {
+            self.next = None;
+        }
+        if self.outbound.as_ref().is_some_and(|outbound| outbound.inbound_spi == inbound) {
+            self.outbound = self.next.take();
         }
     }
 
     pub(crate) fn move_to(&mut self, to: Path) {
-        if let Some((_, _, path)) = &mut self.outbound {
-            *path = to;
+        for outbound in [&mut self.outbound, &mut self.next].into_iter().flatten() {
+            outbound.path = to;
         }
     }
 
@@ -73,7 +89,7 @@ impl Pings {
         if self.left == 0 || self.next_at > now {
             return None;
         }
-        let (_, association, path) = self.outbound.as_mut()?;
+        let Outbound { association, path, .. } = self.outbound.as_mut()?;
         self.left -= 1;
         self.next_at += BETWEEN;
         self.sequence += 1;
@@ -103,6 +119,10 @@ impl Pings {
         let all = 0..buffer.len();
         let Some(mut packet) = PacketBuffer::new(&mut buffer, all) else { return };
         match esp::open(association, &mut packet, Marks::default(), now) {
+            Ok(_) if self.next.as_ref().is_some_and(|next| next.inbound_spi.0 == spi) => {
+                self.outbound = self.next.take();
+                println!("pong");
+            }
             Ok(_) if packet.packet().get(IPV6_HEADER) == Some(&129) => println!("pong"),
             Ok(_) => println!("something else than a pong"),
             Err(error) => println!("ESP: {error:?}"),

@@ -1,5 +1,7 @@
 //! Groups and encryptions that both have, and cookies.
 
+use lab::patience::wait_until;
+
 use super::scene::{Plan, Scene};
 
 /// Ours first, then theirs: a ping passes and a rekey has the algorithms, too.
@@ -95,13 +97,18 @@ fn we_ask_strongswan_for_another_group() {
 
 #[test]
 fn we_are_asked_for_cookies() {
-    let Some(scene) = Scene::in_full(Plan::new().charon("cookie_threshold = 0\n cookie_threshold_ip = 0\n"))
+    let Some(scene) = Scene::in_full(Plan::new().charon("cookie_threshold = 1\n block_threshold = 0\n"))
     else {
         return;
     };
-    // It asks once as many as the threshold are half-open.
+    // It asks while another one is half-open.
+    scene.block(true);
     scene.tell("initiate");
-    scene.wait_told("child up", 1);
+    wait_until("a half-open IKE SA", || scene.they_said().contains("IKE_SA_INIT response 0"));
+    scene.tell("initiate");
+    wait_until("a cookie", || scene.they_said().contains("N(COOKIE)"));
+    scene.block(false);
+    scene.wait_told("child up", 2);
     scene.ping(2);
     assert!(scene.they_said().contains("N(COOKIE)"), "{}", scene.they_said());
 }

@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use lab::patience::wait_until;
+
 use super::scene::{Plan, Scene};
 
 /// Makes a root, an authority below it, leaves for both ends, and another root. `$1` is the kind of key, `$2` our name, `$3`
@@ -129,8 +131,13 @@ fn refused(scene: &Scene) {
     scene.wait_told("InitiationFailed", 1);
     assert!(scene.told().contains("AuthenticationFailed"), "{}", scene.told());
     assert!(!scene.they_initiate());
-    let (_, list) = scene.asked(&["--list-sas"]);
-    assert!(!list.contains("ESTABLISHED") && !scene.told().contains("child up"), "{list}\n{}", scene.told());
+    // Whoever answers has proved itself first, and is told afterwards that it was in vain (RFC 7296 §2.21.2).
+    wait_until("nothing at either end", || {
+        let (_, list) = scene.asked(&["--list-sas"]);
+        !list.contains("ESTABLISHED")
+            && scene.count("child up") == scene.count("child down")
+            && scene.count("IKE SA up") == scene.count("IKE SA down")
+    });
 }
 
 #[test]
@@ -155,7 +162,7 @@ fn a_name_that_their_certificate_has_not_is_not_believed() {
 
 #[test]
 fn a_certificate_that_has_expired_is_not_believed() {
-    let made = Made { days: "-2", ..Made::of("p256") };
+    let made = Made { days: "-1", ..Made::of("p256") };
     let Some(scene) = made.in_full("root.der", Plan::new()) else { return };
     refused(&scene);
 }

@@ -89,6 +89,9 @@ pub(super) struct Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("strongSwan:\n{}", self.they_said());
+        }
         if let Some(host) = self.host.take() {
             host.kill();
         }
@@ -139,7 +142,7 @@ impl Scene {
                 link(&scene.ours, between, ["ex", "in"], [OURS_BEHIND_NAT, "2001:db8:1::1"]);
                 link(between, &scene.theirs, ["ex", "ex"], [OURS, THEIRS]);
                 scene.ours.ip("route add default via 2001:db8:1::1\n").expect("a route");
-                between.sysctl(&[("net.ipv6.conf.all.forwarding", 1)]).expect("forwarding");
+                between.sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("forwarding");
             }
         }
         scene.theirs.ip("addr add fd00:b::1/64 dev lo nodad\n").expect("an inner address");
@@ -149,12 +152,7 @@ impl Scene {
     /// Starts both programs.
     pub(super) fn start(mut self, plan: Plan) -> Option<Self> {
         self.write_strongswan(&plan);
-        let mut command = self.theirs.command(CHARON).expect("the namespace");
-        command.env("STRONGSWAN_CONF", self.path("strongswan.conf"));
-        self.charon = Some(Process::start(&mut command, &self.path("charon.log")).expect("strongSwan"));
-        let file = self.path("swanctl.conf").display().to_string();
-        wait_until("strongSwan", || self.swanctl(&["--load-all", "--file", &file]));
-
+        self.start_theirs();
         let local = if plan.nat { OURS_BEHIND_NAT } else { OURS };
         let mut settings = format!("local {local}\nremote {THEIRS}\ninner fd00:a::1 fd00:b::1\n");
         if !plan.ours.iter().any(|line| line.starts_with("local-ts")) {
@@ -164,6 +162,19 @@ impl Scene {
             let _ = writeln!(settings, "{line}");
         }
         self.write("settings", &settings);
+        self.start_ours();
+        Some(self)
+    }
+
+    pub(super) fn start_theirs(&mut self) {
+        let mut command = self.theirs.command(CHARON).expect("the namespace");
+        command.env("STRONGSWAN_CONF", self.path("strongswan.conf"));
+        self.charon = Some(Process::start(&mut command, &self.path("charon.log")).expect("strongSwan"));
+        let file = self.path("swanctl.conf").display().to_string();
+        wait_until("strongSwan", || self.swanctl(&["--load-all", "--file", &file]));
+    }
+
+    pub(super) fn start_ours(&mut self) {
         self.write("commands", "");
         // Built with the tests: the folder above theirs.
         let tests = std::env::current_exe().expect("this program");
@@ -172,7 +183,6 @@ impl Scene {
         let mut command = self.ours.command(host).expect("the namespace");
         command.arg(self.path("settings")).arg(self.path("commands"));
         self.host = Some(Process::start(&mut command, &self.path("ours.log")).expect("our end"));
-        Some(self)
     }
 
     fn write_strongswan(&self, plan: &Plan) {
@@ -181,7 +191,7 @@ impl Scene {
         self.write(
             "strongswan.conf",
             &format!(
-                "charon {{\n {charon}\n filelog {{ stderr {{ default = 1\n ike = 2\n cfg = 2 }} }}\n \
+                "charon {{\n {charon}\n filelog {{ stderr {{ default = 1\n ike = 2 }} }}\n \
                  plugins {{ vici {{ socket = {} }} }}\n \
                  load = {PLUGINS}\n}}\nswanctl {{ load = random openssl pem pkcs1 pkcs8 x509 pubkey }}\n",
                 self.socket()
@@ -278,11 +288,24 @@ impl Scene {
         self.wait_told("pong", before + count);
     }
 
+    /// Takes our datagrams to the shared port away, or lets them through again.
+    pub(super) fn block(&self, blocks: bool) {
+        let rule = if blocks { "udp dport 4500 drop" } else { "" };
+        self.ours
+            .nft(&format!(
+                "table ip6 t\ndelete table ip6 t\n\
+                 table ip6 t {{ chain out {{ type filter hook output priority 0;\n {rule}\n }}\n }}\n"
+            ))
+            .expect("a rule");
+    }
+
     /// Kills strongSwan, as kill -9 does.
     pub(super) fn kill_theirs(&mut self) {
         if let Some(charon) = self.charon.take() {
             charon.kill();
         }
+        // What says that it is at work.
+        let _ = std::fs::remove_file("/run/charon.pid");
     }
 
     pub(super) fn kill_ours(&mut self) {
