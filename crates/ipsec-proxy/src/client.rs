@@ -349,11 +349,11 @@ impl Client {
                 connecting.handle = Some(handle);
             }
             Err(ConnectError::Security | ConnectError::NotPermitted) => {
-                connecting.failure = Failure::Forbidden
+                connecting.failure = Failure::Forbidden;
             }
             Err(ConnectError::NoPort) => connecting.failure = Failure::Busy,
             Err(ConnectError::Destination | ConnectError::NoSource) => {
-                connecting.failure = Failure::Unreachable
+                connecting.failure = Failure::Unreachable;
             }
         }
         Ok(true)
