@@ -7,6 +7,7 @@ mod gateway_firewall;
 mod host;
 mod hostile;
 mod ike;
+mod ipsec;
 mod promises;
 mod reference;
 mod router;

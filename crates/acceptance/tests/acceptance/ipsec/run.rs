@@ -1,0 +1,67 @@
+//! A program whose only way out is the tunnel, started by user nobody.
+
+use std::time::Duration;
+
+use lab::command::text;
+use lab::patience::wait_until;
+use lab::process::Process;
+
+use super::scene::{GIVEN, INNER_V4, OUTER_V4, STRONGSWAN, Scene};
+
+/// Serves one file on the second side.
+fn serve(scene: &Scene, address: &str) -> Process {
+    scene.write("page", "what is behind the tunnel\n", 0o644);
+    let folder = scene.path("").display().to_string();
+    let mut command = scene.namespaces[1].command("python3").expect("the namespace");
+    command.args(["-m", "http.server", "80", "--bind", address, "--directory", &folder]);
+    Process::start(&mut command, &scene.path("web.log")).expect("python3")
+}
+
+#[test]
+fn curl_gets_a_page_through_strongswan_and_nothing_leaves_when_the_tunnel_dies() {
+    let needs = [&STRONGSWAN[..], &["python3", "curl", "setpriv", "ping"]].concat();
+    let Some(scene) = Scene::new(&needs) else { return };
+    scene.write_client(OUTER_V4[1]);
+    let charon = scene.charon();
+    let _web = serve(&scene, INNER_V4[1]);
+    let recorder = scene.record();
+    let page = format!("http://{}/page", INNER_V4[1]);
+    let fetched = scene.run_as_nobody(&["curl", "-sS", "-m", "10", &page]).output().expect("sidestep");
+    assert_eq!(text(&fetched), "what is behind the tunnel\n", "{}", String::from_utf8_lossy(&fetched.stderr));
+    // Its addresses and name servers are the tunnel's; its exit status is told.
+    let shell = "id -u; ip -o -4 addr show dev tun0; cat /etc/resolv.conf; exit 42";
+    let seen = scene.run_as_nobody(&["sh", "-c", shell]).output().expect("sidestep");
+    let told = text(&seen);
+    assert!(told.contains("65534") && told.contains(GIVEN), "{told}");
+    assert!(told.contains(&format!("nameserver {}", INNER_V4[1])), "{told}");
+    assert_eq!(seen.status.code(), Some(42));
+    assert_eq!(scene.run_as_nobody(&["/no/such/program"]).status().expect("sidestep").code(), Some(127));
+
+    // The tunnel dies under a program that goes on asking.
+    let asks =
+        format!("curl -sS -m 5 {page} > /dev/null && echo once; while :; do curl -sS -m 1 {page}; done");
+    let log = scene.path("run.log");
+    let mut command = scene.run_as_nobody(&["sh", "-c", &asks]);
+    let program = Process::start(&mut command, &log).expect("sidestep");
+    wait_until("a first page", || std::fs::read_to_string(&log).unwrap_or_default().contains("once"));
+    charon.kill();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(recorder.in_clear(), []);
+
+    // And with the tunnel's process the program ends.
+    program.kill();
+    let of_ours = || scene.namespaces[0].processes().len();
+    wait_until("nothing to be left", || of_ours() == 0);
+}
+
+#[test]
+fn without_a_tunnel_the_program_is_not_run() {
+    let Some(scene) = Scene::new(&["setpriv"]) else { return };
+    scene.write_client(OUTER_V4[1]);
+    let text = std::fs::read_to_string(scene.path("client.toml")).expect("the file");
+    scene.write("client.toml", &text.replace("identity = \"b.example\"", "identity = 7"), 0o644);
+    let run = scene.run_as_nobody(&["touch", "/tmp/it-ran"]).output().expect("sidestep");
+    assert_eq!(run.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&run.stderr).contains("identity"));
+    assert!(!std::path::Path::new("/tmp/it-ran").exists());
+}
