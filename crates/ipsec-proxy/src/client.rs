@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use linux::event::Interest;
 use stack::host::{ConnectError, Host, TcpHandle};
-use stack::tcp::{Config, Error, State};
+use stack::tcp::{Config, Error, KeepAlive, State};
 
 use crate::dns::Kind;
 use crate::http_connect::{self, Refusal};
@@ -29,11 +29,16 @@ const WAITING: Duration = Duration::from_secs(20);
 const CONNECTING: Duration = Duration::from_secs(30);
 /// How long a client that is refused may take to read why.
 const ENDING: Duration = Duration::from_secs(2);
-/// What connections in the tunnel keep for a side that is slow, at most.
+/// Connections in the tunnel: what they keep for a side that is slow, at most, and when one is dead whose other end is gone.
 const TUNNEL_TCP: Config = Config {
     max_receive_buffer: 512 << 10,
     max_send_buffer: 512 << 10,
     nagle: false,
+    keepalive: Some(KeepAlive {
+        idle: Duration::from_secs(300),
+        interval: Duration::from_secs(30),
+        probes: 6,
+    }),
     ..Config::new(u16::MAX)
 };
 

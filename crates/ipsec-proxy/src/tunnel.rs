@@ -5,6 +5,7 @@
 //! remote itself is, if the configuration has its name, is asked of this machine's resolver; that happens outside the
 //! tunnel, as there is none yet.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -93,8 +94,8 @@ pub fn run(file: &Path, entrances: &Entrances, signals: &Signals) -> Result<(), 
         poller,
         sink: Sink::default(),
         arena: vec![0; MAX_RECEIVE],
-        given: Vec::new(),
-        dns: Vec::new(),
+        packet: Vec::new(),
+        given: HashMap::new(),
         finder: Finder { send, waker },
     };
     tunnel.run(signals, &found)
@@ -124,9 +125,17 @@ struct Tunnel {
     poller: Poller,
     sink: Sink,
     arena: Vec<u8>,
-    given: Vec<IpAddr>,
-    dns: Vec<IpAddr>,
+    packet: Vec<u8>,
+    given: HashMap<RemoteIndex, Given>,
     finder: Finder,
+}
+
+/// What a remote has given.
+#[derive(Default)]
+struct Given {
+    addresses: Vec<IpAddr>,
+    dns: Vec<IpAddr>,
+    has_child: bool,
 }
 
 type Found = (RemoteIndex, Result<Ends, NotReached>);
@@ -200,11 +209,10 @@ impl Tunnel {
             self.happened(event, now);
         }
         self.deliver(now);
-        let mut packet = Vec::new();
         let mut count = 0;
-        while count < BATCH && self.proxy.poll_transmit(now, &mut packet) {
+        while count < BATCH && self.proxy.poll_transmit(now, &mut self.packet) {
             count += 1;
-            self.carrier.send(&virtio_net::Header::NONE, &mut packet, now, &mut self.sink);
+            self.carrier.send(&virtio_net::Header::NONE, &mut self.packet, now, &mut self.sink);
         }
         // Errors about what was just sent.
         self.deliver(now);
@@ -260,27 +268,44 @@ impl Tunnel {
     fn happened(&mut self, event: Event, now: Instant) {
         match event {
             Event::Reach(remote) => self.find(remote, now),
-            Event::Up { addresses, dns, .. } => {
-                self.given = self.config.addresses.iter().map(IpNet::addr).chain(addresses).collect();
-                self.dns = dns;
-                if self.given.is_empty() {
+            Event::Up { remote, addresses, dns } => {
+                if addresses.is_empty() && self.config.addresses.is_empty() {
                     warn!(
                         "the proxy has no address in the tunnel: set `request_addresses = true` for the [[remote]], or \
                          `addresses` in [ipsec]"
                     );
                 }
+                let given = self.given.entry(remote).or_default();
+                (given.addresses, given.dns) = (addresses, dns);
+                self.changed(now);
             }
-            Event::Child { address, .. } => {
-                info!("the tunnel is there: a child at {address}, {} DNS servers", self.dns.len());
-                self.proxy.tunnel_is_up(&self.poller, now, &self.given, &self.dns);
+            Event::Child { remote, address, .. } => {
+                info!("the tunnel is there: a child at {address}");
+                self.given.entry(remote).or_default().has_child = true;
+                self.changed(now);
             }
             Event::Failed { why, .. } => warn!("the tunnel: {why}"),
-            Event::Down { why, .. } => {
+            Event::Down { remote, why } => {
                 warn!("the tunnel is down: {why}");
-                self.proxy.tunnel_is_down();
+                self.given.remove(&remote);
+                self.changed(now);
             }
             Event::Stranger { what } => warn!("{what}"),
             Event::Mtu => {}
+        }
+    }
+
+    /// Tells the proxy which addresses and servers there are, of all remotes that have a child.
+    fn changed(&mut self, now: Instant) {
+        let own = self.config.addresses.iter().map(IpNet::addr);
+        let there = || self.given.values().filter(|given| given.has_child);
+        let addresses: Vec<_> =
+            own.chain(there().flat_map(|given| given.addresses.iter().copied())).collect();
+        let dns: Vec<_> = there().flat_map(|given| given.dns.iter().copied()).collect();
+        if there().next().is_some() {
+            self.proxy.tunnel_is_up(&self.poller, now, &addresses, &dns);
+        } else {
+            self.proxy.tunnel_is_down();
         }
     }
 

@@ -263,7 +263,7 @@ mod tests {
 
         fn say(&mut self, daemon: &Connection, text: &str) {
             for command in setkey::parse(text).unwrap() {
-                self.send(daemon, &setkey::message(&command, 7, 8).unwrap());
+                self.send(daemon, &setkey::messages::message(&command, 7, 8).unwrap());
             }
         }
 

@@ -8,7 +8,6 @@ use ipnet::IpNet;
 use super::algorithms::{self, supported_encryption};
 use super::extension::{Address, Combination, Lifetime, Proposal, Sa, Sa2, SensitivityLevels};
 use super::message::{Extensions, Message, MessageType, satype, state};
-use super::policies;
 use crate::acquire::AcquireId;
 use crate::association::{
     self, Age, Association, Lifetimes, Mode, Parameters, Protocol, Sensitivity, Spi, UdpEncapsulation,
@@ -70,15 +69,12 @@ pub(super) enum Answer {
 
 pub(super) fn answer(
     engine: &mut KeyEngine,
-    policies: &mut PolicyDatabase,
+    policies: &PolicyDatabase,
     from: DaemonId,
     message: &Message,
     random: &mut impl Random,
     clock: Clock,
 ) -> Result<Answer, Errno> {
-    if let Some(answer) = policies::answer(policies, message) {
-        return answer;
-    }
     let given = &message.extensions;
     let respond = |extensions| Message { errno: 0, extensions, ..message.clone() };
     match message.message_type {

@@ -116,7 +116,11 @@ impl PfKey {
             self.listen(from, &message);
             return 0;
         }
-        match answers::answer(engine, policies, from, &message, random, clock) {
+        let answer = match policies::answer(policies, &message) {
+            Some(answer) => answer,
+            None => answers::answer(engine, policies, from, &message, random, clock),
+        };
+        match answer {
             Ok(Answer::Nobody(dropped)) => return dropped,
             Ok(Answer::Asker(messages)) => {
                 for message in messages {

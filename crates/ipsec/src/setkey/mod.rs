@@ -18,7 +18,7 @@
 //! with them does without a replay window unless `-r` asks for one (RFC 4302 §3.3.2); and the ciphers whose IVs must never
 //! come twice are not for hosts that forget their counters (RFC 4106 §10): replace such keys at each start.
 
-mod messages;
+pub mod messages;
 mod values;
 mod words;
 
@@ -35,7 +35,6 @@ use crate::key_engine::{AssociationId, EngineError, KeyEngine, Name};
 use crate::policy::{Action, Direction, Level, Levels, PolicyDatabase, Rule, selectors_of_tunnel};
 use crate::request::SocketId;
 use crate::selector::{Selector, Upper};
-pub use messages::{Untold, message};
 pub use words::{Position, SyntaxError};
 use words::{Sentence, Word, sentences};
 

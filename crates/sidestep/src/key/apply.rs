@@ -15,7 +15,7 @@ use ipsec::policy::{Direction, Rule};
 use ipsec::selector::Selector;
 use ipsec::setkey::{Command, Position};
 
-use super::session::{Session, errno, meaning};
+use super::session::{EXISTS, NOT_FOUND, Session, meaning};
 use crate::failure::Failure;
 
 /// Carries out commands, and returns what they show. `place` says where a command stands.
@@ -49,7 +49,7 @@ pub(super) fn run(
             continue;
         }
         let errno = session.ask(message)?.errno;
-        let is_nothing_to_delete = errno == errno::NOT_FOUND && matches!(command, Command::DeleteAll { .. });
+        let is_nothing_to_delete = errno == NOT_FOUND && matches!(command, Command::DeleteAll { .. });
         if errno != 0 && !is_nothing_to_delete {
             let undone = undo(session, &done)?;
             return Err(Failure::Message(format!("{}: {}; {undone}", place(position), meaning(errno))));
@@ -119,12 +119,12 @@ impl Tables {
                 let protocol = parameters.transform.protocol();
                 let name = Name { destination: parameters.destination, protocol, spi: parameters.spi };
                 if self.associations.insert(name, parameters.source).is_some() {
-                    return Err(errno::EXISTS);
+                    return Err(EXISTS);
                 }
             }
-            Command::Get(name) if !self.associations.contains_key(name) => return Err(errno::NOT_FOUND),
+            Command::Get(name) if !self.associations.contains_key(name) => return Err(NOT_FOUND),
             Command::Delete(name) => {
-                self.associations.remove(name).ok_or(errno::NOT_FOUND)?;
+                self.associations.remove(name).ok_or(NOT_FOUND)?;
             }
             Command::DeleteAll { source, destination, protocol } => self.associations.retain(|name, from| {
                 (&*from, name.destination, name.protocol) != (source, *destination, *protocol)
@@ -135,7 +135,7 @@ impl Tables {
             Command::PolicyAdd(rule) => {
                 let key = (rule.direction, rule.selector.clone());
                 if self.policies.contains(&key) {
-                    return Err(errno::EXISTS);
+                    return Err(EXISTS);
                 }
                 self.policies.push(key);
             }

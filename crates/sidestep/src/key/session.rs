@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipsec::pf_key::message::{Extensions, MAX_MESSAGE, Message, MessageType, satype};
-use ipsec::setkey::{self, Command};
+use ipsec::setkey::Command;
+use ipsec::setkey::messages::{self, Untold};
 use linux::seqpacket::Connection;
 
 use crate::failure::Failure;
@@ -13,17 +14,14 @@ use crate::failure::Failure;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Error numbers of answers.
-pub(super) mod errno {
-    /// There is no such policy.
-    pub(in crate::key) const NO_POLICY: u8 = 2;
-    /// There is no such association.
-    pub(in crate::key) const NOT_FOUND: u8 = 3;
-    /// There is one already.
-    pub(in crate::key) const EXISTS: u8 = 17;
-    /// The table is full.
-    pub(in crate::key) const FULL: u8 = 105;
-}
+/// Error number of an answer: there is no such policy.
+const NO_POLICY: u8 = 2;
+/// There is no such association.
+pub(super) const NOT_FOUND: u8 = 3;
+/// There is one already.
+pub(super) const EXISTS: u8 = 17;
+/// The table is full.
+const FULL: u8 = 105;
 
 /// A connection.
 pub(super) struct Session {
@@ -49,9 +47,9 @@ impl Session {
     }
 
     /// The message for a command.
-    pub(super) fn message(&mut self, command: &Command) -> Result<Message, setkey::Untold> {
+    pub(super) fn message(&mut self, command: &Command) -> Result<Message, Untold> {
         self.sequence += 1;
-        setkey::message(command, self.sequence, self.pid)
+        messages::message(command, self.sequence, self.pid)
     }
 
     /// Asks; an error is an answer, too.
@@ -113,7 +111,7 @@ impl Session {
             }
             match message.errno {
                 0 => {}
-                errno::NOT_FOUND | errno::NO_POLICY => return Ok(shown),
+                NOT_FOUND | NO_POLICY => return Ok(shown),
                 errno => return Err(Failure::Message(meaning(errno).to_owned())),
             }
             let is_last = message.sequence == 0;
@@ -173,10 +171,10 @@ impl Session {
 /// What an error number says, and what to do.
 pub(super) fn meaning(errno: u8) -> &'static str {
     match errno {
-        errno::NO_POLICY => "there is no such policy; `sidestep key dump --policies` shows those there are",
-        errno::NOT_FOUND => "there is no such association; `sidestep key dump` shows those there are",
-        errno::EXISTS => "it is there already; take another SPI, or delete it first",
-        errno::FULL => "the table is full; delete what is not needed first",
+        NO_POLICY => "there is no such policy; `sidestep key dump --policies` shows those there are",
+        NOT_FOUND => "there is no such association; `sidestep key dump` shows those there are",
+        EXISTS => "it is there already; take another SPI, or delete it first",
+        FULL => "the table is full; delete what is not needed first",
         _ => "the daemon takes it for malformed; is another version running?",
     }
 }
