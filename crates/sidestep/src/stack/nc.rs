@@ -27,7 +27,7 @@ pub(crate) struct NcOptions {
     host: HostOptions,
     /// Who, and which port
     #[arg(
-        value_name = "ADDRESS PORT",
+        value_names = ["ADDRESS", "PORT"],
         num_args = 2,
         required_unless_present = "listen",
         conflicts_with = "listen"
@@ -104,12 +104,9 @@ fn stream(stack: &Stack<Ipsec>, local: SocketAddr, to: Option<SocketAddr>, level
         }
     };
     let sending = stream.clone();
-    // It may wait for standard input for ever: it is not waited for, and fails at its next write.
-    std::thread::spawn(move || {
-        let sent = io::copy(&mut io::stdin().lock(), &mut &sending);
-        if sent.is_ok() {
-            let _ = sending.shutdown(Shutdown::Write);
-        }
+    let sender = std::thread::spawn(move || -> io::Result<()> {
+        io::copy(&mut io::stdin().lock(), &mut &sending)?;
+        sending.shutdown(Shutdown::Write)
     });
     let mut stdout = io::stdout().lock();
     let mut buffer = vec![0; 1 << 16];
@@ -120,6 +117,8 @@ fn stream(stack: &Stack<Ipsec>, local: SocketAddr, to: Option<SocketAddr>, level
         }
         stdout.flush()?;
     }
+    // The other end says no more, and may still listen.
+    sender.join().unwrap_or(Ok(()))?;
     stream.finish(PATIENCE)
 }
 

@@ -27,7 +27,8 @@ pub(crate) struct PingOptions {
     #[command(flatten)]
     host: HostOptions,
     /// Who
-    address: IpAddr,
+    #[arg(value_name = "ADDRESS")]
+    target: IpAddr,
     /// How often; without it until it is interrupted
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
@@ -56,13 +57,13 @@ struct Statistics {
 
 /// Pings.
 pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
-    reachable_by(options.address, &options.host)?;
+    reachable_by(options.target, &options.host)?;
     let signals = Signals::new()?;
     let running = options.host.start()?;
     let stack = &running.stack;
     let data: Vec<u8> = (0..options.size).map(|n| n as u8).collect();
     let identifier = std::process::id() as u16;
-    print(format_args!("PING {} {} data octets\n", options.address, options.size))?;
+    print(format_args!("PING {} {} data octets\n", options.target, options.size))?;
     let mut statistics = Statistics::default();
     let mut unanswered: BTreeMap<u16, Instant> = BTreeMap::new();
     let mut next = Instant::now();
@@ -75,7 +76,7 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
             if unanswered.len() >= MAX_UNANSWERED {
                 unanswered.pop_first();
             }
-            match stack.ping(options.address, identifier, sequence, &data) {
+            match stack.ping(options.target, identifier, sequence, &data) {
                 Ok(()) => drop(unanswered.insert(sequence, now)),
                 Err(error) => print(format_args!("icmp_seq={sequence} {error}\n"))?,
             }
@@ -101,7 +102,7 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
             _ => {}
         }
     }
-    print(statistics.text(options.address))?;
+    print(statistics.text(options.target))?;
     Ok(if statistics.times.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
