@@ -60,6 +60,9 @@ pub enum ListenError {
         /// Why.
         source: io::Error,
     },
+    /// The system has no randomness for the host.
+    #[error("the system gives no randomness: {0}")]
+    Randomness(io::Error),
 }
 
 impl Entrances {
@@ -143,11 +146,7 @@ impl Proxy {
             };
             listeners.push(listen().map_err(|source| ListenError::Io { address, source })?);
         }
-        let random = |source| ListenError::Io {
-            address: entrances.all().next().map_or(UNKNOWN, |first| first.0),
-            source,
-        };
-        let host = host(mtu, now).map_err(random)?;
+        let host = host(mtu, now).map_err(ListenError::Randomness)?;
         Ok(Self {
             first_token,
             listeners,
@@ -406,8 +405,6 @@ impl Proxy {
         self.watch_listeners(poller);
     }
 }
-
-const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED), 0);
 
 /// A host that has no address yet, on a link that is the tunnel.
 fn host(mtu: u16, now: Instant) -> io::Result<Host> {
