@@ -41,7 +41,9 @@ fn start(scene: &Scene) -> Process {
     command.args(["ipsec", "proxy"]).arg(scene.path("client.toml"));
     command.args(["--socks", "127.0.0.1:1080", "--http", "127.0.0.1:8080"]);
     command.args(["-L", &format!("8000:{}:80", INNER_V4[1])]);
-    Process::start(&mut command, &scene.path("proxy.log")).expect("sidestep")
+    let proxy = Process::start(&mut command, &scene.path("proxy.log")).expect("sidestep");
+    wait_until("a proxy", || said(scene, "proxy.log").contains("clients come to 127.0.0.1:8000"));
+    proxy
 }
 
 /// How curl goes into the tunnel.

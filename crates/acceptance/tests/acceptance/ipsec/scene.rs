@@ -270,10 +270,7 @@ impl Scene {
             0o600,
         );
         self.namespaces[1]
-            .ip(&format!(
-                "link add inner type dummy\naddr add {}/64 dev inner nodad\naddr add {}/24 dev inner\nlink set inner up\n",
-                INNER[1], INNER_V4[1]
-            ))
+            .ip(&format!("addr add {}/128 dev lo\naddr add {}/32 dev lo\n", INNER[1], INNER_V4[1]))
             .expect("inner addresses");
         let conf = self.path("strongswan.conf");
         let mut command = self.namespaces[1].command(CHARON).expect("the namespace");
