@@ -61,7 +61,7 @@ fn ways() -> [(&'static [&'static str], String); 4] {
 fn fetches(scene: &Scene, way: &[&str], page: &str) -> bool {
     let words = [&["curl", "-sS", "-m", "20"], way, &[page]].concat();
     let fetched = scene.on(0, &words);
-    fetched.status.success() && text(&fetched) == said(scene, "page")
+    fetched.status.success() && fetched.stdout == said(scene, "page").as_bytes()
 }
 
 fn carries_and_does_not_leak(scene: &Scene, gateway: Process) {
