@@ -39,5 +39,5 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn serve(client: TcpStream) -> std::io::Result<()> {
     let (mut input, mut output) = split(client);
     copy(&mut input, &mut output).await?;
-    output.unsplit(input).finish().await
+    input.unsplit(output).finish().await
 }

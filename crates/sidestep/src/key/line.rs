@@ -26,7 +26,18 @@ pub(super) fn of(message: &Message) -> Option<String> {
         _ => "",
     };
     let association = |verb: &str| format!("{verb} {protocol}{mode}{spi} {}{by}", ends());
-    let policy = |verb: &str| format!("policy {verb} {}{by}", ends());
+    let policy = |verb: &str| {
+        let direction = match given.policy.as_ref().map(|policy| policy.direction) {
+            Some(1) => " in",
+            Some(2) => " out",
+            _ => "",
+        };
+        let network = |end: Option<Address>| {
+            end.map_or("?".into(), |end| format!("{}/{}", end.address, end.prefix_length))
+        };
+        let (from, to) = (network(given.address_source), network(given.address_destination));
+        format!("policy {verb}{direction} {from} -> {to}{by}")
+    };
     Some(match message.message_type {
         MessageType::Acquire => {
             let number = match given.sa2 {
