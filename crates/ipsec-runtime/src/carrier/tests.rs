@@ -91,6 +91,7 @@ fn config(end: usize, start: Start, theirs: Ports) -> IpsecConfig {
             encapsulate: true,
         }],
         rules: Vec::new(),
+        child_rules: Vec::new(),
         levels: Levels::NONE,
         setkey: None,
         warnings: config::Report::default(),

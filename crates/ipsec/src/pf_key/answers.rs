@@ -130,11 +130,18 @@ pub(super) fn answer(
             Ok(Answer::All(respond(without_keys(given))))
         }
         MessageType::Delete => {
-            match given.sa {
-                Some(_) => engine.delete(&name(message)?)?,
-                None => delete_all(engine, message)?,
+            let mut told = without_keys(given);
+            if given.sa.is_some() {
+                let name = name(message)?;
+                // A name has no source: who deletes by name need not know it, and who hears of it may want to.
+                if let Some((_, association)) = engine.by_name(&name) {
+                    told.address_source = Some(host_address(association.parameters().source));
+                }
+                engine.delete(&name)?;
+            } else {
+                delete_all(engine, message)?;
             }
-            Ok(Answer::All(respond(without_keys(given))))
+            Ok(Answer::All(respond(told)))
         }
         MessageType::Get => {
             let name = name(message)?;
