@@ -15,5 +15,7 @@ pub mod tunnel_status;
 
 pub use client::{Error, LONG, ask, ask_within, find};
 pub use message::{ENDING, Reply, Request};
-pub use path::{FOLDER, socket_of, socket_of_gateway, socket_of_scripts, socket_of_stack};
+pub use path::{
+    FOLDER, key_socket_of, key_sockets, socket_of, socket_of_gateway, socket_of_scripts, socket_of_stack,
+};
 pub use server::{Call, Server, remove_stale_socket};

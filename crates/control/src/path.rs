@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 pub const FOLDER: &str = "/run/sidestep";
 /// What names of script hosts' sockets begin with; the number of a network namespace follows.
 const SCRIPTS: &str = "scripts-";
+/// How the names of PF_KEY sockets end.
+const KEYS: &str = "key";
 /// Likewise of gateways'.
 const GATEWAY: &str = "gateway-";
 
@@ -64,4 +66,18 @@ fn is_numbered(path: &Path, kind: &str) -> bool {
 /// The socket of the tunnel of this name.
 pub fn socket_of(tunnel: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{tunnel}.sock"))
+}
+
+/// The PF_KEY socket of the host with IPsec of this name.
+pub fn key_socket_of(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(format!("{name}.{KEYS}"))
+}
+
+/// The names of the PF_KEY sockets in a folder.
+pub fn key_sockets(folder: &Path) -> Vec<String> {
+    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let keys = paths.filter(|path| path.extension().is_some_and(|extension| extension == KEYS));
+    let mut names: Vec<_> = keys.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    names.sort();
+    names
 }

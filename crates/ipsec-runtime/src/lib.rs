@@ -21,6 +21,7 @@ pub mod carrier;
 pub mod deliver;
 pub mod drops;
 mod error;
+pub mod key_socket;
 mod machine;
 pub mod outbox;
 pub mod place;

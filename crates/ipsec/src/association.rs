@@ -52,6 +52,16 @@ pub enum Transform {
     Esp(EspTransform),
 }
 
+impl Transform {
+    /// For which it is.
+    pub fn protocol(&self) -> Protocol {
+        match self {
+            Self::Ah(_) => Protocol::Ah,
+            Self::Esp(_) => Protocol::Esp,
+        }
+    }
+}
+
 /// Ports of ESP in UDP (RFC 3948), as in the packets of this association.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UdpEncapsulation {
@@ -248,10 +258,7 @@ impl Association {
 
     /// AH or ESP.
     pub fn protocol(&self) -> Protocol {
-        match self.parameters.transform {
-            Transform::Ah(_) => Protocol::Ah,
-            Transform::Esp(_) => Protocol::Esp,
-        }
+        self.parameters.transform.protocol()
     }
 
     /// What it has carried.

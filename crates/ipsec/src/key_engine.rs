@@ -364,6 +364,20 @@ impl KeyEngine {
         Ok(())
     }
 
+    /// Takes away all of a protocol between two addresses; returns how many.
+    pub fn delete_between(&mut self, ends: (IpAddr, IpAddr), protocol: Protocol) -> usize {
+        let is_meant = |association: &Association| {
+            let parameters = association.parameters();
+            (parameters.source, parameters.destination) == ends && association.protocol() == protocol
+        };
+        let meant = self.entries.iter().filter(|(_, entry)| is_meant(&entry.association));
+        let ids: Vec<_> = meant.map(|(id, _)| *id).collect();
+        for id in &ids {
+            self.remove(*id);
+        }
+        ids.len()
+    }
+
     /// Takes away all of a protocol, or of both.
     pub fn flush(&mut self, protocol: Option<Protocol>) {
         let is_meant = |name: &Name| protocol.is_none_or(|protocol| protocol == name.protocol);
@@ -392,6 +406,11 @@ impl KeyEngine {
     /// All, the oldest first.
     pub fn associations(&self) -> impl Iterator<Item = (AssociationId, &Association)> {
         self.entries.iter().map(|(id, entry)| (*id, &entry.association))
+    }
+
+    /// Whose own one is.
+    pub fn owner(&self, id: AssociationId) -> Option<SocketId> {
+        self.entries.get(&id)?.owner
     }
 
     /// The one of this name.

@@ -90,6 +90,12 @@ pub struct PolicyDatabase {
     system: Levels,
 }
 
+pub(crate) fn selectors_of_tunnel(rules: &[Rule], ends: (IpAddr, IpAddr)) -> Vec<Selector> {
+    let is_its =
+        |rule: &&Rule| matches!(rule.action, Action::Protect { tunnel: Some(tunnel), .. } if tunnel == ends);
+    rules.iter().filter(is_its).map(|rule| rule.selector.clone()).collect()
+}
+
 /// What is to be done with a packet that leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output {
@@ -124,6 +130,11 @@ impl PolicyDatabase {
     /// The rules in their order.
     pub fn rules(&self) -> &[Rule] {
         &self.rules
+    }
+
+    /// What the rules that name a tunnel by its ends select.
+    pub fn selectors_of_tunnel(&self, ends: (IpAddr, IpAddr)) -> Vec<Selector> {
+        selectors_of_tunnel(&self.rules, ends)
     }
 
     /// Puts in a rule behind the others.

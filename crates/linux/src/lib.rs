@@ -20,7 +20,9 @@
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`echo`] | echo requests out of one interface |
 //! | [`raw`] | packets of one protocol of IP, with their headers |
+//! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
+//! | [`tcp`] | connections that end with a reset |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
@@ -61,8 +63,10 @@ pub mod process;
 pub mod queue;
 pub mod raw;
 pub mod ruleset;
+pub mod seqpacket;
 mod sockopt;
 pub mod sysctl;
+pub mod tcp;
 pub mod transparent;
 pub mod tun;
 pub mod udp;

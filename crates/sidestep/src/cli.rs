@@ -18,7 +18,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_ipsec, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{
-    check, down, firewall, import_classic, ipsec, keys, manual, rendezvous, script, show, ssh, stack, status,
+    check, down, firewall, import_classic, ipsec, key, keys, manual, rendezvous, script, show, ssh, stack,
+    status,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -180,6 +181,8 @@ enum Command {
         /// Pairs of hosts and their session keys
         profiles: PathBuf,
     },
+    /// Associations and policies of a host with IPsec, in the language of setkey(8)
+    Key(key::KeyCommand),
     #[command(subcommand)]
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
@@ -393,6 +396,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ImportClassic { ini, users, ethers, profiles } => {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
+        Command::Key(command) => return command.run(),
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Ipsec(command) => return command.run(),
@@ -421,7 +425,8 @@ mod tests {
         let cli = Cli::command();
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        for command in shown.chain(of("script")).chain(of("firewall")).chain(of("ipsec")).chain(of("stack")) {
+        let groups = ["script", "firewall", "key", "stack", "ipsec"];
+        for command in shown.chain(groups.into_iter().flat_map(of)) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

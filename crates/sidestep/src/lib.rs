@@ -9,6 +9,7 @@
 //! | `check` | what a configuration leads to, in plain words, or a report of what is wrong |
 //! | `load` | a file, read for a command that needs it |
 //! | `keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
+//! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
@@ -30,6 +31,7 @@ mod failure;
 mod firewall;
 mod import_classic;
 mod ipsec;
+mod key;
 mod keys;
 mod load;
 mod manual;

@@ -90,7 +90,8 @@ impl Ipsec {
         &self.drops
     }
 
-    fn count_unkeyed(&mut self, packets: usize) {
+    /// So many packets that waited were dropped, since a daemon that talks with the engine itself has failed.
+    pub fn count_unkeyed(&mut self, packets: usize) {
         for _ in 0..packets {
             self.drops.count(DropReason::NotKeyed);
         }

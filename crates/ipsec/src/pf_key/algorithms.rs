@@ -81,7 +81,7 @@ fn by_number(number: u8) -> Option<Authentication> {
 }
 
 /// Authentication and encryption number of a transform.
-pub(super) fn numbers(transform: &Transform) -> (u8, u8) {
+pub(crate) fn numbers(transform: &Transform) -> (u8, u8) {
     let of = |authentication| match authentication {
         Authentication::None => 0,
         Authentication::HmacSha256 => HMAC_SHA_256,
@@ -109,6 +109,56 @@ pub(super) fn numbers(transform: &Transform) -> (u8, u8) {
             }
         }
     }
+}
+
+/// What setkey's language calls an encryption algorithm.
+pub fn encryption_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        NULL => "null",
+        AES_CBC => "aes-cbc",
+        AES_GCM_16 => "aes-gcm-16",
+        NULL_AES_GMAC => "aes-gmac",
+        CHACHA20_POLY1305 => "chacha20-poly1305",
+        #[cfg(feature = "historic")]
+        DES_CBC => "des-cbc",
+        _ => return None,
+    })
+}
+
+/// What setkey's language calls an authentication algorithm.
+pub fn authentication_name(number: u8) -> Option<&'static str> {
+    Some(match number {
+        HMAC_SHA_256 => "hmac-sha256",
+        HMAC_SHA_384 => "hmac-sha384",
+        HMAC_SHA_512 => "hmac-sha512",
+        AES_128_GMAC | AES_256_GMAC => "aes-gmac",
+        #[cfg(feature = "historic")]
+        KEYED_MD5 => "keyed-md5",
+        _ => return None,
+    })
+}
+
+/// The algorithms of a transform, with keys of the length that its own have.
+pub(super) fn used(transform: &Transform) -> (Option<Algorithm>, Option<Algorithm>) {
+    let (authentication_number, encryption_number) = numbers(transform);
+    let (authentication, encryption) = match transform {
+        Transform::Ah(transform) => (transform.authentication(), Encryption::Null),
+        Transform::Esp(transform) => (transform.authentication(), transform.encryption()),
+    };
+    let of = |supported: Vec<Algorithm>, id: u8, key_length: usize| {
+        let found = supported.into_iter().find(|algorithm| algorithm.id == id)?;
+        let bits = (key_length * 8) as u16;
+        Some(Algorithm { min_bits: bits, max_bits: bits, ..found })
+    };
+    let encryption_length = match encryption_number {
+        NULL_AES_GMAC => authentication.key_length(),
+        _ => encryption.key_length(),
+    };
+    let is_ah = matches!(transform, Transform::Ah(_));
+    (
+        of(supported_authentication(is_ah), authentication_number, authentication.key_length()),
+        of(supported_encryption(), encryption_number, encryption_length),
+    )
 }
 
 const fn algorithm(id: u8, iv_length: u8, min_bits: u16, max_bits: u16) -> Algorithm {

@@ -13,6 +13,7 @@ use crate::association::{
     self, Age, Association, Lifetimes, Mode, Parameters, Protocol, Sensitivity, Spi, UdpEncapsulation,
 };
 use crate::key_engine::{EngineError, KeyEngine, Name, Random};
+use crate::policy::PolicyDatabase;
 use crate::replay::ReplayWindow;
 use crate::request::{DaemonId, Request, SocketId};
 use crate::selector::{Detail, Selector, Upper};
@@ -20,7 +21,7 @@ use crate::selector::{Detail, Selector, Upper};
 /// The highest request number that means no socket, as in KAME and Linux (`IPSEC_MANUAL_REQID_MAX`).
 pub const MANUAL_REQUEST_ID_MAX: u32 = 0x3fff;
 /// Packets of ESP in UDP of RFC 3948 (`UDP_ENCAP_ESPINUDP`).
-const ESP_IN_UDP: u8 = 2;
+pub(crate) const ESP_IN_UDP: u8 = 2;
 
 /// The time of both clocks; PF_KEY tells when associations were made.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +35,8 @@ pub struct Clock {
 /// Error numbers in answers; those of Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Errno {
+    /// `ENOENT`: there is no such policy.
+    NoPolicy = 2,
     /// `ESRCH`: there is no such association.
     NotFound = 3,
     /// `EEXIST`: there is one, or no free SPI.
@@ -66,6 +69,7 @@ pub(super) enum Answer {
 
 pub(super) fn answer(
     engine: &mut KeyEngine,
+    policies: &PolicyDatabase,
     from: DaemonId,
     message: &Message,
     random: &mut impl Random,
@@ -107,14 +111,14 @@ pub(super) fn answer(
             })))
         }
         MessageType::Add => {
-            let (parameters, owner) = parameters(message)?;
+            let (parameters, owner) = parameters(message, policies)?;
             engine.add(parameters, owner, clock.now)?;
             Ok(Answer::All(respond(without_keys(given))))
         }
         MessageType::Update => {
             let name = name(message)?;
             if engine.is_larval(&name) {
-                let (parameters, owner) = parameters(message)?;
+                let (parameters, owner) = parameters(message, policies)?;
                 engine.add(parameters, owner, clock.now)?;
             } else {
                 // What is used keeps its keys and numbers: a counter that begins again would break its cipher.
@@ -126,31 +130,41 @@ pub(super) fn answer(
             Ok(Answer::All(respond(without_keys(given))))
         }
         MessageType::Delete => {
-            engine.delete(&name(message)?)?;
-            Ok(Answer::All(respond(without_keys(given))))
+            let mut told = without_keys(given);
+            if given.sa.is_some() {
+                let name = name(message)?;
+                // A name has no source: who deletes by name need not know it, and who hears of it may want to.
+                if let Some((_, association)) = engine.by_name(&name) {
+                    told.address_source = Some(host_address(association.parameters().source));
+                }
+                engine.delete(&name)?;
+            } else {
+                delete_all(engine, message)?;
+            }
+            Ok(Answer::All(respond(told)))
         }
         MessageType::Get => {
             let name = name(message)?;
-            let (_, association) = engine.by_name(&name).ok_or(Errno::NotFound)?;
-            Ok(Answer::Asker(vec![respond(shown(association, clock))]))
+            let (id, association) = engine.by_name(&name).ok_or(Errno::NotFound)?;
+            Ok(Answer::Asker(vec![respond(shown(association, engine.owner(id), clock))]))
         }
         MessageType::Dump => {
             let meant = protocol_or_all(message)?;
             let associations: Vec<_> = engine
                 .associations()
-                .map(|(_, association)| association)
-                .filter(|association| meant.is_none_or(|protocol| protocol == association.protocol()))
+                .filter(|(_, association)| meant.is_none_or(|protocol| protocol == association.protocol()))
                 .collect();
             if associations.is_empty() {
                 return Err(Errno::NotFound);
             }
             // The sequence number counts down to zero, which is the last (RFC 2367 §3.1.10).
             let countdown = (0..associations.len() as u32).rev();
-            let messages = associations.into_iter().zip(countdown).map(|(association, sequence)| Message {
-                satype: number_of(association.protocol()),
-                sequence,
-                ..respond(shown(association, clock))
-            });
+            let messages =
+                associations.into_iter().zip(countdown).map(|((id, association), sequence)| Message {
+                    satype: number_of(association.protocol()),
+                    sequence,
+                    ..respond(shown(association, engine.owner(id), clock))
+                });
             Ok(Answer::Asker(messages.collect()))
         }
         MessageType::Flush => {
@@ -163,11 +177,16 @@ pub(super) fn answer(
             }
             Ok(Answer::Nobody(engine.give_up(AcquireId(message.sequence))))
         }
-        MessageType::Expire => Err(Errno::Invalid),
+        MessageType::Expire
+        | MessageType::Promiscuous
+        | MessageType::PolicyAdd
+        | MessageType::PolicyDelete
+        | MessageType::PolicyDump
+        | MessageType::PolicyFlush => Err(Errno::Invalid),
     }
 }
 
-pub(super) fn number_of(protocol: Protocol) -> u8 {
+pub(crate) fn number_of(protocol: Protocol) -> u8 {
     match protocol {
         Protocol::Ah => satype::AH,
         Protocol::Esp => satype::ESP,
@@ -202,8 +221,18 @@ fn name(message: &Message) -> Result<Name, Errno> {
     Ok(Name { destination: destination.address, protocol: protocol(message)?, spi })
 }
 
+/// Without an SPI, all between two addresses, as in KAME.
+fn delete_all(engine: &mut KeyEngine, message: &Message) -> Result<(), Errno> {
+    let (source, destination) = addresses(&message.extensions)?;
+    let ends = (source.address, destination.address);
+    if engine.delete_between(ends, protocol(message)?) == 0 {
+        return Err(Errno::NotFound);
+    }
+    Ok(())
+}
+
 /// The association that a message describes, and whose own it is.
-fn parameters(message: &Message) -> Result<(Parameters, Option<SocketId>), Errno> {
+fn parameters(message: &Message, policies: &PolicyDatabase) -> Result<(Parameters, Option<SocketId>), Errno> {
     let given = &message.extensions;
     let name = name(message)?;
     let (source, destination) = addresses(given)?;
@@ -240,7 +269,11 @@ fn parameters(message: &Message) -> Result<(Parameters, Option<SocketId>), Errno
     // A larger window than is asked for takes nothing that should not be taken.
     parameters.replay_window = (sa.replay > 0).then(|| u32::from(sa.replay).max(ReplayWindow::DEFAULT_SIZE));
     parameters.sensitivity = Sensitivity(given.sensitivity.map_or(0, |levels| levels.sensitivity));
-    parameters.selectors = selectors(mode, &source, &destination, given.address_proxy.as_ref())?;
+    parameters.selectors = match (mode, &given.address_proxy) {
+        (Mode::Transport, _) => selectors(&source, &destination),
+        (Mode::Tunnel, Some(proxy)) => from_network_of(proxy)?,
+        (Mode::Tunnel, None) => policies.selectors_of_tunnel((source.address, destination.address)),
+    };
     parameters.encapsulation = encapsulation(given)?;
     // One extension for two addresses: it is the sender's that a NAT changes.
     parameters.original_addresses =
@@ -260,29 +293,19 @@ fn encapsulation(given: &Extensions) -> Result<Option<UdpEncapsulation>, Errno> 
     }
 }
 
-/// In transport mode: protocol and ports of the addresses, where they name some. In tunnel mode: packets from the network of
-/// the proxy address (RFC 2367 §2.3.3), to anywhere.
-fn selectors(
-    mode: Mode,
-    source: &Address,
-    destination: &Address,
-    proxy: Option<&Address>,
-) -> Result<Vec<Selector>, Errno> {
-    if mode == Mode::Tunnel {
-        return Ok(match proxy {
-            Some(proxy) => {
-                let from =
-                    IpNet::new(proxy.address, proxy.prefix_length).map_err(|_| Errno::Invalid)?.trunc();
-                vec![Selector::between(from, everywhere(from.addr()))]
-            }
-            None => Vec::new(),
-        });
-    }
+/// In tunnel mode: packets from the network of the proxy address (RFC 2367 §2.3.3), to anywhere.
+fn from_network_of(proxy: &Address) -> Result<Vec<Selector>, Errno> {
+    let from = IpNet::new(proxy.address, proxy.prefix_length).map_err(|_| Errno::Invalid)?.trunc();
+    Ok(vec![Selector::between(from, everywhere(from.addr()))])
+}
+
+/// In transport mode: protocol and ports of the addresses, where they name some.
+fn selectors(source: &Address, destination: &Address) -> Vec<Selector> {
     if source.protocol == 0 || source.protocol == u8::MAX {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let port = |port: u16| if port == 0 { 0..=u16::MAX } else { port..=port };
-    Ok(vec![Selector {
+    vec![Selector {
         source: source.address.into(),
         destination: destination.address.into(),
         upper: Upper::Ports {
@@ -290,7 +313,7 @@ fn selectors(
             source: port(source.port),
             destination: port(destination.port),
         },
-    }])
+    }]
 }
 
 fn everywhere(like: IpAddr) -> IpNet {
@@ -314,7 +337,7 @@ fn lifetime(given: Lifetime) -> association::Lifetime {
     }
 }
 
-pub(super) fn lifetime_extension(lifetime: &association::Lifetime) -> Lifetime {
+pub(crate) fn lifetime_extension(lifetime: &association::Lifetime) -> Lifetime {
     let seconds = |time: Option<Duration>| time.map_or(0, |time| time.as_secs());
     Lifetime {
         allocations: lifetime.packets.map_or(0, |packets| u32::try_from(packets).unwrap_or(u32::MAX)),
@@ -328,12 +351,12 @@ pub(super) fn unix_time(at: Option<Instant>, clock: Clock) -> u64 {
     at.map_or(0, |at| clock.unix_seconds.saturating_sub(clock.now.saturating_duration_since(at).as_secs()))
 }
 
-pub(super) fn host_address(address: IpAddr) -> Address {
+pub(crate) fn host_address(address: IpAddr) -> Address {
     let prefix_length = if address.is_ipv6() { 128 } else { 32 };
     Address { protocol: 0, prefix_length, address, port: 0 }
 }
 
-pub(super) fn sa2(mode: Mode, owner: Option<SocketId>) -> Sa2 {
+pub(crate) fn sa2(mode: Mode, owner: Option<SocketId>) -> Sa2 {
     Sa2 {
         mode: if mode == Mode::Tunnel { 2 } else { 1 },
         sequence: 0,
@@ -347,10 +370,12 @@ fn without_keys(given: &Extensions) -> Extensions {
     Extensions { key_authentication: None, key_encryption: None, ..given.clone() }
 }
 
-/// An association as it is shown.
-fn shown(association: &Association, clock: Clock) -> Extensions {
+/// An association as it is shown. Its keys are not: each algorithm, as one that is supported with keys of this length alone,
+/// says how long they are.
+fn shown(association: &Association, owner: Option<SocketId>, clock: Clock) -> Extensions {
     let parameters = association.parameters();
     let (authentication, encryption) = algorithms::numbers(&parameters.transform);
+    let (of_authentication, of_encryption) = algorithms::used(&parameters.transform);
     let usage = association.usage();
     let encapsulation = parameters.encapsulation;
     Extensions {
@@ -376,7 +401,9 @@ fn shown(association: &Association, clock: Clock) -> Extensions {
             sensitivity: parameters.sensitivity.0,
             ..SensitivityLevels::default()
         }),
-        sa2: Some(sa2(parameters.mode, None)),
+        supported_authentication: of_authentication.map(|algorithm| vec![algorithm]),
+        supported_encryption: of_encryption.map(|algorithm| vec![algorithm]),
+        sa2: Some(sa2(parameters.mode, owner)),
         nat_t_type: encapsulation.map(|_| ESP_IN_UDP),
         nat_t_source_port: encapsulation.map(|ports| ports.source_port),
         nat_t_destination_port: encapsulation.map(|ports| ports.destination_port),

@@ -119,8 +119,8 @@ pub struct SpiRange {
     pub max: u32,
 }
 
-/// `sadb_x_policy`, without the requests behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// `sadb_x_policy` with the requests behind it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Policy {
     /// 0: discard, 1: none, 2: IPsec.
     pub kind: u16,
@@ -130,6 +130,23 @@ pub struct Policy {
     pub id: u32,
     /// Its priority.
     pub priority: u32,
+    /// What it asks for, if it is about IPsec.
+    pub requests: Vec<PolicyRequest>,
+}
+
+/// `sadb_x_ipsecrequest`: a service that a policy asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyRequest {
+    /// Protocol of IP: 50 for ESP, 51 for AH.
+    pub protocol: u16,
+    /// 1: transport, 2: tunnel.
+    pub mode: u8,
+    /// 0: default, 1: use, 2: require, 3: unique.
+    pub level: u8,
+    /// For whom.
+    pub request_id: u32,
+    /// The ends of a tunnel.
+    pub ends: Option<(IpAddr, IpAddr)>,
 }
 
 /// `sadb_x_sa2`.
@@ -193,13 +210,19 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn address(self) -> Option<Address> {
-        let (address, longest): (IpAddr, u8) = match self.u16(8)? {
-            AF_INET => (Ipv4Addr::from(self.bytes::<4>(12)?).into(), 32),
-            AF_INET6 => (Ipv6Addr::from(self.bytes::<16>(16)?).into(), 128),
-            _ => return None,
-        };
+        let address = self.socket_address(8)?;
+        let longest = if address.is_ipv6() { 128 } else { 32 };
         let prefix_length = self.byte(5).filter(|length| *length <= longest)?;
         Some(Address { protocol: self.byte(4)?, prefix_length, address, port: self.be16(10)? })
+    }
+
+    /// The address of a `sockaddr`.
+    fn socket_address(self, at: usize) -> Option<IpAddr> {
+        match self.u16(at)? {
+            AF_INET => Some(Ipv4Addr::from(self.bytes::<4>(at + 4)?).into()),
+            AF_INET6 => Some(Ipv6Addr::from(self.bytes::<16>(at + 8)?).into()),
+            _ => None,
+        }
     }
 
     pub(super) fn key(self) -> Option<Key> {
@@ -277,6 +300,7 @@ impl<'a> Reader<'a> {
             direction: self.byte(6)?,
             id: self.u32(8)?,
             priority: self.u32(12)?,
+            requests: policy_requests(self.0.get(16..)?)?,
         })
     }
 
@@ -284,6 +308,40 @@ impl<'a> Reader<'a> {
         Some(Sa2 { mode: self.byte(4)?, sequence: self.u32(8)?, request_id: self.u32(12)? })
     }
 }
+
+/// Requests tell their length in bytes, unlike extensions.
+fn policy_requests(mut bytes: &[u8]) -> Option<Vec<PolicyRequest>> {
+    let mut requests = Vec::new();
+    while !bytes.is_empty() {
+        let length = usize::from(Reader(bytes).u16(0)?);
+        let (request, rest) = bytes.split_at_checked(length)?;
+        let request = Reader(request);
+        let ends = match length {
+            REQUEST_LEN => None,
+            REQUEST_WITH_IPV4 => Some((request.socket_address(16)?, request.socket_address(16 + 16)?)),
+            REQUEST_WITH_IPV6 => Some((request.socket_address(16)?, request.socket_address(16 + 28)?)),
+            _ => return None,
+        };
+        if ends.is_some_and(|(from, to)| {
+            from.is_ipv4() != to.is_ipv4() || from.is_ipv4() != (length == REQUEST_WITH_IPV4)
+        }) {
+            return None;
+        }
+        requests.push(PolicyRequest {
+            protocol: request.u16(2)?,
+            mode: request.byte(4)?,
+            level: request.byte(5)?,
+            request_id: request.u32(8)?,
+            ends,
+        });
+        bytes = rest;
+    }
+    Some(requests)
+}
+
+const REQUEST_LEN: usize = 16;
+const REQUEST_WITH_IPV4: usize = REQUEST_LEN + 2 * 16;
+const REQUEST_WITH_IPV6: usize = REQUEST_LEN + 2 * 28;
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
@@ -334,22 +392,26 @@ impl Lifetime {
 impl Address {
     pub(super) fn body(self) -> Vec<u8> {
         let mut body = vec![self.protocol, self.prefix_length, 0, 0];
-        match self.address {
-            IpAddr::V4(address) => {
-                body.extend(AF_INET.to_ne_bytes());
-                body.extend(self.port.to_be_bytes());
-                body.extend(address.octets());
-                body.extend([0; 8]);
-            }
-            IpAddr::V6(address) => {
-                body.extend(AF_INET6.to_ne_bytes());
-                body.extend(self.port.to_be_bytes());
-                body.extend([0; 4]);
-                body.extend(address.octets());
-                body.extend([0; 4]);
-            }
-        }
+        put_socket_address(&mut body, self.address, self.port);
         body
+    }
+}
+
+fn put_socket_address(body: &mut Vec<u8>, address: IpAddr, port: u16) {
+    match address {
+        IpAddr::V4(address) => {
+            body.extend(AF_INET.to_ne_bytes());
+            body.extend(port.to_be_bytes());
+            body.extend(address.octets());
+            body.extend([0; 8]);
+        }
+        IpAddr::V6(address) => {
+            body.extend(AF_INET6.to_ne_bytes());
+            body.extend(port.to_be_bytes());
+            body.extend([0; 4]);
+            body.extend(address.octets());
+            body.extend([0; 4]);
+        }
     }
 }
 
@@ -395,10 +457,25 @@ impl Proposal {
 }
 
 impl Policy {
-    pub(super) fn body(self) -> Vec<u8> {
+    pub(super) fn body(&self) -> Vec<u8> {
         let mut body = self.kind.to_ne_bytes().to_vec();
         body.extend([self.direction, 0]);
         body.extend(words(&[self.id, self.priority]));
+        for request in &self.requests {
+            let length = match request.ends {
+                None => REQUEST_LEN,
+                Some((IpAddr::V4(_), _)) => REQUEST_WITH_IPV4,
+                Some((IpAddr::V6(_), _)) => REQUEST_WITH_IPV6,
+            };
+            body.extend((length as u16).to_ne_bytes());
+            body.extend(request.protocol.to_ne_bytes());
+            body.extend([request.mode, request.level, 0, 0]);
+            body.extend(words(&[request.request_id, 0]));
+            if let Some((from, to)) = request.ends {
+                put_socket_address(&mut body, from, 0);
+                put_socket_address(&mut body, to, 0);
+            }
+        }
         body
     }
 }

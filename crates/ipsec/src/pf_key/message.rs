@@ -38,6 +38,16 @@ pub enum MessageType {
     Flush = 9,
     /// Show all.
     Dump = 10,
+    /// Hear what others are told, too.
+    Promiscuous = 11,
+    /// Put in a policy.
+    PolicyAdd = 14,
+    /// Take one away.
+    PolicyDelete = 15,
+    /// Show all policies.
+    PolicyDump = 18,
+    /// Take all policies away.
+    PolicyFlush = 19,
 }
 
 impl MessageType {
@@ -53,6 +63,11 @@ impl MessageType {
             8 => Self::Expire,
             9 => Self::Flush,
             10 => Self::Dump,
+            11 => Self::Promiscuous,
+            14 => Self::PolicyAdd,
+            15 => Self::PolicyDelete,
+            18 => Self::PolicyDump,
+            19 => Self::PolicyFlush,
             _ => return None,
         })
     }
@@ -273,7 +288,7 @@ impl Extensions {
         put(kind::SUPPORTED_AUTH, self.supported_authentication.as_deref().map(supported_body));
         put(kind::SUPPORTED_ENCRYPT, self.supported_encryption.as_deref().map(supported_body));
         put(kind::SPIRANGE, self.spi_range.map(SpiRange::body));
-        put(kind::X_POLICY, self.policy.map(Policy::body));
+        put(kind::X_POLICY, self.policy.as_ref().map(Policy::body));
         put(kind::X_SA2, self.sa2.map(Sa2::body));
         put(kind::X_NAT_T_TYPE, self.nat_t_type.map(|kind| vec![kind, 0, 0, 0]));
         put(kind::X_NAT_T_SPORT, self.nat_t_source_port.map(port_body));

@@ -8,31 +8,42 @@
 //! | `REGISTER` | those registered for the protocol |
 //! | `ACQUIRE`, `EXPIRE` from the engine | those registered for the protocol |
 //! | `ACQUIRE` with an error from a daemon | nobody: what waits is dropped |
+//! | `X_SPDADD`, `X_SPDDELETE`, `X_SPDFLUSH` | all daemons |
+//! | `X_SPDDUMP` | the asker |
+//! | `X_PROMISC` | the asker, who from then on gets what any daemon gets |
 //!
 //! Keys go in and never come out: `GET` and `DUMP` show none, unlike in the RFC, since a transform keeps them expanded only
 //! and nobody but its peer needs them.
 //!
+//! What they show instead is how long each key is, in the extensions that say which algorithms are supported.
+//! `DELETE` without an SPI takes away all associations between two addresses, as in KAME. A tunnel's association without a
+//! proxy address is for what the policies select that name its ends.
+//!
 //! The request number of `sadb_x_sa2` above [`MANUAL_REQUEST_ID_MAX`] is a socket: the association is that socket's own, as
 //! in KAME. An `ACQUIRE` for such a one carries it.
 
-mod algorithms;
-mod answers;
+pub(crate) mod algorithms;
+pub(crate) mod answers;
 pub mod extension;
 pub mod message;
+pub mod policies;
 
 use std::collections::VecDeque;
 
 use crate::acquire::AcquireId;
 use crate::association::{Age, Lifetimes};
 use crate::key_engine::{Ended, Event, KeyEngine, Random};
+use crate::policy::PolicyDatabase;
 use crate::request::{DaemonId, Request};
 use answers::{Answer, Errno};
 use extension::{Lifetime, Sa};
 use message::{Extensions, Message, MessageType, state};
 
+pub use algorithms::{authentication_name, encryption_name};
 pub use answers::{Clock, MANUAL_REQUEST_ID_MAX};
 
-/// Messages that wait for one daemon. One that reads nothing misses what is more, as with a full socket.
+/// Messages that wait for one daemon. One that reads nothing misses what is more, as with a full socket, and has
+/// [overrun](PfKey::has_overrun).
 pub const MAX_QUEUED: usize = crate::key_engine::MAX_ASSOCIATIONS + 1024;
 /// Daemons at once, registered or not.
 pub const MAX_SOCKETS: usize = 64;
@@ -47,6 +58,18 @@ pub struct PfKey {
 struct Socket {
     daemon: DaemonId,
     queue: VecDeque<Vec<u8>>,
+    is_promiscuous: bool,
+    has_overrun: bool,
+}
+
+impl Socket {
+    fn push(&mut self, message: Vec<u8>) {
+        if self.queue.len() < MAX_QUEUED {
+            self.queue.push_back(message);
+        } else {
+            self.has_overrun = true;
+        }
+    }
 }
 
 impl PfKey {
@@ -63,7 +86,8 @@ impl PfKey {
         if self.sockets.len() == MAX_SOCKETS {
             return false;
         }
-        self.sockets.push(Socket { daemon, queue: VecDeque::new() });
+        let socket = Socket { daemon, queue: VecDeque::new(), is_promiscuous: false, has_overrun: false };
+        self.sockets.push(socket);
         true
     }
 
@@ -78,6 +102,7 @@ impl PfKey {
     pub fn handle(
         &mut self,
         engine: &mut KeyEngine,
+        policies: &mut PolicyDatabase,
         from: DaemonId,
         bytes: &[u8],
         random: &mut impl Random,
@@ -87,11 +112,19 @@ impl PfKey {
             self.refuse(from, bytes);
             return 0;
         };
-        match answers::answer(engine, from, &message, random, clock) {
+        if message.message_type == MessageType::Promiscuous {
+            self.listen(from, &message);
+            return 0;
+        }
+        let answer = match policies::answer(policies, &message) {
+            Some(answer) => answer,
+            None => answers::answer(engine, policies, from, &message, random, clock),
+        };
+        match answer {
             Ok(Answer::Nobody(dropped)) => return dropped,
             Ok(Answer::Asker(messages)) => {
                 for message in messages {
-                    self.send(|daemon| daemon == from, &message);
+                    self.send_to(from, &message);
                 }
             }
             Ok(Answer::All(message)) => self.send(|_| true, &message),
@@ -101,7 +134,7 @@ impl PfKey {
             }
             Err(errno) => {
                 let error = Message { errno: errno as u8, extensions: Extensions::default(), ..message };
-                self.send(|daemon| daemon == from, &error);
+                self.send_to(from, &error);
             }
         }
         0
@@ -126,13 +159,59 @@ impl PfKey {
         self.sockets.iter_mut().find_map(|socket| Some((socket.daemon, socket.queue.pop_front()?)))
     }
 
+    /// What is to be handed to this daemon next; [`sent`](Self::sent) is called when it was.
+    pub fn output_of(&self, daemon: DaemonId) -> Option<&[u8]> {
+        Some(self.socket(daemon)?.queue.front()?)
+    }
+
+    /// A daemon was handed its [next message](Self::output_of).
+    pub fn sent(&mut self, daemon: DaemonId) {
+        if let Some(socket) = self.socket_mut(daemon) {
+            socket.queue.pop_front();
+        }
+    }
+
+    /// Whether a daemon has missed messages since it did not read.
+    pub fn has_overrun(&self, daemon: DaemonId) -> bool {
+        self.socket(daemon).is_some_and(|socket| socket.has_overrun)
+    }
+
+    fn socket(&self, daemon: DaemonId) -> Option<&Socket> {
+        self.sockets.iter().find(|socket| socket.daemon == daemon)
+    }
+
+    fn socket_mut(&mut self, daemon: DaemonId) -> Option<&mut Socket> {
+        self.sockets.iter_mut().find(|socket| socket.daemon == daemon)
+    }
+
+    fn send_to(&mut self, daemon: DaemonId, message: &Message) {
+        if let Some(socket) = self.socket_mut(daemon) {
+            socket.push(message.to_bytes());
+        }
+    }
+
+    /// To those who are meant, and to those who listen to all.
     fn send(&mut self, is_meant: impl Fn(DaemonId) -> bool, message: &Message) {
         let bytes = message.to_bytes();
-        for socket in self.sockets.iter_mut().filter(|socket| is_meant(socket.daemon)) {
-            if socket.queue.len() < MAX_QUEUED {
-                socket.queue.push_back(bytes.clone());
+        for socket in &mut self.sockets {
+            if is_meant(socket.daemon) || socket.is_promiscuous {
+                socket.push(bytes.clone());
             }
         }
+    }
+
+    /// The satype is whether to listen (RFC 2367 §3.1.11).
+    fn listen(&mut self, from: DaemonId, message: &Message) {
+        let Some(socket) = self.socket_mut(from) else { return };
+        let errno = match message.satype {
+            listen @ (0 | 1) => {
+                socket.is_promiscuous = listen == 1;
+                0
+            }
+            _ => Errno::Invalid as u8,
+        };
+        let answer = Message { errno, extensions: Extensions::default(), ..message.clone() };
+        socket.push(answer.to_bytes());
     }
 
     /// Answers what is no message with its own header and `EINVAL`, if it has one.
@@ -141,10 +220,8 @@ impl PfKey {
         let mut error = header.to_vec();
         error[2] = Errno::Invalid as u8;
         error[4..6].copy_from_slice(&2u16.to_ne_bytes());
-        if let Some(socket) = self.sockets.iter_mut().find(|socket| socket.daemon == from)
-            && socket.queue.len() < MAX_QUEUED
-        {
-            socket.queue.push_back(error);
+        if let Some(socket) = self.socket_mut(from) {
+            socket.push(error);
         }
     }
 }

@@ -18,6 +18,7 @@
 //! with them does without a replay window unless `-r` asks for one (RFC 4302 §3.3.2); and the ciphers whose IVs must never
 //! come twice are not for hosts that forget their counters (RFC 4106 §10): replace such keys at each start.
 
+pub mod messages;
 mod values;
 mod words;
 
@@ -31,17 +32,28 @@ use crate::algorithm::{AhTransform, Authentication, Encryption, EspTransform, Tr
 use crate::association::{Mode, Parameters, Protocol, Spi, Transform, UdpEncapsulation};
 use crate::key::Key;
 use crate::key_engine::{AssociationId, EngineError, KeyEngine, Name};
-use crate::policy::{Action, Direction, Level, Levels, PolicyDatabase, Rule};
+use crate::policy::{Action, Direction, Level, Levels, PolicyDatabase, Rule, selectors_of_tunnel};
 use crate::request::SocketId;
 use crate::selector::{Selector, Upper};
 pub use words::{Position, SyntaxError};
 use words::{Sentence, Word, sentences};
 
+/// What of an association only those need who hand it on.
+#[derive(Debug)]
+pub struct Credentials {
+    /// The socket whose own it is; `None`: it is for all.
+    pub owner: Option<SocketId>,
+    /// The key of its cipher, or of GMAC in the place of one; empty if it has none.
+    pub encryption_key: Key,
+    /// The key that authenticates, where that is one more.
+    pub authentication_key: Key,
+}
+
 /// One command.
 #[derive(Debug)]
 pub enum Command {
     /// Puts in an association, for all sockets or for one.
-    Add(Box<Parameters>, Option<SocketId>),
+    Add(Box<Parameters>, Credentials),
     /// Shows one.
     Get(Name),
     /// Takes one away.
@@ -70,8 +82,19 @@ pub enum Command {
 /// # Errors
 /// [`SyntaxError`] for the first that is wrong; then none is to be carried out.
 pub fn parse(text: &str) -> Result<Vec<Command>, SyntaxError> {
-    let commands = sentences(text)?.into_iter().filter(|(words, _)| !words.is_empty());
-    commands.map(|sentence| command(Arguments::new(sentence))).collect()
+    Ok(parse_placed(text)?.into_iter().map(|(_, command)| command).collect())
+}
+
+/// As [`parse`], with where each command begins.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_placed(text: &str) -> Result<Vec<(Position, Command)>, SyntaxError> {
+    let placed = |sentence: Sentence| {
+        let position = sentence.0.first().map_or(sentence.1, |word| word.position);
+        Ok((position, command(Arguments::new(sentence))?))
+    };
+    sentences(text)?.into_iter().filter(|(words, _)| !words.is_empty()).map(placed).collect()
 }
 
 /// Carries out commands, up to the first that cannot be. Returns the associations that are to be shown.
@@ -95,7 +118,7 @@ pub fn apply(
     let mut shown = Vec::new();
     for command in commands {
         match command {
-            Command::Add(mut parameters, owner) => {
+            Command::Add(mut parameters, Credentials { owner, .. }) => {
                 if parameters.mode == Mode::Tunnel {
                     parameters.selectors =
                         selectors_of_tunnel(&rules, (parameters.source, parameters.destination));
@@ -105,15 +128,7 @@ pub fn apply(
             Command::Get(name) => shown.push(engine.by_name(&name).ok_or(EngineError::NotFound)?.0),
             Command::Delete(name) => engine.delete(&name)?,
             Command::DeleteAll { source, destination, protocol } => {
-                let names: Vec<_> = engine
-                    .associations()
-                    .filter(|(_, association)| association.parameters().source == source)
-                    .map(|(_, association)| Name::of(association))
-                    .filter(|name| name.destination == destination && name.protocol == protocol)
-                    .collect();
-                for name in names {
-                    engine.delete(&name)?;
-                }
+                engine.delete_between((source, destination), protocol);
             }
             Command::Flush(protocol) => engine.flush(protocol),
             Command::Dump(protocol) => shown.extend(
@@ -127,12 +142,6 @@ pub fn apply(
         }
     }
     Ok(shown)
-}
-
-fn selectors_of_tunnel(rules: &[Rule], ends: (IpAddr, IpAddr)) -> Vec<Selector> {
-    let is_its =
-        |rule: &&Rule| matches!(rule.action, Action::Protect { tunnel: Some(tunnel), .. } if tunnel == ends);
-    rules.iter().filter(is_its).map(|rule| rule.selector.clone()).collect()
 }
 
 /// The words of a command that are yet to be read.
@@ -318,7 +327,7 @@ fn add(mut arguments: Arguments) -> Result<Command, SyntaxError> {
             return Err(wrong(TransformError::Combination));
         }
         Protocol::Ah => Transform::Ah(AhTransform::new(authenticator.0, &authenticator.1).map_err(wrong)?),
-        Protocol::Esp => Transform::Esp(esp_transform(cipher, authenticator).map_err(wrong)?),
+        Protocol::Esp => Transform::Esp(esp_transform(&cipher, &authenticator).map_err(wrong)?),
     };
     let mut parameters = Parameters::new(target.spi, target.source.0, target.destination.0, mode, transform);
     parameters.replay_window = replay_window;
@@ -327,17 +336,18 @@ fn add(mut arguments: Arguments) -> Result<Command, SyntaxError> {
         source_port: target.source.1.unwrap_or(crate::udp_encapsulation::PORT),
         destination_port: target.destination.1.unwrap_or(crate::udp_encapsulation::PORT),
     });
-    Ok(Command::Add(Box::new(parameters), owner))
+    let credentials = Credentials { owner, encryption_key: cipher.2, authentication_key: authenticator.1 };
+    Ok(Command::Add(Box::new(parameters), credentials))
 }
 
 fn esp_transform(
-    (encryption, gmac, cipher_key): (Encryption, Option<Authentication>, Key),
-    (authentication, key): (Authentication, Key),
+    (encryption, gmac, cipher_key): &(Encryption, Option<Authentication>, Key),
+    (authentication, key): &(Authentication, Key),
 ) -> Result<EspTransform, TransformError> {
     match gmac {
-        Some(_) if authentication != Authentication::None => Err(TransformError::Combination),
-        Some(gmac) => EspTransform::new(encryption, &Key::empty(), gmac, &cipher_key),
-        None => EspTransform::new(encryption, &cipher_key, authentication, &key),
+        Some(_) if *authentication != Authentication::None => Err(TransformError::Combination),
+        Some(gmac) => EspTransform::new(*encryption, &Key::empty(), *gmac, cipher_key),
+        None => EspTransform::new(*encryption, cipher_key, *authentication, key),
     }
 }
 

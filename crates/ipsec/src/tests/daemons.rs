@@ -7,13 +7,15 @@ use proptest::prelude::*;
 use super::*;
 use crate::key_engine::{KeyEngine, Lookup, Random};
 use crate::pf_key::extension::{
-    Address, Algorithm, Combination, Identity, Lifetime, Policy, Proposal, Sa, Sa2, SensitivityLevels,
-    SpiRange,
+    Address, Algorithm, Combination, Identity, Lifetime, Policy, PolicyRequest, Proposal, Sa, Sa2,
+    SensitivityLevels, SpiRange,
 };
 use crate::pf_key::message::{Extensions, Message, MessageType, satype, state};
-use crate::pf_key::{Clock, MANUAL_REQUEST_ID_MAX, PfKey};
+use crate::pf_key::{Clock, MANUAL_REQUEST_ID_MAX, PfKey, policies};
+use crate::policy::PolicyDatabase;
 use crate::request::{DaemonId, Request, Service, SocketId};
 use crate::selector::Traffic;
+use crate::setkey::{self, Command};
 
 const RACOON: DaemonId = DaemonId(1);
 const SETKEY: DaemonId = DaemonId(2);
@@ -28,6 +30,7 @@ impl Random for Fixed {
 
 struct Host {
     engine: KeyEngine,
+    policies: PolicyDatabase,
     pf_key: PfKey,
     clock: Clock,
 }
@@ -37,12 +40,19 @@ impl Host {
         let mut pf_key = PfKey::new();
         assert!(pf_key.open(RACOON) && pf_key.open(SETKEY));
         let clock = Clock { now: Instant::now(), unix_seconds: 1_800_000_000 };
-        Self { engine: KeyEngine::new(), pf_key, clock }
+        Self { engine: KeyEngine::new(), policies: PolicyDatabase::new(), pf_key, clock }
     }
 
     /// Has a daemon say something; returns who got what.
     fn say(&mut self, from: DaemonId, message: &Message) -> Vec<(DaemonId, Message)> {
-        self.pf_key.handle(&mut self.engine, from, &message.to_bytes(), &mut Fixed, self.clock);
+        self.pf_key.handle(
+            &mut self.engine,
+            &mut self.policies,
+            from,
+            &message.to_bytes(),
+            &mut Fixed,
+            self.clock,
+        );
         self.heard()
     }
 
@@ -144,7 +154,14 @@ fn a_daemon_that_fails_has_what_waits_dropped() {
     assert!(host.engine.delay(acquire, b"packet", None));
     let failed =
         Message { errno: 111, sequence: acquire.0, ..message(MessageType::Acquire, Extensions::default()) };
-    let dropped = host.pf_key.handle(&mut host.engine, RACOON, &failed.to_bytes(), &mut Fixed, host.clock);
+    let dropped = host.pf_key.handle(
+        &mut host.engine,
+        &mut host.policies,
+        RACOON,
+        &failed.to_bytes(),
+        &mut Fixed,
+        host.clock,
+    );
     assert_eq!(dropped, 1);
     assert!(host.engine.wanted(acquire).is_none());
 }
@@ -227,12 +244,12 @@ fn what_is_no_message_is_answered_with_einval() {
     let units = (twice.len() / 8) as u16;
     twice[4..6].copy_from_slice(&units.to_ne_bytes());
     for bytes in [version, long, kind, empty_extension, twice] {
-        host.pf_key.handle(&mut host.engine, RACOON, &bytes, &mut Fixed, host.clock);
+        host.pf_key.handle(&mut host.engine, &mut host.policies, RACOON, &bytes, &mut Fixed, host.clock);
         let (daemon, answer) = host.pf_key.next_output().unwrap();
         assert_eq!((daemon, answer[2], answer.len()), (RACOON, 22, 16));
         assert_eq!(host.pf_key.next_output(), None);
     }
-    host.pf_key.handle(&mut host.engine, RACOON, &good[..15], &mut Fixed, host.clock);
+    host.pf_key.handle(&mut host.engine, &mut host.policies, RACOON, &good[..15], &mut Fixed, host.clock);
     assert_eq!(host.pf_key.next_output(), None, "nothing to answer with");
     assert_eq!(host.engine.associations().count(), 0);
 }
@@ -314,6 +331,10 @@ fn a_message_has_the_layout_of_linux() {
 #[test]
 fn each_extension_comes_back_as_it_was() {
     let lifetime = Lifetime { allocations: 1, bytes: 2, added: 3, used: 4 };
+    let (from, to) = (hosts(false).0, hosts(false).1);
+    let tunnel = PolicyRequest { protocol: 50, mode: 2, level: 3, request_id: 9, ends: Some((from, to)) };
+    let plain = PolicyRequest { protocol: 51, mode: 1, level: 2, request_id: 0, ends: None };
+    let requests = vec![tunnel, plain, PolicyRequest { ends: Some(hosts(true)), ..tunnel }];
     let identity = Identity { kind: 2, id: 5, name: b"peer.example\0\0\0\0".to_vec() };
     let all = Extensions {
         lifetime_current: Some(lifetime),
@@ -339,7 +360,7 @@ fn each_extension_comes_back_as_it_was() {
         supported_authentication: Some(vec![Algorithm { id: 5, iv_length: 0, min_bits: 256, max_bits: 256 }]),
         supported_encryption: Some(vec![]),
         spi_range: Some(SpiRange { min: 1, max: 2 }),
-        policy: Some(Policy { kind: 2, direction: 1, id: 8, priority: 3 }),
+        policy: Some(Policy { kind: 2, direction: 1, id: 8, priority: 3, requests }),
         sa2: Some(Sa2 { mode: 2, sequence: 1, request_id: 4 }),
         nat_t_type: Some(2),
         nat_t_source_port: Some(4500),
@@ -351,10 +372,104 @@ fn each_extension_comes_back_as_it_was() {
     assert_eq!(Message::parse(&message.to_bytes()), Ok(message));
 }
 
+#[test]
+fn policies_are_put_in_shown_and_taken_away() {
+    let mut host = Host::new();
+    let rule = |text: &str| match setkey::parse(text).unwrap().pop() {
+        Some(Command::PolicyAdd(rule)) => rule,
+        _ => panic!("a policy"),
+    };
+    let web = rule("spdadd 2001:db8:a::/48 2001:db8:b::/48[80] tcp -P out ipsec esp/transport//require;");
+    let rest = rule("spdadd ::/0 ::/0 any -P in discard;");
+    for rule in [&web, &rest] {
+        let add = message(MessageType::PolicyAdd, policies::extensions(rule).unwrap());
+        assert_eq!(errnos(&host.say(SETKEY, &add)), [(RACOON, 0), (SETKEY, 0)]);
+        assert_eq!(errnos(&host.say(SETKEY, &add)), [(SETKEY, 17)]);
+    }
+    assert_eq!(host.policies.rules(), [web.clone(), rest.clone()]);
+    let heard = host.say(RACOON, &message(MessageType::PolicyDump, Extensions::default()));
+    let shown: Vec<_> =
+        heard.iter().map(|(_, message)| policies::rule(&message.extensions).unwrap()).collect();
+    assert_eq!((shown, heard[1].1.sequence), (vec![web.clone(), rest], 0));
+    let delete = message(MessageType::PolicyDelete, policies::extensions(&web).unwrap());
+    assert_eq!(errnos(&host.say(SETKEY, &delete)), [(RACOON, 0), (SETKEY, 0)]);
+    assert_eq!(errnos(&host.say(SETKEY, &delete)), [(SETKEY, 2)]);
+    let mut without_requests = policies::extensions(&web).unwrap();
+    without_requests.policy.as_mut().unwrap().requests.clear();
+    let add = message(MessageType::PolicyAdd, without_requests);
+    assert_eq!(errnos(&host.say(SETKEY, &add)), [(SETKEY, 22)], "it would let pass what it is to protect");
+    assert_eq!(errnos(&host.say(SETKEY, &message(MessageType::PolicyFlush, Extensions::default()))).len(), 2);
+    assert!(host.policies.rules().is_empty());
+}
+
+#[test]
+fn daemons_cannot_put_in_policies_without_end() {
+    let mut host = Host::new();
+    for number in 0..=policies::MAX_POLICIES as u32 {
+        let address = Address {
+            protocol: 255,
+            prefix_length: 32,
+            address: std::net::Ipv4Addr::from(number).into(),
+            port: 0,
+        };
+        let extensions = Extensions {
+            address_source: Some(address),
+            address_destination: Some(address),
+            policy: Some(Policy { direction: 1, ..Policy::default() }),
+            ..Extensions::default()
+        };
+        let errno = if number < policies::MAX_POLICIES as u32 { 0 } else { 105 };
+        assert_eq!(
+            host.say(SETKEY, &message(MessageType::PolicyAdd, extensions)).pop().unwrap().1.errno,
+            errno
+        );
+    }
+}
+
+#[test]
+fn who_listens_to_all_hears_what_others_are_told_and_no_keys() {
+    let mut host = Host::new();
+    host.say(RACOON, &message(MessageType::Register, Extensions::default()));
+    let listen = Message { satype: 1, ..message(MessageType::Promiscuous, Extensions::default()) };
+    assert_eq!(errnos(&host.say(SETKEY, &listen)), [(SETKEY, 0)]);
+    assert!(matches!(host.engine.lookup(&request(None), host.clock.now), Ok(Lookup::Delayed(_))));
+    assert_eq!(errnos(&host.heard()), [(RACOON, 0), (SETKEY, 0)]);
+    let heard = host.say(RACOON, &message(MessageType::Add, gcm(0x1000)));
+    assert!(heard.iter().all(|(_, message)| message.extensions.key_encryption.is_none()));
+    assert_eq!(host.engine.daemons(crate::association::Protocol::Esp).count(), 1, "it makes no associations");
+}
+
+#[test]
+fn a_daemon_that_does_not_read_has_overrun() {
+    let mut host = Host::new();
+    let flush = message(MessageType::Flush, Extensions::default()).to_bytes();
+    for _ in 0..crate::pf_key::MAX_QUEUED {
+        host.pf_key.handle(&mut host.engine, &mut host.policies, RACOON, &flush, &mut Fixed, host.clock);
+        host.pf_key.sent(RACOON);
+    }
+    assert!(!host.pf_key.has_overrun(SETKEY));
+    host.pf_key.handle(&mut host.engine, &mut host.policies, RACOON, &flush, &mut Fixed, host.clock);
+    assert!(host.pf_key.has_overrun(SETKEY) && !host.pf_key.has_overrun(RACOON));
+}
+
+#[test]
+fn lengths_of_keys_are_shown_and_all_between_two_ends_are_taken_away() {
+    let mut host = Host::new();
+    for spi in [0x1000, 0x2000] {
+        host.say(SETKEY, &message(MessageType::Add, gcm(spi)));
+    }
+    let heard = host.say(SETKEY, &message(MessageType::Dump, Extensions::default()));
+    let shown = heard[0].1.extensions.supported_encryption.as_ref().unwrap()[0];
+    assert_eq!((shown.id, shown.min_bits, shown.max_bits), (20, 160, 160));
+    assert_eq!(errnos(&host.say(SETKEY, &message(MessageType::Delete, between_hosts()))).len(), 2);
+    assert_eq!(host.engine.associations().count(), 0);
+    assert_eq!(errnos(&host.say(SETKEY, &message(MessageType::Delete, between_hosts()))), [(SETKEY, 3)]);
+}
+
 /// Messages that are nearly right: extensions of all types with any content.
 fn nearly_messages() -> impl Strategy<Value = Vec<u8>> {
     let extension = (1u16..26, proptest::collection::vec(any::<u8>(), 0..90), 0u8..3);
-    (1u8..12, 0u8..5, proptest::collection::vec(extension, 0..6)).prop_map(|(kind, satype, extensions)| {
+    (1u8..20, 0u8..5, proptest::collection::vec(extension, 0..6)).prop_map(|(kind, satype, extensions)| {
         let mut bytes = vec![2, kind, 0, satype, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
         for (kind, mut body, family) in extensions {
             body.resize((body.len() + 4).next_multiple_of(8) - 4, 0);
@@ -378,7 +493,7 @@ proptest! {
         nearly_messages(),
     ]) {
         let mut host = Host::new();
-        host.pf_key.handle(&mut host.engine, RACOON, &bytes, &mut Fixed, host.clock);
+        host.pf_key.handle(&mut host.engine, &mut host.policies, RACOON, &bytes, &mut Fixed, host.clock);
         while host.pf_key.next_output().is_some() {}
     }
 

@@ -77,7 +77,7 @@ fn the_owner_is_the_number_behind_u() {
     let owners: Vec<_> = commands
         .iter()
         .filter_map(|command| match command {
-            Command::Add(_, owner) => Some(*owner),
+            Command::Add(_, credentials) => Some(credentials.owner),
             _ => None,
         })
         .collect();

@@ -4,12 +4,15 @@ mod text;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Subcommand;
 use control::Request;
 use control::ipsec_status::Status;
+use ipsec_proxy::forward::Forward;
+use ipsec_proxy::proxy::Entrances;
 use ipsec_runtime::{Error, UpOptions};
 use linux::event::Signals;
 
@@ -52,6 +55,33 @@ pub(crate) enum IpsecCommand {
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         command: Vec<OsString>,
+    },
+    /// Let programs of this machine into the tunnel by SOCKS5, HTTP CONNECT and forwarded ports; without root
+    ///
+    /// There is no device: connections end here, and begin again in a host of sidestep's own whose only way out is the tunnel.
+    /// Names are asked of the DNS servers that the remote gives. When the tunnel is not there, clients wait 20 seconds, and
+    /// are refused then; nothing leaves outside it. SIGTERM and SIGINT end it.
+    #[command(after_help = "Examples:
+  sidestep ipsec proxy laptop.toml
+  sidestep ipsec proxy laptop.toml --http 127.0.0.1:8080 -L 8443:intranet.example.org:443
+  curl --proxy socks5h://127.0.0.1:1080 https://intranet.example.org
+
+Without --socks, --http and -L, it is --socks 127.0.0.1:1080 --http 127.0.0.1:8080.")]
+    Proxy {
+        /// The configuration
+        file: PathBuf,
+        /// Listen here for SOCKS5; may be given several times
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        socks: Vec<SocketAddr>,
+        /// Listen here for CONNECT of HTTP; may be given several times
+        #[arg(long, value_name = "ADDRESS:PORT")]
+        http: Vec<SocketAddr>,
+        /// Listen at a port here, and connect its clients with a host behind the tunnel; may be given several times
+        #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT")]
+        forward: Vec<Forward>,
+        /// Listen at other addresses than loopback, too: whoever reaches them is inside the tunnel
+        #[arg(long)]
+        allow_other_hosts: bool,
     },
     /// Show a tunnel, its remotes, their IKE SAs and children
     #[command(after_help = "Examples:\n  sidestep ipsec status\n  sidestep ipsec status site-a --watch\n  \
@@ -105,11 +135,34 @@ impl IpsecCommand {
                     ipsec_runtime::run(&file, &command, &signals).map_err(|error| told(&file, error))?;
                 return Ok(ExitCode::from(status));
             }
+            Self::Proxy { file, socks, http, forward, allow_other_hosts } => {
+                let entrances = entrances(socks, http, forward);
+                if !allow_other_hosts {
+                    entrances.must_be_loopback().map_err(|error| {
+                        Failure::Message(format!("{error}; if that is meant, say --allow-other-hosts"))
+                    })?;
+                }
+                let signals = Signals::new()?;
+                start_log();
+                ipsec_proxy::tunnel::run(&file, &entrances, &signals).map_err(|error| match error {
+                    ipsec_proxy::tunnel::Error::File(error) => not_loaded(&file, error),
+                    error => error.into(),
+                })?;
+            }
             Self::Status { tunnel, socket, json, watch } => show(&path(tunnel, socket)?, json, watch)?,
             Self::Down { tunnel, socket, open } => down::run(&path(tunnel, socket)?, open)?,
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Where clients come to if nothing else is said.
+fn entrances(socks: Vec<SocketAddr>, http: Vec<SocketAddr>, forwards: Vec<Forward>) -> Entrances {
+    if socks.is_empty() && http.is_empty() && forwards.is_empty() {
+        let at = |port| vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+        return Entrances { socks: at(1080), http: at(8080), forwards };
+    }
+    Entrances { socks, http, forwards }
 }
 
 fn told(file: &Path, error: Error) -> Failure {

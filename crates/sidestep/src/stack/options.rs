@@ -23,6 +23,7 @@ use stack_runtime::device::{Captured, Device, Faulty, Recorded, kernel};
 use stack_runtime::{Options, Stack};
 use wire::ethernet::MacAddress;
 
+use super::keys::Keys;
 use super::status::{Answering, answer};
 use crate::failure::Failure;
 
@@ -61,6 +62,9 @@ pub(crate) struct HostOptions {
     /// Associations and policies, in setkey's language
     #[arg(long, value_name = "FILE")]
     setkey: Option<PathBuf>,
+    /// Open a PF_KEY socket here, for key management daemons and `sidestep key --socket PATH`
+    #[arg(long, value_name = "PATH")]
+    key_socket: Option<PathBuf>,
     /// Record all packets to a pcap file
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -114,6 +118,7 @@ pub(crate) type Show = Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>;
 pub(crate) struct Running {
     pub(crate) stack: Stack<Ipsec>,
     _answering: Option<Answering>,
+    _keys: Option<Keys>,
 }
 
 impl HostOptions {
@@ -141,7 +146,8 @@ impl HostOptions {
         let stack = Stack::start_with(device, options, security)?;
         stack.with(|now, host| self.configure(now, host.interface_mut()))?;
         let answering = answer(&stack, &self.dev)?;
-        Ok(Running { stack, _answering: answering })
+        let keys = self.key_socket.as_deref().map(|path| Keys::open(&stack, path)).transpose()?;
+        Ok(Running { stack, _answering: answering, _keys: keys })
     }
 
     fn decorated(&self, device: kernel::Kernel, show: Option<Show>) -> Result<Box<dyn Device>, Failure> {

@@ -1,5 +1,7 @@
 //! `sidestep ipsec` on the kernel: with itself at the other end, and with strongSwan.
 
+mod key;
+mod proxy;
 mod run;
 mod scene;
 mod up;

@@ -166,16 +166,22 @@ impl Scene {
 
     /// Runs a program through the tunnel, as user nobody.
     pub(super) fn run_as_nobody(&self, words: &[&str]) -> Command {
+        let file = self.path("client.toml");
+        let mut command = self.as_nobody(0);
+        command.args(["ipsec", "run"]).arg(file).arg("--").args(words);
+        command
+    }
+
+    /// The program on a side, as user nobody.
+    pub(super) fn as_nobody(&self, side: usize) -> Command {
         // Where others may run it.
         let program = self.path("sidestep");
         if !program.exists() {
             std::fs::copy(&self.program, &program).expect("a copy");
             self.chmod(&program, 0o755);
         }
-        let file = self.path("client.toml");
-        let mut command = self.namespaces[0].command("setpriv").expect("the namespace");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
-        command.args(["ipsec", "run"]).arg(file).arg("--").args(words).current_dir("/");
+        let mut command = self.namespaces[side].command("setpriv").expect("the namespace");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program).current_dir("/");
         command
     }
 

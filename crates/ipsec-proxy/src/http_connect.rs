@@ -1,0 +1,102 @@
+//! CONNECT of HTTP/1.1 (RFC 9110 §9.3.6), as a proxy: nothing else, so that nothing of a request is rewritten.
+
+use crate::target::Target;
+
+/// The longest head of a request.
+pub const MAX_HEAD: usize = 8192;
+/// Fields of a request.
+const MAX_FIELDS: usize = 64;
+
+/// The answer when there is a connection.
+pub const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
+
+/// How else a request ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is no request, or names no host and port.
+    BadRequest,
+    /// It is not CONNECT.
+    MethodNotAllowed,
+    /// It is too long, or has too many fields.
+    TooLarge,
+    /// The name leads nowhere, or the other end refuses.
+    BadGateway,
+    /// There is no tunnel, or there are too many clients.
+    Unavailable,
+    /// It takes too long.
+    GatewayTimeout,
+}
+
+impl Refusal {
+    /// The message.
+    pub const fn message(self) -> &'static [u8] {
+        match self {
+            Self::BadRequest => b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            Self::MethodNotAllowed => {
+                b"HTTP/1.1 405 Method Not Allowed\r\nAllow: CONNECT\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            }
+            Self::TooLarge => {
+                b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            }
+            Self::BadGateway => b"HTTP/1.1 502 Bad Gateway\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+            Self::Unavailable => {
+                b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            }
+            Self::GatewayTimeout => {
+                b"HTTP/1.1 504 Gateway Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+            }
+        }
+    }
+}
+
+/// Reads a request out of all that has come so far, and says how long it was; `None`: it is not all there.
+///
+/// # Errors
+/// [`Refusal`], to be answered.
+pub fn request(bytes: &[u8]) -> Result<Option<(usize, Target)>, Refusal> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => {
+            if request.method != Some("CONNECT") {
+                return Err(Refusal::MethodNotAllowed);
+            }
+            let target = request.path.unwrap_or_default().parse().map_err(|_| Refusal::BadRequest)?;
+            Ok(Some((length, target)))
+        }
+        Ok(httparse::Status::Partial) if bytes.len() >= MAX_HEAD => Err(Refusal::TooLarge),
+        Ok(httparse::Status::Partial) => Ok(None),
+        Err(httparse::Error::TooManyHeaders) => Err(Refusal::TooLarge),
+        Err(_) => Err(Refusal::BadRequest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn connect_is_read_and_nothing_else() {
+        let asked = b"CONNECT www.example:443 HTTP/1.1\r\nHost: www.example:443\r\n\r\n\x16early";
+        let (length, target) = request(asked).unwrap().unwrap();
+        assert_eq!((&asked[length..], target.to_string()), (&b"\x16early"[..], "www.example:443".into()));
+        assert_eq!(request(b"CONNECT [2001:db8::1]:1 HTTP/1.1\r\n"), Ok(None));
+        assert_eq!(request(b"GET http://www.example/ HTTP/1.1\r\n\r\n"), Err(Refusal::MethodNotAllowed));
+        assert_eq!(request(b"CONNECT www.example HTTP/1.1\r\n\r\n"), Err(Refusal::BadRequest));
+        assert_eq!(request(b"\x05\x01\x00"), Err(Refusal::BadRequest));
+        let long = [b"CONNECT a:1 HTTP/1.1\r\nA: ".to_vec(), vec![b'a'; MAX_HEAD]].concat();
+        assert_eq!(request(&long), Err(Refusal::TooLarge));
+        let many = format!("CONNECT a:1 HTTP/1.1\r\n{}\r\n", "A: a\r\n".repeat(MAX_FIELDS + 1));
+        assert_eq!(request(many.as_bytes()), Err(Refusal::TooLarge));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = request(&bytes);
+            let _ = request(&[&b"CONNECT "[..], &bytes].concat());
+        }
+    }
+}

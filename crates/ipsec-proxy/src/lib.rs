@@ -1,0 +1,34 @@
+//! SOCKS5, HTTP CONNECT and forwarded ports, whose other side is a host of its own inside a tunnel.
+//!
+//! Clients are programs of this machine: they come to sockets of the kernel. Where they want to go is reached by a
+//! [`stack::host::Host`], whose packets whoever owns the [`Proxy`](proxy::Proxy) carries: through a tunnel, and nowhere else.
+//! So there are no devices, routes or privileges, and no packet of a client's connection ever meets the kernel's IP.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`proxy`] | the sockets, the clients and the host, in a main loop that another owns |
+//! | [`tunnel`] | that main loop: the proxy over a carrier of `ipsec-runtime` |
+//! | `client` | one client: what it asks, and both directions of its connection |
+//! | [`socks5`], [`http_connect`], [`forward`] | how clients ask: parsers without I/O |
+//! | [`target`] | where they want to go |
+//! | [`resolver`], [`dns`] | names, asked of servers inside the tunnel |
+//!
+//! # Invariants
+//!
+//! - Nothing leaves but by the host: no name is given to this machine's resolver, no connection is made by its kernel.
+//! - One thread, and no thread for a client. Clients are bounded by [`MAX_CLIENTS`](proxy::MAX_CLIENTS), and what each can
+//!   make the proxy keep is, too: `client` says how much.
+//! - A side that does not read stops the other; a side that ends is told to the other, and may still be answered.
+//! - It listens at loopback addresses, unless it is told otherwise: whoever reaches it is inside the tunnel.
+
+#![forbid(unsafe_code)]
+
+mod client;
+pub mod dns;
+pub mod forward;
+pub mod http_connect;
+pub mod proxy;
+pub mod resolver;
+pub mod socks5;
+pub mod target;
+pub mod tunnel;
