@@ -24,8 +24,8 @@ use crate::terminal::{complain, print, start_log};
 
 /// Run a tunnel of IPsec, with IKEv2 for its keys
 #[derive(Debug, Subcommand)]
-#[command(after_help = "Examples:\n  sidestep check ipsec0.toml\n  sidestep ipsec up ipsec0.toml\n  \
-                        sidestep ipsec run laptop.toml -- bash")]
+#[command(after_help = "Examples:\n  sidestep ipsec up /etc/sidestep/site-a.toml\n  \
+                        sidestep ipsec run laptop.toml -- curl https://intranet.example.org")]
 pub(crate) enum IpsecCommand {
     /// Bring a tunnel up and run it, in the foreground
     ///
