@@ -130,7 +130,8 @@ impl Tables {
                 (&*from, name.destination, name.protocol) != (source, *destination, *protocol)
             }),
             Command::Flush(protocol) => {
-                self.associations.retain(|name, _| protocol.is_some_and(|protocol| protocol != name.protocol))
+                self.associations
+                    .retain(|name, _| protocol.is_some_and(|protocol| protocol != name.protocol));
             }
             Command::PolicyAdd(rule) => {
                 let key = (rule.direction, rule.selector.clone());
