@@ -203,18 +203,15 @@ fn the_monitor_prints_a_line_for_what_happens() {
     let mut lines = BufReader::new(monitor.stdout.take().unwrap()).lines().map_while(Result::ok);
     // It listens from a moment that only it knows: something happens until it says so.
     let add = format!("add ::1 ::2 esp 0x1000 -lh 1 -E aes-gcm-16 {KEY};");
-    let output = loop {
-        engine.load("flush;");
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            scope.spawn(|| sender.send(lines.next()));
-            while receiver.try_recv().is_err() {
-                engine.load("flush;");
-            }
-        });
-        engine.load(&add);
-        break lines.find(|line| !line.starts_with("flushed")).unwrap();
-    };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| sender.send(lines.next()));
+        while receiver.try_recv().is_err() {
+            engine.load("flush;");
+        }
+    });
+    engine.load(&add);
+    let output = lines.find(|line| !line.starts_with("flushed")).unwrap();
     assert!(output.starts_with("added esp transport spi 0x00001000 ::1 -> ::2 by "), "{output}");
     assert_eq!(lines.next().unwrap(), "expired (hard) esp transport spi 0x00001000 ::1 -> ::2");
     monitor.kill().unwrap();
