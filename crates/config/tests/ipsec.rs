@@ -71,7 +71,7 @@ fn two_sites_with_a_shared_key() {
     let [remote] = &config.remotes[..] else { panic!("one remote") };
     assert_eq!(remote.name, "site-b");
     assert_eq!(remote.address, Some(Place::Address("2001:db8::b".parse().unwrap())));
-    assert_eq!((remote.start, remote.encapsulate), (Start::Always, false));
+    assert_eq!(remote.start, Start::Always);
     let [peer] = &config.ike.peers[..] else { panic!("one peer") };
     assert_eq!(peer.local, Identity::Fqdn("a.example".into()));
     assert_eq!(peer.remote, Some(Identity::Fqdn("b.example".into())));

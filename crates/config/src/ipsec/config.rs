@@ -61,8 +61,6 @@ pub struct Remote {
     pub ports: Ports,
     /// When this end begins.
     pub start: Start,
-    /// ESP travels in UDP even if no NAT is between the ends.
-    pub encapsulate: bool,
     /// What its clients' addresses are out of. IKE's pools are these networks without what is somebody's already.
     pub pool: Vec<IpNet>,
 }

@@ -85,8 +85,6 @@ section! {
         /// When this end begins: `"always"`, at once and again after each end; `"traffic"`, when there is something to
         /// carry; `"wait"`, never.
         start: String = Otherwise(r#"`"always"`; `"wait"` without `address`"#);
-        /// `true`: ESP travels in UDP even if no NAT is on the way. For paths that block ESP, at 8 bytes a packet.
-        encapsulate: bool = Default("false");
         /// Whether the end that began may change its address (MOBIKE), if both ends want that.
         mobile: bool = Otherwise("`true`; `false` with transport mode");
         /// `true`: ask the remote for addresses and DNS servers, as road warriors do.

@@ -102,7 +102,6 @@ impl Converter<'_> {
         let peer = PeerConfig {
             children: children.iter().map(|child| child.config.clone()).collect(),
             mobile: table.mobile.get().copied().unwrap_or(!is_transport),
-            encapsulate: table.encapsulate.is_true(),
             nat_port: ports.nat,
             request_addresses: table.request_addresses.is_true(),
             assigned,
@@ -110,7 +109,7 @@ impl Converter<'_> {
             liveness_after: liveness_after?,
             ..PeerConfig::with(this.identity.clone(), identity, authentication?)
         };
-        let remote = Remote { name, address: place, ports, start, encapsulate: peer.encapsulate, pool };
+        let remote = Remote { name, address: place, ports, start, pool };
         Some(Converted { peer, remote, children })
     }
 

@@ -88,7 +88,6 @@ fn config(end: usize, start: Start, theirs: Ports) -> IpsecConfig {
             address: (start != Start::Wait).then(|| Place::Address(outside(other))),
             ports: theirs,
             start,
-            encapsulate: true,
             pool: Vec::new(),
         }],
         rules: Vec::new(),

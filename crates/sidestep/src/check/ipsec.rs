@@ -111,9 +111,6 @@ fn write_remote(text: &mut String, remote: &Remote, peer: &PeerConfig) -> std::f
     if !peer.assigned.dns.is_empty() {
         extras.push(format!("and the DNS servers {}", list(&peer.assigned.dns)));
     }
-    if remote.encapsulate {
-        extras.push("send ESP in UDP in any case".to_owned());
-    }
     if !extras.is_empty() {
         writeln!(text, "          {}", extras.join("; "))?;
     }
