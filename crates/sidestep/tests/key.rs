@@ -227,7 +227,8 @@ fn what_is_wrong_is_said_with_what_to_do() {
         stderr(&output)
     };
     assert!(
-        run(&["--socket", "/nonexistent/a.key", "dump"]).contains("is `sidestep ipsec up FILE` running?")
+        run(&["--socket", "/nonexistent/a.key", "dump"])
+            .contains("is a program with this `--key-socket` running?")
     );
     assert!(run(&["--name", "no-such-host", "dump"]).contains("/run/sidestep/no-such-host.key"));
     assert!(run(&["dump", "tcp"]).contains("write ah, esp or esp-udp"));

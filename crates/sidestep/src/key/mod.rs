@@ -228,7 +228,7 @@ fn socket(socket: Option<PathBuf>, name: Option<String>) -> Result<PathBuf, Fail
     match &names[..] {
         [name] => Ok(control::key_socket_of(name)),
         [] => Err(Failure::Message(format!(
-            "no host with IPsec is up: no PF_KEY socket is in {}; start one with `sidestep ipsec up FILE`",
+            "no PF_KEY socket is in {}: programs on the stack open one, such as `sidestep stack nc --key-socket PATH`",
             control::FOLDER
         ))),
         _ => Err(Failure::Message(format!(

@@ -39,7 +39,9 @@ impl Session {
                 ErrorKind::PermissionDenied => {
                     format!("only the owner of {shown} may use it: try again with sudo")
                 }
-                _ => format!("nothing answers on {shown} ({error}); is `sidestep ipsec up FILE` running?"),
+                _ => format!(
+                    "nothing answers on {shown} ({error}); is a program with this `--key-socket` running?"
+                ),
             })
         })?;
         connection.set_patience(Some(PATIENCE))?;
