@@ -9,10 +9,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let _ = socks5::greeting(bytes);
-    for target in [
-        socks5::request(bytes).ok().flatten(),
-        http_connect::request(bytes).ok().flatten(),
-    ] {
+    for target in [socks5::request(bytes).ok().flatten(), http_connect::request(bytes).ok().flatten()] {
         if let Some((length, target)) = target {
             assert!(length <= bytes.len());
             assert_eq!(target.to_string().parse(), Ok::<Target, _>(target));

@@ -27,7 +27,6 @@ impl<R: Random> Carrier<R> {
         now: Instant,
         deliver: &mut dyn Deliver,
     ) {
-        let mut was_ike = false;
         let mut esp = received.clone();
         for at in received.each() {
             let Some(datagram) = arena.get(at.clone()) else { return };
@@ -45,13 +44,11 @@ impl<R: Random> Carrier<R> {
                 let way = Way { via: received.via, local: received.local, remote: received.remote };
                 let path = self.path(&way);
                 self.ike.receive(now, path, datagram);
-                was_ike = true;
+                // What is right behind an answer may be of the child that it has made.
+                self.settle(now, deliver);
             }
         }
         self.open_all(arena, &esp, now, deliver);
-        if was_ike {
-            self.settle(now, deliver);
-        }
     }
 
     /// Opens ESP, one behind the other.

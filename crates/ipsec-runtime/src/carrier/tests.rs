@@ -244,6 +244,22 @@ fn a_packet_begins_a_conversation_and_waits_for_it() {
 }
 
 #[test]
+fn what_leaves_right_behind_the_answer_that_makes_a_child_arrives() {
+    let mut world =
+        World::of([config(0, Start::Traffic, PORTS), config(1, Start::Traffic, PORTS)], [PORTS; 2]);
+    let packets = [0, 1].map(|from| datagram(inside(from, 1), inside(1 - from, 9), 10));
+    // One end looks for the other for as long as it takes the other to come: its packet and its answer are one batch.
+    let end = &mut world.ends[1];
+    end.carrier.send(&virtio_net::Header::NONE, &mut packets[1].clone(), world.now, &mut end.inner);
+    while end.carrier.poll_event().is_some() {}
+    world.send(0, packets[0].clone());
+    for at in [0, 1] {
+        assert_eq!(world.arrived(at), [packets[1 - at].clone()]);
+        assert!(world.drops(at).is_empty(), "{:?}", world.drops(at));
+    }
+}
+
+#[test]
 fn nothing_leaves_without_a_tunnel_for_it() {
     let mut world = World::new(Start::Always, [PORTS; 2]);
     let elsewhere = "2001:db8:ffff::1".parse().unwrap();
