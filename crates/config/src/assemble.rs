@@ -30,7 +30,7 @@ pub(crate) fn assemble(
     let node = document.node.get().and_then(|node| converter.node(node, all_classic));
     if document.node.is_absent() && !document.is_without_tunnel() {
         let help = if tables.is_empty() {
-            "[node] and [[peer]] describe a tunnel, [[uplink]] and [[network]] a gateway, [[zone]] a firewall"
+            "[node] and [[peer]] describe a tunnel, [ipsec] and [[remote]] one of IPsec, [[uplink]] and [[network]] a gateway, [[zone]] a firewall"
         } else {
             "begin with [node]: private_key_file, external and hop_prefix describe this gateway"
         };

@@ -23,7 +23,7 @@ pub const LONG: Duration = Duration::from_secs(45);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing listens on the socket.
-    #[error("nothing answers on {}: {source}; is sidestep running (`sidestep up FILE`)?", path.display())]
+    #[error("nothing answers on {}: {source}; is sidestep running (`sidestep up FILE`, or `sidestep ipsec up FILE`)?", path.display())]
     NotRunning {
         /// The socket.
         path: PathBuf,

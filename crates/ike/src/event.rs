@@ -84,29 +84,40 @@ pub struct ChildAssociation {
 }
 
 /// Why an IKE SA has ended, or has not come about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EndReason {
     /// This end has deleted it.
+    #[error("this end has ended it")]
     Deleted,
     /// The other end has deleted it.
+    #[error("the other end has ended it")]
     DeletedByPeer,
     /// Another one has taken its place.
+    #[error("another one has taken its place")]
     Replaced,
     /// No answer came.
+    #[error("the other end does not answer")]
     NoAnswer,
     /// The other end has begun anew (INITIAL_CONTACT).
+    #[error("the other end has begun anew")]
     InitialContact,
     /// The other end has refused, with this notify.
+    #[error("the other end has refused: {0}")]
     Refused(NotifyType),
     /// The other end is not who it should be, or it finds that this end is not.
+    #[error("an end has not proved to be who it should be: compare identities and keys at both ends")]
     AuthenticationFailed,
     /// The other end has answered with something that makes no sense.
+    #[error("the other end has answered with something that makes no sense")]
     Malformed,
     /// No more message IDs.
+    #[error("no more message IDs")]
     Exhausted,
     /// It could not be replaced in time.
+    #[error("it could not be replaced in time")]
     Expired,
     /// The identity has more of them than one needs ([`MAX_OF_IDENTITY`](crate::endpoint::MAX_OF_IDENTITY)).
+    #[error("its identity has too many")]
     TooMany,
 }
 

@@ -14,6 +14,16 @@ macro_rules! number {
         impl $name {
             $($(#[$value_doc])* pub const $value: Self = Self($number);)*
         }
+
+        /// Its name, as the RFC has it, or else the number.
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                match *self {
+                    $(Self::$value => f.write_str(stringify!($value)),)*
+                    Self(number) => write!(f, "{number}"),
+                }
+            }
+        }
     };
 }
 pub(crate) use number;

@@ -12,6 +12,7 @@ use ike::random::Random;
 use super::Carrier;
 use super::conversation::{AGAIN_AFTER, Established};
 use super::event::{Ends, Event, NotReached, RemoteIndex};
+use super::keying::told_identity;
 use crate::deliver::Deliver;
 
 impl<R: Random> Carrier<R> {
@@ -86,6 +87,15 @@ impl<R: Random> Carrier<R> {
         conversation.begin_at = None;
         conversation.pause = AGAIN_AFTER;
         conversation.last_failure = None;
+        let superfluous = self.superfluous(remote);
+        if let Some(superfluous) = superfluous {
+            // One that is about to end anyway need not be told.
+            let _ = self.ike.delete_ike(now, superfluous);
+            if superfluous == ike {
+                return;
+            }
+        }
+        let Some(conversation) = self.conversations.get(remote.0) else { return };
         // The first child came along; the others are asked for at once where the tunnel is to be there always.
         let children = self.config.peers.get(remote.0).map_or(0, |peer| peer.children.len());
         if initiated && conversation.remote.start == Start::Always {
@@ -94,6 +104,17 @@ impl<R: Random> Carrier<R> {
                 let _ = self.ike.create_child(now, ike, ChildIndex(child));
             }
         }
+    }
+
+    /// The IKE SA that this end is to delete, where both ends have begun one at once: that of the end whose identity comes
+    /// first, so that one of them stays. With another implementation both may stay.
+    fn superfluous(&self, remote: RemoteIndex) -> Option<IkeSpi> {
+        let (peer, conversation) = (self.config.peers.get(remote.0)?, self.conversations.get(remote.0)?);
+        // Several clients may have one configuration.
+        peer.remote.as_ref()?;
+        let ours = conversation.established.iter().find(|sa| sa.initiated)?;
+        let theirs = conversation.established.iter().find(|sa| !sa.initiated)?;
+        (told_identity(&peer.local) < theirs.identity).then_some(ours.ike)
     }
 
     pub(super) fn ike_is_rekeyed(&mut self, old: IkeSpi, new: IkeSpi) {
@@ -115,7 +136,7 @@ impl<R: Random> Carrier<R> {
                 continue;
             }
             if conversation.established.is_empty() {
-                let why = format!("{reason:?}");
+                let why = reason.to_string();
                 if !self.ending {
                     conversation.again(now);
                 }

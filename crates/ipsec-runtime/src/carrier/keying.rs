@@ -46,7 +46,7 @@ impl<R: Random> Carrier<R> {
             IkeEvent::IkeRekeyed { old, new } => self.ike_is_rekeyed(old, new),
             IkeEvent::IkeDown { ike, reason } => self.ike_is_down(ike, reason, now),
             IkeEvent::InitiationFailed { ike, peer, reason } => {
-                self.initiation_failed(ike, RemoteIndex(peer.0), format!("{reason:?}"), now);
+                self.initiation_failed(ike, RemoteIndex(peer.0), reason.to_string(), now);
             }
             IkeEvent::AuthenticationFailed { remote, claimed } => {
                 let who = claimed.as_ref().map_or_else(|| "somebody".to_owned(), told_identity);
@@ -64,7 +64,7 @@ impl<R: Random> Carrier<R> {
             IkeEvent::ChildRefused { ike, child, notify } => {
                 let remote = self.remote_of(ike);
                 if let Some(remote) = remote {
-                    let why = format!("child {} was refused: {notify:?}", child.0 + 1);
+                    let why = format!("child {} was refused: {notify}", child.0 + 1);
                     self.events.push_back(Event::Failed { remote, why });
                 }
             }
@@ -326,7 +326,8 @@ fn networks_of(selectors: &[TrafficSelector]) -> Vec<IpNet> {
     selectors.iter().filter_map(of).flatten().take(MAX_NETWORKS + 1).collect()
 }
 
-fn told_identity(identity: &ike::message::body::Identity) -> String {
+/// An identity, as it is told and compared.
+pub(super) fn told_identity(identity: &ike::message::body::Identity) -> String {
     use ike::message::body::Identity;
     match identity {
         Identity::Fqdn(name) => name.clone(),

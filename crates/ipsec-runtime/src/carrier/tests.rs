@@ -361,6 +361,20 @@ fn an_end_that_was_killed_is_found_again() {
 }
 
 #[test]
+fn of_two_that_begin_at_once_one_ike_sa_and_one_child_stay() {
+    let mut world = World::of([config(0, Start::Always, PORTS), config(1, Start::Always, PORTS)], [PORTS; 2]);
+    world.pass(10);
+    for at in [0, 1] {
+        assert!(world.is_up(at));
+        assert_eq!(world.ends[at].carrier.conversations[0].established.len(), 1);
+        assert_eq!(world.ends[at].carrier.children.len(), 1);
+        let packet = datagram(inside(at, 1), inside(1 - at, 9), 100);
+        world.send(at, packet.clone());
+        assert_eq!(world.arrived(1 - at), [packet]);
+    }
+}
+
+#[test]
 fn an_end_that_goes_tells_the_other() {
     let mut world = World::new(Start::Always, [PORTS; 2]);
     let end = &mut world.ends[0];

@@ -78,12 +78,17 @@ pub(super) fn close(wanted: &Wanted, socket: &Path) -> Result<(Netlink, Journal)
 fn add_closed(networks: &HashSet<IpNet>, netlink: &mut Netlink, closed: &mut Journal) -> Result<(), Error> {
     for network in networks {
         let via = Via::Unreachable { metric: CLOSED_METRIC, source: None };
-        match closed.add_route(netlink, Route { destination: *network, via }) {
-            Err(error) if error.already_exists() => {}
-            result => result?,
-        }
+        there_anyway(closed.add_route(netlink, Route { destination: *network, via }))?;
     }
     Ok(())
+}
+
+/// What is there already need not be added.
+fn there_anyway(added: linux::Result<()>) -> linux::Result<()> {
+    match added {
+        Err(error) if error.already_exists() => Ok(()),
+        result => result,
+    }
 }
 
 /// Where a remote's own address is behind a tunnel, datagrams to it go where they went before there was one.
@@ -107,10 +112,7 @@ fn keep_way_open(
         return Ok(());
     }
     let via = Via::Link { index: hop.index, gateway: hop.gateway, mtu: None, metric: None, source: None };
-    match closed.add_route(netlink, Route { destination, via }) {
-        Err(error) if error.already_exists() => Ok(()),
-        result => Ok(result?),
-    }
+    Ok(there_anyway(closed.add_route(netlink, Route { destination, via }))?)
 }
 
 impl Kernel {
@@ -177,6 +179,27 @@ impl Kernel {
             {
                 self.closed.delete_route(&mut self.netlink, &route)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Puts back what somebody has taken away: at the device, once it is up again, and what is refused without it.
+    pub(super) fn restore(&mut self) -> Result<(), Error> {
+        let refused = self.closed.done().iter().filter_map(|step| match step {
+            Step::Route(route) if matches!(route.via, Via::Unreachable { .. }) => Some(route),
+            _ => None,
+        });
+        for route in refused {
+            there_anyway(self.netlink.add_route(route))?;
+        }
+        if !self.netlink.link_by_index(self.index)?.is_some_and(|link| link.up) {
+            return Ok(());
+        }
+        for address in &self.addresses {
+            there_anyway(self.netlink.add_address(self.index, *address, false))?;
+        }
+        for network in &self.routes {
+            there_anyway(self.netlink.add_route(&Route::device(*network, self.index)))?;
         }
         Ok(())
     }

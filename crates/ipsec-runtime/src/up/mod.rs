@@ -17,6 +17,7 @@ use control::ipsec_status::Status;
 use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
 use linux::event::{Request as Signal, Signals, Waker};
+use linux::netlink::{Change, Monitor};
 use linux::process::{self, Capability};
 use linux::tun;
 use tracing::{debug, info, warn};
@@ -37,6 +38,9 @@ const MIN_MTU: u16 = 1280;
 
 const SIGNALS: u64 = 2;
 const MESSAGES: u64 = 3;
+const CHANGES: u64 = 4;
+/// Between what somebody takes away and its return: whoever takes away much is not answered step by step.
+const RESTORE_AFTER: Duration = Duration::from_millis(200);
 
 /// How it is run: what is said on the command line beside the configuration.
 #[derive(Debug, Clone)]
@@ -98,6 +102,9 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     })?;
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(&waker, MESSAGES)?;
+    let mut monitor = Monitor::open()?;
+    monitor.watch_routes()?;
+    machine.also_wait_for(&monitor, CHANGES)?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     info!("{} is up, remotes: {}, control socket {}", config.name, config.remotes.len(), socket.display());
     let mut daemon = Daemon {
@@ -111,6 +118,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         dns: HashMap::new(),
         messages: send,
         waker,
+        monitor,
+        restore_at: None,
         ending: false,
     };
     let result = daemon.run(signals, &messages);
@@ -168,6 +177,9 @@ struct Daemon<'a> {
     dns: HashMap<RemoteIndex, Vec<IpAddr>>,
     messages: mpsc::Sender<Message>,
     waker: Waker,
+    monitor: Monitor,
+    /// When what was taken away is put back.
+    restore_at: Option<Instant>,
     ending: bool,
 }
 
@@ -178,7 +190,7 @@ impl Daemon<'_> {
             while let Some(event) = self.machine.carrier.poll_event() {
                 self.happened(event);
             }
-            self.machine.turn(None, &mut others)?;
+            self.machine.turn(self.restore_at, &mut others)?;
             for token in others.drain(..) {
                 match token {
                     SIGNALS => match signals.read()? {
@@ -190,7 +202,14 @@ impl Daemon<'_> {
                         }
                         None => {}
                     },
+                    CHANGES => self.changed()?,
                     _ => self.waker.drain(),
+                }
+            }
+            if self.restore_at.is_some_and(|at| at <= Instant::now()) {
+                self.restore_at = None;
+                if let Err(error) = self.kernel.restore() {
+                    warn!("{error}");
                 }
             }
             while let Ok(message) = messages.try_recv() {
@@ -199,6 +218,15 @@ impl Daemon<'_> {
                     Message::Reached(remote, ends) => self.reached(remote, ends),
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Somebody, perhaps this process, has changed links, addresses or routes.
+    fn changed(&mut self) -> Result<(), Error> {
+        let matters = |change: &Change| !matches!(change, Change::Neighbor(_));
+        if self.monitor.read()?.iter().any(matters) {
+            self.restore_at.get_or_insert_with(|| Instant::now() + RESTORE_AFTER);
         }
         Ok(())
     }

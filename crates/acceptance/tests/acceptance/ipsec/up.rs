@@ -82,6 +82,28 @@ fn a_second_copy_is_refused_and_the_first_one_goes_on() {
 }
 
 #[test]
+fn what_somebody_takes_away_of_routes_and_addresses_comes_back() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    scene.write_site(0, true);
+    scene.write_site(1, false);
+    let _b = scene.up(1);
+    let _a = scene.up(0);
+    wait_until("an answer", || scene.pings(0, INNER[1]));
+    for taken_away in [
+        &["link set tunnel-a down", "link set tunnel-a up"][..],
+        &["-6 route flush proto 83", "route flush proto 83"],
+        &["addr flush dev tunnel-a"],
+    ] {
+        for command in taken_away {
+            assert!(scene.on(0, &["sh", "-c", &format!("ip {command}")]).status.success(), "{command}");
+        }
+        wait_until("an answer again", || scene.pings(0, INNER[1]) && scene.pings(0, INNER_V4[1]));
+        let refused = String::from_utf8(scene.on(0, &["ip", "-6", "route"]).stdout).expect("text");
+        assert!(refused.contains("unreachable"), "{refused}");
+    }
+}
+
+#[test]
 fn a_configuration_is_read_again_as_a_whole_or_not_at_all() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
     scene.write_site(0, true);
