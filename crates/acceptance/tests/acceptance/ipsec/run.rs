@@ -14,7 +14,10 @@ fn serve(scene: &Scene, address: &str) -> Process {
     let folder = scene.path("").display().to_string();
     let mut command = scene.namespaces[1].command("python3").expect("the namespace");
     command.args(["-m", "http.server", "80", "--bind", address, "--directory", &folder]);
-    Process::start(&mut command, &scene.path("web.log")).expect("python3")
+    let server = Process::start(&mut command, &scene.path("web.log")).expect("python3");
+    let page = format!("http://{address}/page");
+    wait_until("the server", || scene.on(1, &["curl", "-s", "-m", "1", &page]).status.success());
+    server
 }
 
 #[test]
