@@ -55,7 +55,6 @@ impl Hosts<'_> {
             };
             sets += &format!("\tset hosts{version} {{ {set}{elements} }}\n");
         }
-        // The mark of what comes in lets a strict reverse path filter ask for the way that an answer would take.
         format!(
             "add table inet {table}\n\
              flush table inet {table}\n\
@@ -63,12 +62,6 @@ impl Hosts<'_> {
              table inet {table} {{\n\
              {sets}\
              \tcounter {IN_CLEAR} {{\n\t}}\n\
-             \tchain arriving {{\n\
-             \t\ttype filter hook prerouting priority -149; policy accept;\n\
-             \t\tiifname \"{tunnel}\" accept\n\
-             \t\tip saddr @hosts4 meta l4proto {{ esp, ah }} meta mark set {mark:#x}\n\
-             \t\tip saddr @hosts4 udp dport {{ {ike}, {nat} }} meta mark set {mark:#x}\n\
-             \t}}\n\
              \tchain input {{\n\
              \t\ttype filter hook input priority -149; policy accept;\n\
              \t\tiifname {{ \"{tunnel}\", \"lo\" }} accept\n\

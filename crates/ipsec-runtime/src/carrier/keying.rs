@@ -110,7 +110,9 @@ impl<R: Random> Carrier<R> {
         let (ike, spi) = (child.ike, child.inbound_spi);
         match self.make_associations(&child, now) {
             Ok(made) => {
-                let (address, networks) = (made.way.remote.ip(), made.networks.clone());
+                let address = made.way.remote.ip();
+                // Hosts have their way from the beginning.
+                let networks = if made.is_tunnel { made.networks.clone() } else { Vec::new() };
                 self.by_outbound.insert(made.outbound_id, spi.0);
                 self.children.insert(spi.0, made);
                 self.recent.clear();

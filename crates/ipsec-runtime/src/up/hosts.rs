@@ -83,10 +83,6 @@ impl Hosts {
         for step in unwanted {
             journal.undo_step(netlink, &step)?;
         }
-        if wanted.iter().any(|host| host.addr().is_ipv4()) {
-            // A strict reverse path filter then asks by the mark, and finds the way that datagrams come by.
-            journal.set_global("ipv4/conf/all/src_valid_mark", "1")?;
-        }
         if wanted.is_empty() && had_some {
             journal.delete_table(netlink, "inet", &table)?;
         }
@@ -111,13 +107,20 @@ impl Hosts {
     }
 
     /// Routes into the device, which go with it; also those that somebody has taken away.
-    pub(super) fn open(&self, index: u32, netlink: &mut Netlink) -> Result<(), Error> {
+    pub(super) fn open(&self, index: u32, netlink: &mut Netlink, journal: &mut Journal) -> Result<(), Error> {
         for host in &self.wanted {
+            let hop = self.route_to(host.addr(), netlink)?;
+            if host.addr().is_ipv4()
+                && let Some(hop) = hop
+                && let Some(link) = netlink.link_by_index(hop.index)?
+            {
+                loosen_filter(&link.name, journal)?;
+            }
             // Packets that have no source yet get the one that the tunnel's own packets have.
             let is_of_version = |address: &IpAddr| address.is_ipv6() == host.addr().is_ipv6();
             let source = match self.local.filter(is_of_version) {
                 Some(local) => Some(local),
-                None => self.route_to(host.addr(), netlink)?.and_then(|hop| hop.source),
+                None => hop.and_then(|hop| hop.source),
             };
             let route = TableRoute { table: self.number, route: Route::device(*host, index), source };
             there_anyway(netlink.add_table_route(&route))?;
@@ -148,4 +151,16 @@ impl Hosts {
             mark => netlink.marked_route_to(remote, mark),
         }
     }
+}
+
+/// A strict reverse path filter drops what a host sends, and does not answer its ARP, since an answer of this machine's would
+/// leave by the device: it is made loose where it is strict. What comes in clear is dropped by the table.
+fn loosen_filter(interface: &str, journal: &mut Journal) -> linux::Result<()> {
+    const STRICT: &str = "1";
+    const LOOSE: &str = "2";
+    let own = format!("ipv4/conf/{interface}/rp_filter");
+    let [all, this] =
+        [linux::sysctl::read_global("ipv4/conf/all/rp_filter")?, linux::sysctl::read_global(&own)?];
+    // The larger one counts.
+    if all.max(this) == STRICT { journal.set_global(&own, LOOSE) } else { Ok(()) }
 }

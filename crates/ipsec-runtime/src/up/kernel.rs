@@ -172,13 +172,13 @@ impl Kernel {
         for network in &wanted.networks {
             self.add_route(*network)?;
         }
-        self.hosts.open(self.index, &mut self.netlink)
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)
     }
 
     /// Policies by hand have changed: what they want no more goes, what is new comes.
     pub(super) fn change(&mut self, before: &Wanted, wanted: &Wanted) -> Result<(), Error> {
         self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
-        self.hosts.open(self.index, &mut self.netlink)?;
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
             keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
         }
@@ -254,7 +254,7 @@ impl Kernel {
         for network in &self.routes {
             there_anyway(self.netlink.add_route(&Route::device(*network, self.index)))?;
         }
-        self.hosts.open(self.index, &mut self.netlink)
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)
     }
 
     /// An address of the device, of the configuration or given by a remote.
