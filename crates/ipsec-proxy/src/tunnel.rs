@@ -114,6 +114,11 @@ fn refuse(config: &IpsecConfig) -> Result<(), Error> {
             "`ipsec proxy` carries tunnels: a [[remote.child]] has mode = \"transport\"",
         ));
     }
+    if config.setkey.is_some() {
+        return Err(Error::NotCarried(
+            "`ipsec proxy` carries associations of IKE alone: leave setkey_file out, or see `ipsec up`",
+        ));
+    }
     Ok(())
 }
 
@@ -291,7 +296,7 @@ impl Tunnel {
                 self.changed(now);
             }
             Event::Stranger { what } => warn!("{what}"),
-            Event::Mtu => {}
+            Event::Keys(_) | Event::Mtu => {}
         }
     }
 

@@ -7,7 +7,7 @@ wire::drop_reasons! {
     TooBig = "too_big",
     /// What came out of a child is not what the child is for.
     NotSelected = "not_selected",
-    /// What is to leave needs more, or other, protection than one tunnel of ESP, or none: a carrier sends nothing in clear.
+    /// What is to leave needs no protection, or other than there is here: a carrier sends nothing in clear.
     NoTunnel = "no_tunnel",
     /// A datagram that is too short for ESP.
     Runt = "runt",

@@ -5,7 +5,7 @@
 //!
 //! | who | inner packets | datagrams |
 //! |---|---|---|
-//! | `sidestep ipsec up` | a TUN device of this host | the ports of IKE, 500 and 4500 |
+//! | `sidestep ipsec up` | a TUN device of this host | the ports of IKE, 500 and 4500, and raw sockets |
 //! | `sidestep ipsec run` | a TUN device in a network namespace of a program's own | any port |
 //! | `sidestep ipsec proxy`, in a crate of its own | a `stack::host::Host` | any port |
 //!
@@ -23,6 +23,7 @@ pub mod drops;
 mod error;
 pub mod key_socket;
 mod machine;
+pub mod manual;
 pub mod outbox;
 pub mod place;
 pub mod random;
@@ -31,4 +32,4 @@ mod up;
 
 pub use error::Error;
 pub use run::run;
-pub use up::{UpOptions, up};
+pub use up::{UpOptions, check, up};

@@ -1,4 +1,5 @@
-//! A carrier between the queues of a TUN device and UDP sockets: one thread, one epoll.
+//! A carrier between the queues of a TUN device and UDP sockets, with raw sockets beside them for what does not go in UDP: one
+//! thread, one epoll.
 //!
 //! Outwards, GSO packets of several reads gather in the outbox and leave with one call for each run of equal datagrams.
 //! Inwards, the datagrams of several receives are opened where they lie in the arena, merged across receives, and written to
@@ -13,11 +14,12 @@ use std::time::{Duration, Instant, SystemTime};
 use config::ipsec::Ports;
 use linux::event::{Event, Events, Interest, Poller};
 use linux::priority::Priority;
+use linux::raw_host::{HostRawSocket, RawReceived, SLOT};
 use linux::tun;
 use linux::udp::{EndpointOptions, HostSocket, MAX_RECEIVE};
 use tracing::{debug, info};
 use wire::coalesce::{Coalescer, Offloads};
-use wire::virtio_net;
+use wire::{protocol, virtio_net};
 
 use crate::carrier::{Carrier, Received};
 use crate::deliver::Deliver;
@@ -33,9 +35,15 @@ const ARENA: usize = 16 * MAX_RECEIVE;
 const RECEIVES: (usize, usize) = (64, 8 * MAX_RECEIVE);
 /// errno(3) of a device that is down.
 const EIO: i32 = 5;
+/// errno(3) of a kernel without a version of IP.
+const EAFNOSUPPORT: i32 = 97;
 
 const IKE: u64 = 0;
 const NAT: u64 = 1;
+/// Tokens from here on are those of raw sockets.
+const RAW: u64 = 8;
+/// One for each of AH and ESP, and each version of IP.
+const MAX_RAW: u64 = 4;
 /// Tokens from here on are those of the TUN device's queues.
 const TUN: u64 = 1 << 32;
 
@@ -45,6 +53,7 @@ pub(crate) struct Sockets {
     /// None where all begins at the port that IKE shares with ESP.
     ike: Option<HostSocket>,
     nat: HostSocket,
+    raw: Vec<HostRawSocket>,
 }
 
 impl Sockets {
@@ -55,7 +64,43 @@ impl Sockets {
             0 => None,
             port => Some(HostSocket::open(local, port, &options)?),
         };
-        Ok(Self { ike, nat: HostSocket::open(local, ports.nat, &options)? })
+        Ok(Self { ike, nat: HostSocket::open(local, ports.nat, &options)?, raw: Vec::new() })
+    }
+
+    /// Opens raw sockets, too, for AH and ESP as protocols of IP. Needs CAP_NET_RAW.
+    pub(crate) fn with_raw(mut self, local: Option<IpAddr>) -> linux::Result<Self> {
+        let buffer = EndpointOptions::default().buffer;
+        for is_ipv6 in [true, false] {
+            if local.is_some_and(|local| local.is_ipv6() != is_ipv6) {
+                continue;
+            }
+            for protocol in [protocol::ESP, protocol::AUTHENTICATION] {
+                match HostRawSocket::open(protocol, is_ipv6, local, buffer) {
+                    Ok(socket) => self.raw.push(socket),
+                    // A machine without IPv6 has no such packets.
+                    Err(error) if is_ipv6 && error.raw_os_error() == Some(EAFNOSUPPORT) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(self)
+    }
+
+    /// Marks all that is sent from now on; 0: not.
+    pub(crate) fn set_mark(&self, mark: u32) -> linux::Result<()> {
+        for socket in self.ike.iter().chain([&self.nat]) {
+            linux::mark::set(socket, mark)?;
+        }
+        self.raw.iter().try_for_each(|socket| linux::mark::set(socket, mark))
+    }
+
+    /// The raw socket for packets like this one.
+    fn raw_for(&self, packet: &[u8]) -> Option<&HostRawSocket> {
+        let is_ipv6 = packet.first()? >> 4 == 6;
+        let protocol = *packet.get(if is_ipv6 { 6 } else { 9 })?;
+        // Packets of UDP go by any: they have their headers.
+        let of_version = || self.raw.iter().filter(move |socket| socket.kind().1 == is_ipv6);
+        of_version().find(|socket| socket.kind().0 == protocol).or_else(|| of_version().next())
     }
 
     pub(crate) fn ports(&self) -> Ports {
@@ -66,6 +111,7 @@ impl Sockets {
         match via {
             Via::Ike => self.ike.as_ref(),
             Via::Nat => Some(&self.nat),
+            Via::Raw => None,
         }
     }
 }
@@ -83,6 +129,7 @@ pub(crate) struct Machine {
     read_buffer: Vec<u8>,
     arena: Vec<u8>,
     filled: usize,
+    received: Vec<RawReceived>,
     sink: Sink,
     priority: Priority,
     /// Work done in this turn.
@@ -112,6 +159,9 @@ impl Machine {
             poller.add(ike, IKE, Interest::Readable)?;
         }
         poller.add(&sockets.nat, NAT, Interest::Readable)?;
+        for (number, raw) in sockets.raw.iter().enumerate() {
+            poller.add(raw, RAW + number as u64, Interest::Readable)?;
+        }
         Ok(Self {
             carrier,
             sockets,
@@ -124,6 +174,7 @@ impl Machine {
             read_buffer: vec![0; tun::MAX_READ],
             arena: vec![0; ARENA],
             filled: 0,
+            received: Vec::new(),
             sink: Sink { coalescer: Coalescer::new(Offloads::default()), own: Vec::new() },
             priority: Priority::new(false),
             work: 0,
@@ -147,6 +198,11 @@ impl Machine {
         self.sockets.ports()
     }
 
+    /// See [`Sockets::set_mark`].
+    pub(crate) fn set_mark(&self, mark: u32) -> linux::Result<()> {
+        self.sockets.set_mark(mark)
+    }
+
     /// Goes before ordinary programs while there is a bulk flow, if the kernel allows it.
     pub(crate) fn go_first(&mut self) {
         self.priority = Priority::new(true);
@@ -160,16 +216,16 @@ impl Machine {
 
     /// Waits for something else, too.
     pub(crate) fn also_wait_for(&self, fd: impl AsFd, token: u64) -> linux::Result<()> {
-        debug_assert!(token > NAT && token < TUN);
+        debug_assert!(token > NAT && token < TUN && !(RAW..RAW + MAX_RAW).contains(&token));
         self.poller.add(fd, token, Interest::Readable)
     }
 
-    /// Waits until something happens, at most until `latest`, and carries what there is. Adds the tokens to `others` that are
+    /// Waits until something happens, at most until `latest`, and carries what there is. Adds the events to `others` that are
     /// not its own.
     ///
     /// # Errors
     /// When there is no device any more.
-    pub(crate) fn turn(&mut self, latest: Option<Instant>, others: &mut Vec<u64>) -> linux::Result<()> {
+    pub(crate) fn turn(&mut self, latest: Option<Instant>, others: &mut Vec<Event>) -> linux::Result<()> {
         let until = self.carrier.deadline().into_iter().chain(latest).min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         // What is left in the queue of a batch that was cut short is reported again at once.
@@ -185,7 +241,10 @@ impl Machine {
                 IKE => self.receive(Via::Ike, event.error, now),
                 NAT => self.receive(Via::Nat, event.error, now),
                 token if token >= TUN => self.readable.push((token - TUN) as usize),
-                token => others.push(token),
+                token if (RAW..RAW + MAX_RAW).contains(&token) => {
+                    self.receive_raw((token - RAW) as usize, event.error, now);
+                }
+                _ => others.push(event),
             }
         }
         self.ready = ready;
@@ -300,6 +359,39 @@ impl Machine {
         }
     }
 
+    /// The same of a raw socket.
+    fn receive_raw(&mut self, number: usize, error: bool, now: Instant) {
+        let Some(socket) = self.sockets.raw.get(number) else { return };
+        while error && let Ok(Some(too_big)) = socket.recv_too_big() {
+            let mtu = u16::try_from(too_big.mtu).unwrap_or(u16::MAX);
+            self.carrier.set_path_mtu(too_big.destination, mtu);
+        }
+        let (mut receives, mut bytes) = (0, 0);
+        while receives < RECEIVES.0 && bytes < RECEIVES.1 {
+            if ARENA - self.filled < SLOT {
+                self.write_tun();
+            }
+            let Some(socket) = self.sockets.raw.get(number) else { return };
+            let start = self.filled;
+            if let Err(error) = socket.recv(&mut self.arena[start..], &mut self.received) {
+                return debug!("{error}");
+            }
+            if self.received.is_empty() {
+                return;
+            }
+            for packet in &self.received {
+                receives += 1;
+                bytes += packet.at.len();
+                self.work += work(packet.at.len(), packet.at.len());
+                let at = start + packet.at.start..start + packet.at.end;
+                self.filled = at.end;
+                if self.inner_interface != Some(packet.interface) {
+                    self.carrier.receive_packet(&mut self.arena, at, now, &mut self.sink);
+                }
+            }
+        }
+    }
+
     fn flush(&mut self) {
         self.write_tun();
         self.send_outbox();
@@ -330,9 +422,16 @@ impl Machine {
 
     fn send_outbox(&mut self) {
         for (batch, bytes) in self.carrier.outbox().batches() {
-            let Some(socket) = self.sockets.of(batch.way.via) else { continue };
             let way = &batch.way;
             self.work += work(bytes.len(), batch.segment);
+            let Some(socket) = self.sockets.of(way.via) else {
+                let socket = self.sockets.raw_for(bytes);
+                let sent = socket.map(|raw| raw.send(bytes, batch.segment, way.local, way.remote.ip()));
+                if let Some(Err(error)) = sent {
+                    debug!("{error}");
+                }
+                continue;
+            };
             match socket.send(bytes, batch.segment, way.local, way.remote, batch.traffic_class) {
                 // What is lost here was lost on the way: UDP promises nothing.
                 Ok(_) => {}

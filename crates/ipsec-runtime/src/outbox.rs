@@ -14,6 +14,8 @@ pub enum Via {
     Ike,
     /// UDP, the port that IKE shares with ESP (4500).
     Nat,
+    /// Raw sockets: whole packets of AH, ESP, or ESP in UDP, from their IP header on.
+    Raw,
 }
 
 /// The way of a datagram.
@@ -32,7 +34,7 @@ pub struct Way {
 pub struct Batch {
     /// Their way.
     pub way: Way,
-    /// Traffic class, or type of service, of the outer packets.
+    /// Traffic class, or type of service, of the outer packets; those of raw sockets have their own.
     pub traffic_class: u8,
     /// Length of each datagram, in bytes.
     pub segment: usize,

@@ -8,6 +8,11 @@ use crate::carrier::{Ends, NotReached};
 
 /// Asks the resolver, if the remote has a name, and the kernel's routes. The resolver may take its time.
 pub fn ends(local: Option<IpAddr>, place: &Place) -> Result<Ends, NotReached> {
+    marked_ends(local, place, 0)
+}
+
+/// The same for sockets with a mark, for which there may be other routes.
+pub fn marked_ends(local: Option<IpAddr>, place: &Place, mark: u32) -> Result<Ends, NotReached> {
     let candidates = match place {
         Place::Address(address) => vec![*address],
         Place::Name(name) => (name.as_str(), ike::NAT_PORT)
@@ -21,7 +26,7 @@ pub fn ends(local: Option<IpAddr>, place: &Place) -> Result<Ends, NotReached> {
         match local {
             Some(local) if local.is_ipv4() == remote.is_ipv4() => return Ok(Ends { local, remote }),
             Some(local) => why = NotReached(format!("{remote} is of another IP version than {local}")),
-            None => match source_towards(remote) {
+            None => match source_towards(remote, mark) {
                 Ok(local) => return Ok(Ends { local, remote }),
                 Err(error) => why = NotReached(format!("{remote}: {error}")),
             },
@@ -31,10 +36,13 @@ pub fn ends(local: Option<IpAddr>, place: &Place) -> Result<Ends, NotReached> {
 }
 
 /// The address that a socket gets which is connected: nothing is sent.
-fn source_towards(remote: IpAddr) -> std::io::Result<IpAddr> {
+fn source_towards(remote: IpAddr, mark: u32) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if remote.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    if mark != 0 {
+        linux::mark::set(&socket, mark).map_err(|error| error.source)?;
+    }
     socket.connect(SocketAddr::new(remote, ike::NAT_PORT))?;
     Ok(socket.local_addr()?.ip())
 }

@@ -93,9 +93,16 @@ fn refuse(config: &IpsecConfig) -> Result<(), Error> {
         let what = "`ipsec run` begins the conversation: a [[remote]] needs an `address`";
         return Err(Error::NotCarried(what.to_owned()));
     }
+    if let Some(path) = &config.setkey {
+        let what = format!(
+            "{}: `ipsec run` carries associations of IKE alone: leave setkey_file out, or see `ipsec up`",
+            path.display()
+        );
+        return Err(Error::NotCarried(what));
+    }
     let is_tunnel = |child: &ike::config::ChildConfig| child.mode == ike::config::Mode::Tunnel;
     if !config.ike.peers.iter().flat_map(|peer| &peer.children).all(is_tunnel) {
-        let what = "`ipsec run` carries tunnels: a [[remote.child]] has mode = \"transport\"";
+        let what = "`ipsec run` carries tunnels: a [[remote.child]] has mode = \"transport\", which is for `ipsec up`";
         return Err(Error::NotCarried(what.to_owned()));
     }
     Ok(())
@@ -124,8 +131,8 @@ impl Client {
         let mut others = Vec::new();
         self.machine.turn(latest, &mut others)?;
         let mut woken = Woken::Nothing;
-        for token in others {
-            if token == PROGRAM {
+        for event in others {
+            if event.token == PROGRAM {
                 return Ok(Woken::Ended);
             }
             if signals.read()? == Some(Signal::Stop) {
@@ -159,7 +166,7 @@ impl Client {
             Event::Failed { why, .. } if first => return Err(Error::NotReached(why)),
             Event::Failed { why, .. } | Event::Down { why, .. } => warn!("the tunnel: {why}"),
             Event::Stranger { what } => warn!("{what}"),
-            Event::Mtu => {}
+            Event::Keys(_) | Event::Mtu => {}
         }
         Ok(())
     }

@@ -19,7 +19,9 @@
 //! | [`no_autoconf`] | an interface at which the kernel says nothing of its own |
 //! | [`transparent`] | a gateway between hosts and their router that neither sees: programs that cross over |
 //! | [`echo`] | echo requests out of one interface |
-//! | [`raw`] | packets of one protocol of IP, with their headers |
+//! | [`raw`], [`raw_host`] | packets of one protocol of IP, with their headers: at an interface; at this host's addresses |
+//! | [`mark`] | marks of sockets, for rules |
+//! | [`hosts`] | the table that keeps what goes to protected hosts off every way but a tunnel's device |
 //! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`tcp`] | connections that end with a reset |
@@ -48,8 +50,10 @@ pub mod echo;
 mod error;
 pub mod event;
 pub mod file;
+pub mod hosts;
 pub mod icmp_tap;
 pub mod jail;
+pub mod mark;
 pub mod neighbor;
 pub mod netlink;
 pub mod netns;
@@ -62,6 +66,7 @@ pub mod priority;
 pub mod process;
 pub mod queue;
 pub mod raw;
+pub mod raw_host;
 pub mod ruleset;
 pub mod seqpacket;
 mod sockopt;

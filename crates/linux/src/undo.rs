@@ -22,7 +22,7 @@ use wire::ethernet::MacAddress;
 use crate::bpf::Program;
 use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
-use crate::netlink::{Lifetimes, NeighborState, Netlink, Route};
+use crate::netlink::{Lifetimes, NeighborState, Netlink, Route, Rule, TableRoute};
 use crate::nft;
 use crate::no_autoconf::NoAutoconf;
 use crate::sysctl;
@@ -36,6 +36,10 @@ const COMPACT_AFTER: usize = 4_096;
 pub enum Step {
     /// A route of ours, without its MTU, which may change.
     Route(Route),
+    /// A route of ours in another table than the main one.
+    TableRoute(TableRoute),
+    /// A rule of ours that says which table decides.
+    Rule(Rule),
     /// A neighbor entry of ours.
     Neighbor {
         /// The interface.
@@ -144,6 +148,22 @@ impl Journal {
     /// Removes a route that was added through this journal, whatever its MTU is by now.
     pub fn delete_route(&mut self, netlink: &mut Netlink, route: &Route) -> Result<()> {
         self.undo(netlink, &Step::Route(route.without_mtu()))
+    }
+
+    /// Adds a route to another table. If the very same one is there already, whosever it is, it stays, and the error
+    /// [already exists](crate::Error::already_exists).
+    pub fn add_table_route(&mut self, netlink: &mut Netlink, route: TableRoute) -> Result<()> {
+        self.take(Step::TableRoute(route.clone()), || netlink.add_table_route(&route))
+    }
+
+    /// Adds a rule, with the same error.
+    pub fn add_rule(&mut self, netlink: &mut Netlink, rule: Rule) -> Result<()> {
+        self.take(Step::Rule(rule), || netlink.add_rule(&rule))
+    }
+
+    /// Takes back one of the steps that were taken through this journal.
+    pub fn undo_step(&mut self, netlink: &mut Netlink, step: &Step) -> Result<()> {
+        self.undo(netlink, step)
     }
 
     /// Adds a neighbor entry. If the kernel has one for the address, it stays, and the error
@@ -317,6 +337,8 @@ impl Journal {
 fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
     match step {
         Step::Route(route) => netlink.delete_route(route).map(drop),
+        Step::TableRoute(route) => netlink.delete_table_route(route).map(drop),
+        Step::Rule(rule) => netlink.delete_rule(rule).map(drop),
         Step::Neighbor { index, address } => netlink.delete_neighbor(*index, *address).map(drop),
         Step::DarkPrefix { tunnel } => nft::remove(tunnel).map(drop),
         Step::Address { index, address } => netlink.delete_address(*index, *address).map(drop),
@@ -384,6 +406,8 @@ impl Step {
             // Those of an interface have its name in them, which may be any.
             Step::Global { name, .. } => name.contains('/') && name.split('/').all(sysctl::is_interface),
             Step::Route(_)
+            | Step::TableRoute(_)
+            | Step::Rule(_)
             | Step::Neighbor { .. }
             | Step::DarkPrefix { .. }
             | Step::Address { .. }

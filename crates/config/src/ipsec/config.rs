@@ -61,6 +61,8 @@ pub struct Remote {
     pub ports: Ports,
     /// When this end begins.
     pub start: Start,
+    /// Whether ESP goes in UDP even where no NAT is on the way.
+    pub encapsulate: bool,
     /// What its clients' addresses are out of. IKE's pools are these networks without what is somebody's already.
     pub pool: Vec<IpNet>,
 }

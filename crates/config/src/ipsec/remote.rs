@@ -63,6 +63,11 @@ impl Converter<'_> {
             text => value::identity(text).map(Some),
         });
         let start = self.optional(&table.start, value::start);
+        let encapsulate = self.value(&table.encapsulate, |text| match text {
+            "always" => Ok(true),
+            "auto" => Ok(false),
+            _ => problem("not a way for ESP", r#"write "always" or "auto""#),
+        });
         let assigned = self.assigned(table);
         let rekey_after = self.value(&table.rekey_after, value::rekey_after);
         let liveness_after = self.value(&table.liveness_after, value::liveness_after);
@@ -109,7 +114,7 @@ impl Converter<'_> {
             liveness_after: liveness_after?,
             ..PeerConfig::with(this.identity.clone(), identity, authentication?)
         };
-        let remote = Remote { name, address: place, ports, start, pool };
+        let remote = Remote { name, address: place, ports, start, encapsulate: encapsulate?, pool };
         Some(Converted { peer, remote, children })
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ike::config::ChildIndex;
 use ike::numbers::IkeSpi;
 use ipnet::IpNet;
+use ipsec::association::Protocol;
 use ipsec::key_engine::{AssociationId, Name};
 
 use super::event::RemoteIndex;
@@ -16,6 +17,7 @@ pub(super) struct Child {
     pub(super) ike: IkeSpi,
     pub(super) remote: RemoteIndex,
     pub(super) index: ChildIndex,
+    pub(super) is_tunnel: bool,
     pub(super) inbound: Name,
     pub(super) inbound_id: AssociationId,
     pub(super) outbound: Name,
@@ -30,6 +32,13 @@ pub(super) struct Child {
     pub(super) told: Option<Instant>,
     /// Another one has taken its place.
     pub(super) is_replaced: bool,
+}
+
+impl Child {
+    /// Whether its packets need no more than their ESP: see `outward` and `inward`.
+    pub(super) fn is_tunnel_of_esp(&self) -> bool {
+        self.is_tunnel && self.inbound.protocol == Protocol::Esp
+    }
 }
 
 /// How often IKE is told that something comes from the other end.

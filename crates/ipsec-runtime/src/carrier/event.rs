@@ -50,6 +50,9 @@ pub enum Event {
         /// What is to be told.
         what: String,
     },
+    /// What the key engine has to say, for daemons beside IKE: told to a carrier that was asked to
+    /// ([`Carrier::tell_keys`](super::Carrier::tell_keys)).
+    Keys(ipsec::key_engine::Event),
     /// What fits inside has changed: [`Carrier::inner_mtu`](super::Carrier::inner_mtu).
     Mtu,
 }

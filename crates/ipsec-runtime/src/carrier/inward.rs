@@ -12,7 +12,7 @@ use ipsec::udp_encapsulation::{Content, classify};
 use wire::ipv6;
 
 use super::Carrier;
-use super::child::TELL_EVERY;
+use super::child::{Child, TELL_EVERY};
 use super::received::Received;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
@@ -52,7 +52,13 @@ impl<R: Random> Carrier<R> {
     }
 
     /// Opens ESP, one behind the other.
-    fn open_all(&mut self, arena: &mut [u8], received: &Received, now: Instant, deliver: &mut dyn Deliver) {
+    pub(super) fn open_all(
+        &mut self,
+        arena: &mut [u8],
+        received: &Received,
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
         let mut each = received.each().peekable();
         while let Some(at) = each.peek() {
             let Some(spi) = arena.get(at.clone()).and_then(|esp| esp.first_chunk::<4>()).copied() else {
@@ -60,7 +66,18 @@ impl<R: Random> Carrier<R> {
                 each.next();
                 continue;
             };
-            let Some(child) = self.children.get_mut(&u32::from_be_bytes(spi)) else {
+            let number = u32::from_be_bytes(spi);
+            let is_tunnel = self.children.get(&number).map(Child::is_tunnel_of_esp);
+            if self.has_raw
+                && received.via == Via::Nat
+                && (is_tunnel == Some(false)
+                    || is_tunnel.is_none() && self.has_by_hand(number, received.local))
+                && let Some(at) = each.next()
+            {
+                self.open_in_udp(arena, at, received, now, deliver);
+                continue;
+            }
+            let Some(child) = self.children.get_mut(&number) else {
                 self.ipsec_drops.count(IpsecDrop::NoAssociation);
                 each.next();
                 continue;
@@ -113,14 +130,20 @@ impl<R: Random> Carrier<R> {
 }
 
 /// Delivers a packet that lies whole in the arena. That it is one of IP was seen when it was opened.
-fn hand_over(arena: &[u8], packet: Range<usize>, deliver: &mut dyn Deliver) {
+pub(super) fn hand_over(arena: &[u8], packet: Range<usize>, deliver: &mut dyn Deliver) {
     let bytes = &arena[packet.clone()];
-    let length = match bytes.first() {
-        Some(first) if first >> 4 == 6 => ipv6::HEADER_LEN,
-        Some(first) => usize::from(first & 15) * 4,
-        None => return,
-    };
+    let length = header_length(bytes);
     if let Some(header) = bytes.get(..length) {
         deliver.packet(arena, header, packet.start + length..packet.end);
     }
+}
+
+/// Bytes of the header of IP, without extensions; at most as many as there are.
+pub(super) fn header_length(packet: &[u8]) -> usize {
+    let length = match packet.first() {
+        Some(first) if first >> 4 == 6 => ipv6::HEADER_LEN,
+        Some(first) => usize::from(first & 15) * 4,
+        None => 0,
+    };
+    length.min(packet.len())
 }

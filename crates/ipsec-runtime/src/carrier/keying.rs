@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use ike::config::{ChildConfig, ChildIndex};
+use config::ipsec::Place;
+use ike::config::{ChildConfig, ChildIndex, PeerConfig};
 use ike::crypto::encryption::{Encryption as IkeEncryption, Integrity};
 use ike::event::{ChildAssociation, ChildKeys, Event as IkeEvent, Nat, Path};
 use ike::message::traffic_selector::TrafficSelector;
@@ -11,17 +12,19 @@ use ike::negotiation::{ChildProtocol, ChildSuite};
 use ike::numbers::{IkeSpi, Spi as IkeChildSpi};
 use ike::random::Random;
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
-use ipsec::algorithm::{Authentication, Encryption, EspTransform};
+use ipsec::algorithm::{AhTransform, Authentication, Encryption, EspTransform};
 use ipsec::association::{Lifetime, Lifetimes, Mode, Parameters, Spi, Transform, UdpEncapsulation};
 use ipsec::key::Key;
 use ipsec::key_engine::{Event as EngineEvent, Name};
-use ipsec::selector::{Selector, Traffic, Upper};
+use ipsec::request::{Request, Service};
+use ipsec::selector::{Selector, Upper};
 use wire::protocol;
 
 use super::Carrier;
 use super::child::Child;
 use super::conversation::{Conversation, Established};
 use super::event::{Event, RemoteIndex};
+use crate::outbox::{Via, Way};
 
 /// Bytes after which keys are replaced, whatever their age: far below what AES-GCM may protect.
 const SOFT_BYTES: u64 = 1 << 40;
@@ -68,16 +71,21 @@ impl<R: Random> Carrier<R> {
                     self.events.push_back(Event::Failed { remote, why });
                 }
             }
-            IkeEvent::PathChanged { ike, path, .. } => self.path_changed(ike, path),
+            IkeEvent::PathChanged { ike, path, nat } => self.path_changed(ike, path, nat),
         }
     }
 
     pub(super) fn heard_of_engine(&mut self, event: EngineEvent, now: Instant) {
+        if self.tells_keys {
+            self.events.push_back(Event::Keys(event.clone()));
+        }
         match event {
             EngineEvent::Acquire { acquire, request } => {
-                let wanted = self.child_for(&request.traffic);
+                let wanted = self.child_for(&request);
                 let begun = wanted.is_some_and(|(remote, child)| self.want(remote, child, now));
-                if !begun {
+                let protocol = request.service.protocol();
+                let others_are_asked = self.engine.daemons(protocol).any(|daemon| daemon != super::IKE);
+                if !begun && !others_are_asked {
                     for _ in 0..self.engine.give_up(acquire) {
                         self.ipsec_drops.count(ipsec::drops::DropReason::NotKeyed);
                     }
@@ -102,7 +110,9 @@ impl<R: Random> Carrier<R> {
         let (ike, spi) = (child.ike, child.inbound_spi);
         match self.make_associations(&child, now) {
             Ok(made) => {
-                let (address, networks) = (made.way.remote.ip(), made.networks.clone());
+                let address = made.way.remote.ip();
+                // Hosts have their way from the beginning.
+                let networks = if made.is_tunnel { made.networks.clone() } else { Vec::new() };
                 self.by_outbound.insert(made.outbound_id, spi.0);
                 self.children.insert(spi.0, made);
                 self.recent.clear();
@@ -117,13 +127,17 @@ impl<R: Random> Carrier<R> {
     }
 
     fn make_associations(&mut self, child: &ChildAssociation, now: Instant) -> Result<Child, String> {
-        if child.mode != ike::config::Mode::Tunnel || child.suite.protocol != ChildProtocol::Esp {
-            return Err("a child that is no tunnel of ESP is not carried here".to_owned());
-        }
-        if !child.nat.is_between() {
-            return Err(
-                "the other end has agreed to ESP outside of UDP, which is not carried here".to_owned()
-            );
+        let is_tunnel = child.mode == ike::config::Mode::Tunnel;
+        let in_udp = is_in_udp(child.suite.protocol, child.nat);
+        if !self.has_raw {
+            if !is_tunnel || child.suite.protocol != ChildProtocol::Esp {
+                return Err("a child that is no tunnel of ESP is not carried here".to_owned());
+            }
+            if !in_udp {
+                return Err(
+                    "the other end has agreed to ESP outside of UDP, which is not carried here".to_owned()
+                );
+            }
         }
         let [local, networks] = [&child.local, &child.remote].map(|selectors| networks_of(selectors));
         if local.len().max(networks.len()) > MAX_NETWORKS {
@@ -132,7 +146,8 @@ impl<R: Random> Carrier<R> {
         let outward = selectors(&child.local, &child.remote);
         let inward = selectors(&child.remote, &child.local);
         let (here, there) = (child.path.local, child.path.remote);
-        let inbound = parameters(child, child.inbound_spi, [there, here], inward, &child.inbound)?;
+        let mut inbound = parameters(child, child.inbound_spi, [there, here], inward, &child.inbound)?;
+        inbound.original_addresses = child.original_addresses;
         let outbound = parameters(child, child.outbound_spi, [here, there], outward, &child.outbound)?;
         let [inbound_name, outbound_name] = [&inbound, &outbound].map(name);
         let engine = &mut self.engine;
@@ -152,7 +167,8 @@ impl<R: Random> Carrier<R> {
             inbound_id,
             outbound: outbound_name,
             outbound_id,
-            way: self.way(&child.path),
+            way: self.way_of_child(&child.path, in_udp),
+            is_tunnel,
             local,
             networks,
             since: now,
@@ -171,16 +187,29 @@ impl<R: Random> Carrier<R> {
         self.recent.clear();
     }
 
-    fn path_changed(&mut self, ike: IkeSpi, path: Path) {
-        let way = self.way(&path);
+    /// The way of a child's packets.
+    fn way_of_child(&self, path: &Path, in_udp: bool) -> Way {
+        if in_udp {
+            return self.way(path);
+        }
+        Way { via: Via::Raw, local: path.local.ip(), remote: SocketAddr::new(path.remote.ip(), 0) }
+    }
+
+    fn path_changed(&mut self, ike: IkeSpi, path: Path, nat: Nat) {
+        // What cannot go outside of UDP stays in it.
+        let in_udp = nat.is_between() || !self.has_raw;
+        let way = self.way_of_child(&path, in_udp);
         let (here, there) = (path.local, path.remote);
-        for child in self.children.values_mut().filter(|child| child.ike == ike) {
+        // Transport mode and AH are for their ends: they do not move.
+        let its = |child: &&mut Child| child.ike == ike && child.is_tunnel_of_esp();
+        for child in self.children.values_mut().filter(its) {
             child.way = way;
             for (name, [from, to]) in
                 [(&mut child.inbound, [there, here]), (&mut child.outbound, [here, there])]
             {
                 // Two of one name would have to be of one SPI, 32 random bits: it keeps its old name, and works.
-                if let Ok(moved) = self.engine.move_to(name, (from.ip(), to.ip()), Some(in_udp(from, to))) {
+                let ports = in_udp.then_some(udp_ports(from, to));
+                if let Ok(moved) = self.engine.move_to(name, (from.ip(), to.ip()), ports) {
                     *name = moved;
                 }
             }
@@ -190,7 +219,8 @@ impl<R: Random> Carrier<R> {
     }
 
     /// Which child of the configuration is for these packets.
-    fn child_for(&self, traffic: &Traffic) -> Option<(RemoteIndex, ChildIndex)> {
+    fn child_for(&self, request: &Request) -> Option<(RemoteIndex, ChildIndex)> {
+        let traffic = &request.traffic;
         let covers = |selectors: &[TrafficSelector], address: IpAddr| {
             let within = |selector: &TrafficSelector| {
                 let (first, last) = selector.addresses();
@@ -198,10 +228,24 @@ impl<R: Random> Carrier<R> {
             };
             selectors.is_empty() || selectors.iter().any(within)
         };
-        let is_for = |child: &ChildConfig| {
-            covers(&child.local, traffic.source) && covers(&child.remote, traffic.destination)
+        // Without networks of its own, what is behind a remote is that remote, unless it is given addresses.
+        let is_elsewhere = |child: &ChildConfig, peer: &PeerConfig, remote: &config::ipsec::Remote| {
+            let is_itself = child.remote.is_empty()
+                && peer.assigned.addresses.is_empty()
+                && peer.assigned.pools.is_empty();
+            match remote.address {
+                Some(Place::Address(address)) => is_itself && address != traffic.destination,
+                _ => false,
+            }
         };
-        self.config.peers.iter().enumerate().find_map(|(index, peer)| {
+        let peers = self.config.peers.iter().zip(&self.conversations);
+        peers.enumerate().find_map(|(index, (peer, conversation))| {
+            let is_for = |child: &ChildConfig| {
+                service(child) == request.service
+                    && covers(&child.local, traffic.source)
+                    && covers(&child.remote, traffic.destination)
+                    && !is_elsewhere(child, peer, &conversation.remote)
+            };
             let child = peer.children.iter().position(is_for)?;
             Some((RemoteIndex(index), ChildIndex(child)))
         })
@@ -226,29 +270,46 @@ fn parameters(
     selectors: Vec<Selector>,
     keys: &ChildKeys,
 ) -> Result<Parameters, String> {
-    let transform = transform(&child.suite, keys)?;
+    let transform = match child.suite.protocol {
+        ChildProtocol::Esp => Transform::Esp(transform(&child.suite, keys)?),
+        ChildProtocol::Ah => Transform::Ah(ah_transform(&child.suite, keys)?),
+    };
+    let mode = match child.mode {
+        ike::config::Mode::Tunnel => Mode::Tunnel,
+        ike::config::Mode::Transport => Mode::Transport,
+    };
     let soft = Lifetime { bytes: Some(SOFT_BYTES), ..Lifetime::UNLIMITED };
     Ok(Parameters {
-        encapsulation: encapsulation(child.nat, from, to),
+        encapsulation: is_in_udp(child.suite.protocol, child.nat).then(|| udp_ports(from, to)),
         extended_sequence: child.suite.extended_sequence_numbers,
         lifetimes: Lifetimes { soft, hard: Lifetime::UNLIMITED },
         selectors,
-        ..Parameters::new(Spi(spi.0), from.ip(), to.ip(), Mode::Tunnel, Transform::Esp(transform))
+        ..Parameters::new(Spi(spi.0), from.ip(), to.ip(), mode, transform)
     })
 }
 
-fn encapsulation(nat: Nat, from: SocketAddr, to: SocketAddr) -> Option<UdpEncapsulation> {
-    nat.is_between().then(|| in_udp(from, to))
+/// AH goes without UDP (RFC 3948 §1), whatever an end that wants UDP has said of a NAT.
+fn is_in_udp(protocol: ChildProtocol, nat: Nat) -> bool {
+    protocol == ChildProtocol::Esp && nat.is_between()
 }
 
-fn in_udp(from: SocketAddr, to: SocketAddr) -> UdpEncapsulation {
+/// What a child does for packets.
+fn service(child: &ChildConfig) -> Service {
+    match (child.algorithms.protocol, child.mode) {
+        (ChildProtocol::Ah, _) => Service::Authentication,
+        (ChildProtocol::Esp, ike::config::Mode::Transport) => Service::TransportEncryption,
+        (ChildProtocol::Esp, ike::config::Mode::Tunnel) => Service::TunnelEncryption,
+    }
+}
+
+fn udp_ports(from: SocketAddr, to: SocketAddr) -> UdpEncapsulation {
     UdpEncapsulation { source_port: from.port(), destination_port: to.port() }
 }
 
 fn name(parameters: &Parameters) -> Name {
     Name {
         destination: parameters.destination,
-        protocol: ipsec::association::Protocol::Esp,
+        protocol: parameters.transform.protocol(),
         spi: parameters.spi,
     }
 }
@@ -262,16 +323,25 @@ fn transform(suite: &ChildSuite, keys: &ChildKeys) -> Result<EspTransform, Strin
         Some(IkeEncryption::Aes256Cbc) => Encryption::AesCbc256,
         None => Encryption::Null,
     };
-    let authentication = match suite.integrity {
-        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
-        Some(Integrity::HmacSha384) => Authentication::HmacSha384,
-        Some(Integrity::HmacSha512) => Authentication::HmacSha512,
-        None => Authentication::None,
-    };
+    let authentication = authentication(suite);
     let [encryption_key, integrity_key] =
         [&keys.encryption, &keys.integrity].map(|key| Key::new(key.as_bytes()));
     EspTransform::new(encryption, &encryption_key, authentication, &integrity_key)
         .map_err(|error| error.to_string())
+}
+
+fn ah_transform(suite: &ChildSuite, keys: &ChildKeys) -> Result<AhTransform, String> {
+    AhTransform::new(authentication(suite), &Key::new(keys.integrity.as_bytes()))
+        .map_err(|error| error.to_string())
+}
+
+fn authentication(suite: &ChildSuite) -> Authentication {
+    match suite.integrity {
+        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
+        Some(Integrity::HmacSha384) => Authentication::HmacSha384,
+        Some(Integrity::HmacSha512) => Authentication::HmacSha512,
+        None => Authentication::None,
+    }
 }
 
 /// Every pair of what is at either end.

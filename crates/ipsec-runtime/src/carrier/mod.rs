@@ -10,9 +10,12 @@
 //! | `conversation`, `child`, `recent` | what it keeps of remotes, their children, and traffic |
 //! | `conversations` | when IKE SAs are begun, and what becomes of them |
 //! | `keying` | children of IKE become associations of the key engine, its wishes become children |
-//! | `outward`, `inward` | packets |
+//! | `outward`, `inward` | packets of IKE's tunnels |
+//! | `whole` | packets of all other associations, as raw sockets have them |
+//! | `by_hand` | associations and policies that are none of IKE's |
 //! | `report` | what there is, for a status |
 
+mod by_hand;
 mod child;
 mod conversation;
 mod conversations;
@@ -25,6 +28,7 @@ mod recent;
 mod report;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -37,8 +41,7 @@ use ike::random::Random;
 use ipnet::IpNet;
 use ipsec::association::Protocol;
 use ipsec::key_engine::{AssociationId, KeyEngine};
-use ipsec::level::Level;
-use ipsec::policy::{Direction, PolicyDatabase};
+use ipsec::policy::{PolicyDatabase, Rule};
 use ipsec::request::DaemonId;
 
 use crate::deliver::Deliver;
@@ -57,7 +60,19 @@ const IKE: DaemonId = DaemonId(0);
 pub struct Carrier<R> {
     ike: Endpoint<R>,
     engine: KeyEngine,
+    /// The rules that count, of all that follow.
     policies: PolicyDatabase,
+    /// Those of the configuration, and what its children stand for where that is no tunnel.
+    own_rules: Vec<Rule>,
+    child_rules: Vec<Rule>,
+    /// Those by hand.
+    by_hand: PolicyDatabase,
+    /// Whether there are raw sockets for what does not go in UDP.
+    has_raw: bool,
+    /// Whether daemons beside IKE are to be told.
+    tells_keys: bool,
+    /// Of the next packet of IPv4 that has none.
+    identification: u16,
     /// Whether a rule says more of what arrives than that it must come from a tunnel.
     judges_input: bool,
     config: ike::config::Config,
@@ -93,35 +108,50 @@ impl<R: Random> Carrier<R> {
     /// Of a configuration, with nothing begun: [`handle_timeout`](Self::handle_timeout) begins. `ports` are those that there
     /// are; without one of IKE, 0, all begins at the port that it shares with ESP.
     pub fn new(config: &IpsecConfig, ports: Ports, random: R, now: Instant) -> Self {
+        Self::build(config, ports, random, now, false)
+    }
+
+    /// The same with raw sockets: AH, transport mode, and ESP outside of UDP are carried, too.
+    pub fn with_raw(config: &IpsecConfig, ports: Ports, random: R, now: Instant) -> Self {
+        Self::build(config, ports, random, now, true)
+    }
+
+    fn build(config: &IpsecConfig, ports: Ports, random: R, now: Instant, has_raw: bool) -> Self {
         let mut ike = config.ike.clone();
         ike.nat_port = ports.nat;
         for (peer, remote) in ike.peers.iter_mut().zip(&config.remotes) {
             peer.nat_port = remote.ports.nat;
-            // There is no way for ESP but UDP here, whatever is between the ends.
-            peer.encapsulate = true;
+            // Without raw sockets there is no way for ESP but UDP, whatever is between the ends.
+            peer.encapsulate = !has_raw || remote.encapsulate;
         }
         let mut engine = KeyEngine::new();
         // There is room for many.
         let registered = engine.register(IKE, Protocol::Esp);
         debug_assert_eq!(registered, Ok(()));
+        let registered = engine.register(IKE, Protocol::Ah);
+        debug_assert_eq!(registered, Ok(()));
         let mut policies = PolicyDatabase::new();
-        for rule in &config.rules {
-            policies.add(rule.clone());
-        }
-        let mut levels = config.levels;
-        levels.tunnel_encryption = levels.tunnel_encryption.max(Level::Require);
-        policies.set_system_levels(levels);
-        let judges_input = levels.transport_encryption >= Level::Require
-            || config.rules.iter().any(|rule| rule.direction == Direction::In);
+        policies.set_system_levels(config.levels);
         let conversations =
             config.remotes.iter().map(|remote| Conversation::new(remote.clone(), now)).collect();
         let mut own: Vec<IpAddr> = config.addresses.iter().map(IpNet::addr).collect();
         own.dedup();
-        Self {
+        let mut carrier = Self {
             ike: Endpoint::new(ike.clone(), random),
             engine,
             policies,
-            judges_input,
+            own_rules: config.rules.iter().cloned().map(by_hand::stricter).collect(),
+            child_rules: config
+                .child_rules
+                .iter()
+                .filter(|rule| by_hand::is_no_tunnel(rule))
+                .cloned()
+                .collect(),
+            by_hand: PolicyDatabase::new(),
+            has_raw,
+            tells_keys: false,
+            identification: 1,
+            judges_input: false,
             config: ike,
             conversations,
             children: HashMap::new(),
@@ -139,7 +169,9 @@ impl<R: Random> Carrier<R> {
             engine_deadline: None,
             scratch: Vec::new(),
             ending: false,
-        }
+        };
+        carrier.compose_policies();
+        carrier
     }
 
     /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time.

@@ -1,9 +1,11 @@
 //! Inner packets on their way out: policy, association, segments, the outbox.
 
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ike::random::Random;
+use ipsec::association::{Mode, Protocol};
 use ipsec::drops::DropReason as IpsecDrop;
 use ipsec::key_engine::AssociationId;
 use ipsec::policy::Output;
@@ -14,14 +16,17 @@ use wire::{ecn, flow, icmp_error, ipv4, ipv6, mss, udp, virtio_net};
 
 use super::Carrier;
 use super::child::Child;
+use super::recent::Protection;
+use super::whole::{outer_length, write_outer};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
+use crate::outbox::{Via, Way};
 
 /// Errors to inner senders have at least this time between them (RFC 4443 §2.4 f).
 const BETWEEN_ERRORS: Duration = Duration::from_millis(5);
 /// What is to be done with a packet.
 enum Choice {
-    By(AssociationId),
+    By(Protection),
     Wait(ipsec::acquire::AcquireId),
 }
 
@@ -37,12 +42,12 @@ impl<R: Random> Carrier<R> {
         let (Ok(traffic), Ok(hash)) = (Traffic::of(packet), flow::hash(packet)) else {
             return self.drops.count(DropReason::Unreadable);
         };
-        let id = match self.recent.get(hash, &traffic) {
-            Some(id) => id,
+        let protection = match self.recent.get(hash, &traffic) {
+            Some(protection) => protection,
             None => match self.choose(&traffic, now) {
-                Ok(Choice::By(id)) => {
-                    self.recent.put(hash, &traffic, id);
-                    id
+                Ok(Choice::By(protection)) => {
+                    self.recent.put(hash, &traffic, protection);
+                    protection
                 }
                 Ok(Choice::Wait(acquire)) => return self.wait(acquire, header, packet, now, deliver),
                 Err(()) => {
@@ -50,12 +55,25 @@ impl<R: Random> Carrier<R> {
                 }
             },
         };
-        self.seal(id, header, packet, now, deliver);
-        if self.engine.get(id).is_none_or(|association| !association.can_send(now)) {
-            // It has just ended; the next packet asks for another.
+        let has_ended = match protection {
+            Protection::Tunnel(id) => {
+                self.seal(id, header, packet, now, deliver);
+                self.has_ended(id, now)
+            }
+            Protection::Whole(bundle) => {
+                self.seal_whole(&bundle, header, packet, now, deliver);
+                bundle.iter().any(|id| self.has_ended(id, now))
+            }
+        };
+        if has_ended {
+            // The next packet asks for another.
             self.recent.clear();
             self.settle(now, deliver);
         }
+    }
+
+    fn has_ended(&self, id: AssociationId, now: Instant) -> bool {
+        self.engine.get(id).is_none_or(|association| !association.can_send(now))
     }
 
     /// Takes an inner packet that is whole, its checksums complete.
@@ -68,14 +86,37 @@ impl<R: Random> Carrier<R> {
     pub fn inner_mtu(&self) -> u16 {
         let of = |child: &Child| {
             let association = self.engine.get(child.outbound_id)?;
-            let room = room(self.path_mtu(child.way.remote.ip()), child.way.remote.ip());
-            Some(tunnel_payload::largest_packet(association, room)? as u16)
+            let path_mtu = self.path_mtu(child.way.remote.ip());
+            if !child.is_tunnel_of_esp() {
+                return Some(path_mtu - association.overhead() as u16);
+            }
+            Some(tunnel_payload::largest_packet(association, room(path_mtu, &child.way))? as u16)
         };
         // ESP header, IV, at most three bytes of padding, trailer, ICV.
         const AROUND: u16 = 8 + 8 + 3 + 2 + 16;
         const OUTER: u16 = (ipv6::HEADER_LEN + udp::HEADER_LEN) as u16;
         let without = self.link_mtu - OUTER - AROUND;
-        self.children.values().filter(|child| !child.is_replaced).filter_map(of).min().unwrap_or(without)
+        let children = self.children.values().filter(|child| !child.is_replaced).filter_map(of);
+        children.chain(self.mtu_by_hand()).min().unwrap_or(without)
+    }
+
+    /// What fits where packets go through all kinds of associations that are none of IKE's.
+    fn mtu_by_hand(&self) -> Option<u16> {
+        if !self.has_raw {
+            return None;
+        }
+        let of_ike: HashSet<AssociationId> =
+            self.children.values().flat_map(|child| [child.inbound_id, child.outbound_id]).collect();
+        let mut longest: HashMap<(Protocol, Mode), usize> = HashMap::new();
+        for (id, association) in self.engine.associations() {
+            if !of_ike.contains(&id) {
+                let kind = (association.protocol(), association.parameters().mode);
+                let longest = longest.entry(kind).or_default();
+                *longest = association.overhead().max(*longest);
+            }
+        }
+        let mtu = self.path_mtus.values().copied().min().unwrap_or(self.link_mtu).min(self.link_mtu);
+        (!longest.is_empty()).then(|| mtu - longest.values().sum::<usize>() as u16)
     }
 
     #[cold]
@@ -85,7 +126,8 @@ impl<R: Random> Carrier<R> {
             Ok(Output::Send(bundle)) => {
                 let mut all = bundle.iter();
                 match (all.next(), all.next()) {
-                    (Some(id), None) if self.by_outbound.contains_key(&id) => Ok(Choice::By(id)),
+                    (Some(id), None) if self.is_tunnel_of_ike(id) => Ok(Choice::By(Protection::Tunnel(id))),
+                    (Some(_), _) if self.has_raw => Ok(Choice::By(Protection::Whole(bundle))),
                     _ => {
                         self.drops.count(DropReason::NoTunnel);
                         Err(())
@@ -97,6 +139,11 @@ impl<R: Random> Carrier<R> {
                 Err(())
             }
         }
+    }
+
+    fn is_tunnel_of_ike(&self, id: AssociationId) -> bool {
+        let child = self.by_outbound.get(&id).and_then(|spi| self.children.get(spi));
+        child.is_some_and(Child::is_tunnel_of_esp)
     }
 
     /// Keeps the packet until there is an association for it, segment by segment.
@@ -132,7 +179,7 @@ impl<R: Random> Carrier<R> {
         deliver: &mut dyn Deliver,
     ) {
         let way = self.by_outbound.get(&id).and_then(|spi| self.children.get(spi)).map(|child| child.way);
-        let path_mtu = way.map(|way| room(self.path_mtu(way.remote.ip()), way.remote.ip()));
+        let path_mtu = way.map(|way| room(self.path_mtu(way.remote.ip()), &way));
         let (Some(association), Some(way), Some(room)) = (self.engine.get_mut(id), way, path_mtu) else {
             return self.ipsec_drops.count(IpsecDrop::NoAssociation);
         };
@@ -151,10 +198,13 @@ impl<R: Random> Carrier<R> {
         }
         while let Some(segment) = segmenter.next() {
             let Some(size) = tunnel_payload::sealed_length(association, segment.len()) else { break };
-            let datagram = self.outbox.datagram(&way, traffic_class, size);
-            let sealed = tunnel_payload::seal(association, [segment.head, segment.payload], datagram, now);
+            let front = outer_length(&way);
+            let outside = if front == 0 { traffic_class } else { 0 };
+            let (outer, esp) = self.outbox.datagram(&way, outside, front + size).split_at_mut(front);
+            write_outer(&way, traffic_class, size, outer);
+            let sealed = tunnel_payload::seal(association, [segment.head, segment.payload], esp, now);
             if let Err(error) = sealed {
-                self.outbox.cancel_last(size);
+                self.outbox.cancel_last(front + size);
                 self.ipsec_drops.count(error.into());
                 break;
             }
@@ -164,7 +214,13 @@ impl<R: Random> Carrier<R> {
 
     /// Tells an inner sender, at a limited rate.
     #[cold]
-    fn tell(&mut self, reason: icmp_error::Reason, invoking: &[u8], now: Instant, deliver: &mut dyn Deliver) {
+    pub(super) fn tell(
+        &mut self,
+        reason: icmp_error::Reason,
+        invoking: &[u8],
+        now: Instant,
+        deliver: &mut dyn Deliver,
+    ) {
         if now < self.next_error {
             return;
         }
@@ -179,10 +235,11 @@ impl<R: Random> Carrier<R> {
     }
 }
 
-/// Bytes for ESP in UDP on a path of this MTU.
-fn room(path_mtu: u16, remote: IpAddr) -> usize {
-    let ip = if remote.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
-    usize::from(path_mtu) - ip - udp::HEADER_LEN
+/// Bytes for ESP, in UDP or not, on a path of this MTU.
+fn room(path_mtu: u16, way: &Way) -> usize {
+    let ip = if way.remote.is_ipv6() { ipv6::HEADER_LEN } else { ipv4::HEADER_LEN };
+    let udp = if way.via == Via::Raw { 0 } else { udp::HEADER_LEN };
+    usize::from(path_mtu) - ip - udp
 }
 
 /// DSCP as inside, congestion by RFC 6040.

@@ -1,5 +1,7 @@
 //! Stories of two carriers that hand each other their datagrams, in virtual time.
 
+mod raw;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -11,6 +13,7 @@ use ike::message::body::Identity;
 use ike::message::traffic_selector::TrafficSelector;
 use ike::random::Random;
 use ipsec::level::Levels;
+use ipsec::policy::Direction;
 use wire::ecn::Ecn;
 use wire::{icmpv6, ipv6, protocol, udp, virtio_net};
 
@@ -88,6 +91,7 @@ fn config(end: usize, start: Start, theirs: Ports) -> IpsecConfig {
             address: (start != Start::Wait).then(|| Place::Address(outside(other))),
             ports: theirs,
             start,
+            encapsulate: true,
             pool: Vec::new(),
         }],
         rules: Vec::new(),
@@ -104,12 +108,20 @@ impl World {
     }
 
     fn of(configs: [IpsecConfig; 2], ports: [Ports; 2]) -> Self {
+        Self::with(configs, ports, Carrier::new)
+    }
+
+    fn with(
+        configs: [IpsecConfig; 2],
+        ports: [Ports; 2],
+        new: fn(&IpsecConfig, Ports, Repeatable, Instant) -> Carrier<Repeatable>,
+    ) -> Self {
         let now = Instant::now();
         let mut number = 0;
         let ends = configs.map(|config| {
             number += 1;
             let random = Repeatable(number as u64);
-            let carrier = Carrier::new(&config, ports[number - 1], random, now);
+            let carrier = new(&config, ports[number - 1], random, now);
             End { carrier, address: outside(number - 1), inner: Inner::default(), events: Vec::new() }
         });
         let mut world = Self { ends, now, lost: None };
@@ -153,6 +165,10 @@ impl World {
                 continue;
             }
             assert_eq!(batch.way.remote.ip(), to.address);
+            if batch.way.via == Via::Raw {
+                raw::carry(to, &mut bytes, batch.segment, self.now);
+                continue;
+            }
             let via = if batch.way.remote.port() == to.carrier.ports.nat { Via::Nat } else { Via::Ike };
             assert!(via == Via::Nat || batch.way.remote.port() == to.carrier.ports.ike);
             let port = if batch.way.via == Via::Nat { ports.nat } else { ports.ike };

@@ -1,21 +1,25 @@
 //! What `ipsec up` sets up in the kernel: addresses and routes of the TUN device, which go with it; routes that refuse what the
 //! tunnel is to carry while it is not there, and the way to remotes whose own address is behind a tunnel. These stay, in
-//! a journal, until somebody says so.
+//! a journal, until somebody says so, and so does what there is for hosts (see `hosts`).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use config::ipsec::{IpsecConfig, Place};
+use ike::config::Mode;
 use ike::message::traffic_selector::TrafficSelector;
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
+use ipsec::level::Level;
+use ipsec::policy::{Action, Direction, Rule};
 use linux::netlink::{Netlink, Route, Via};
 use linux::undo::{Journal, Step};
 
+use super::hosts::Hosts;
 use crate::error::Error;
 
 /// Behind all that others make: the kernel's own default is 1024 for IPv6 and 0 for IPv4.
-const CLOSED_METRIC: u32 = 0xf000_0000;
+pub(super) const CLOSED_METRIC: u32 = 0xf000_0000;
 
 /// Addresses and routes.
 pub(super) struct Kernel {
@@ -23,6 +27,7 @@ pub(super) struct Kernel {
     index: u32,
     /// Of what outlives the device.
     closed: Journal,
+    hosts: Hosts,
     routes: HashSet<IpNet>,
     addresses: HashSet<IpNet>,
 }
@@ -34,15 +39,27 @@ pub(super) struct Wanted {
     pub(super) networks: HashSet<IpNet>,
     /// Addresses of the device.
     pub(super) addresses: HashSet<IpNet>,
+    /// What is protected by transport mode or AH, of what this machine itself sends.
+    pub(super) hosts: HashSet<IpNet>,
     /// Where remotes are.
     remotes: Vec<IpAddr>,
 }
 
 impl Wanted {
-    pub(super) fn of(config: &IpsecConfig) -> Self {
-        let mut networks = HashSet::new();
+    /// Of a configuration, and of policies by hand.
+    pub(super) fn of(config: &IpsecConfig, by_hand: &[Rule]) -> Self {
+        let (mut networks, mut hosts) = (HashSet::new(), HashSet::new());
+        let address = |remote: &config::ipsec::Remote| match remote.address {
+            Some(Place::Address(address)) => Some(address),
+            _ => None,
+        };
         for (peer, remote) in config.ike.peers.iter().zip(&config.remotes) {
             for child in &peer.children {
+                if child.mode == Mode::Transport {
+                    hosts.extend(child.remote.iter().flat_map(prefixes));
+                    hosts.extend(address(remote).filter(|_| child.remote.is_empty()).map(IpNet::from));
+                    continue;
+                }
                 networks.extend(child.remote.iter().flat_map(prefixes).flat_map(halved));
                 if child.remote.is_empty() {
                     networks.extend(peer.assigned.addresses.iter().map(|address| IpNet::from(*address)));
@@ -50,12 +67,18 @@ impl Wanted {
                 }
             }
         }
-        let address = |remote: &config::ipsec::Remote| match remote.address {
-            Some(Place::Address(address)) => Some(address),
-            _ => None,
-        };
-        let remotes = config.remotes.iter().filter_map(address).collect();
-        Self { networks, addresses: config.addresses.iter().copied().collect(), remotes }
+        let mut remotes: Vec<IpAddr> = config.remotes.iter().filter_map(address).collect();
+        for rule in by_hand.iter().filter(|rule| rule.direction == Direction::Out) {
+            let Action::Protect { levels, tunnel } = rule.action else { continue };
+            let destination = rule.selector.destination.trunc();
+            if levels.tunnel_encryption > Level::None {
+                networks.extend(halved(destination));
+                remotes.extend(tunnel.map(|(_, there)| there));
+            } else {
+                hosts.insert(destination);
+            }
+        }
+        Self { networks, addresses: config.addresses.iter().copied().collect(), hosts, remotes }
     }
 }
 
@@ -65,11 +88,12 @@ fn file(socket: &Path) -> PathBuf {
 }
 
 /// Closes what the tunnel is to carry: before there is a device, so that nothing leaves in clear until then.
-pub(super) fn close(wanted: &Wanted, socket: &Path) -> Result<(Netlink, Journal), Error> {
+pub(super) fn close(wanted: &Wanted, socket: &Path, hosts: &mut Hosts) -> Result<(Netlink, Journal), Error> {
     let mut netlink = Netlink::open()?;
     let (mut closed, _) = Journal::open_keeping(&file(socket), &mut netlink, |_| true)?;
+    hosts.close(&wanted.hosts, &mut netlink, &mut closed)?;
     for address in &wanted.remotes {
-        keep_way_open(*address, &wanted.networks, &mut netlink, &mut closed)?;
+        keep_way_open(*address, &wanted.networks, hosts, &mut netlink, &mut closed)?;
     }
     add_closed(&wanted.networks, &mut netlink, &mut closed)?;
     Ok((netlink, closed))
@@ -84,7 +108,7 @@ fn add_closed(networks: &HashSet<IpNet>, netlink: &mut Netlink, closed: &mut Jou
 }
 
 /// What is there already need not be added.
-fn there_anyway(added: linux::Result<()>) -> linux::Result<()> {
+pub(super) fn there_anyway(added: linux::Result<()>) -> linux::Result<()> {
     match added {
         Err(error) if error.already_exists() => Ok(()),
         result => result,
@@ -95,6 +119,7 @@ fn there_anyway(added: linux::Result<()>) -> linux::Result<()> {
 fn keep_way_open(
     remote: IpAddr,
     networks: &HashSet<IpNet>,
+    hosts: &Hosts,
     netlink: &mut Netlink,
     closed: &mut Journal,
 ) -> Result<(), Error> {
@@ -107,7 +132,7 @@ fn keep_way_open(
         return Ok(());
     }
     // No way now: the attempt will say so.
-    let Some(hop) = netlink.route_to(remote)? else { return Ok(()) };
+    let Some(hop) = hosts.route_to(remote, netlink)? else { return Ok(()) };
     if hop.local {
         return Ok(());
     }
@@ -116,15 +141,16 @@ fn keep_way_open(
 }
 
 impl Kernel {
-    pub(super) fn new(netlink: Netlink, closed: Journal, index: u32) -> Self {
-        Self { netlink, index, closed, routes: HashSet::new(), addresses: HashSet::new() }
+    pub(super) fn new(netlink: Netlink, closed: Journal, hosts: Hosts, index: u32) -> Self {
+        Self { netlink, index, closed, hosts, routes: HashSet::new(), addresses: HashSet::new() }
     }
 
     /// Makes addresses and routes as they are wanted. What fails leaves what was there before.
     pub(super) fn apply(&mut self, wanted: &Wanted, mtu: u16) -> Result<(), Error> {
         let before_closed = self.closed_networks();
+        self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
-            keep_way_open(*remote, &wanted.networks, &mut self.netlink, &mut self.closed)?;
+            keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
         }
         add_closed(&wanted.networks, &mut self.netlink, &mut self.closed)?;
         self.set_mtu(mtu)?;
@@ -146,7 +172,33 @@ impl Kernel {
         for network in &wanted.networks {
             self.add_route(*network)?;
         }
-        Ok(())
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)
+    }
+
+    /// Policies by hand have changed: what they want no more goes, what is new comes.
+    pub(super) fn change(&mut self, before: &Wanted, wanted: &Wanted) -> Result<(), Error> {
+        self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)?;
+        for remote in &wanted.remotes {
+            keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
+        }
+        add_closed(&wanted.networks, &mut self.netlink, &mut self.closed)?;
+        for network in wanted.networks.difference(&before.networks) {
+            self.add_route(*network)?;
+        }
+        let is_gone =
+            |network: &IpNet| before.networks.contains(network) && !wanted.networks.contains(network);
+        let kept = |networks: &HashSet<IpNet>| -> HashSet<IpNet> {
+            networks.iter().copied().filter(|network| !is_gone(network)).collect()
+        };
+        let (addresses, routes, closed) =
+            (self.addresses.clone(), kept(&self.routes), kept(&self.closed_networks()));
+        self.keep_only(&addresses, &routes, &closed)
+    }
+
+    /// The mark of the tunnel's own packets; 0 for none.
+    pub(super) fn mark(&self) -> u32 {
+        self.hosts.mark()
     }
 
     /// What is refused while there is no tunnel.
@@ -192,6 +244,7 @@ impl Kernel {
         for route in refused {
             there_anyway(self.netlink.add_route(route))?;
         }
+        self.hosts.restore(&mut self.netlink)?;
         if !self.netlink.link_by_index(self.index)?.is_some_and(|link| link.up) {
             return Ok(());
         }
@@ -201,7 +254,7 @@ impl Kernel {
         for network in &self.routes {
             there_anyway(self.netlink.add_route(&Route::device(*network, self.index)))?;
         }
-        Ok(())
+        self.hosts.open(self.index, &mut self.netlink, &mut self.closed)
     }
 
     /// An address of the device, of the configuration or given by a remote.
@@ -225,7 +278,7 @@ impl Kernel {
     /// A child is there for these networks, with a remote at this address.
     pub(super) fn add_networks(&mut self, networks: &[IpNet], remote: IpAddr) -> Result<(), Error> {
         let new: HashSet<IpNet> = networks.iter().flat_map(|network| halved(*network)).collect();
-        keep_way_open(remote, &new, &mut self.netlink, &mut self.closed)?;
+        keep_way_open(remote, &new, &self.hosts, &mut self.netlink, &mut self.closed)?;
         for network in new {
             // What is within one that is routed already needs no route.
             if !self.routes.iter().any(|routed| routed.contains(&network)) {
@@ -241,7 +294,7 @@ impl Kernel {
 
     /// MTU of the interface that leads to a remote.
     pub(super) fn mtu_towards(&mut self, remote: IpAddr) -> Option<u16> {
-        let hop = self.netlink.route_to(remote).ok()??;
+        let hop = self.hosts.route_to(remote, &mut self.netlink).ok()??;
         let link = self.netlink.link_by_index(hop.index).ok()??;
         u16::try_from(link.mtu.min(hop.mtu.unwrap_or(link.mtu))).ok()
     }

@@ -4,9 +4,11 @@
 //! name is. The TUN device and its routes go with the process. What must not leave in clear is refused before there is
 //! a device, and after it: see `kernel`.
 
+mod carried;
+mod hosts;
 mod kernel;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -16,17 +18,19 @@ use config::ipsec::IpsecConfig;
 use control::ipsec_status::Status;
 use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
-use linux::event::{Request as Signal, Signals, Waker};
+use linux::event::{Event as Ready, Request as Signal, Signals, Waker};
 use linux::netlink::{Change, Monitor};
 use linux::process::{self, Capability};
 use linux::tun;
 use tracing::{debug, info, warn};
 
-use crate::carrier::{Carrier, Ends, Event, NotReached, RemoteIndex};
+use crate::carrier::{Ends, Event, NotReached, RemoteIndex};
 use crate::error::Error;
+use crate::key_socket::{KeySocket, clock};
 use crate::machine::{Machine, Sockets, tell_time};
 use crate::place;
-use crate::random::System;
+pub use carried::check;
+use hosts::Hosts;
 use kernel::{Kernel, Wanted};
 
 /// Queues of the TUN device: as many as the moving tunnel has, for the same reason.
@@ -39,6 +43,8 @@ const MIN_MTU: u16 = 1280;
 const SIGNALS: u64 = 2;
 const MESSAGES: u64 = 3;
 const CHANGES: u64 = 4;
+/// The first of those of the key socket.
+const KEYS: u64 = 1000;
 /// Between what somebody takes away and its return: whoever takes away much is not answered step by step.
 const RESTORE_AFTER: Duration = Duration::from_millis(200);
 
@@ -64,7 +70,7 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
-    refuse(&config)?;
+    carried::refuse(&config)?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.name));
     let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(&socket)];
     for missing in linux::confine::confine(folders)? {
@@ -72,15 +78,18 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     }
     // Who holds what is beside the socket is the one who answers there.
     control::remove_stale_socket(&socket)?;
-    let sockets = Sockets::open(config.local, config.ports)?;
-    let wanted = Wanted::of(&config);
-    let (netlink, closed) = kernel::close(&wanted, &socket)?;
+    let sockets = Sockets::open(config.local, config.ports)?.with_raw(config.local)?;
+    let carrier = carried::carrier(&config, sockets.ports())?;
+    let wanted = Wanted::of(&config, carrier.policies_by_hand());
+    let ports = sockets.ports();
+    let mut hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
+    let (netlink, closed) = kernel::close(&wanted, &socket, &mut hosts)?;
+    sockets.set_mark(hosts.mark())?;
     let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
     if let Some(error) = &device.unsteered {
         info!("all flows share one queue, where a large one delays the others: {error}");
     }
-    let mut kernel = Kernel::new(netlink, closed, device.index);
-    let carrier = new_carrier(&config, &sockets)?;
+    let mut kernel = Kernel::new(netlink, closed, hosts, device.index);
     let mut machine = Machine::new(carrier, sockets)?;
     machine.set_tun(device.queues, device.offloads)?;
     machine.inner_interface = Some(device.index);
@@ -100,6 +109,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         let _ = for_calls.send(Message::Call(call));
         wake_for_calls.wake();
     })?;
+    let keys = KeySocket::open(&socket.with_extension("key"), &machine.poller, KEYS)?;
+    machine.carrier.tell_keys();
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(&waker, MESSAGES)?;
     let mut monitor = Monitor::open()?;
@@ -111,6 +122,7 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         options,
         config,
         machine,
+        keys,
         kernel,
         wanted,
         started: Instant::now(),
@@ -130,38 +142,6 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     result.and(ended.map_err(Error::from))
 }
 
-/// What is not carried, said before anything is set up.
-fn refuse(config: &IpsecConfig) -> Result<(), Error> {
-    use ike::config::Mode;
-    use ike::negotiation::ChildProtocol;
-    if let Some(path) = &config.setkey {
-        let what = format!(
-            "{}: associations by hand are for the stack's own commands: `ipsec up` carries those of IKE",
-            path.display()
-        );
-        return Err(Error::NotCarried(what));
-    }
-    for (peer, remote) in config.ike.peers.iter().zip(&config.remotes) {
-        let is_carried = |child: &ike::config::ChildConfig| {
-            child.mode == Mode::Tunnel && child.algorithms.protocol == ChildProtocol::Esp
-        };
-        if !peer.children.iter().all(is_carried) {
-            let what = format!(
-                "remote {:?}: `ipsec up` carries tunnels of ESP; transport mode and AH are for the stack's own commands",
-                remote.name
-            );
-            return Err(Error::NotCarried(what));
-        }
-    }
-    Ok(())
-}
-
-fn new_carrier(config: &IpsecConfig, sockets: &Sockets) -> Result<Carrier<System>, Error> {
-    let mut carrier = Carrier::new(config, sockets.ports(), System::new()?, Instant::now());
-    tell_time(&mut carrier);
-    Ok(carrier)
-}
-
 fn device_mtu(config: &IpsecConfig, machine: &Machine) -> u16 {
     config.mtu.unwrap_or_else(|| machine.carrier.inner_mtu()).max(MIN_MTU)
 }
@@ -170,6 +150,7 @@ struct Daemon<'a> {
     options: &'a UpOptions,
     config: IpsecConfig,
     machine: Machine,
+    keys: KeySocket,
     kernel: Kernel,
     wanted: Wanted,
     started: Instant,
@@ -191,8 +172,8 @@ impl Daemon<'_> {
                 self.happened(event);
             }
             self.machine.turn(self.restore_at, &mut others)?;
-            for token in others.drain(..) {
-                match token {
+            for event in others.drain(..) {
+                match event.token {
                     SIGNALS => match signals.read()? {
                         Some(Signal::Stop) => self.ending = true,
                         Some(Signal::Reload) => {
@@ -203,6 +184,7 @@ impl Daemon<'_> {
                         None => {}
                     },
                     CHANGES => self.changed()?,
+                    token if KeySocket::owns(KEYS, token) => self.keys_asked(event),
                     _ => self.waker.drain(),
                 }
             }
@@ -229,6 +211,23 @@ impl Daemon<'_> {
             self.restore_at.get_or_insert_with(|| Instant::now() + RESTORE_AFTER);
         }
         Ok(())
+    }
+
+    /// Somebody at the key socket has asked for something.
+    fn keys_asked(&mut self, event: Ready) {
+        let (engine, policies) = self.machine.carrier.keys();
+        let dropped = self.keys.handle(&self.machine.poller, event, engine, policies, clock());
+        self.machine.with_carrier(|carrier, sink, now| carrier.keys_changed(dropped, now, sink));
+        let wanted = Wanted::of(&self.config, self.machine.carrier.policies_by_hand());
+        if wanted == self.wanted {
+            return;
+        }
+        let changed = self.kernel.change(&self.wanted, &wanted);
+        self.wanted = wanted;
+        let marked = self.machine.set_mark(self.kernel.mark());
+        if let Err(error) = changed.and(marked.map_err(Error::from)) {
+            warn!("{error}");
+        }
     }
 
     fn happened(&mut self, event: Event) {
@@ -265,6 +264,11 @@ impl Daemon<'_> {
                 debug!("{what}");
                 Ok(())
             }
+            Event::Keys(event) => {
+                let (engine, _) = self.machine.carrier.keys();
+                self.keys.tell(&self.machine.poller, &event, engine, clock());
+                Ok(())
+            }
             Event::Mtu => self.kernel.set_mtu(device_mtu(&self.config, &self.machine)),
         };
         if let Err(error) = done {
@@ -291,13 +295,13 @@ impl Daemon<'_> {
         let Some(place) = self.config.remotes.get(remote.0).and_then(|remote| remote.address.clone()) else {
             return;
         };
-        let local = self.config.local;
+        let (local, mark) = (self.config.local, self.kernel.mark());
         if matches!(place, config::ipsec::Place::Address(_)) {
-            return self.reached(remote, place::ends(local, &place));
+            return self.reached(remote, place::marked_ends(local, &place, mark));
         }
         let (messages, waker) = (self.messages.clone(), self.waker.clone());
         let find = move || {
-            let _ = messages.send(Message::Reached(remote, place::ends(local, &place)));
+            let _ = messages.send(Message::Reached(remote, place::marked_ends(local, &place, mark)));
             waker.wake();
         };
         if let Err(error) = std::thread::Builder::new().name("resolver".into()).spawn(find) {
@@ -318,7 +322,7 @@ impl Daemon<'_> {
     /// Reads the configuration again: all of it is in force afterwards, or nothing. Conversations begin anew.
     fn reload(&mut self) -> Result<(), Error> {
         let new = config::ipsec::load(&self.options.file)?;
-        refuse(&new)?;
+        carried::refuse(&new)?;
         let same = |new: &IpsecConfig| {
             (&new.name, new.local, new.ports) == (&self.config.name, self.config.local, self.config.ports)
         };
@@ -328,11 +332,12 @@ impl Daemon<'_> {
             return Err(Error::NotCarried(what.to_owned()));
         }
         let ports = self.machine.ports();
-        let mut carrier = Carrier::new(&new, ports, System::new()?, Instant::now());
-        tell_time(&mut carrier);
-        let wanted = Wanted::of(&new);
+        let mut carrier = carried::carrier(&new, ports)?;
+        carrier.tell_keys();
+        let wanted = Wanted::of(&new, carrier.policies_by_hand());
         let mtu = new.mtu.unwrap_or_else(|| self.machine.carrier.inner_mtu()).max(MIN_MTU);
         self.kernel.apply(&wanted, mtu)?;
+        self.machine.set_mark(self.kernel.mark())?;
         // From here on nothing fails.
         self.machine.with_carrier(|carrier, sink, now| carrier.end(now, sink));
         self.machine.replace(carrier);
@@ -362,6 +367,15 @@ impl Daemon<'_> {
         call.answer(reply);
     }
 
+    fn drops(&self) -> BTreeMap<String, u64> {
+        let mut drops = self.machine.carrier.report_drops();
+        let in_clear = linux::hosts::in_clear(&self.config.name);
+        if in_clear > 0 {
+            drops.insert("in_clear".to_owned(), in_clear);
+        }
+        drops
+    }
+
     fn status(&self) -> Status {
         let now = Instant::now();
         let of_all = |lists: &HashMap<RemoteIndex, Vec<IpAddr>>| {
@@ -377,7 +391,7 @@ impl Daemon<'_> {
             mtu: device_mtu(&self.config, &self.machine),
             given_addresses: of_all(&self.given),
             dns: of_all(&self.dns),
-            drops: self.machine.carrier.report_drops(),
+            drops: self.drops(),
             remotes: self.machine.carrier.report(now),
         }
     }

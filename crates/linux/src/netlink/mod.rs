@@ -10,6 +10,7 @@ mod link;
 mod monitor;
 mod neighbor;
 mod route;
+mod rule;
 
 use std::net::IpAddr;
 
@@ -21,7 +22,8 @@ pub use address::{Address, Lifetimes};
 pub use link::Link;
 pub use monitor::{Change, Monitor};
 pub use neighbor::{Neighbor, NeighborState};
-pub use route::{NextHop, Route, Via};
+pub use route::{NextHop, Route, TableRoute, Via};
+pub use rule::{MAIN, Rule, Selects};
 
 use crate::error::{Context, Error, Result};
 

@@ -97,6 +97,17 @@ impl Route {
     }
 }
 
+/// A route of a table that rules lead to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TableRoute {
+    /// The table's number.
+    pub table: u32,
+    /// The route.
+    pub route: Route,
+    /// The source address of packets that have none yet.
+    pub source: Option<IpAddr>,
+}
+
 impl std::fmt::Display for Route {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let destination = self.destination;
@@ -140,6 +151,31 @@ impl Netlink {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Adds a route to another table than the main one, marked as ours; errors as of [`Netlink::add_route`].
+    pub fn add_table_route(&mut self, wanted: &TableRoute) -> Result<()> {
+        let what = || format!("add route {} table {}", wanted.route, wanted.table);
+        let message = table_route_message(wanted);
+        self.change(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL, what)
+    }
+
+    /// Removes a route from another table than the main one, if it is there and ours. Returns whether it was.
+    pub fn delete_table_route(&mut self, unwanted: &TableRoute) -> Result<bool> {
+        let what = || format!("delete route {} table {}", unwanted.route, unwanted.table);
+        let message = table_route_message(&TableRoute { source: None, ..unwanted.clone() });
+        match self.change(RouteNetlinkMessage::DelRoute(message), 0, what) {
+            Ok(()) => Ok(true),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENODEV | libc::ENOENT)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Netlink::route_to`], with a packet of a socket that has this mark.
+    pub fn marked_route_to(&mut self, destination: IpAddr, mark: u32) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Mark(mark)])
     }
 
     /// Changes the MTU of a route of ours that is there; `None` lets it follow the interface's again.
@@ -301,6 +337,14 @@ fn route_message(route: &Route) -> RouteMessage {
             attributes.extend(metric.map(RouteAttribute::Priority));
         }
     }
+    message
+}
+
+fn table_route_message(wanted: &TableRoute) -> RouteMessage {
+    let mut message = route_message(&wanted.route);
+    message.header.table = RouteHeader::RT_TABLE_UNSPEC;
+    message.attributes.push(RouteAttribute::Table(wanted.table));
+    message.attributes.extend(wanted.source.map(|source| RouteAttribute::PrefSource(source.into())));
     message
 }
 

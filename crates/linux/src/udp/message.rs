@@ -13,8 +13,14 @@ const SO_EE_ORIGIN_ICMP6: u8 = 3;
 
 /// Control messages of one call. They need the alignment of their header.
 #[repr(C, align(8))]
-struct Control {
-    bytes: [u8; 192],
+pub(crate) struct Control {
+    pub(crate) bytes: [u8; 192],
+}
+
+impl Control {
+    pub(crate) const fn new() -> Self {
+        Self { bytes: [0; 192] }
+    }
 }
 
 /// Bytes of `struct cmsghdr` as the kernel has it: a length (header included), a level, a type.
@@ -130,7 +136,13 @@ pub(super) fn send_packet(
 }
 
 /// Writes a control message at `offset`, and returns how far the next one lies behind it.
-fn put_control(control: &mut Control, offset: usize, level: i32, kind: i32, value: &[u8]) -> usize {
+pub(crate) fn put_control(
+    control: &mut Control,
+    offset: usize,
+    level: i32,
+    kind: i32,
+    value: &[u8],
+) -> usize {
     let length = CONTROL_HEADER + value.len();
     let fields = length.to_ne_bytes().into_iter().chain(level.to_ne_bytes()).chain(kind.to_ne_bytes());
     for (to, from) in control.bytes[offset..].iter_mut().zip(fields.chain(value.iter().copied())) {
@@ -178,20 +190,24 @@ impl<'a> Message<'a> {
     }
 
     /// Calls `each` with level, type and data of every control message that came.
-    pub(super) fn for_each_control(&self, mut each: impl FnMut(i32, i32, &[u8])) {
-        let mut rest = &self.control.bytes[..self.control_len];
-        while let Some((header, _)) = rest.split_first_chunk::<CONTROL_HEADER>() {
-            let Some((length, fields)) = header.split_first_chunk() else { return };
-            let length = usize::from_ne_bytes(*length);
-            let Some(data) = rest.get(CONTROL_HEADER..length) else { return };
-            each(leading_int(fields), leading_int(&fields[4..]), data);
-            rest = rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
-        }
+    pub(super) fn for_each_control(&self, each: impl FnMut(i32, i32, &[u8])) {
+        controls(&self.control.bytes[..self.control_len], each);
+    }
+}
+
+/// Calls `each` with level, type and data of every control message.
+pub(crate) fn controls(mut rest: &[u8], mut each: impl FnMut(i32, i32, &[u8])) {
+    while let Some((header, _)) = rest.split_first_chunk::<CONTROL_HEADER>() {
+        let Some((length, fields)) = header.split_first_chunk() else { return };
+        let length = usize::from_ne_bytes(*length);
+        let Some(data) = rest.get(CONTROL_HEADER..length) else { return };
+        each(leading_int(fields), leading_int(&fields[4..]), data);
+        rest = rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or_default();
     }
 }
 
 /// The integer at the beginning of the bytes, 0 if they are too few.
-pub(super) fn leading_int(bytes: &[u8]) -> i32 {
+pub(crate) fn leading_int(bytes: &[u8]) -> i32 {
     bytes.first_chunk().map_or(0, |first| i32::from_ne_bytes(*first))
 }
 

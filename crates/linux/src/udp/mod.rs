@@ -8,7 +8,7 @@
 
 mod error_queue;
 mod host;
-mod message;
+pub(crate) mod message;
 mod shared;
 
 use std::net::SocketAddrV6;
@@ -378,7 +378,7 @@ fn keep_to(fd: BorrowedFd<'_>, interface: Option<u32>) -> Result<()> {
     sockopt::set(fd, libc::SOL_SOCKET, libc::SO_BINDTOIFINDEX, &index, "setsockopt SO_BINDTOIFINDEX")
 }
 
-fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {
+pub(crate) fn set_buffers(fd: BorrowedFd<'_>, bytes: usize) -> Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     for (forced, plain, what) in [
         (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, "setsockopt SO_RCVBUF"),

@@ -15,6 +15,7 @@ mod network;
 mod packet;
 mod process;
 mod queue;
+mod raw_host;
 mod shared;
 mod transparent;
 mod tun;

@@ -29,14 +29,16 @@ pub(crate) fn describe(file: &Path, config: &IpsecConfig) -> String {
         let _ = write_remote(&mut text, remote, peer);
     }
     let _ = write_policy(&mut text, config);
-    if let Some(why) = not_carried(config) {
-        let _ = writeln!(text, "\n          WARNING: `ipsec up` and `ipsec run` refuse this: {why}");
+    if let Err(why) = ipsec_runtime::check(config) {
+        let _ = writeln!(text, "\n          WARNING: `ipsec up` refuses this: {why}");
+    } else if let Some(why) = only_up(config) {
+        let _ = writeln!(text, "\n          NOTE: `ipsec run` and `ipsec proxy` refuse this: {why}");
     }
     text
 }
 
-/// What is for programs with a stack of their own.
-fn not_carried(config: &IpsecConfig) -> Option<&'static str> {
+/// What takes privileges.
+fn only_up(config: &IpsecConfig) -> Option<&'static str> {
     if config.setkey.is_some() {
         return Some("they carry associations of IKE, and none by hand");
     }
@@ -299,7 +301,7 @@ mod tests {
              shared_key_file = \"b.psk\"\n[[remote.child]]\nmode = \"transport\"\n",
         );
         assert!(hosts.contains("in transport mode: this end's address <-> the remote's address"), "{hosts}");
-        assert!(hosts.contains("WARNING: `ipsec up` and `ipsec run` refuse this"), "{hosts}");
+        assert!(hosts.contains("NOTE: `ipsec run` and `ipsec proxy` refuse this"), "{hosts}");
         for text in [hosts, site, warrior, gateway, sensors] {
             assert!(!text.contains("nobody is to see"), "{text}");
         }

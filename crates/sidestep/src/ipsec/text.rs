@@ -47,11 +47,15 @@ fn describe_child(text: &mut String, child: &Child) {
         Some(ms) => format!("heard {} ago", duration(ms / 1000)),
         None => "not heard yet".to_owned(),
     };
+    let place = match child.remote.port() {
+        0 => format!("{}, without UDP", child.remote.ip()),
+        _ => child.remote.to_string(),
+    };
     let _ = writeln!(
         text,
         "  child {} at {}: {}, for {}, {heard}{replaced}\n    {} to {}\n    sent {} packets, {} bytes; received {} packets, {} bytes",
         child.number,
-        child.remote,
+        place,
         child.algorithm,
         duration(child.age_s),
         join(&child.local_networks),

@@ -1,7 +1,10 @@
 //! `sidestep ipsec` on the kernel: with itself at the other end, and with strongSwan.
 
+mod by_hand;
+mod hosts;
 mod key;
 mod proxy;
 mod run;
 mod scene;
 mod up;
+mod with_others;

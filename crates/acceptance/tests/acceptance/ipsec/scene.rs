@@ -307,19 +307,23 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// From where to where packets have crossed that belong into the tunnel.
-    pub(super) fn in_clear(mut self) -> Vec<(IpAddr, IpAddr)> {
+    pub(super) fn in_clear(self) -> Vec<(IpAddr, IpAddr)> {
+        let inner = [INNER[0], INNER[1], INNER_V4[0], INNER_V4[1], GIVEN];
+        let inner = inner.map(|address| address.parse::<IpAddr>().expect("an address"));
+        let packets = self.packets();
+        let ends = packets.iter().filter_map(|packet| wire::flow::addresses(packet).ok());
+        ends.filter(|(from, to)| inner.contains(from) || inner.contains(to)).collect()
+    }
+
+    /// What has crossed, from the headers of IP on.
+    pub(super) fn packets(mut self) -> Vec<Vec<u8>> {
         // What is still on its way is seen, too.
         std::thread::sleep(Duration::from_millis(300));
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().expect("not asked before").join().expect("a capture");
         let bytes = std::fs::read(&self.path).expect("a capture");
-        let inner = [INNER[0], INNER[1], INNER_V4[0], INNER_V4[1], GIVEN];
-        let inner = inner.map(|address| address.parse::<IpAddr>().expect("an address"));
         let frames = Capture::parse(&bytes).expect("a capture");
-        let packets = frames.records().flatten().filter_map(|record| {
-            let frame = Frame::parse(record.octets).ok()?;
-            wire::flow::addresses(frame.payload()).ok()
-        });
-        packets.filter(|(from, to)| inner.contains(from) || inner.contains(to)).collect()
+        let payload = |octets| Some(Frame::parse(octets).ok()?.payload().to_vec());
+        frames.records().flatten().filter_map(|record| payload(record.octets)).collect()
     }
 }
