@@ -113,6 +113,7 @@ pub mod replay;
 pub mod request;
 pub mod selector;
 pub mod setkey;
+mod table;
 pub mod tunnel;
 pub mod tunnel_payload;
 pub mod udp_encapsulation;
