@@ -296,6 +296,15 @@ impl Association {
 
     /// The most bytes that sealing adds to a packet: what a path's MTU is less for what is inside.
     pub fn overhead(&self) -> usize {
+        self.front()
+            + match &self.parameters.transform {
+                Transform::Ah(_) => 0,
+                Transform::Esp(transform) => transform.most_behind(),
+            }
+    }
+
+    /// The bytes that sealing puts before a packet or into its front: always so many.
+    pub fn front(&self) -> usize {
         let parameters = &self.parameters;
         let outer = match parameters.mode {
             Mode::Tunnel if parameters.destination.is_ipv6() => ipv6::HEADER_LEN,
@@ -307,7 +316,7 @@ impl Association {
             + udp
             + match &parameters.transform {
                 Transform::Ah(transform) => transform.header_length(parameters.destination.is_ipv6()),
-                Transform::Esp(transform) => transform.overhead(),
+                Transform::Esp(transform) => transform.front(),
             }
     }
 

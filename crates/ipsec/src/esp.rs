@@ -108,7 +108,7 @@ pub fn open(
     open_at(association, packet, found, marks, now)
 }
 
-/// As [`open`], where the security header was found already.
+/// As [`open`], where the security header was found already and nothing is behind the packet.
 pub(crate) fn open_at(
     association: &mut Association,
     packet: &mut PacketBuffer<'_>,

@@ -22,7 +22,7 @@ impl Around {
     /// A payload of so many bytes.
     pub(crate) fn payload(transform: &EspTransform, length: usize) -> Self {
         let behind = padding(transform, length) + 2 + transform.icv_length();
-        Self { front: front(transform), behind }
+        Self { front: transform.front(), behind }
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn seal(
         esp[4..8].copy_from_slice(&sequence.low().to_be_bytes());
     }
     let padding = padding(transform, length);
-    let trailer = &mut esp[front(transform) + length..];
+    let trailer = &mut esp[transform.front() + length..];
     for (byte, number) in trailer.iter_mut().take(padding).zip(1..) {
         *byte = number;
     }
@@ -74,7 +74,7 @@ pub(crate) fn open(association: &mut Association, esp: &mut [u8], now: Instant) 
     if association.age(now) == Age::Hard {
         return Err(OpenError::Expired);
     }
-    let front = front(transform);
+    let front = transform.front();
     let hidden = esp.len().checked_sub(front + transform.icv_length()).ok_or(OpenError::Length)?;
     if hidden < 2 || hidden % transform.alignment() != 0 {
         return Err(OpenError::Length);
@@ -97,12 +97,8 @@ pub(crate) fn open(association: &mut Association, esp: &mut [u8], now: Instant) 
 
 /// The largest payload that fits `room` bytes from SPI to ICV.
 pub(crate) fn largest_payload(transform: &EspTransform, room: usize) -> usize {
-    let hidden = room.saturating_sub(front(transform) + transform.icv_length());
+    let hidden = room.saturating_sub(transform.front() + transform.icv_length());
     (hidden - hidden % transform.alignment()).saturating_sub(2)
-}
-
-fn front(transform: &EspTransform) -> usize {
-    transform.header_length() + transform.iv_length()
 }
 
 /// Bytes of padding so that payload, padding and the two bytes of the trailer are a multiple of the alignment.

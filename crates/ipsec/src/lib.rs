@@ -83,7 +83,7 @@
 //! | [`tunnel_payload`] | ESP without outer headers, as sockets carry it |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
-//! | [`selector`], [`level`], [`policy`] | what is to be protected |
+//! | [`selector`], [`level`], [`policy`], [`decisions`] | what is to be protected |
 //! | [`key_engine`], [`request`], [`acquire`] | the table, what it is asked, what waits |
 //! | [`processing`] | packets through policy's choice of associations |
 //! | [`pf_key`], [`setkey`] | how daemons and administrators talk with the engine |
@@ -95,6 +95,7 @@ pub mod acquire;
 pub mod ah;
 pub mod algorithm;
 pub mod association;
+pub mod decisions;
 pub mod drops;
 pub mod esp;
 mod esp_packet;

@@ -30,6 +30,9 @@ pub(crate) struct Entry {
     was_used: bool,
 }
 
+/// Associations that are found by name without the hash of it.
+const RECENT: usize = 16;
+
 /// All associations.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -39,6 +42,8 @@ pub(crate) struct Table {
     offers: Offers,
     agenda: BTreeSet<(Instant, AssociationId)>,
     owned: HashMap<SocketId, Vec<AssociationId>>,
+    /// Those that were asked for by name lately, by their SPI.
+    recent: [Option<AssociationId>; RECENT],
     last_number: u64,
     generation: u64,
 }
@@ -140,6 +145,18 @@ impl Table {
         self.owned.get(&owner).cloned().unwrap_or_default()
     }
 
+    pub(crate) fn recent_by_name(&mut self, name: &Name) -> Option<AssociationId> {
+        let place = name.spi.0 as usize % RECENT;
+        if let Some(id) = self.recent[place]
+            && self.get(id).is_some_and(|entry| Name::of(&entry.association) == *name)
+        {
+            return Some(id);
+        }
+        let id = self.by_name(name)?;
+        self.recent[place] = Some(id);
+        Some(id)
+    }
+
     pub(crate) fn names(&self) -> impl Iterator<Item = (&Name, AssociationId)> {
         self.by_name.iter().map(|(name, id)| (name, *id))
     }
@@ -156,7 +173,8 @@ impl Table {
         self.by_name.len()
     }
 
-    /// Another number whenever an association has come, gone or changed: what was found before may be found no more.
+    /// Another number whenever an association has come, gone or changed, or may have become unable to seal in another way
+    /// than by the time: what was found before may be found no more.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
@@ -183,12 +201,15 @@ impl Table {
         Some(id)
     }
 
-    /// After its first packet, the lifetime of one counts that was not used before.
+    /// After its first packet, the lifetime of one counts that was not used before; after its last, it is found no more.
     pub(crate) fn was_used(&mut self, id: AssociationId) {
         let Some(entry) = self.get_mut(id) else { return };
         if !entry.was_used && entry.association.first_used().is_some() {
             entry.was_used = true;
+            self.generation += 1;
             self.reschedule(id);
+        } else if entry.association.counter.is_used_up() {
+            self.generation += 1;
         }
     }
 

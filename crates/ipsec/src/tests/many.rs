@@ -8,8 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::association::{Lifetime, Lifetimes};
+use crate::decisions::Decisions;
 use crate::key_engine::{AssociationId, Event, KeyEngine, Name};
 use crate::offers::Offers;
+use crate::policy::{Action, Direction, Level, Levels, Output, PolicyDatabase, Rule};
 use crate::request::{Request, Service, SocketId};
 use crate::selector::{Detail, Selector, Traffic, Upper};
 
@@ -225,4 +227,71 @@ fn four_thousand_associations_are_looked_at_no_more_often_than_four() {
         (looks.get(), offers.shapes())
     });
     assert_eq!(looks, [(4, 1); 2]);
+}
+
+/// What a decision may hang on, one change at a time.
+#[test]
+fn a_decision_is_made_anew_when_what_it_hangs_on_has_changed() {
+    let now = Instant::now();
+    let (mut engine, mut policies, mut decisions) =
+        (KeyEngine::new(), PolicyDatabase::new(), Decisions::default());
+    policies.set_system_levels(Levels { transport_encryption: Level::Use, ..Levels::NONE });
+    let traffic = Traffic::of(&packet(true, 8)).unwrap();
+    let mut decide = |policies: &PolicyDatabase, engine: &mut KeyEngine, now| {
+        let asked = policies.output_policy(engine, &traffic, None, now);
+        for _ in 0..2 {
+            let remembered = decisions.output_policy(policies, engine, &traffic, None, now);
+            assert_eq!(remembered, asked);
+        }
+        let Ok(Output::Send(bundle)) = asked else { panic!("nothing is to wait") };
+        if let Some(decision) = decisions.get(policies, engine, &traffic, None, now) {
+            let (overhead, far_end) = policies.overhead(engine, &traffic, None, now);
+            assert_eq!((decision.overhead, decision.far_end), (overhead, far_end));
+        }
+        bundle.iter().next()
+    };
+    let made = |spi, hard: Lifetime| Parameters {
+        spi: Spi(spi),
+        lifetimes: Lifetimes { hard, ..Lifetimes::default() },
+        ..parameters(suites()[0], Mode::Transport, true, true)
+    };
+    assert_eq!(decide(&policies, &mut engine, now), None);
+    let endless = engine.add(made(0x1000, Lifetime::UNLIMITED), None, now).unwrap();
+    assert_eq!(decide(&policies, &mut engine, now), Some(endless), "one has come");
+    let since_used = Lifetime { since_used: Some(Duration::from_secs(5)), ..Lifetime::UNLIMITED };
+    let short = engine.add(made(0x1001, since_used), None, now).unwrap();
+    assert_eq!(decide(&policies, &mut engine, now), Some(short), "a newer one");
+    engine.get_mut(short).unwrap().count(1, now);
+    engine.used(short, now);
+    let later = now + Duration::from_secs(5);
+    assert_eq!(decide(&policies, &mut engine, now), Some(short));
+    assert_eq!(
+        decide(&policies, &mut engine, later),
+        Some(endless),
+        "its time is over, and nobody has called"
+    );
+    engine.handle_timeout(later);
+    let two = Lifetime { packets: Some(2), ..Lifetime::UNLIMITED };
+    let few = engine.add(made(0x1002, two), None, later).unwrap();
+    for expected in [few, few, endless] {
+        assert_eq!(decide(&policies, &mut engine, later), Some(expected), "so many packets");
+        engine.get_mut(expected).unwrap().count(1, later);
+        engine.used(expected, later);
+    }
+    let last = engine.add(made(0x1003, Lifetime::UNLIMITED), None, later).unwrap();
+    assert_eq!(decide(&policies, &mut engine, later), Some(last));
+    engine.get_mut(last).unwrap().skip(u64::from(u32::MAX));
+    engine.used(last, later);
+    assert_eq!(decide(&policies, &mut engine, later), Some(endless), "its numbers are used up");
+    engine.delete(&Name::of(engine.get(endless).unwrap())).unwrap();
+    assert_eq!(decide(&policies, &mut engine, later), None, "one has gone");
+    let again = engine.add(made(0x1004, Lifetime::UNLIMITED), None, later).unwrap();
+    assert_eq!(decide(&policies, &mut engine, later), Some(again));
+    let everything = Selector::between("::/0".parse().unwrap(), "::/0".parse().unwrap());
+    policies.add(Rule { direction: Direction::Out, selector: everything.clone(), action: Action::Bypass });
+    assert_eq!(decide(&policies, &mut engine, later), None, "a rule has come");
+    policies.delete(Direction::Out, &everything);
+    assert_eq!(decide(&policies, &mut engine, later), Some(again), "a rule has gone");
+    policies.set_system_levels(Levels::NONE);
+    assert_eq!(decide(&policies, &mut engine, later), None, "the levels are others");
 }

@@ -118,7 +118,11 @@ fn transmit<S: Security>(
     }
     let offloads = offloads && interface.may_offload(now, &endpoint.traffic(), Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
-    let (start, most) = if offloads { (room, MAX_LARGE) } else { (room + S::HEADROOM, 0) };
+    let (start, most) = if offloads {
+        (room, MAX_LARGE)
+    } else {
+        (room + interface.room_for_protection(now, &endpoint.traffic(), Some(&policy)), 0)
+    };
     segment.resize(start, 0);
     let Some(packet) = endpoint.connection.poll_transmit(now, most, segment) else { return false };
     let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());

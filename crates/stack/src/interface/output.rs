@@ -170,6 +170,16 @@ impl<S: Security> Interface<S> {
         self.link_header() + if is_ipv4 { wire::ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
     }
 
+    /// How much room its protection needs before that, so that nothing has to be moved.
+    pub(crate) fn room_for_protection(
+        &self,
+        now: Instant,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+    ) -> usize {
+        self.security.overhead(now, traffic, socket).front
+    }
+
     /// Writes the IP header of what is in a buffer from `at` on before it. Returns where it begins.
     pub(super) fn write_ip_header(
         &mut self,
