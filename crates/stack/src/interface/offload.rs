@@ -3,6 +3,8 @@
 //! A TUN device opened with `IFF_VNET_HDR` has a header before each packet that says what is still to be done to it
 //! ([`virtio_net`]); on a TAP device its places count from the frame. So one packet stands for up to 64 KB of a TCP stream,
 //! and goes through the stack once. Of what is protected or in fragments, nothing is left to a device.
+//!
+//! Where the device has no offloads, several segments go through TCP as one all the same, and are cut here.
 
 use std::time::Instant;
 
@@ -27,6 +29,8 @@ pub(crate) struct Built<'a> {
     pub(crate) header_len: usize,
     /// Payload octets of each segment that it stands for, if it is more than one.
     pub(crate) segment_size: Option<u16>,
+    /// Whether it is cut here, and nothing is left to the device.
+    pub(crate) is_cut: bool,
 }
 
 impl<S: Security> Interface<S> {
@@ -99,7 +103,7 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    /// Sends a segment, whose checksum is that of its pseudo-header, with the rest left to the device. Call
+    /// Sends a segment, whose checksum is that of its pseudo-header, with the rest left to the device or done here. Call
     /// [`Interface::may_offload`] right before.
     pub(crate) fn send_offloaded(
         &mut self,
@@ -135,12 +139,43 @@ impl<S: Security> Interface<S> {
                 _ => return Err(SendError::Dropped(DropReason::NoNeighbor)),
             },
         };
-        if self.frame_around(to, built.buffer, header) {
-            self.act(now, &mut super::NoUpper);
-            return Ok(());
+        let sent = if built.is_cut {
+            self.cut(to, built.buffer, &header)
+        } else if self.frame_around(to, built.buffer, header) {
+            Ok(())
+        } else {
+            Err(DropReason::QueueFull)
+        };
+        match sent {
+            Ok(()) => {
+                self.act(now, &mut super::NoUpper);
+                Ok(())
+            }
+            Err(reason) => {
+                self.drop(reason);
+                Err(SendError::Dropped(reason))
+            }
         }
-        self.drop(DropReason::QueueFull);
-        Err(SendError::Dropped(DropReason::QueueFull))
+    }
+
+    /// Puts each segment that a packet stands for into a frame of its own.
+    fn cut(
+        &mut self,
+        to: MacAddress,
+        buffer: &mut [u8],
+        header: &virtio_net::Header,
+    ) -> Result<(), DropReason> {
+        self.write_link_header(to, buffer);
+        let link = self.link_header();
+        let (frame, packet) = buffer.split_at_mut_checked(link).ok_or(DropReason::Malformed)?;
+        let mut segments =
+            Segmenter::new(&from_packet(header, link), packet).map_err(|_| DropReason::Malformed)?;
+        while let Some(segment) = segments.next() {
+            if !self.outbox.push([&*frame, segment.head, segment.payload]) {
+                return Err(DropReason::QueueFull);
+            }
+        }
+        Ok(())
     }
 }
 
