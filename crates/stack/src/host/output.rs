@@ -129,12 +129,18 @@ fn transmit<S: Security>(
         (false, _) => (room + S::HEADROOM, 0),
     };
     segment.resize(start, 0);
-    let Some(packet) = endpoint.connection.poll_transmit(now, most, segment) else { return false };
+    let Some(packet) = endpoint.connection.poll_transmit_header(now, most, segment) else { return false };
     let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());
     let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
-    let sent = if is_plain && (offloads || packet.segment_size.is_some()) {
-        send_offloaded(interface, now, &outgoing, segment, start, &packet, !offloads)
+    let is_cut = is_plain && !offloads && packet.segment_size.is_some();
+    let sent = if is_cut && let (payload, []) = endpoint.connection.payload_of(&packet) {
+        // From the connection's buffer to the frames.
+        send_offloaded(interface, now, &outgoing, segment, start, &packet, Some(payload))
+    } else if is_cut || is_plain && offloads {
+        endpoint.connection.write_payload(&packet, segment);
+        send_offloaded(interface, now, &outgoing, segment, start, &packet, is_cut.then_some(&[]))
     } else {
+        endpoint.connection.write_payload(&packet, segment);
         write_checksum(&outgoing, segment.get_mut(start..).unwrap_or_default());
         interface.send_built(now, &outgoing, segment, start, Sender::Own(Some(&policy)))
     };
@@ -153,8 +159,8 @@ fn transmit<S: Security>(
     true
 }
 
-/// Sends a segment, or one that stands for many, behind the room for its headers; the rest is the device's to do, unless
-/// `is_cut`.
+/// Sends a segment, or one that stands for many, behind the room for its headers; the rest is the device's to do, or done
+/// here: see [`Built::cut`].
 fn send_offloaded<S: Security>(
     interface: &mut Interface<S>,
     now: Instant,
@@ -162,7 +168,7 @@ fn send_offloaded<S: Security>(
     buffer: &mut Vec<u8>,
     start: usize,
     packet: &Transmit,
-    is_cut: bool,
+    cut: Option<&[u8]>,
 ) -> Result<(), SendError> {
     let source = outgoing.source.unwrap_or(outgoing.destination);
     let sum = pseudo_header(source, outgoing.destination, packet.header_len + packet.payload_len);
@@ -170,7 +176,7 @@ fn send_offloaded<S: Security>(
     if let Some(field) = buffer.get_mut(at..at + 2) {
         field.copy_from_slice(&sum.value().to_be_bytes());
     }
-    let built = Built { buffer, header_len: packet.header_len, segment_size: packet.segment_size, is_cut };
+    let built = Built { buffer, header_len: packet.header_len, segment_size: packet.segment_size, cut };
     interface.send_offloaded(now, outgoing, built)
 }
 

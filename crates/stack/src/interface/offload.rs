@@ -29,8 +29,8 @@ pub(crate) struct Built<'a> {
     pub(crate) header_len: usize,
     /// Payload octets of each segment that it stands for, if it is more than one.
     pub(crate) segment_size: Option<u16>,
-    /// Whether it is cut here, and nothing is left to the device.
-    pub(crate) is_cut: bool,
+    /// Its payload, if it is cut here and nothing is left to the device; it may also be in the buffer.
+    pub(crate) cut: Option<&'a [u8]>,
 }
 
 impl<S: Security> Interface<S> {
@@ -139,8 +139,8 @@ impl<S: Security> Interface<S> {
                 _ => return Err(SendError::Dropped(DropReason::NoNeighbor)),
             },
         };
-        let sent = if built.is_cut {
-            self.cut(to, built.buffer, &header)
+        let sent = if let Some(payload) = built.cut {
+            self.cut(to, built.buffer, payload, &header)
         } else if self.frame_around(to, built.buffer, header) {
             Ok(())
         } else {
@@ -163,13 +163,19 @@ impl<S: Security> Interface<S> {
         &mut self,
         to: MacAddress,
         buffer: &mut [u8],
+        payload: &[u8],
         header: &virtio_net::Header,
     ) -> Result<(), DropReason> {
         self.write_link_header(to, buffer);
         let link = self.link_header();
         let (frame, packet) = buffer.split_at_mut_checked(link).ok_or(DropReason::Malformed)?;
-        let mut segments =
-            Segmenter::new(&from_packet(header, link), packet).map_err(|_| DropReason::Malformed)?;
+        let header = from_packet(header, link);
+        let segments = if payload.is_empty() {
+            Segmenter::new(&header, packet)
+        } else {
+            Segmenter::with_payload(&header, packet, payload)
+        };
+        let mut segments = segments.map_err(|_| DropReason::Malformed)?;
         while let Some(segment) = segments.next() {
             if !self.outbox.push([&*frame, segment.head, segment.payload]) {
                 return Err(DropReason::QueueFull);
