@@ -34,6 +34,35 @@ pub enum Protocol {
     Esp,
 }
 
+/// What names an association for what arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Where its packets go.
+    pub destination: IpAddr,
+    /// AH or ESP.
+    pub protocol: Protocol,
+    /// Its SPI.
+    pub spi: Spi,
+}
+
+impl Name {
+    /// That of an association.
+    pub fn of(association: &Association) -> Self {
+        Self {
+            destination: association.parameters.destination,
+            protocol: association.protocol(),
+            spi: association.parameters.spi,
+        }
+    }
+}
+
+/// An association in the key engine's table. A larger one is newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AssociationId {
+    pub(crate) number: u64,
+    pub(crate) slot: u32,
+}
+
 /// What an association protects of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {

@@ -26,19 +26,17 @@ pub struct Decision {
     pub far_end: Option<IpAddr>,
     /// When the first of these associations is at its end.
     until: Option<Instant>,
+    /// Of policies and engine, when it was made.
+    generations: (u64, u64),
 }
 
 /// Decisions of one policy database and one key engine.
 #[derive(Debug)]
-pub struct Decisions {
-    slots: Box<[Option<(Traffic, Option<Socket>, Decision)>]>,
-    /// Of policies and engine, when the first was remembered.
-    generations: (u64, u64),
-}
+pub struct Decisions(Box<[Option<(Traffic, Option<Socket>, Decision)>]>);
 
 impl Default for Decisions {
     fn default() -> Self {
-        Self { slots: vec![None; REMEMBERED].into(), generations: (0, 0) }
+        Self(vec![None; REMEMBERED].into())
     }
 }
 
@@ -52,8 +50,8 @@ impl Decisions {
         socket: Option<&Socket>,
         now: Instant,
     ) -> Option<&Decision> {
-        let (known, of, decision) = self.slots[slot(traffic, socket)].as_ref()?;
-        let holds = self.generations == (policies.generation(), engine.generation())
+        let (known, of, decision) = self.0[slot(traffic, socket)].as_ref()?;
+        let holds = decision.generations == (policies.generation(), engine.generation())
             && known == traffic
             && of.as_ref() == socket
             && decision.until.is_none_or(|until| now < until);
@@ -82,19 +80,15 @@ impl Decisions {
             let until = associations().filter_map(|association| association.deadline(Age::Soft)).min();
             let (overhead, far_end) = policies.overhead(engine, traffic, socket, now);
             let generations = (policies.generation(), engine.generation());
-            if self.generations != generations {
-                self.clear();
-                self.generations = generations;
-            }
-            let decision = Decision { bundle, overhead, front, far_end, until };
-            self.slots[slot(traffic, socket)] = Some((*traffic, socket.copied(), decision));
+            let decision = Decision { bundle, overhead, front, far_end, until, generations };
+            self.0[slot(traffic, socket)] = Some((*traffic, socket.copied(), decision));
         }
         Ok(output)
     }
 
     /// Forgets all: for who puts another database or engine into the place of the one.
     pub fn clear(&mut self) {
-        self.slots.fill(None);
+        self.0.fill(None);
     }
 }
 

@@ -17,9 +17,9 @@ use crate::acquire::{AcquireError, AcquireId, Acquires, Released};
 use crate::association::{
     Age, Association, AssociationError, Lifetimes, Mode, Parameters, Protocol, Spi, UdpEncapsulation, Usage,
 };
+pub use crate::association::{AssociationId, Name};
 use crate::level::Socket;
 use crate::request::{DaemonId, Request, SocketId};
-pub use crate::table::AssociationId;
 use crate::table::Table;
 
 /// Associations and reserved SPIs together. A gateway has two or four for each of its peers; beyond this, something is
@@ -34,17 +34,6 @@ pub const MAX_DAEMONS: usize = 16;
 pub const LARVAL_LIFETIME: Duration = Duration::from_secs(30);
 /// How often a free SPI is looked for in a range that a daemon gives.
 const SPI_TRIES: u32 = 64;
-
-/// What names an association for what arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Where its packets go.
-    pub destination: IpAddr,
-    /// AH or ESP.
-    pub protocol: Protocol,
-    /// Its SPI.
-    pub spi: Spi,
-}
 
 /// Where random numbers come from: SPIs should not be guessed (RFC 4301 §4.4.2.1).
 pub trait Random {
@@ -544,17 +533,6 @@ impl Ended {
             first_used: association.first_used(),
             usage: association.usage(),
             lifetimes: parameters.lifetimes,
-        }
-    }
-}
-
-impl Name {
-    /// That of an association.
-    pub fn of(association: &Association) -> Self {
-        Self {
-            destination: association.parameters().destination,
-            protocol: association.protocol(),
-            spi: association.parameters().spi,
         }
     }
 }

@@ -80,11 +80,13 @@
 //! | [`algorithm`], [`key`] | the algorithm switch |
 //! | [`association`], [`replay`] | what two ends share, sequence numbers |
 //! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
+//! | `esp_packet` | the bytes from SPI to ICV |
 //! | [`tunnel_payload`] | ESP without outer headers, as sockets carry it |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
 //! | [`selector`], [`level`], [`policy`], [`decisions`] | what is to be protected |
-//! | [`key_engine`], [`request`], [`acquire`] | the table, what it is asked, what waits |
+//! | [`key_engine`], [`request`], [`acquire`] | the associations, what is asked for, what waits |
+//! | `table`, `offers` | where the key engine keeps them, and finds one among many |
 //! | [`processing`] | packets through policy's choice of associations |
 //! | [`pf_key`], [`setkey`] | how daemons and administrators talk with the engine |
 //! | [`outcome`], [`drops`] | why packets go no further |

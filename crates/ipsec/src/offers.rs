@@ -9,9 +9,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::association::{Association, Mode, Protocol};
+use crate::association::{Association, AssociationId, Mode, Protocol};
 use crate::request::{Request, Service, SocketId};
-use crate::table::AssociationId;
 
 /// What associations have in common that lie together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,17 +4,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Instant;
 
-use crate::association::{Age, Association, Parameters};
-use crate::key_engine::Name;
+use crate::association::{Age, Association, AssociationId, Name, Parameters};
 use crate::offers::Offers;
 use crate::request::{Request, SocketId};
-
-/// An association in the table. A larger one is newer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssociationId {
-    number: u64,
-    slot: u32,
-}
 
 /// An association with what the key engine keeps of it.
 #[derive(Debug)]

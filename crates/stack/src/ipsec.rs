@@ -264,10 +264,10 @@ impl Security for Ipsec {
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead {
         if let Some(decision) = self.decisions.get(&self.policies, &self.engine, traffic, socket, now) {
             let Decision { front, overhead, far_end, .. } = *decision;
-            return Overhead { front, octets: overhead, far_end };
+            return Overhead { front: Some(front), octets: overhead, far_end };
         }
         let (octets, far_end) = self.policies.overhead(&self.engine, traffic, socket, now);
-        Overhead { front: MAX_HEADROOM, octets, far_end }
+        Overhead { front: None, octets, far_end }
     }
 
     fn close_socket(&mut self, socket: SocketId) {
