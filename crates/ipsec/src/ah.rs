@@ -17,7 +17,7 @@ use wire::{ParseError, flow, ipv4, ipv6, protocol};
 
 use crate::algorithm::AhTransform;
 use crate::association::{Age, Association, Mode, Transform};
-use crate::headers::{self, HeaderError};
+use crate::headers::{self, HeaderError, SecurityHeader};
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
@@ -103,6 +103,17 @@ pub fn open(
 ) -> Result<Marks, OpenError> {
     headers::trim(packet)?;
     let found = headers::find(packet.packet(), None)?.ok_or(OpenError::Association)?;
+    open_at(association, packet, found, marks, now)
+}
+
+/// As [`open`], where the security header was found already and nothing is behind the packet.
+pub(crate) fn open_at(
+    association: &mut Association,
+    packet: &mut PacketBuffer<'_>,
+    found: SecurityHeader,
+    marks: Marks,
+    now: Instant,
+) -> Result<Marks, OpenError> {
     let parameters = &association.parameters;
     let Transform::Ah(transform) = &parameters.transform else { return Err(OpenError::Association) };
     if found.protocol != association.protocol() || found.spi != parameters.spi {
@@ -163,12 +174,6 @@ fn icv(
     high: Option<u32>,
 ) -> Result<crate::algorithm::Icv, ParseError> {
     let (before, rest) = packet.split_at_checked(at).ok_or(ParseError::Truncated)?;
-    let mut copy = [0; MAX_HEADERS];
-    let copy = copy.get_mut(..at).ok_or(ParseError::Truncated)?;
-    copy.copy_from_slice(before);
-    let length = take_fragment_header_away(copy)?;
-    let copy = copy.get_mut(..length).ok_or(ParseError::Truncated)?;
-    zero_mutable(copy)?;
     let (ah, payload) = rest.split_at_checked(ah_length).ok_or(ParseError::Truncated)?;
     let (fixed, field) = ah.split_at_checked(transform.fixed_length()).ok_or(ParseError::Truncated)?;
     let (_, padding) = field.split_at_checked(transform.icv_length()).ok_or(ParseError::Truncated)?;
@@ -177,7 +182,29 @@ fn icv(
     let zeros = zeros.get(..transform.icv_length()).ok_or(ParseError::Truncated)?;
     let high = high.map(u32::to_be_bytes);
     let high: &[u8] = high.as_ref().map_or(&[], |high| high);
-    Ok(transform.icv(iv, &[copy, fixed, zeros, padding, payload, high]))
+    let icv = |headers: &[u8]| transform.icv(iv, &[headers, fixed, zeros, padding, payload, high]);
+    if let Some(alone) = ipv6_header_alone(before) {
+        let mut copy = *alone;
+        zero_mutable_ipv6(&mut copy);
+        return Ok(icv(&copy));
+    }
+    let mut copy = [0; MAX_HEADERS];
+    let copy = copy.get_mut(..at).ok_or(ParseError::Truncated)?;
+    copy.copy_from_slice(before);
+    let length = take_fragment_header_away(copy)?;
+    let copy = copy.get_mut(..length).ok_or(ParseError::Truncated)?;
+    zero_mutable(copy)?;
+    Ok(icv(copy))
+}
+
+/// The headers before AH, if that of IPv6 is the only one, as it mostly is.
+fn ipv6_header_alone(before: &[u8]) -> Option<&[u8; ipv6::HEADER_LEN]> {
+    before.try_into().ok().filter(|header: &&[u8; ipv6::HEADER_LEN]| headers::is_ipv6(*header))
+}
+
+fn zero_mutable_ipv6(header: &mut [u8; ipv6::HEADER_LEN]) {
+    header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+    header[7] = 0;
 }
 
 /// Takes away the fragment header of a whole packet (RFC 6946), and returns the length that is left: fragments are put
@@ -218,10 +245,8 @@ fn zero_mutable(before: &mut [u8]) -> Result<(), ParseError> {
             }
         });
     }
-    let (fixed, extensions) = before.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
-    fixed[0] = 0x60;
-    fixed[1..4].fill(0);
-    fixed[7] = 0;
+    let (fixed, extensions) = before.split_first_chunk_mut().ok_or(ParseError::Truncated)?;
+    zero_mutable_ipv6(fixed);
     for_each_extension(fixed[6], extensions, |protocol, header| match protocol {
         protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS => zero_mutable_options(header),
         _ => Ok(()),
@@ -289,6 +314,9 @@ fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
 fn check_headers(before: &[u8]) -> Result<(), SealError> {
     const LOOSE_SOURCE_ROUTE: u8 = 131;
     const STRICT_SOURCE_ROUTE: u8 = 137;
+    if ipv6_header_alone(before).is_some() {
+        return Ok(());
+    }
     let mut copy = [0; MAX_HEADERS];
     let copy = copy.get_mut(..before.len()).ok_or(SealError::HeadersTooLong)?;
     copy.copy_from_slice(before);

@@ -34,6 +34,35 @@ pub enum Protocol {
     Esp,
 }
 
+/// What names an association for what arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// Where its packets go.
+    pub destination: IpAddr,
+    /// AH or ESP.
+    pub protocol: Protocol,
+    /// Its SPI.
+    pub spi: Spi,
+}
+
+impl Name {
+    /// That of an association.
+    pub fn of(association: &Association) -> Self {
+        Self {
+            destination: association.parameters.destination,
+            protocol: association.protocol(),
+            spi: association.parameters.spi,
+        }
+    }
+}
+
+/// An association in the key engine's table. A larger one is newer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AssociationId {
+    pub(crate) number: u64,
+    pub(crate) slot: u32,
+}
+
 /// What an association protects of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mode {
@@ -296,6 +325,15 @@ impl Association {
 
     /// The most bytes that sealing adds to a packet: what a path's MTU is less for what is inside.
     pub fn overhead(&self) -> usize {
+        self.front()
+            + match &self.parameters.transform {
+                Transform::Ah(_) => 0,
+                Transform::Esp(transform) => transform.most_behind(),
+            }
+    }
+
+    /// The bytes that sealing puts before a packet or into its front: always so many.
+    pub fn front(&self) -> usize {
         let parameters = &self.parameters;
         let outer = match parameters.mode {
             Mode::Tunnel if parameters.destination.is_ipv6() => ipv6::HEADER_LEN,
@@ -307,7 +345,7 @@ impl Association {
             + udp
             + match &parameters.transform {
                 Transform::Ah(transform) => transform.header_length(parameters.destination.is_ipv6()),
-                Transform::Esp(transform) => transform.overhead(),
+                Transform::Esp(transform) => transform.front(),
             }
     }
 

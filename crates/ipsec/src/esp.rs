@@ -16,7 +16,8 @@ use wire::checksum::Sum;
 use wire::{flow, ipv6, protocol, udp};
 
 use crate::association::{Age, Association, Mode, Transform};
-use crate::headers;
+use crate::esp_packet::{self, Around};
+use crate::headers::{self, SecurityHeader};
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
@@ -47,10 +48,8 @@ pub fn seal(
     let Placement { place, kept, is_ipv6 } = placement;
     let payload_length = packet.len() - kept;
     let udp_length = if parameters.encapsulation.is_some() { udp::HEADER_LEN } else { 0 };
-    let header_length = transform.header_length() + transform.iv_length();
-    let padding = padding(payload_length, transform.alignment());
-    let behind = padding + 2 + transform.icv_length();
-    let front = placement.outer_length() + udp_length + header_length;
+    let around = Around::payload(transform, payload_length);
+    let (front, behind) = (placement.outer_length() + udp_length + around.front, around.behind);
     if packet.headroom() < front || packet.tailroom() < behind {
         return Err(NoRoom.into());
     }
@@ -69,11 +68,7 @@ pub fn seal(
         before.copy_from_slice(outer.bytes());
     }
     let (udp_header, esp) = rest.split_at_mut(udp_length);
-    write_header(esp, parameters.spi.0, transform.has_sequence().then(|| sequence.low()));
-    write_trailer(&mut esp[header_length + payload_length..], padding, place.protocol);
-    let high = parameters.extended_sequence.then(|| sequence.high());
-    // Lengths are those that the transform has asked for, so that it has nothing to refuse.
-    transform.seal(esp, sequence.0, high).map_err(|_| SealError::TooLong)?;
+    esp_packet::seal(association, sequence, esp, payload_length, place.protocol)?;
     let protocol = match parameters.encapsulation {
         Some(ports) => {
             let header = udp::Header {
@@ -107,50 +102,36 @@ pub fn open(
     now: Instant,
 ) -> Result<Marks, OpenError> {
     headers::trim(packet)?;
-    let parameters = &association.parameters;
-    let udp_port = parameters.encapsulation.map(|ports| ports.destination_port);
+    let encapsulation = association.parameters.encapsulation;
+    let udp_port = encapsulation.map(|ports| ports.destination_port);
     let found = headers::find(packet.packet(), udp_port)?.ok_or(OpenError::Association)?;
-    let Transform::Esp(transform) = &parameters.transform else { return Err(OpenError::Association) };
+    open_at(association, packet, found, marks, now)
+}
+
+/// As [`open`], where the security header was found already and nothing is behind the packet.
+pub(crate) fn open_at(
+    association: &mut Association,
+    packet: &mut PacketBuffer<'_>,
+    found: SecurityHeader,
+    marks: Marks,
+    now: Instant,
+) -> Result<Marks, OpenError> {
     if found.protocol != association.protocol()
-        || found.spi != parameters.spi
-        || found.in_udp != parameters.encapsulation.is_some()
+        || found.in_udp != association.parameters.encapsulation.is_some()
     {
         return Err(OpenError::Association);
     }
-    if association.age(now) == Age::Hard {
-        return Err(OpenError::Expired);
-    }
     let place = found.place;
     let esp_at = place.offset + if found.in_udp { trim_udp(packet, place.offset)? } else { 0 };
-    let header_length = transform.header_length() + transform.iv_length();
-    let esp = packet.packet_mut().get_mut(esp_at..).ok_or(OpenError::Length)?;
-    let hidden = esp.len().checked_sub(header_length + transform.icv_length()).ok_or(OpenError::Length)?;
-    if hidden < 2 || hidden % transform.alignment() != 0 {
-        return Err(OpenError::Length);
-    }
-    let low = match esp.get(4..8) {
-        Some(&[a, b, c, d]) if transform.has_sequence() => u32::from_be_bytes([a, b, c, d]),
-        _ => 0,
-    };
-    let sequence = association.check_sequence(low)?;
-    transform.open(esp, association.high(sequence)).map_err(|_| OpenError::Forged)?;
-    let payload = esp.get(transform.payload(esp.len())).ok_or(OpenError::Length)?;
-    let trailer = read_trailer(payload, transform.checks_padding());
-    association.accept_sequence(sequence);
-    let Trailer { payload_length, next_header } = match trailer {
-        Ok(trailer) => trailer,
-        Err(error) => {
-            association.count(0, now);
-            return Err(error);
-        }
-    };
-
-    let front = esp_at + header_length;
     let (source, _) = flow::addresses(packet.packet())?;
+    let esp = packet.packet_mut().get_mut(esp_at..).ok_or(OpenError::Length)?;
+    let esp_packet::Opened { payload, next_header } = esp_packet::open(association, esp, now)?;
+
+    let (front, payload_length) = (esp_at + payload.start, payload.len());
+    packet.truncate(front + payload_length);
     let opened = match association.parameters.mode {
         _ if next_header == protocol::NO_NEXT_HEADER => Err(OpenError::Dummy),
         Mode::Transport => {
-            packet.truncate(front + payload_length);
             packet.close_gap(place.offset, front - place.offset);
             headers::set_type_and_length(packet.packet_mut(), place, next_header);
             if let Some(original) = association.parameters.original_addresses {
@@ -158,49 +139,10 @@ pub fn open(
             }
             Ok(())
         }
-        Mode::Tunnel => {
-            packet.truncate(front + payload_length);
-            tunnel::decapsulate(packet, front, next_header)
-        }
+        Mode::Tunnel => tunnel::decapsulate(packet, front, next_header),
     };
     association.count(if opened.is_ok() { packet.len() } else { payload_length }, now);
     opened.map(|()| association.marks(marks, source, packet.packet()))
-}
-
-/// Bytes of padding so that payload, padding and the two bytes of the trailer are a multiple of `alignment`.
-pub(crate) fn padding(payload_length: usize, alignment: usize) -> usize {
-    (payload_length + 2).next_multiple_of(alignment) - (payload_length + 2)
-}
-
-pub(crate) fn write_header(esp: &mut [u8], spi: u32, sequence: Option<u32>) {
-    esp[..4].copy_from_slice(&spi.to_be_bytes());
-    if let Some(sequence) = sequence {
-        esp[4..8].copy_from_slice(&sequence.to_be_bytes());
-    }
-}
-
-pub(crate) fn write_trailer(behind_payload: &mut [u8], padding: usize, next_header: u8) {
-    for (byte, number) in behind_payload.iter_mut().take(padding).zip(1..) {
-        *byte = number;
-    }
-    behind_payload[padding] = padding as u8;
-    behind_payload[padding + 1] = next_header;
-}
-
-pub(crate) struct Trailer {
-    pub(crate) payload_length: usize,
-    pub(crate) next_header: u8,
-}
-
-pub(crate) fn read_trailer(payload: &[u8], checks_padding: bool) -> Result<Trailer, OpenError> {
-    let (&next_header, rest) = payload.split_last().ok_or(OpenError::Padding)?;
-    let (&padding, rest) = rest.split_last().ok_or(OpenError::Padding)?;
-    let payload_length = rest.len().checked_sub(usize::from(padding)).ok_or(OpenError::Padding)?;
-    let padding = rest.get(payload_length..).unwrap_or_default();
-    if checks_padding && !padding.iter().copied().eq((1..=u8::MAX).take(padding.len())) {
-        return Err(OpenError::Padding);
-    }
-    Ok(Trailer { payload_length, next_header })
 }
 
 /// Cuts off what is behind the datagram at `at`, and returns the length of its header.

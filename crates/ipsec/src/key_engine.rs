@@ -8,7 +8,7 @@
 //! An association has no direction: what makes it one for arriving packets is that its destination is this host. Of several
 //! that are for the same traffic, the newest is used for what leaves; those that were replaced go on taking what arrives.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -17,8 +17,10 @@ use crate::acquire::{AcquireError, AcquireId, Acquires, Released};
 use crate::association::{
     Age, Association, AssociationError, Lifetimes, Mode, Parameters, Protocol, Spi, UdpEncapsulation, Usage,
 };
+pub use crate::association::{AssociationId, Name};
 use crate::level::Socket;
 use crate::request::{DaemonId, Request, SocketId};
+use crate::table::Table;
 
 /// Associations and reserved SPIs together. A gateway has two or four for each of its peers; beyond this, something is
 /// wrong with a daemon.
@@ -32,21 +34,6 @@ pub const MAX_DAEMONS: usize = 16;
 pub const LARVAL_LIFETIME: Duration = Duration::from_secs(30);
 /// How often a free SPI is looked for in a range that a daemon gives.
 const SPI_TRIES: u32 = 64;
-
-/// An association in the table. A larger one is newer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssociationId(u64);
-
-/// What names an association for what arrives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// Where its packets go.
-    pub destination: IpAddr,
-    /// AH or ESP.
-    pub protocol: Protocol,
-    /// Its SPI.
-    pub spi: Spi,
-}
 
 /// Where random numbers come from: SPIs should not be guessed (RFC 4301 §4.4.2.1).
 pub trait Random {
@@ -149,22 +136,13 @@ pub enum Lookup {
 /// The table of associations.
 #[derive(Debug, Default)]
 pub struct KeyEngine {
-    entries: BTreeMap<AssociationId, Entry>,
-    by_name: HashMap<Name, AssociationId>,
-    transport: HashMap<(IpAddr, Protocol), Vec<AssociationId>>,
-    tunnels: Vec<AssociationId>,
+    table: Table,
     larval: HashMap<Name, Instant>,
+    /// The same by the time at which they end.
+    larval_ends: BTreeSet<(Instant, Name)>,
     acquires: Acquires,
     daemons: Vec<(DaemonId, Protocol)>,
     events: VecDeque<Event>,
-    last_id: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    association: Association,
-    owner: Option<SocketId>,
-    told: Age,
 }
 
 impl KeyEngine {
@@ -225,8 +203,10 @@ impl KeyEngine {
             };
             let spi = Spi(first + offset as u32);
             let name = Name { destination, protocol, spi };
-            if !self.by_name.contains_key(&name) && !self.larval.contains_key(&name) {
-                self.larval.insert(name, now);
+            if self.table.by_name(&name).is_none() && !self.larval.contains_key(&name) {
+                let end = now.checked_add(LARVAL_LIFETIME).ok_or(EngineError::NoSpi)?;
+                self.larval.insert(name, end);
+                self.larval_ends.insert((end, name));
                 return Ok(spi);
             }
             if u64::from(step) + 1 >= span {
@@ -252,17 +232,10 @@ impl KeyEngine {
         now: Instant,
     ) -> Result<AssociationId, EngineError> {
         let id = self.add_receiving(parameters, now)?;
-        let Some(entry) = self.entries.get_mut(&id) else { return Err(EngineError::NotFound) };
-        entry.owner = owner;
-        let association = &entry.association;
-        let name = Name::of(association);
-        match association.parameters().mode {
-            Mode::Transport => {
-                self.transport.entry((name.destination, name.protocol)).or_default().push(id);
-            }
-            Mode::Tunnel => self.tunnels.push(id),
+        self.table.offer(id, owner);
+        if let Some(entry) = self.table.get(id) {
+            self.acquires.satisfy(|request| request.is_met_by(&entry.association, owner));
         }
-        self.acquires.satisfy(|request| request.is_met_by(association, owner));
         Ok(id)
     }
 
@@ -278,17 +251,13 @@ impl KeyEngine {
     ) -> Result<AssociationId, EngineError> {
         let association = Association::new(parameters, now)?;
         let name = Name::of(&association);
-        if self.by_name.contains_key(&name) {
+        if self.table.by_name(&name).is_some() {
             return Err(EngineError::Exists);
         }
-        if self.larval.remove(&name).is_none() && self.is_full() {
+        if !self.remove_larval(&name) && self.is_full() {
             return Err(EngineError::Full);
         }
-        self.last_id += 1;
-        let id = AssociationId(self.last_id);
-        self.by_name.insert(name, id);
-        self.entries.insert(id, Entry { association, owner: None, told: Age::Fresh });
-        Ok(id)
+        Ok(self.table.insert(association))
     }
 
     /// Gives an association other lifetimes; they count from when it was made.
@@ -301,10 +270,9 @@ impl KeyEngine {
         lifetimes: Lifetimes,
         now: Instant,
     ) -> Result<(), EngineError> {
-        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
-        let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
-        entry.association.parameters.lifetimes = lifetimes;
-        entry.told = Age::Fresh;
+        let id = self.table.by_name(name).ok_or(EngineError::NotFound)?;
+        self.table.get_mut(id).ok_or(EngineError::NotFound)?.told = Age::Fresh;
+        self.table.change(id, |parameters| parameters.lifetimes = lifetimes);
         self.note_age(id, now);
         Ok(())
     }
@@ -314,8 +282,8 @@ impl KeyEngine {
     /// # Errors
     /// [`EngineError::NotFound`] also for an association that is not in UDP.
     pub fn set_ports(&mut self, name: &Name, ports: UdpEncapsulation) -> Result<(), EngineError> {
-        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
-        let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
+        let id = self.table.by_name(name).ok_or(EngineError::NotFound)?;
+        let entry = self.table.get_mut(id).ok_or(EngineError::NotFound)?;
         *entry.association.parameters.encapsulation.as_mut().ok_or(EngineError::NotFound)? = ports;
         Ok(())
     }
@@ -331,23 +299,22 @@ impl KeyEngine {
         (source, destination): (IpAddr, IpAddr),
         encapsulation: Option<UdpEncapsulation>,
     ) -> Result<Name, EngineError> {
-        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
-        let entry = self.entries.get_mut(&id).ok_or(EngineError::NotFound)?;
-        let parameters = &mut entry.association.parameters;
-        if parameters.mode != Mode::Tunnel {
+        let id = self.table.by_name(name).ok_or(EngineError::NotFound)?;
+        let entry = self.table.get(id).ok_or(EngineError::NotFound)?;
+        if entry.association.parameters().mode != Mode::Tunnel {
             return Err(EngineError::NotFound);
         }
         if source.is_ipv4() != destination.is_ipv4() {
             return Err(AssociationError::Addresses.into());
         }
         let moved = Name { destination, ..*name };
-        if moved != *name && self.by_name.contains_key(&moved) {
+        if moved != *name && self.table.by_name(&moved).is_some() {
             return Err(EngineError::Exists);
         }
-        (parameters.source, parameters.destination) = (source, destination);
-        parameters.encapsulation = encapsulation;
-        self.by_name.remove(name);
-        self.by_name.insert(moved, id);
+        self.table.change(id, |parameters| {
+            (parameters.source, parameters.destination) = (source, destination);
+            parameters.encapsulation = encapsulation;
+        });
         Ok(moved)
     }
 
@@ -356,11 +323,11 @@ impl KeyEngine {
     /// # Errors
     /// [`EngineError::NotFound`].
     pub fn delete(&mut self, name: &Name) -> Result<(), EngineError> {
-        if self.larval.remove(name).is_some() {
+        if self.remove_larval(name) {
             return Ok(());
         }
-        let id = *self.by_name.get(name).ok_or(EngineError::NotFound)?;
-        self.remove(id);
+        let id = self.table.by_name(name).ok_or(EngineError::NotFound)?;
+        self.table.remove(id);
         Ok(())
     }
 
@@ -370,10 +337,10 @@ impl KeyEngine {
             let parameters = association.parameters();
             (parameters.source, parameters.destination) == ends && association.protocol() == protocol
         };
-        let meant = self.entries.iter().filter(|(_, entry)| is_meant(&entry.association));
-        let ids: Vec<_> = meant.map(|(id, _)| *id).collect();
+        let meant = self.table.entries().filter(|(_, entry)| is_meant(&entry.association));
+        let ids: Vec<_> = meant.map(|(id, _)| id).collect();
         for id in &ids {
-            self.remove(*id);
+            self.table.remove(*id);
         }
         ids.len()
     }
@@ -382,72 +349,72 @@ impl KeyEngine {
     pub fn flush(&mut self, protocol: Option<Protocol>) {
         let is_meant = |name: &Name| protocol.is_none_or(|protocol| protocol == name.protocol);
         self.larval.retain(|name, _| !is_meant(name));
-        let ids: Vec<_> = self.by_name.iter().filter(|(name, _)| is_meant(name)).map(|(_, id)| *id).collect();
+        self.larval_ends.retain(|(_, name)| !is_meant(name));
+        let ids: Vec<_> = self.table.names().filter(|(name, _)| is_meant(name)).map(|(_, id)| id).collect();
         for id in ids {
-            self.remove(id);
+            self.table.remove(id);
         }
     }
 
     /// A socket is closed. The associations that were its own are gone, since nobody else may use them, and daemons are told
     /// as at the end of a lifetime.
     pub fn close_socket(&mut self, socket: SocketId) {
-        let its_own = |entry: &Entry| entry.owner == Some(socket);
-        let ids: Vec<_> =
-            self.entries.iter().filter(|(_, entry)| its_own(entry)).map(|(id, _)| *id).collect();
-        for id in ids {
-            if let Some(entry) = self.entries.get(&id) {
-                let ended = Ended::of(&entry.association);
-                self.remove(id);
-                self.tell(Event::HardExpired(ended));
+        for id in self.table.owned(socket) {
+            if let Some(entry) = self.table.remove(id) {
+                self.tell(Event::HardExpired(Ended::of(&entry.association)));
             }
         }
     }
 
     /// All, the oldest first.
     pub fn associations(&self) -> impl Iterator<Item = (AssociationId, &Association)> {
-        self.entries.iter().map(|(id, entry)| (*id, &entry.association))
+        let mut all: Vec<_> = self.table.entries().map(|(id, entry)| (id, &entry.association)).collect();
+        all.sort_unstable_by_key(|(id, _)| *id);
+        all.into_iter()
     }
 
     /// Whose own one is.
     pub fn owner(&self, id: AssociationId) -> Option<SocketId> {
-        self.entries.get(&id)?.owner
+        self.table.get(id)?.owner
     }
 
     /// The one of this name.
     pub fn by_name(&self, name: &Name) -> Option<(AssociationId, &Association)> {
-        let id = *self.by_name.get(name)?;
-        Some((id, &self.entries.get(&id)?.association))
+        let id = self.table.by_name(name)?;
+        Some((id, &self.table.get(id)?.association))
     }
 
     /// One of the table.
     pub fn get(&self, id: AssociationId) -> Option<&Association> {
-        Some(&self.entries.get(&id)?.association)
+        Some(&self.table.get(id)?.association)
     }
 
     /// One of the table, to seal or to open with; [`used`](Self::used) is to be called behind.
     pub fn get_mut(&mut self, id: AssociationId) -> Option<&mut Association> {
-        Some(&mut self.entries.get_mut(&id)?.association)
+        Some(&mut self.table.get_mut(id)?.association)
+    }
+
+    /// As [`by_name`](Self::by_name), to open with; faster for those that were asked for lately.
+    pub fn named_mut(&mut self, name: &Name) -> Option<(AssociationId, &mut Association)> {
+        let id = self.table.recent_by_name(name)?;
+        Some((id, &mut self.table.get_mut(id)?.association))
     }
 
     /// To be called after an association was used: bytes and packets may have ended its lifetime.
     pub fn used(&mut self, id: AssociationId, now: Instant) {
+        self.table.was_used(id);
         self.note_age(id, now);
+    }
+
+    /// Another number whenever an association has come, gone or changed, or can seal no more for another reason than the
+    /// time: what was [looked up](Self::lookup) before is to be looked up again.
+    pub fn generation(&self) -> u64 {
+        self.table.generation()
     }
 
     /// The newest association for packets of a kind, if there is one.
     pub fn available(&self, request: &Request, now: Instant) -> Option<AssociationId> {
-        let ids = match request.service.mode() {
-            Mode::Transport => {
-                let key = (request.traffic.destination, request.service.protocol());
-                self.transport.get(&key).map_or(&[][..], Vec::as_slice)
-            }
-            Mode::Tunnel => &self.tunnels,
-        };
-        ids.iter().rev().copied().find(|id| {
-            self.entries.get(id).is_some_and(|entry| {
-                entry.association.can_send(now) && request.is_met_by(&entry.association, entry.owner)
-            })
-        })
+        self.table.newest(request, now)
     }
 
     /// The newest association for packets of a kind. If there is none, the daemons are asked for one.
@@ -504,29 +471,30 @@ impl KeyEngine {
     /// Does what is due, and returns how many delayed packets were dropped because nobody made them an association:
     /// [`DropReason::NotKeyed`](crate::drops::DropReason::NotKeyed).
     pub fn handle_timeout(&mut self, now: Instant) -> usize {
-        self.larval.retain(|_, since| now.saturating_duration_since(*since) < LARVAL_LIFETIME);
-        let due: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.association.age(now) > entry.told)
-            .map(|(id, _)| *id)
-            .collect();
-        for id in due {
+        while let Some((end, name)) = self.larval_ends.first().copied().filter(|(end, _)| *end <= now) {
+            self.larval_ends.remove(&(end, name));
+            self.larval.remove(&name);
+        }
+        while let Some(id) = self.table.pop_due(now) {
             self.note_age(id, now);
+            self.table.reschedule(id);
         }
         self.acquires.handle_timeout(now)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is to be called. It looks at the whole table; call it when that may
-    /// have changed, not for each packet.
+    /// When [`handle_timeout`](Self::handle_timeout) is to be called.
     pub fn deadline(&self) -> Option<Instant> {
-        let ages = self.entries.values().filter_map(|entry| entry.association.deadline(entry.told));
-        let larval = self.larval.values().filter_map(|since| since.checked_add(LARVAL_LIFETIME));
-        ages.chain(larval).chain(self.acquires.deadline()).min()
+        let larval = self.larval_ends.first().map(|(end, _)| *end);
+        [self.table.due(), larval, self.acquires.deadline()].into_iter().flatten().min()
     }
 
     fn is_full(&self) -> bool {
-        self.entries.len() + self.larval.len() >= MAX_ASSOCIATIONS
+        self.table.len() + self.larval.len() >= MAX_ASSOCIATIONS
+    }
+
+    fn remove_larval(&mut self, name: &Name) -> bool {
+        let Some(end) = self.larval.remove(name) else { return false };
+        self.larval_ends.remove(&(end, *name))
     }
 
     fn tell(&mut self, event: Event) {
@@ -537,7 +505,7 @@ impl KeyEngine {
     }
 
     fn note_age(&mut self, id: AssociationId, now: Instant) {
-        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let Some(entry) = self.table.get_mut(id) else { return };
         let age = entry.association.age(now);
         if age <= entry.told {
             return;
@@ -545,24 +513,11 @@ impl KeyEngine {
         entry.told = age;
         let ended = Ended::of(&entry.association);
         if age == Age::Hard {
-            self.remove(id);
+            self.table.remove(id);
             self.tell(Event::HardExpired(ended));
         } else {
+            self.table.reschedule(id);
             self.tell(Event::SoftExpired(ended));
-        }
-    }
-
-    fn remove(&mut self, id: AssociationId) {
-        let Some(entry) = self.entries.remove(&id) else { return };
-        let name = Name::of(&entry.association);
-        self.by_name.remove(&name);
-        self.tunnels.retain(|tunnel| *tunnel != id);
-        let key = (name.destination, name.protocol);
-        if let Some(ids) = self.transport.get_mut(&key) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.transport.remove(&key);
-            }
         }
     }
 }
@@ -578,17 +533,6 @@ impl Ended {
             first_used: association.first_used(),
             usage: association.usage(),
             lifetimes: parameters.lifetimes,
-        }
-    }
-}
-
-impl Name {
-    /// That of an association.
-    pub fn of(association: &Association) -> Self {
-        Self {
-            destination: association.parameters().destination,
-            protocol: association.protocol(),
-            spi: association.parameters().spi,
         }
     }
 }

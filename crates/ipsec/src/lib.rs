@@ -80,11 +80,13 @@
 //! | [`algorithm`], [`key`] | the algorithm switch |
 //! | [`association`], [`replay`] | what two ends share, sequence numbers |
 //! | [`esp`], [`ah`], [`tunnel`], [`udp_encapsulation`] | the headers |
+//! | `esp_packet` | the bytes from SPI to ICV |
 //! | [`tunnel_payload`] | ESP without outer headers, as sockets carry it |
 //! | [`headers`], [`packet_buffer`] | where they go in a packet, and the room for them |
 //! | [`marks`] | what a packet has been through |
-//! | [`selector`], [`level`], [`policy`] | what is to be protected |
-//! | [`key_engine`], [`request`], [`acquire`] | the table, what it is asked, what waits |
+//! | [`selector`], [`level`], [`policy`], [`decisions`] | what is to be protected |
+//! | [`key_engine`], [`request`], [`acquire`] | the associations, what is asked for, what waits |
+//! | `table`, `offers` | where the key engine keeps them, and finds one among many |
 //! | [`processing`] | packets through policy's choice of associations |
 //! | [`pf_key`], [`setkey`] | how daemons and administrators talk with the engine |
 //! | [`outcome`], [`drops`] | why packets go no further |
@@ -95,13 +97,16 @@ pub mod acquire;
 pub mod ah;
 pub mod algorithm;
 pub mod association;
+pub mod decisions;
 pub mod drops;
 pub mod esp;
+mod esp_packet;
 pub mod headers;
 pub mod key;
 pub mod key_engine;
 pub mod level;
 pub mod marks;
+mod offers;
 pub mod outcome;
 pub mod packet_buffer;
 pub mod pf_key;
@@ -111,6 +116,7 @@ pub mod replay;
 pub mod request;
 pub mod selector;
 pub mod setkey;
+mod table;
 pub mod tunnel;
 pub mod tunnel_payload;
 pub mod udp_encapsulation;

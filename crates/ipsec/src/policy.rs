@@ -88,6 +88,7 @@ impl Rule {
 pub struct PolicyDatabase {
     rules: Vec<Rule>,
     system: Levels,
+    generation: u64,
 }
 
 pub(crate) fn selectors_of_tunnel(rules: &[Rule], ends: (IpAddr, IpAddr)) -> Vec<Selector> {
@@ -139,11 +140,13 @@ impl PolicyDatabase {
 
     /// Puts in a rule behind the others.
     pub fn add(&mut self, rule: Rule) {
+        self.generation += 1;
         self.rules.push(rule);
     }
 
     /// Takes away the rules of a direction and selector; returns whether there were any.
     pub fn delete(&mut self, direction: Direction, selector: &Selector) -> bool {
+        self.generation += 1;
         let before = self.rules.len();
         self.rules.retain(|rule| rule.direction != direction || rule.selector != *selector);
         self.rules.len() < before
@@ -151,6 +154,7 @@ impl PolicyDatabase {
 
     /// Takes away all rules.
     pub fn flush(&mut self) {
+        self.generation += 1;
         self.rules.clear();
     }
 
@@ -161,7 +165,13 @@ impl PolicyDatabase {
 
     /// Sets them.
     pub fn set_system_levels(&mut self, levels: Levels) {
+        self.generation += 1;
         self.system = levels;
+    }
+
+    /// Another number whenever a rule or the system's levels have changed: what was decided before is to be decided again.
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// What counts for packets of a kind, of or for this socket. `None`: they are discarded.

@@ -81,11 +81,11 @@ pub fn open(
     }
     let (_, destination) = flow::addresses(packet.packet()).map_err(|_| DropReason::Malformed)?;
     let name = Name { destination, protocol: found.protocol, spi: found.spi };
-    let (id, _) = engine.by_name(&name).ok_or(DropReason::NoAssociation)?;
-    let association = engine.get_mut(id).ok_or(DropReason::NoAssociation)?;
+    let (id, association) = engine.named_mut(&name).ok_or(DropReason::NoAssociation)?;
+    headers::trim(packet).map_err(|_| DropReason::Malformed)?;
     let opened = match found.protocol {
-        Protocol::Ah => ah::open(association, packet, progress.marks, now),
-        Protocol::Esp => esp::open(association, packet, progress.marks, now),
+        Protocol::Ah => ah::open_at(association, packet, found, progress.marks, now),
+        Protocol::Esp => esp::open_at(association, packet, found, progress.marks, now),
     };
     engine.used(id, now);
     Ok(Step::Opened(Progress { marks: opened?, opened: progress.opened + 1 }))

@@ -16,12 +16,13 @@
 
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ipsec::acquire::AcquireId;
 use ipsec::association::{Protocol, Spi, Transform};
+use ipsec::decisions::{Decision, Decisions};
 use ipsec::drops::{DropReason, Drops};
-use ipsec::key_engine::{Event, KeyEngine, Name};
+use ipsec::key_engine::{Event, KeyEngine, Name, SecurityError};
 use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 use ipsec::policy::{Bundle, Output, PolicyDatabase, Socket};
@@ -34,20 +35,13 @@ use wire::{protocol, udp};
 use crate::icmpv6::ErrorReport;
 use crate::security::{Datagram, Overhead, Protected, Refused, Security, Sender};
 
-/// With each packet the next end of a lifetime may be another, and to find it is a walk over all associations: it is done so
-/// often at most. What is past its lifetime is not used in any case; a daemon may be told so much later.
-const RECHECK: Duration = Duration::from_secs(1);
-
 /// The security of an interface.
 #[derive(Debug)]
 pub struct Ipsec {
     engine: KeyEngine,
     policies: PolicyDatabase,
+    decisions: Decisions,
     drops: Drops,
-    /// The engine's next deadline, as far as it is known.
-    next: Option<Instant>,
-    /// Somebody has had the engine: its deadline is another.
-    changed: bool,
     /// The latest time that was heard of.
     latest: Instant,
 }
@@ -55,7 +49,7 @@ pub struct Ipsec {
 impl Ipsec {
     /// With these associations and policies.
     pub fn new(now: Instant, engine: KeyEngine, policies: PolicyDatabase) -> Self {
-        Self { engine, policies, drops: Drops::default(), next: None, changed: true, latest: now }
+        Self { engine, policies, decisions: Decisions::default(), drops: Drops::default(), latest: now }
     }
 
     /// The engine.
@@ -65,12 +59,13 @@ impl Ipsec {
 
     /// The policies.
     pub fn policies(&mut self) -> &mut PolicyDatabase {
-        &mut self.policies
+        self.parts().1
     }
 
     /// Engine and policies, for those that work on both.
     pub fn parts(&mut self) -> (&mut KeyEngine, &mut PolicyDatabase) {
-        self.changed = true;
+        // Who has them may put others in their place.
+        self.decisions.clear();
         (&mut self.engine, &mut self.policies)
     }
 
@@ -103,14 +98,6 @@ impl Ipsec {
         })
     }
 
-    /// Associations were used, or wished for.
-    fn used(&mut self, now: Instant) {
-        self.latest = self.latest.max(now);
-        let recheck = now + RECHECK;
-        self.changed = false;
-        self.next = Some(self.next.map_or(recheck, |next| next.min(recheck)));
-    }
-
     fn try_protect(
         &mut self,
         now: Instant,
@@ -121,19 +108,15 @@ impl Ipsec {
         let whole = packet.get(start..).unwrap_or_default();
         let traffic = Traffic::of(whole).map_err(|_| DropReason::Malformed)?;
         let bundle = match sender {
-            Sender::Own(socket) => {
-                match self.policies.output_policy(&mut self.engine, &traffic, socket, now)? {
-                    Output::Send(bundle) => bundle,
-                    Output::Delay(acquire) => {
-                        self.used(now);
-                        let delayed = self.engine.delay(acquire, whole, socket.copied());
-                        return if delayed { Ok(Protected::Waits) } else { Err(DropReason::TooMany) };
-                    }
+            Sender::Own(socket) => match self.output_policy(&traffic, socket, now)? {
+                Output::Send(bundle) => bundle,
+                Output::Delay(acquire) => {
+                    let delayed = self.engine.delay(acquire, whole, socket.copied());
+                    return if delayed { Ok(Protected::Waits) } else { Err(DropReason::TooMany) };
                 }
-            }
+            },
             Sender::Stranger { secret, socket } => {
-                let policies = &self.policies;
-                let bundle = policies.output_policy_without_asking(&self.engine, &traffic, socket, now)?;
+                let bundle = self.output_policy_without_asking(&traffic, socket, now)?;
                 if secret && !self.hides(&bundle) {
                     return Err(DropReason::Secret);
                 }
@@ -144,7 +127,10 @@ impl Ipsec {
         if bundle.is_empty() {
             return Ok(Protected::Send(start..start + length));
         }
-        let place = start.max(MAX_HEADROOM)..start.max(MAX_HEADROOM) + length;
+        let associations = bundle.iter().filter_map(|id| self.engine.get(id));
+        let front: usize = associations.map(|association| association.front()).sum();
+        let at = if start < front { MAX_HEADROOM } else { start };
+        let place = at..at + length;
         packet.resize(place.end + MAX_TAILROOM, 0);
         if place.start != start {
             packet.copy_within(start..start + length, place.start);
@@ -152,7 +138,6 @@ impl Ipsec {
         let mut buffer = PacketBuffer::new(packet, place).ok_or(DropReason::TooLong)?;
         let sealed = processing::seal(&mut self.engine, &bundle, &mut buffer, now);
         let range = buffer.range();
-        self.used(now);
         sealed.map(|()| Protected::Send(range))
     }
 
@@ -170,9 +155,29 @@ impl Ipsec {
             return Err(DropReason::Malformed);
         };
         *progress = opened;
-        let range = buffer.range();
-        self.used(now);
-        Ok(range)
+        Ok(buffer.range())
+    }
+
+    fn output_policy(
+        &mut self,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+        now: Instant,
+    ) -> Result<Output, SecurityError> {
+        self.latest = self.latest.max(now);
+        self.decisions.output_policy(&self.policies, &mut self.engine, traffic, socket, now)
+    }
+
+    fn output_policy_without_asking(
+        &self,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+        now: Instant,
+    ) -> Result<Bundle, SecurityError> {
+        match self.decisions.get(&self.policies, &self.engine, traffic, socket, now) {
+            Some(decision) => Ok(decision.bundle),
+            None => self.policies.output_policy_without_asking(&self.engine, traffic, socket, now),
+        }
     }
 }
 
@@ -195,17 +200,12 @@ impl Security for Ipsec {
     }
 
     fn passes(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> bool {
-        let policies = &self.policies;
-        let bundle = policies.output_policy_without_asking(&self.engine, traffic, socket, now);
+        let bundle = self.output_policy_without_asking(traffic, socket, now);
         bundle.is_ok_and(|bundle| bundle.is_empty())
     }
 
     fn prepare(&mut self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Result<(), Refused> {
-        let output = self.policies.output_policy(&mut self.engine, traffic, socket, now);
-        if let Ok(Output::Delay(_)) = output {
-            self.used(now);
-        }
-        output.map(|_| ()).map_err(|error| {
+        self.output_policy(traffic, socket, now).map(|_| ()).map_err(|error| {
             self.drops.count(error.into());
             Refused
         })
@@ -262,8 +262,12 @@ impl Security for Ipsec {
     }
 
     fn overhead(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> Overhead {
+        if let Some(decision) = self.decisions.get(&self.policies, &self.engine, traffic, socket, now) {
+            let Decision { front, overhead, far_end, .. } = *decision;
+            return Overhead { front: Some(front), octets: overhead, far_end };
+        }
         let (octets, far_end) = self.policies.overhead(&self.engine, traffic, socket, now);
-        Overhead { octets, far_end }
+        Overhead { front: None, octets, far_end }
     }
 
     fn close_socket(&mut self, socket: SocketId) {
@@ -274,18 +278,13 @@ impl Security for Ipsec {
         if self.engine.has_released() {
             return Some(self.latest);
         }
-        if self.changed { self.engine.deadline() } else { self.next }
+        self.engine.deadline()
     }
 
     fn handle_timeout(&mut self, now: Instant) {
         self.latest = self.latest.max(now);
-        if !self.changed && self.next.is_none_or(|next| next > now) {
-            return;
-        }
         let dropped = self.engine.handle_timeout(now);
         self.count_unkeyed(dropped);
-        self.next = self.engine.deadline();
-        self.changed = false;
     }
 
     fn next_released(&mut self, packet: &mut Vec<u8>) -> Option<Option<Socket>> {

@@ -72,6 +72,9 @@ pub enum Datagram {
 /// What protection costs on a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overhead {
+    /// Octets that are added before a packet, if it is known what protects it: so much room saves [`Security::protect`] a
+    /// copy.
+    pub front: Option<usize>,
     /// Octets that are added at most.
     pub octets: usize,
     /// The other end of the tunnel, if there is one: packets go there, and are as large as the path there allows.

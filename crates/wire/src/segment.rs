@@ -144,47 +144,24 @@ impl<'a> Segmenter<'a> {
             return Ok(Self { head: packet, payload: &[], state: State::Whole });
         }
 
-        let layout = Layout::of(packet)?;
-        let expected = match (header.gso_type & !virtio_net::GSO_ECN, layout.ip) {
-            (virtio_net::GSO_TCPV4, Ip::V4 { .. }) | (virtio_net::GSO_TCPV6, Ip::V6) => protocol::TCP,
-            (virtio_net::GSO_UDP_L4, _) => protocol::UDP,
-            (virtio_net::GSO_TCPV4 | virtio_net::GSO_TCPV6, _) => return Err(SegmentError::GsoMismatch),
-            (other, _) => return Err(SegmentError::GsoType(other)),
-        };
-        if layout.protocol != expected {
-            return Err(SegmentError::GsoMismatch);
-        }
-        let transport = &packet[layout.transport..];
-        let (transport_header, checksum_offset, kind) = if expected == protocol::TCP {
-            let segment = tcp::Segment::parse(transport)?;
-            let kind = Kind::Tcp { sequence: segment.sequence(), flags: segment.flags() };
-            (segment.header().len(), tcp::CHECKSUM_OFFSET, kind)
-        } else if transport.len() < udp::HEADER_LEN {
-            return Err(ParseError::Truncated.into());
-        } else {
-            (udp::HEADER_LEN, udp::CHECKSUM_OFFSET, Kind::Udp)
-        };
-        if header.transport_checksum() == TransportChecksum::Partial
-            && (usize::from(header.csum_start), usize::from(header.csum_offset))
-                != (layout.transport, checksum_offset)
-        {
-            return Err(SegmentError::ChecksumPlace);
-        }
+        let (segmentation, head_len) = Segmentation::new(header, packet, packet.len())?;
+        let (head, payload) = packet.split_at_mut(head_len);
+        Ok(Self { head, payload, state: State::Segmenting(segmentation) })
+    }
 
-        let (head, payload) = packet.split_at_mut(layout.transport + transport_header);
-        let size = usize::from(header.gso_size);
-        let uncounted = if matches!(layout.ip, Ip::V6) { ipv6::HEADER_LEN } else { 0 };
-        if size == 0 || head.len() + size.min(payload.len()) - uncounted > usize::from(u16::MAX) {
-            return Err(SegmentError::SegmentSize(header.gso_size));
+    /// The same, of a GSO packet in two parts: its headers and, elsewhere, its payload.
+    ///
+    /// # Errors
+    /// [`SegmentError`], also when `head` is not just the headers.
+    pub fn with_payload(
+        header: &virtio_net::Header,
+        head: &'a mut [u8],
+        payload: &'a [u8],
+    ) -> Result<Self, SegmentError> {
+        let (segmentation, head_len) = Segmentation::new(header, head, head.len() + payload.len())?;
+        if head_len != head.len() {
+            return Err(ParseError::Length.into());
         }
-        let addresses = if matches!(layout.ip, Ip::V6) { &head[8..40] } else { &head[12..20] };
-        let segmentation = Segmentation {
-            size,
-            ip: layout.ip,
-            transport: layout.transport,
-            pseudo_header: Sum::of(addresses) + Sum::word(u16::from(expected)),
-            kind,
-        };
         Ok(Self { head, payload, state: State::Segmenting(segmentation) })
     }
 
@@ -234,6 +211,52 @@ impl<'a> Segmenter<'a> {
 }
 
 impl Segmentation {
+    /// That of a GSO packet of `len` bytes, all of whose headers are in `packet`; and how long they are.
+    fn new(header: &virtio_net::Header, packet: &[u8], len: usize) -> Result<(Self, usize), SegmentError> {
+        let layout = Layout::of(packet)?;
+        let expected = match (header.gso_type & !virtio_net::GSO_ECN, layout.ip) {
+            (virtio_net::GSO_TCPV4, Ip::V4 { .. }) | (virtio_net::GSO_TCPV6, Ip::V6) => protocol::TCP,
+            (virtio_net::GSO_UDP_L4, _) => protocol::UDP,
+            (virtio_net::GSO_TCPV4 | virtio_net::GSO_TCPV6, _) => return Err(SegmentError::GsoMismatch),
+            (other, _) => return Err(SegmentError::GsoType(other)),
+        };
+        if layout.protocol != expected {
+            return Err(SegmentError::GsoMismatch);
+        }
+        let transport = &packet[layout.transport..];
+        let (transport_header, checksum_offset, kind) = if expected == protocol::TCP {
+            let segment = tcp::Segment::parse(transport)?;
+            let kind = Kind::Tcp { sequence: segment.sequence(), flags: segment.flags() };
+            (segment.header().len(), tcp::CHECKSUM_OFFSET, kind)
+        } else if transport.len() < udp::HEADER_LEN {
+            return Err(ParseError::Truncated.into());
+        } else {
+            (udp::HEADER_LEN, udp::CHECKSUM_OFFSET, Kind::Udp)
+        };
+        if header.transport_checksum() == TransportChecksum::Partial
+            && (usize::from(header.csum_start), usize::from(header.csum_offset))
+                != (layout.transport, checksum_offset)
+        {
+            return Err(SegmentError::ChecksumPlace);
+        }
+
+        let head_len = layout.transport + transport_header;
+        let size = usize::from(header.gso_size);
+        let uncounted = if matches!(layout.ip, Ip::V6) { ipv6::HEADER_LEN } else { 0 };
+        if size == 0 || head_len + size.min(len - head_len) - uncounted > usize::from(u16::MAX) {
+            return Err(SegmentError::SegmentSize(header.gso_size));
+        }
+        let addresses = if matches!(layout.ip, Ip::V6) { &packet[8..40] } else { &packet[12..20] };
+        let segmentation = Self {
+            size,
+            ip: layout.ip,
+            transport: layout.transport,
+            pseudo_header: Sum::of(addresses) + Sum::word(u16::from(expected)),
+            kind,
+        };
+        Ok((segmentation, head_len))
+    }
+
     fn write_headers(&mut self, head: &mut [u8], payload: &[u8], is_last: bool) {
         let packet_len = head.len() + payload.len();
         match &mut self.ip {

@@ -21,9 +21,8 @@ impl Icv {
     /// The first `length` bytes of `bytes`.
     fn of(bytes: &[u8], length: usize) -> Self {
         let mut icv = Self { bytes: [0; 32], length: length.min(32) };
-        for (to, from) in icv.bytes.iter_mut().zip(bytes) {
-            *to = *from;
-        }
+        let given = bytes.len().min(32);
+        icv.bytes[..given].copy_from_slice(&bytes[..given]);
         icv
     }
 
@@ -127,9 +126,7 @@ impl Gmac {
             let mut rest = *part;
             if filled > 0 {
                 let (first, behind) = rest.split_at(rest.len().min(16 - filled));
-                for (to, from) in block.iter_mut().skip(filled).zip(first) {
-                    *to = *from;
-                }
+                block[filled..filled + first.len()].copy_from_slice(first);
                 filled += first.len();
                 rest = behind;
                 if filled < 16 {
@@ -139,19 +136,20 @@ impl Gmac {
             }
             let (blocks, tail) = rest.as_chunks::<16>();
             hash.update_padded(blocks.as_flattened());
-            for (to, from) in block.iter_mut().zip(tail) {
-                *to = *from;
-            }
+            block[..tail.len()].copy_from_slice(tail);
             filled = tail.len();
         }
         hash.update_padded(block.get(..filled).unwrap_or_default());
         let mut lengths = [0; 16];
         lengths[..8].copy_from_slice(&(length * 8).to_be_bytes());
         hash.update_padded(&lengths);
+        // Salt, IV, and a block counter of 1.
         let mut tag = [0; 16];
-        for (to, from) in tag.iter_mut().zip(self.salt.iter().chain(iv).chain(&[0, 0, 0, 1])) {
+        tag[..4].copy_from_slice(&*self.salt);
+        for (to, from) in tag[4..12].iter_mut().zip(iv) {
             *to = *from;
         }
+        tag[15] = 1;
         self.cipher.encrypt(&mut tag);
         for (to, from) in tag.iter_mut().zip(hash.finalize()) {
             *to ^= from;

@@ -135,9 +135,14 @@ impl EspTransform {
         if self.encryption.is_combined() { 16 } else { self.authentication.icv_length() }
     }
 
-    /// The most bytes of header, IV, padding, trailer and ICV.
-    pub(crate) fn overhead(&self) -> usize {
-        self.header_length() + self.iv_length() + self.alignment() - 1 + 2 + self.icv_length()
+    /// Bytes of header and IV.
+    pub(crate) fn front(&self) -> usize {
+        self.header_length() + self.iv_length()
+    }
+
+    /// The most bytes of padding, trailer and ICV.
+    pub(crate) fn most_behind(&self) -> usize {
+        self.alignment() - 1 + 2 + self.icv_length()
     }
 
     /// Whether the padding is to be 1, 2, 3, … (RFC 4303 §2.4); RFC 1829 has any bytes.
@@ -157,7 +162,7 @@ impl EspTransform {
     }
 
     fn seal_with(&self, packet: &mut [u8], iv: &Iv, high: Option<u32>) -> Result<(), Forged> {
-        let payload_at = self.header_length() + self.iv_length();
+        let payload_at = self.front();
         let end = packet.len().checked_sub(self.icv_length()).ok_or(Forged)?;
         let (body, icv) = packet.split_at_mut_checked(end).ok_or(Forged)?;
         let (head, payload) = body.split_at_mut_checked(payload_at).ok_or(Forged)?;
@@ -173,10 +178,10 @@ impl EspTransform {
         Ok(())
     }
 
-    /// Verifies and decrypts a packet from SPI to ICV; then payload and trailer are where
-    /// [`payload`](Self::payload) says. On an error, what lies there is nobody's.
+    /// Verifies and decrypts a packet from SPI to ICV; then payload and trailer are
+    /// behind the [front](Self::front). On an error, what lies there is nobody's.
     pub(crate) fn open(&self, packet: &mut [u8], high: Option<u32>) -> Result<(), Forged> {
-        let payload_at = self.header_length() + self.iv_length();
+        let payload_at = self.front();
         let end = packet.len().checked_sub(self.icv_length()).ok_or(Forged)?;
         if let Some(integrity) = &self.integrity {
             let (body, icv) = packet.split_at_checked(end).ok_or(Forged)?;
@@ -190,11 +195,6 @@ impl EspTransform {
         let iv = head.get(self.header_length()..).ok_or(Forged)?;
         let plain = if self.encryption.is_combined() { sealed.len() } else { end.saturating_sub(payload_at) };
         self.cipher.decrypt(iv, associated.bytes(), sealed.get_mut(..plain).ok_or(Forged)?)
-    }
-
-    /// Where payload and trailer are in a packet of so many bytes from SPI to ICV.
-    pub(crate) fn payload(&self, length: usize) -> std::ops::Range<usize> {
-        self.header_length() + self.iv_length()..length.saturating_sub(self.icv_length())
     }
 
     /// The ICV of a separate algorithm. The upper half of an extended sequence number is behind the data for HMAC

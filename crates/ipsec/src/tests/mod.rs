@@ -3,6 +3,7 @@
 mod daemons;
 mod engine;
 mod hostile;
+mod many;
 mod order;
 mod payloads;
 mod policies;

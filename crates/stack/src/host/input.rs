@@ -82,15 +82,18 @@ impl Transport {
             return Err(DropReason::Checksum);
         }
         let segment = Segment::parse(bytes).map_err(|_| DropReason::Malformed)?;
-        let flow = flow((local.into(), segment.destination_port()), (remote.into(), segment.source_port()));
+        let ends = ((local, segment.destination_port()), (remote, segment.source_port()));
+        let flow = || flow((local.into(), ends.0.1), (remote.into(), ends.1.1));
         let ecn = Ecn::from_bits(received.traffic_class);
-        let Some(index) = self.sockets.find(&flow) else {
+        let Some(index) = self.sockets.find_ends(ends.0, ends.1) else {
+            let flow = flow();
             return match self.sockets.listener_at(end(flow.local)) {
                 Some(listener) => self.receive_at_listener(now, listener, &flow, &segment, ecn),
                 None => self.refuse(now, &flow, &segment),
             };
         };
         if self.sockets.connection(index).is_some_and(|known| known.connection.yields_to(&segment))
+            && let flow = flow()
             && let Some(listener) = self.sockets.listener_at(end(flow.local))
         {
             self.replace(index);

@@ -1,7 +1,9 @@
-//! What TCP sends: one packet of one socket at a time, in turn.
+//! What TCP sends: one packet of one socket at a time, in turn. It may stand for several segments, so that what a packet costs
+//! is paid once for them; who cuts it is the device, or the interface where the device does not.
 
 use std::time::Instant;
 
+use ipsec::policy;
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
 use wire::{protocol, tcp, virtio_net};
@@ -18,6 +20,9 @@ use crate::tcp::{Flow, IcmpError, Transmit};
 /// Payload octets of a packet that a device cuts into segments: what the length field of IPv4 leaves behind the longest
 /// headers.
 const MAX_LARGE: usize = 65_535 - 20 - 60;
+/// Payload octets of one that is cut here: sixteen full segments of an Ethernet. More would save little, and let others wait
+/// for their turn.
+const MAX_CUT: usize = 16 * 1440;
 
 impl<S: Security> Host<S> {
     /// Puts the next frame or packet to send into `out`, whose buffer is used again; `false` if there is none.
@@ -106,7 +111,8 @@ fn transmit<S: Security>(
     offloads: bool,
 ) -> bool {
     let policy = endpoint.policy;
-    let largest = interface.largest_payload_of(now, &endpoint.traffic(), Some(&policy));
+    let traffic = endpoint.traffic();
+    let largest = interface.largest_payload_of(now, &traffic, Some(&policy));
     // Before, there are no segments that could be too large.
     if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
         if largest < endpoint.largest {
@@ -116,16 +122,29 @@ fn transmit<S: Security>(
         }
         endpoint.largest = largest;
     }
-    let offloads = offloads && interface.may_offload(now, &endpoint.traffic(), Some(&policy));
+    let is_plain = interface.may_offload(now, &traffic, Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
-    let (start, most) = if offloads { (room, MAX_LARGE) } else { (room + S::HEADROOM, 0) };
+    let protection = if is_plain { None } else { interface.may_cut_protected(now, &traffic, Some(&policy)) };
+    let (start, most) = match (is_plain, protection) {
+        (true, _) if offloads => (room, MAX_LARGE),
+        (true, _) => (room, MAX_CUT),
+        (false, Some(front)) => (room + front, MAX_CUT),
+        (false, None) => (room + S::HEADROOM, 0),
+    };
     segment.resize(start, 0);
-    let Some(packet) = endpoint.connection.poll_transmit(now, most, segment) else { return false };
+    let Some(packet) = endpoint.connection.poll_transmit_header(now, most, segment) else { return false };
     let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());
     let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
-    let sent = if offloads {
-        send_offloaded(interface, now, &outgoing, segment, start, &packet)
+    let is_cut = !(is_plain && offloads) && packet.segment_size.is_some();
+    let protected = protection.map(|_| policy);
+    let sent = if is_cut && let (payload, []) = endpoint.connection.payload_of(&packet) {
+        // From the connection's buffer to the frames.
+        send_offloaded(interface, now, &outgoing, segment, start, &packet, Some(payload), protected)
+    } else if is_cut || is_plain && offloads {
+        endpoint.connection.write_payload(&packet, segment);
+        send_offloaded(interface, now, &outgoing, segment, start, &packet, is_cut.then_some(&[]), protected)
     } else {
+        endpoint.connection.write_payload(&packet, segment);
         write_checksum(&outgoing, segment.get_mut(start..).unwrap_or_default());
         interface.send_built(now, &outgoing, segment, start, Sender::Own(Some(&policy)))
     };
@@ -138,14 +157,15 @@ fn transmit<S: Security>(
         endpoint.connection.icmp_error(u32::from_be_bytes(sequence), IcmpError::Hard);
     }
     // It may also be that too much waits already.
-    if sent == Err(SendError::Security) && interface.prepare(now, &endpoint.traffic(), Some(&policy)).is_err()
-    {
+    if sent == Err(SendError::Security) && interface.prepare(now, &traffic, Some(&policy)).is_err() {
         endpoint.connection.security_refused();
     }
     true
 }
 
-/// Sends a segment, or one that stands for many, behind the room for its headers; the rest is the device's to do.
+/// Sends a segment, or one that stands for many, behind the room for its headers; the rest is the device's to do, or done
+/// here: see [`Built::cut`].
+#[expect(clippy::too_many_arguments, reason = "all of them are of the one packet that is on its way")]
 fn send_offloaded<S: Security>(
     interface: &mut Interface<S>,
     now: Instant,
@@ -153,6 +173,8 @@ fn send_offloaded<S: Security>(
     buffer: &mut Vec<u8>,
     start: usize,
     packet: &Transmit,
+    cut: Option<&[u8]>,
+    protected: Option<policy::Socket>,
 ) -> Result<(), SendError> {
     let source = outgoing.source.unwrap_or(outgoing.destination);
     let sum = pseudo_header(source, outgoing.destination, packet.header_len + packet.payload_len);
@@ -160,7 +182,8 @@ fn send_offloaded<S: Security>(
     if let Some(field) = buffer.get_mut(at..at + 2) {
         field.copy_from_slice(&sum.value().to_be_bytes());
     }
-    let built = Built { buffer, header_len: packet.header_len, segment_size: packet.segment_size };
+    let (header_len, segment_size) = (packet.header_len, packet.segment_size);
+    let built = Built { buffer, at: start, header_len, segment_size, cut, protected };
     interface.send_offloaded(now, outgoing, built)
 }
 

@@ -110,6 +110,8 @@ pub(super) struct Sockets {
     free: Vec<u32>,
     /// By both ends. Others choose one of them, so the hash is keyed.
     flows: HashMap<Ends, u32, Keyed>,
+    /// The one that was found last: segments come in runs.
+    last: Option<(Ends, u32)>,
     /// By port and address, or the unspecified one.
     ports: BTreeMap<(u16, Ipv6Addr), u32>,
 }
@@ -117,12 +119,25 @@ pub(super) struct Sockets {
 impl Sockets {
     pub(super) fn new(key: [u8; 16]) -> Self {
         let flows = HashMap::with_hasher(Keyed(SipHasher13::new_with_key(&key)));
-        Sockets { slots: Vec::new(), free: Vec::new(), flows, ports: BTreeMap::new() }
+        Sockets { slots: Vec::new(), free: Vec::new(), flows, last: None, ports: BTreeMap::new() }
     }
 
     /// The connection with these ends.
     pub(super) fn find(&self, flow: &Flow) -> Option<u32> {
         self.flows.get(&ends(flow)).copied()
+    }
+
+    /// The connection that a segment between these is for.
+    pub(super) fn find_ends(&mut self, local: (Ipv6Addr, u16), remote: (Ipv6Addr, u16)) -> Option<u32> {
+        let ends = ends_of(local, remote);
+        if let Some((last, index)) = self.last
+            && last == ends
+        {
+            return Some(index);
+        }
+        let index = *self.flows.get(&ends)?;
+        self.last = Some((ends, index));
+        Some(index)
     }
 
     /// What is asked of security by the connection, or else the listener, that segments of a flow are for.
@@ -157,6 +172,7 @@ impl Sockets {
     pub(super) fn add_connection(&mut self, endpoint: Box<Endpoint>) -> (u32, TcpHandle) {
         let flow = endpoint.flow;
         let key = self.add(Socket::Connection(endpoint));
+        self.last = None;
         self.flows.insert(ends(&flow), key.index);
         (key.index, TcpHandle(key))
     }
@@ -172,6 +188,7 @@ impl Sockets {
     pub(super) fn detach(&mut self, index: u32) {
         let Some(flow) = self.connection(index).map(|endpoint| endpoint.flow) else { return };
         if self.find(&flow) == Some(index) {
+            self.last = None;
             self.flows.remove(&ends(&flow));
         }
     }
@@ -273,9 +290,13 @@ pub(super) fn flow(local: (IpAddr, u16), remote: (IpAddr, u16)) -> Flow {
 type Ends = (u128, u128, u32);
 
 fn ends(flow: &Flow) -> Ends {
-    let bits = |address| mapped(address).to_bits();
-    let ports = u32::from(flow.local.port()) << 16 | u32::from(flow.remote.port());
-    (bits(flow.local.ip()), bits(flow.remote.ip()), ports)
+    let end = |end: SocketAddr| (mapped(end.ip()), end.port());
+    ends_of(end(flow.local), end(flow.remote))
+}
+
+fn ends_of(local: (Ipv6Addr, u16), remote: (Ipv6Addr, u16)) -> Ends {
+    let ports = u32::from(local.1) << 16 | u32::from(remote.1);
+    (local.0.to_bits(), remote.0.to_bits(), ports)
 }
 
 /// What the policy sees of segments that leave.

@@ -149,24 +149,33 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    /// Opens the first security header of a packet, into `inner`. Returns whether it could.
+    /// Opens the first security header of a packet, into `inner`, and those that are right behind it. Returns whether it
+    /// could.
     pub(super) fn open(
         &mut self,
         now: Instant,
         bytes: &[u8],
-        kind: u8,
+        mut kind: u8,
         arrival: &mut Arrival<S::Protection>,
     ) -> bool {
         self.inner.clear();
         self.inner.extend_from_slice(bytes);
-        let Ok(place) = self.security.open(now, &mut self.inner, &mut arrival.protection) else {
-            self.drop(DropReason::Security);
-            return false;
-        };
-        self.inner_at = place;
-        arrival.opened = true;
-        arrival.secret |= kind == protocol::ESP;
-        true
+        self.inner_at = 0..bytes.len();
+        loop {
+            let start = self.inner_at.start;
+            let packet = self.inner.get_mut(self.inner_at.clone()).unwrap_or_default();
+            let Ok(place) = self.security.open(now, packet, &mut arrival.protection) else {
+                self.drop(DropReason::Security);
+                return false;
+            };
+            self.inner_at = start + place.start..start + place.end;
+            arrival.opened = true;
+            arrival.secret |= kind == protocol::ESP;
+            match next_security_header(bytes, self.inner.get(self.inner_at.clone()).unwrap_or_default()) {
+                Some(next) => kind = next,
+                None => return true,
+            }
+        }
     }
 
     /// What tells fragments apart that came by different ways: 0 for those that came as they are.
@@ -273,4 +282,17 @@ impl<S: Security> Interface<S> {
             self.send_error(now, reason, bytes, arrival.secret);
         }
     }
+}
+
+/// The security header right behind the IP header of what was opened, if it goes the way of the packet that it came in: then
+/// all that would be looked at first was looked at.
+fn next_security_header(outer: &[u8], inner: &[u8]) -> Option<u8> {
+    let is_ipv6 = |packet: &[u8]| packet.first().is_some_and(|first| first >> 4 == 6);
+    let addresses = |packet: &[u8]| packet.get(8..HEADER_LEN).and_then(|both| both.try_into().ok());
+    let same: [Option<[u8; 32]>; 2] = [addresses(outer), addresses(inner)];
+    if !is_ipv6(outer) || !is_ipv6(inner) || same[0].is_none() || same[0] != same[1] {
+        return None;
+    }
+    let next = *inner.get(6)?;
+    matches!(next, protocol::ESP | protocol::AUTHENTICATION).then_some(next)
 }

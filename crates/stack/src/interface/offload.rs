@@ -3,6 +3,8 @@
 //! A TUN device opened with `IFF_VNET_HDR` has a header before each packet that says what is still to be done to it
 //! ([`virtio_net`]); on a TAP device its places count from the frame. So one packet stands for up to 64 KB of a TCP stream,
 //! and goes through the stack once. Of what is protected or in fragments, nothing is left to a device.
+//!
+//! Where the device has no offloads, several segments go through TCP as one all the same, and are cut here.
 
 use std::time::Instant;
 
@@ -18,15 +20,21 @@ use super::upper::Upper;
 use super::{Interface, Medium};
 use crate::DropReason;
 use crate::neighbor::Resolution;
-use crate::security::Security;
+use crate::security::{Security, Sender};
 
 /// A TCP segment with a buffer of its own, which has room for headers before it: see [`Interface::room_for_headers`].
 pub(crate) struct Built<'a> {
     pub(crate) buffer: &'a mut Vec<u8>,
+    /// Where it begins there.
+    pub(crate) at: usize,
     /// Octets of its header.
     pub(crate) header_len: usize,
     /// Payload octets of each segment that it stands for, if it is more than one.
     pub(crate) segment_size: Option<u16>,
+    /// Its payload, if it is cut here and nothing is left to the device; it may also be in the buffer.
+    pub(crate) cut: Option<&'a [u8]>,
+    /// The socket for which what is cut is protected.
+    pub(crate) protected: Option<Socket>,
 }
 
 impl<S: Security> Interface<S> {
@@ -92,6 +100,28 @@ impl<S: Security> Interface<S> {
         if is_ours || !self.security.passes(now, traffic, socket) {
             return false;
         }
+        self.leaves_at_once(now, destination)
+    }
+
+    /// Whether several packets of a kind may be protected and sent one right after the other, and then the room that each
+    /// needs before it: what protects them is there, and they do not wait for the neighbor's address.
+    pub(crate) fn may_cut_protected(
+        &mut self,
+        now: Instant,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+    ) -> Option<usize> {
+        let overhead = self.security.overhead(now, traffic, socket);
+        let front = overhead.front.filter(|front| *front > 0)?;
+        let end = match overhead.far_end.unwrap_or(traffic.destination) {
+            std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            std::net::IpAddr::V6(v6) => v6,
+        };
+        self.leaves_at_once(now, end).then_some(front)
+    }
+
+    /// Whether a packet to there does not wait for the neighbor's address.
+    fn leaves_at_once(&mut self, now: Instant, destination: std::net::Ipv6Addr) -> bool {
         match self.hop(now, destination) {
             Ok(Hop::OtherEnd) => true,
             Ok(Hop::Neighbor(neighbor)) => self.neighbors.link_layer(neighbor).is_some(),
@@ -99,8 +129,8 @@ impl<S: Security> Interface<S> {
         }
     }
 
-    /// Sends a segment, whose checksum is that of its pseudo-header, with the rest left to the device. Call
-    /// [`Interface::may_offload`] right before.
+    /// Sends a segment, whose checksum is that of its pseudo-header, with the rest left to the device or done here. Call
+    /// [`Interface::may_offload`] right before, or [`Interface::may_cut_protected`].
     pub(crate) fn send_offloaded(
         &mut self,
         now: Instant,
@@ -108,8 +138,8 @@ impl<S: Security> Interface<S> {
         built: Built<'_>,
     ) -> Result<(), SendError> {
         let is_ipv4 = outgoing.destination.to_ipv4_mapped().is_some();
-        let at = self.room_for_headers(is_ipv4);
-        self.write_ip_header(now, outgoing, built.buffer, at)?;
+        let at = built.at;
+        let start = self.write_ip_header(now, outgoing, built.buffer, at)?;
         let segment = tcp::Segment::parse(built.buffer.get(at..).unwrap_or_default());
         let flags = segment.map(|segment| segment.flags()).unwrap_or_default();
         let gso_type = match (built.segment_size, is_ipv4) {
@@ -126,6 +156,12 @@ impl<S: Security> Interface<S> {
             csum_start: at as u16,
             csum_offset: tcp::CHECKSUM_OFFSET as u16,
         };
+        if let Some(socket) = built.protected {
+            let payload = built.cut.unwrap_or_default();
+            let sent = self.cut_and_protect(now, built.buffer, start, payload, &header, &socket);
+            self.act(now, &mut super::NoUpper);
+            return sent;
+        }
         let hop = self.hop(now, outgoing.destination).map_err(SendError::Dropped)?;
         let to = match hop {
             Hop::OtherEnd => MacAddress::default(),
@@ -135,13 +171,87 @@ impl<S: Security> Interface<S> {
                 _ => return Err(SendError::Dropped(DropReason::NoNeighbor)),
             },
         };
-        if self.frame_around(to, built.buffer, header) {
-            self.act(now, &mut super::NoUpper);
-            return Ok(());
+        let sent = if let Some(payload) = built.cut {
+            self.cut(to, built.buffer, payload, &header)
+        } else if self.frame_around(to, built.buffer, header) {
+            Ok(())
+        } else {
+            Err(DropReason::QueueFull)
+        };
+        match sent {
+            Ok(()) => {
+                self.act(now, &mut super::NoUpper);
+                Ok(())
+            }
+            Err(reason) => {
+                self.drop(reason);
+                Err(SendError::Dropped(reason))
+            }
         }
-        self.drop(DropReason::QueueFull);
-        Err(SendError::Dropped(DropReason::QueueFull))
     }
+
+    /// Puts each segment that a packet stands for into a frame of its own.
+    fn cut(
+        &mut self,
+        to: MacAddress,
+        buffer: &mut [u8],
+        payload: &[u8],
+        header: &virtio_net::Header,
+    ) -> Result<(), DropReason> {
+        self.write_link_header(to, buffer);
+        let link = self.link_header();
+        let (frame, packet) = buffer.split_at_mut_checked(link).ok_or(DropReason::Malformed)?;
+        let header = from_packet(header, link);
+        let mut segments = segments(&header, packet, payload)?;
+        while let Some(segment) = segments.next() {
+            if !self.outbox.push([&*frame, segment.head, segment.payload]) {
+                return Err(DropReason::QueueFull);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends each segment that a packet stands for by itself, protected. The packet begins at `start`.
+    fn cut_and_protect(
+        &mut self,
+        now: Instant,
+        buffer: &mut [u8],
+        start: usize,
+        payload: &[u8],
+        header: &virtio_net::Header,
+        socket: &Socket,
+    ) -> Result<(), SendError> {
+        let packet = buffer.get_mut(start..).unwrap_or_default();
+        let mut segments =
+            segments(&from_packet(header, start), packet, payload).map_err(SendError::Dropped)?;
+        let mut frame = std::mem::take(&mut self.building);
+        let mut sent = Ok(());
+        while sent.is_ok()
+            && let Some(segment) = segments.next()
+        {
+            frame.clear();
+            frame.resize(start, 0);
+            frame.extend_from_slice(segment.head);
+            frame.extend_from_slice(segment.payload);
+            sent = self.transmit(now, &mut frame, start, Sender::Own(Some(socket)));
+        }
+        self.building = frame;
+        sent
+    }
+}
+
+/// The segments that a packet stands for. Its payload is `payload`, or in it.
+fn segments<'a>(
+    header: &virtio_net::Header,
+    packet: &'a mut [u8],
+    payload: &'a [u8],
+) -> Result<Segmenter<'a>, DropReason> {
+    let segments = if payload.is_empty() {
+        Segmenter::new(header, packet)
+    } else {
+        Segmenter::with_payload(header, packet, payload)
+    };
+    segments.map_err(|_| DropReason::Malformed)
 }
 
 /// Whether a packet holds a whole TCP segment right behind its IP header.
@@ -154,7 +264,7 @@ fn is_tcp(packet: &[u8]) -> bool {
     }
 }
 
-/// The header of a frame's packet: without the link's part.
+/// The header of the packet that is at `link` of a frame or a buffer.
 fn from_packet(header: &virtio_net::Header, link: usize) -> virtio_net::Header {
     virtio_net::Header {
         hdr_len: header.hdr_len.saturating_sub(link as u16),

@@ -17,7 +17,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// A frame of these parts; returns whether there was room.
-    pub(super) fn push(&mut self, parts: [&[u8]; 2]) -> bool {
+    pub(super) fn push<const N: usize>(&mut self, parts: [&[u8]; N]) -> bool {
         if self.waiting.len() >= MAX_WAITING {
             return false;
         }

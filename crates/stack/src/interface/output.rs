@@ -395,15 +395,19 @@ impl<S: Security> Interface<S> {
         buffer: &mut Vec<u8>,
         header: virtio_net::Header,
     ) -> bool {
-        if let Medium::Ethernet(source) = self.medium {
-            let is_ipv4 = buffer.get(ethernet::HEADER_LEN).is_some_and(|first| first >> 4 == 4);
-            let ethertype = if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
-            let link = ethernet::Header { destination, source, ethertype };
-            if let Some(room) = buffer.first_chunk_mut() {
-                *room = link.to_bytes();
-            }
-        }
+        self.write_link_header(destination, buffer);
         self.outbox.take(buffer, header)
+    }
+
+    /// Writes the link's header, where the medium has one, into the room that is kept for it.
+    pub(super) fn write_link_header(&self, destination: MacAddress, buffer: &mut [u8]) {
+        let Medium::Ethernet(source) = self.medium else { return };
+        let is_ipv4 = buffer.get(ethernet::HEADER_LEN).is_some_and(|first| first >> 4 == 4);
+        let ethertype = if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 };
+        let link = ethernet::Header { destination, source, ethertype };
+        if let Some(room) = buffer.first_chunk_mut() {
+            *room = link.to_bytes();
+        }
     }
 
     /// Puts a packet into a frame to `to`, where the medium has frames; returns whether there was room.

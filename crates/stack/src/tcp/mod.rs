@@ -63,7 +63,7 @@
 //!
 //! # Invariants
 //!
-//! - No segment, in any state, makes it panic, and none makes it hold more than its buffers' limits, 256 ranges received
+//! - No segment, in any state, makes it panic, and none makes it hold more than its buffers' limits, 1024 ranges received
 //!   out of order, and 4096 pieces sent.
 //! - An idle connection holds less than 2 KB: buffers that are empty are given back after a second.
 //! - A byte is copied once on its way in, from the packet to the buffer, and once from there to the user; the same on its

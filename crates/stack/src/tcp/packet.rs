@@ -14,29 +14,16 @@ pub struct Transmit {
     pub segment_size: Option<u16>,
     /// The codepoint for the IP header.
     pub ecn: Ecn,
+    /// Where the payload begins among what is not acknowledged.
+    pub(super) offset: usize,
 }
 
 impl Transmit {
-    /// Writes a packet behind what is in `out`.
-    pub(super) fn write(
-        out: &mut Vec<u8>,
-        header: &Header,
-        payload: (&[u8], &[u8]),
-        segment_size: Option<u16>,
-        ecn: Ecn,
-    ) -> Self {
-        let header = header.to_bytes();
-        let payload_len = payload.0.len() + payload.1.len();
-        out.reserve(header.len() + payload_len);
-        out.extend_from_slice(&header);
-        out.extend_from_slice(payload.0);
-        out.extend_from_slice(payload.1);
-        Self { header_len: header.len(), payload_len, segment_size, ecn }
-    }
-
-    /// As [`write`](Self::write), without payload.
+    /// Writes the header of a packet without payload behind what is in `out`.
     pub(super) fn write_header(out: &mut Vec<u8>, header: &Header) -> Self {
-        Self::write(out, header, (&[], &[]), None, Ecn::NotEct)
+        let header = header.to_bytes();
+        out.extend_from_slice(&header);
+        Self { header_len: header.len(), payload_len: 0, segment_size: None, ecn: Ecn::NotEct, offset: 0 }
     }
 }
 

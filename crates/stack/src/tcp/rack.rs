@@ -122,15 +122,16 @@ impl Rack {
         }
         let patience = self.rtt + self.reordering_window(path);
         let mut wait = None;
-        let lost = board.mark_lost(|piece| {
+        let lost = board.mark_lost_as_far_as(|piece| {
             if !sent_after(newest, (piece.sent_at, piece.end())) {
-                return false;
+                // What follows one that was sent once was sent after it, and so after the newest.
+                return piece.retransmitted.then_some(false);
             }
             let left = (piece.sent_at + patience).saturating_duration_since(now);
             if !left.is_zero() {
                 wait = wait.max(Some(left));
             }
-            left.is_zero()
+            Some(left.is_zero())
         });
         (lost, wait)
     }

@@ -4,9 +4,10 @@ use wire::tcp::SackBlocks;
 
 use super::sequence::SequenceNumber;
 
-/// Ranges kept at most. Each loss of a window leaves one: 256 are 6 % of a window of 6 MB. A sender that leaves more
-/// gaps sends again what finds no room here, and cannot make us walk long lists.
-const MAX_RANGES: usize = 256;
+/// Ranges kept at most, 8 KB. Each loss of a window leaves one: 1024 are a sixth of a window of 8 MB, as a slow start that
+/// overshoots may lose. A sender that leaves more gaps sends again what finds no room here, and cannot make us walk long
+/// lists.
+const MAX_RANGES: usize = 1024;
 
 /// Bytes from `start` up to but not including `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -138,9 +138,15 @@ impl Scoreboard {
 
     /// Marks pieces that are in flight as lost, if `is_lost` says so. Returns how many bytes were marked.
     pub(super) fn mark_lost(&mut self, mut is_lost: impl FnMut(&Sent) -> bool) -> usize {
+        self.mark_lost_as_far_as(|piece| Some(is_lost(piece)))
+    }
+
+    /// The same, up to the first piece that it says nothing of.
+    pub(super) fn mark_lost_as_far_as(&mut self, mut is_lost: impl FnMut(&Sent) -> Option<bool>) -> usize {
         let before = self.lost;
         for piece in self.pieces.iter_mut().filter(|piece| piece.status == Status::InFlight) {
-            if is_lost(piece) {
+            let Some(is_lost) = is_lost(piece) else { break };
+            if is_lost {
                 piece.status = Status::Lost;
                 self.in_flight -= piece.len();
                 self.lost += piece.len();

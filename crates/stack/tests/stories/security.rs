@@ -78,7 +78,7 @@ impl Security for Toy {
     }
 
     fn overhead(&self, _: Instant, _: &Traffic, _: Option<&Socket>) -> Overhead {
-        Overhead { octets: TOY_LEN, far_end: None }
+        Overhead { front: None, octets: TOY_LEN, far_end: None }
     }
 }
 

@@ -17,6 +17,32 @@ impl Connection {
     /// GSO packet, up to `max_gso` bytes; 0 means that each segment is to be a packet of its own. `None` if nothing
     /// is to be sent now.
     pub fn poll_transmit(&mut self, now: Instant, max_gso: usize, out: &mut Vec<u8>) -> Option<Transmit> {
+        let packet = self.poll_transmit_header(now, max_gso, out)?;
+        self.write_payload(&packet, out);
+        Some(packet)
+    }
+
+    /// Writes the payload of the packet whose header was written last behind it.
+    pub fn write_payload(&self, packet: &Transmit, out: &mut Vec<u8>) {
+        let (first, second) = self.payload_of(packet);
+        out.reserve(first.len() + second.len());
+        out.extend_from_slice(first);
+        out.extend_from_slice(second);
+    }
+
+    /// The payload of the packet whose header was written last, in one or two pieces.
+    pub fn payload_of(&self, packet: &Transmit) -> (&[u8], &[u8]) {
+        self.sender.payload(packet.offset, packet.payload_len)
+    }
+
+    /// As [`poll_transmit`](Self::poll_transmit), without the payload, which is the caller's to take before anything else is
+    /// done to the connection.
+    pub fn poll_transmit_header(
+        &mut self,
+        now: Instant,
+        max_gso: usize,
+        out: &mut Vec<u8>,
+    ) -> Option<Transmit> {
         if let Some(reset) = self.pending.reset.take() {
             return Some(self.transmit_reset(now, reset, out));
         }
@@ -92,7 +118,14 @@ impl Connection {
         }
         let ecn = if packet.ect { Ecn::Ect0 } else { Ecn::NotEct };
         let segment_size = (packet.bytes > packet.segment_size).then_some(packet.segment_size as u16);
-        Transmit::write(out, &header, self.sender.payload(packet), segment_size, ecn)
+        let offset = packet.start.since(self.sender.una());
+        Transmit {
+            payload_len: packet.bytes,
+            segment_size,
+            ecn,
+            offset,
+            ..Transmit::write_header(out, &header)
+        }
     }
 
     fn transmit_empty(&mut self, now: Instant, sequence: SequenceNumber, out: &mut Vec<u8>) -> Transmit {

@@ -42,6 +42,13 @@ struct Delivery {
     was_late: bool,
 }
 
+impl Acknowledgement {
+    /// Whether it says nothing beside its number and window.
+    fn says_nothing(&self) -> bool {
+        self.sack.as_slice().is_empty() && !self.congestion_echo
+    }
+}
+
 impl Sender {
     /// Takes an acknowledgement with SND.UNA <= SEG.ACK <= SND.NXT.
     pub(in super::super) fn acknowledge(
@@ -54,6 +61,10 @@ impl Sender {
         let before = self.una;
         let advanced = ack.since(before);
         let window_changed = self.update_window(acknowledgement);
+        if advanced == 0 && self.is_at_rest() && acknowledgement.says_nothing() {
+            // As each segment of a sender does to who only receives.
+            return self.after_acknowledgement(now, advanced, timers);
+        }
         let duplicate = self.duplicate_of(acknowledgement);
 
         let delivery = self.account(now, acknowledgement);
@@ -89,6 +100,15 @@ impl Sender {
             self.adapt_window(now, ack, before, &delivery, lost);
         }
         self.after_acknowledgement(now, advanced, timers);
+    }
+
+    /// Whether nothing is outstanding, nor doubted of what was.
+    fn is_at_rest(&self) -> bool {
+        self.scoreboard.is_empty()
+            && self.recovery == Recovery::Open
+            && !self.probing
+            && self.doubted.is_none()
+            && self.tail_probe.is_none()
     }
 
     /// SND.WND, unless the segment is older than one that has told it (RFC 9293 §3.10.7.4).

@@ -66,9 +66,9 @@ impl Sender {
         None
     }
 
-    /// The bytes of a packet, in one or two pieces.
-    pub(in super::super) fn payload(&self, packet: &Packet) -> (&[u8], &[u8]) {
-        self.buffer.slices(packet.start.since(self.una), packet.bytes)
+    /// So many bytes from `offset` behind SND.UNA, in one or two pieces.
+    pub(in super::super) fn payload(&self, offset: usize, bytes: usize) -> (&[u8], &[u8]) {
+        self.buffer.slices(offset, bytes)
     }
 
     /// What was lost, first.

@@ -223,7 +223,7 @@ fn what_goes_no_further_says_why() {
     assert_eq!(story.dropped, Some(DropReason::Closed));
 
     let mut story = Story::established();
-    for n in 0..257 {
+    for n in 0..1025 {
         story.give(2 + 2 * n, ACK, b"x");
     }
     assert_eq!(story.dropped, Some(DropReason::Gaps));
