@@ -111,7 +111,7 @@ fn transmit<S: Security>(
 ) -> bool {
     let policy = endpoint.policy;
     let traffic = endpoint.traffic();
-    let largest = interface.largest_payload_of(now, &traffic, Some(&policy));
+    let (largest, is_protected) = interface.largest_and_protection(now, &traffic, Some(&policy));
     // Before, there are no segments that could be too large.
     if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
         if largest < endpoint.largest {
@@ -121,7 +121,7 @@ fn transmit<S: Security>(
         }
         endpoint.largest = largest;
     }
-    let is_plain = interface.may_offload(now, &traffic, Some(&policy));
+    let is_plain = !is_protected && interface.may_offload(now, &traffic, Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
     let (start, most) = match (is_plain, offloads) {
         (true, true) => (room, MAX_LARGE),
