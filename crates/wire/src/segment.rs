@@ -360,7 +360,10 @@ mod tests {
     const DATA: u8 = tcp::ACK;
 
     fn segments(header: &Header, packet: &mut [u8]) -> Vec<Vec<u8>> {
-        let mut segmenter = Segmenter::new(header, packet).unwrap();
+        all(Segmenter::new(header, packet).unwrap())
+    }
+
+    fn all(mut segmenter: Segmenter<'_>) -> Vec<Vec<u8>> {
         let mut segments = Vec::new();
         while let Some(segment) = segmenter.next() {
             assert_eq!(segment.len(), segment.head.len() + segment.payload.len());
@@ -388,6 +391,22 @@ mod tests {
                     "{stream:?}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn headers_and_payload_that_lie_apart_are_segmented_alike() {
+        let payload = payload(3000);
+        for stream in Stream::ALL {
+            let (header, mut packet) = stream.gso_packet(&payload, 1400, DATA);
+            let at = stream.headers_len();
+            for wrong in [at - 1, at + 1] {
+                let (head, rest) = packet.split_at_mut(wrong);
+                assert!(Segmenter::with_payload(&header, head, rest).is_err());
+            }
+            let (head, rest) = packet.split_at_mut(at);
+            let segmenter = Segmenter::with_payload(&header, head, rest).unwrap();
+            assert_eq!(all(segmenter), stream.segments(&payload, 1400, DATA), "{stream:?}");
         }
     }
 

@@ -18,7 +18,10 @@ use crate::error::{Context, Error, Result};
 /// Bytes of the virtio-net header before every packet, in both directions (`struct virtio_net_hdr`).
 pub const VNET_HEADER: usize = 10;
 
-/// The longest that [`Queue::read`] hands over: a header and a GSO packet of 64 KB.
+/// The longest packet or frame: a GSO packet of 64 KB, and the header of an Ethernet.
+const MAX_PACKET: usize = 65_535 + 14;
+
+/// The longest that [`Queue::read`] hands over of a TUN device: a header and a GSO packet of 64 KB.
 pub const MAX_READ: usize = VNET_HEADER + 65_535;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
@@ -122,6 +125,31 @@ impl Queue {
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
             Err(error) => Err(Error::new("read from the TUN device", error)),
         }
+    }
+
+    /// As [`Queue::read`], with the packet in place of what is in `packet`, and its virtio-net header apart: it lies where it
+    /// is used, and is not moved again.
+    pub fn read_packet(&self, packet: &mut Vec<u8>) -> Result<Option<[u8; VNET_HEADER]>> {
+        packet.clear();
+        packet.reserve(MAX_PACKET);
+        let mut header = [0; VNET_HEADER];
+        let room = packet.spare_capacity_mut();
+        let pieces = [
+            libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
+            libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() },
+        ];
+        // SAFETY: the queue is open, and both pieces are memory of these lengths that nobody else uses meanwhile; the kernel
+        // writes to them and reads nothing from them.
+        let length =
+            unsafe { libc::readv(self.fd.as_raw_fd(), pieces.as_ptr(), pieces.len() as libc::c_int) };
+        let length = match nix::errno::Errno::result(length) {
+            Ok(length) => length as usize,
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+            Err(error) => return Err(Error::new("read from the TUN device", error)),
+        };
+        // SAFETY: behind the header the kernel has written so many octets into the room, and no more than there was.
+        unsafe { packet.set_len(length.saturating_sub(VNET_HEADER)) };
+        Ok(Some(header))
     }
 
     /// Hands the kernel one packet: a virtio-net header and the packet, in any number of pieces.

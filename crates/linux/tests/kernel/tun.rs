@@ -49,6 +49,17 @@ fn a_packet_written_is_received_and_the_answer_read() {
         assert_eq!(buffer[VNET_HEADER + 8..][..16], us.octets());
         // What the kernel sends of its own, such as router solicitations, may be there too.
         while queue.read(&mut buffer).unwrap().is_some() {}
+
+        let mut packet = vec![7; 100];
+        let header = eventually(|| {
+            queue.write(&[IoSlice::new(&[0; VNET_HEADER]), IoSlice::new(&request)]).unwrap();
+            let header = queue.read_packet(&mut packet).unwrap()?;
+            (packet[6] == 58 && packet[40] == 129).then_some(header)
+        });
+        assert_eq!((packet.len(), wire::virtio_net::Header::from_bytes(&header).is_gso()), (48, false));
+        assert_eq!(packet, buffer[VNET_HEADER..length]);
+        while queue.read_packet(&mut packet).unwrap().is_some() {}
+        assert!(packet.is_empty());
     });
 }
 

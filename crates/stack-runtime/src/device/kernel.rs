@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use linux::event::{Interest, Poller};
 use linux::netlink::Netlink;
-use linux::tun::{self, Attached, Kind, MAX_READ, Offloads};
+use linux::tun::{self, Attached, Kind, Offloads};
 use stack::interface::Medium;
 use wire::ethernet::MacAddress;
 use wire::virtio_net;
@@ -22,7 +22,6 @@ pub struct Kernel {
     attached: Attached,
     mac: MacAddress,
     mtu: usize,
-    buffer: Box<[u8]>,
     refused: u64,
 }
 
@@ -46,13 +45,7 @@ pub fn open(name: &str, new: Kind, mac: MacAddress) -> io::Result<Kernel> {
         let remedy = format!("interface {name} is down: `ip link set dev {name} up`");
         return Err(io::Error::new(io::ErrorKind::NetworkDown, remedy));
     }
-    Ok(Kernel {
-        attached,
-        mac,
-        mtu: link.mtu as usize,
-        buffer: vec![0; MAX_READ + wire::ethernet::HEADER_LEN].into(),
-        refused: 0,
-    })
+    Ok(Kernel { attached, mac, mtu: link.mtu as usize, refused: 0 })
 }
 
 impl Kernel {
@@ -101,11 +94,8 @@ impl Device for Kernel {
         _: Instant,
         frame: &mut Vec<u8>,
     ) -> io::Result<Option<virtio_net::Header>> {
-        let Some(length) = self.attached.queue.read(&mut self.buffer).map_err(said)? else { return Ok(None) };
-        let Some((header, octets)) = self.buffer[..length].split_first_chunk() else { return Ok(None) };
-        frame.clear();
-        frame.extend_from_slice(octets);
-        Ok(Some(virtio_net::Header::from_bytes(header)))
+        let header = self.attached.queue.read_packet(frame).map_err(said)?;
+        Ok(header.map(|header| virtio_net::Header::from_bytes(&header)))
     }
 
     fn send_offloaded(&mut self, _: Instant, header: &virtio_net::Header, frame: &[u8]) -> io::Result<bool> {

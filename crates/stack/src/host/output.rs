@@ -112,7 +112,7 @@ fn transmit<S: Security>(
 ) -> bool {
     let policy = endpoint.policy;
     let traffic = endpoint.traffic();
-    let largest = interface.largest_payload_of(now, &traffic, Some(&policy));
+    let (largest, is_protected) = interface.largest_and_protection(now, &traffic, Some(&policy));
     // Before, there are no segments that could be too large.
     if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
         if largest < endpoint.largest {
@@ -122,7 +122,7 @@ fn transmit<S: Security>(
         }
         endpoint.largest = largest;
     }
-    let is_plain = interface.may_offload(now, &traffic, Some(&policy));
+    let is_plain = !is_protected && interface.may_offload(now, &traffic, Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
     let protection = if is_plain { None } else { interface.may_cut_protected(now, &traffic, Some(&policy)) };
     let (start, most) = match (is_plain, protection) {

@@ -236,6 +236,16 @@ impl<S: Security> Interface<S> {
     /// The most that an upper layer may send in one packet of this kind without fragmentation, with the protection that
     /// policy and socket ask for.
     pub fn largest_payload_of(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> usize {
+        self.largest_and_protection(now, traffic, socket).0
+    }
+
+    /// The same, and whether protection is known to add something.
+    pub(crate) fn largest_and_protection(
+        &self,
+        now: Instant,
+        traffic: &Traffic,
+        socket: Option<&Socket>,
+    ) -> (usize, bool) {
         let header = if traffic.destination.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let overhead = self.security.overhead(now, traffic, socket);
         let mapped = |address: IpAddr| match address {
@@ -243,7 +253,8 @@ impl<S: Security> Interface<S> {
             IpAddr::V6(address) => address,
         };
         let end = overhead.far_end.unwrap_or(traffic.destination);
-        self.path_mtu(now, mapped(end)).saturating_sub(header + overhead.octets)
+        let largest = self.path_mtu(now, mapped(end)).saturating_sub(header + overhead.octets);
+        (largest, overhead.octets > 0)
     }
 }
 
