@@ -278,6 +278,19 @@ mod tests {
     }
 
     #[test]
+    fn notifies_that_are_not_known_are_passed_over_in_a_request() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        for kind in [8191, 16383, 40959, 65535] {
+            payloads.notify(NotifyType(kind), b"data");
+        }
+        assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+        create(&mut payloads);
+        assert_eq!(ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads), []);
+        assert_eq!(ends.sa.children.len(), 1);
+    }
+
+    #[test]
     fn a_malformed_request_is_fatal_once_it_is_authentic() {
         for (exchange, kind) in [
             (ExchangeType::INFORMATIONAL, PayloadType::DELETE),
@@ -334,6 +347,16 @@ mod tests {
         let pair = KeyPair::generate(Group::Curve25519, &mut Repeatable::new(2));
         let proposals = crate::negotiation::offer_ike(&Default::default(), &[0; 8]);
         payloads.sa(&proposals).nonce(&[5; 32]).key_exchange(31, pair.public());
+        let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
+        assert_eq!(answer, [(NotifyType::INVALID_SYNTAX, vec![], vec![])]);
+    }
+
+    #[test]
+    fn an_ike_sa_is_not_rekeyed_without_a_key_exchange() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        let proposals = crate::negotiation::offer_ike(&Default::default(), &[1; 8]);
+        payloads.sa(&proposals).nonce(&[5; 32]);
         let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
         assert_eq!(answer, [(NotifyType::INVALID_SYNTAX, vec![], vec![])]);
     }
