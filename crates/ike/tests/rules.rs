@@ -32,6 +32,7 @@ fn text_of(module: &str) -> String {
     let there = candidates.iter().find(|path| path.exists());
     match (module, there) {
         ("kernel", _) => sources(&folder("../acceptance/tests/acceptance/xfrm"), &mut text),
+        ("up", _) => sources(&folder("../acceptance/tests/acceptance/ipsec"), &mut text),
         ("strongswan", _) => sources(&folder("../acceptance/tests/acceptance/ike"), &mut text),
         (_, Some(path)) if path.is_dir() => sources(path, &mut text),
         (_, Some(path)) => text = std::fs::read_to_string(path).unwrap(),

@@ -1,7 +1,9 @@
 //! `sidestep ipsec` on the kernel: with itself at the other end, and with strongSwan.
 
+mod floods;
 mod key;
 mod proxy;
+mod rekeys;
 mod run;
 mod scene;
 mod up;
