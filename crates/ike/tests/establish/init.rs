@@ -75,6 +75,36 @@ fn cookies_are_demanded_of_strangers_and_hold_no_state() {
 }
 
 #[test]
+fn tries_come_at_intervals_that_grow() {
+    let mut world = World::new(1);
+    world.filter = Some(Box::new(|_, _| true));
+    world.initiate();
+    let (start, mut times) = (world.now, vec![Duration::ZERO]);
+    while times.len() < 12 {
+        world.run(Duration::from_millis(100));
+        if world.sent.len() > times.len() {
+            times.push(world.now - start);
+        }
+    }
+    let gaps: Vec<_> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(gaps.is_sorted() && gaps[3] >= gaps[0] * 8 && gaps[10] > Duration::from_secs(20), "{gaps:?}");
+}
+
+#[test]
+fn a_cookie_that_is_none_or_too_long_is_not_given_back() {
+    for length in [0, 65] {
+        let mut world = World::new(1);
+        world.filter = Some(Box::new(|_, _| true));
+        let spi = world.initiate();
+        let mut payloads = Builder::new();
+        payloads.notify(NotifyType::COOKIE, &vec![7; length]);
+        let path = world.path();
+        world.inject(Side::A, path, &forged_init_answer(spi, IkeSpi::ZERO, payloads));
+        assert_eq!(world.sent.len(), 1, "of {length} bytes");
+    }
+}
+
+#[test]
 fn cookies_and_another_group_go_together() {
     let mut b = config("b", "a");
     b.cookies_from = 0;

@@ -116,7 +116,8 @@ fn we_are_asked_for_cookies() {
 #[test]
 fn strongswan_has_enough_of_us_and_hears_us_again_later() {
     // Two half-open IKE SAs of one address are its limit, and it forgets them after a while.
-    let limits = "cookie_threshold = 0\n cookie_threshold_ip = 0\n block_threshold = 2\n half_open_timeout = 3\n";
+    let limits =
+        "cookie_threshold = 0\n cookie_threshold_ip = 0\n block_threshold = 2\n half_open_timeout = 3\n";
     let Some(scene) = Scene::in_full(Plan::new().charon(limits)) else { return };
     scene.block(true);
     for half_open in 1..=2 {
