@@ -16,7 +16,7 @@ use crate::hosts::{Segment, TCP};
 use crate::link::{frame, mac};
 
 /// So long does the connection send.
-const TIME: Duration = Duration::from_millis(500);
+const TIME: Duration = Duration::from_millis(250);
 /// So many frames of strangers come for each millisecond.
 const FLOOD: usize = 20;
 /// So many frames are remembered for replays: those that have arrived are among them, and the oldest is one.
