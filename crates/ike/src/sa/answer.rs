@@ -241,6 +241,8 @@ impl IkeSa {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::crypto::group::Group;
     use crate::message::traffic_selector::TrafficSelector;
@@ -368,5 +370,29 @@ mod tests {
         payloads.delete_children(ProtocolId::ESP, &[Spi(1000)]);
         assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
         assert!(ends.is_up());
+    }
+    proptest! {
+        /// Whatever a peer that has proved who it is seals.
+        #[test]
+        fn no_request_of_a_peer_panics(
+            exchange in prop_oneof![Just(36u8), Just(37), any::<u8>()],
+            chain in proptest::collection::vec((33u8..=48, proptest::collection::vec(any::<u8>(), 0..60)), 0..6),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut payloads = Builder::new();
+            for (kind, body) in &chain {
+                payloads.raw(PayloadType(*kind), |to| to.extend(body));
+            }
+            let _ = Ends::new().ask(ExchangeType(exchange), &payloads);
+            let mut good = Builder::new();
+            create(&mut good);
+            let mut damaged = good.bytes().to_vec();
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+            let mut ends = Ends::new();
+            let _ = ends.ask(ExchangeType::CREATE_CHILD_SA, &Builder::of(good.first(), damaged));
+            prop_assert!(ends.sa.children.len() <= 1);
+        }
     }
 }
