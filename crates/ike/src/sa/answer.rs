@@ -371,6 +371,22 @@ mod tests {
         assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
         assert!(ends.is_up());
     }
+    #[test]
+    fn who_allows_no_nat_is_not_followed_through_one() {
+        let mut ends = Ends::new();
+        ends.sa.mobility = Mobility::Follows;
+        let (there, here) = (ends.sa.path.remote, ends.sa.path.local);
+        for (of, told) in [(there, vec![]), (here, vec![NotifyType::UNEXPECTED_NAT_DETECTED])] {
+            let mut payloads = Builder::new();
+            payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
+            payloads.notify(NotifyType::NO_NATS_ALLOWED, &nat::plain(of, here));
+            let events = ends.out.events.len();
+            let answer = ends.ask(ExchangeType::INFORMATIONAL, &payloads);
+            assert_eq!(answer.into_iter().map(|(notify, ..)| notify).collect::<Vec<_>>(), told);
+            assert_eq!(ends.out.events.len() > events, told.is_empty());
+        }
+    }
+
     proptest! {
         /// Whatever a peer that has proved who it is seals.
         #[test]
