@@ -307,3 +307,36 @@ fn payloads_may_come_in_any_order_with_unknown_ones_between_them() {
         assert!(!payload.critical && payload.kind != PayloadType(200));
     }
 }
+
+#[test]
+fn a_first_message_that_is_changed_and_repeated_underway_leads_to_one_ike_sa() {
+    for from_elsewhere in [false, true] {
+        let mut world = World::new(1);
+        world.initiate();
+        world.run(Duration::from_millis(15));
+        let genuine = message(&world.sent[0].1).to_vec();
+        let mut changed = genuine.clone();
+        let last = changed.len() - 1;
+        changed[last] ^= 1;
+        let mut path = Path { local: world::B.parse().unwrap(), remote: world::A.parse().unwrap() };
+        if from_elsewhere {
+            path.remote.set_port(700);
+        }
+        for copy in [changed, genuine] {
+            let before = world.sent.len();
+            world.inject(Side::B, path, &copy);
+            // Whoever is on the path hands the initiator each answer.
+            let answers: Vec<_> = world.sent[before..].iter().map(|(_, sent)| sent.payload.clone()).collect();
+            for answer in answers {
+                let path = world.path();
+                world.inject(Side::A, path, &answer);
+            }
+        }
+        world.run(SOON);
+        world.agree();
+        assert_eq!((world.a.ikes.len(), world.a.children.len()), (1, 1), "from elsewhere: {from_elsewhere}");
+        world.run(Duration::from_secs(300));
+        world.agree();
+        assert_eq!(world.b.children.len(), 1);
+    }
+}

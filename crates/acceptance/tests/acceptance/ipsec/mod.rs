@@ -3,7 +3,7 @@
 mod floods;
 mod key;
 mod proxy;
-mod rekeys;
 mod run;
 mod scene;
+mod strongswan;
 mod up;

@@ -20,7 +20,6 @@ use wire::pcap::Capture;
 use crate::charon::{CHARON, Charon, configure, swanctl};
 
 const KEY: &str = "a key that both know";
-const PLUGINS: &str = "openssl random nonce hmac kdf gcm kernel-libipsec kernel-netlink socket-default vici";
 /// Outer addresses.
 pub(super) const OUTER: [&str; 2] = ["2001:db8:77::a", "2001:db8:77::b"];
 pub(super) const OUTER_V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
@@ -241,11 +240,12 @@ impl Scene {
     /// strongSwan on the second side, with its own IPsec in user space, which wants UDP around ESP. It gives clients an
     /// address.
     pub(super) fn charon(&self) -> Charon {
-        self.charon_at(OUTER)
+        self.charon_at(OUTER, "kernel-libipsec")
     }
 
-    /// The same between these outer addresses; clients find it where they are not.
-    pub(super) fn charon_at(&self, outer: [&str; 2]) -> Charon {
+    /// The same between these outer addresses, where clients find it elsewhere, and with this plugin before the kernel's: if
+    /// there is none, the IPsec is the kernel's.
+    pub(super) fn charon_at(&self, outer: [&str; 2], ipsec: &str) -> Charon {
         let children = |local: &str, remote: &str| {
             format!("local_ts = {local}\n {remote}esp_proposals = aes256gcm16-x25519, aes256gcm16\n")
         };
@@ -274,7 +274,8 @@ impl Scene {
                  secrets {{ ike {{\n id-a = a.example\n id-b = b.example\n secret = \"{KEY}\"\n }} }}\n",
             INNER_V4[1]
         );
-        configure(self.folder.path(), PLUGINS, "", &connections);
+        let plugins = format!("openssl random nonce hmac kdf gcm {ipsec} kernel-netlink socket-default vici");
+        configure(self.folder.path(), &plugins, "", &connections);
         self.namespaces[1]
             .ip(&format!("addr add {}/128 dev lo\naddr add {}/32 dev lo\n", INNER[1], INNER_V4[1]))
             .expect("inner addresses");

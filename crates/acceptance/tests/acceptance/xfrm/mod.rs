@@ -43,7 +43,7 @@ const PROBE: [&str; 17] = [
 ];
 
 /// Whether this kernel has XFRM with ESP: some have its tables alone. Where it is demanded, its absence is a failure.
-fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let there = nix::unistd::geteuid().is_root() && has_esp();
     if !there {
         assert!(std::env::var_os("SIDESTEP_XFRM").is_none(), "this kernel was said to have XFRM");

@@ -1,10 +1,12 @@
-//! Long transfers through `ipsec up` with strongSwan at the other end, over IPv6 and IPv4, while keys are replaced.
+//! strongSwan at the other end of `ipsec up`, with its own IPsec or a kernel's: long transfers while keys are replaced, either end
+//! beginning, over IPv6 and IPv4.
 
 use lab::patience::wait_until;
 use lab::process::Process;
 use lab::scale::scaled;
 
-use super::scene::{INNER, OUTER, OUTER_V4, STRONGSWAN, Scene};
+use super::scene::{INNER, INNER_V4, OUTER, OUTER_V4, STRONGSWAN, Scene};
+use crate::charon::Charon;
 
 /// Serves so many blocks of a mebibyte, no two of them the same, and says how many have left and what their hash is.
 const SERVE: &str = "
@@ -34,13 +36,16 @@ const REKEYS: [&[&str]; 4] = [
     &["--rekey", "--child", "c", "--ike", "sites"],
 ];
 
+/// strongSwan's own IPsec.
+const USER_SPACE: &str = "kernel-libipsec";
+
 /// The program and strongSwan, with a tunnel between the two that this end or the other one has begun.
-fn tunnel(scene: &Scene, outer: [&str; 2], we_begin: bool) -> (crate::charon::Charon, Process) {
+fn tunnel(scene: &Scene, outer: [&str; 2], ipsec: &str, we_begin: bool) -> (Charon, Process) {
     scene.write_site(0, we_begin);
     let file = scene.path("a.toml");
     let text = std::fs::read_to_string(&file).expect("the file");
     std::fs::write(&file, text.replace(OUTER[1], outer[1])).expect("the file");
-    let charon = scene.charon_at(outer);
+    let charon = scene.charon_at(outer, ipsec);
     let process = scene.up(0);
     if !we_begin {
         assert!(scene.swanctl(&["--initiate", "--child", "c", "--ike", "sites", "--timeout", "20"]));
@@ -54,7 +59,7 @@ fn a_gigabyte_by_curl_over_rekeys_of_children_and_ike_sa_is_whole() {
     let Some(scene) = Scene::new(&[&STRONGSWAN[..], &["python3", "curl", "sha256sum"]].concat()) else {
         return;
     };
-    let _ends = tunnel(&scene, OUTER, true);
+    let _ends = tunnel(&scene, OUTER, USER_SPACE, true);
     let log = scene.path("web.log");
     let mut command = scene.namespaces[1].command("python3").expect("the namespace");
     let blocks: usize = scaled(16, 1024);
@@ -91,7 +96,7 @@ fn either_end_begins_over_ipv4() {
     for we_begin in [true, false] {
         let Some(scene) = Scene::new(&[&STRONGSWAN[..], &["ping"]].concat()) else { return };
         let recorder = scene.record();
-        let _ends = tunnel(&scene, OUTER_V4, we_begin);
+        let _ends = tunnel(&scene, OUTER_V4, USER_SPACE, we_begin);
         for from in [0, 1] {
             wait_until("an answer", || scene.pings(from, INNER[1 - from]));
         }
@@ -99,5 +104,27 @@ fn either_end_begins_over_ipv4() {
         assert!(scene.swanctl(&["--rekey", "--ike", "sites"]));
         assert!(scene.pings(0, INNER[1]));
         assert_eq!(recorder.in_clear(), []);
+    }
+}
+
+#[test]
+fn a_kernel_with_ipsec_is_at_the_other_end() {
+    if !crate::xfrm::is_there() {
+        return;
+    }
+    for we_begin in [true, false] {
+        let Some(scene) = Scene::new(&[&STRONGSWAN[..], &["python3", "ping"]].concat()) else { return };
+        let recorder = scene.record();
+        let _ends = tunnel(&scene, OUTER, "", we_begin);
+        for (from, inner) in [(0, INNER), (1, INNER_V4)] {
+            wait_until("an answer", || scene.pings(from, inner[1 - from]));
+            assert!(scene.sends(from, inner[1 - from], 100_000));
+        }
+        assert!(scene.swanctl(&["--rekey", "--child", "c", "--ike", "sites"]));
+        assert!(scene.swanctl(&["--rekey", "--ike", "sites"]));
+        wait_until("an answer", || scene.pings(0, INNER[1]));
+        assert_eq!(recorder.in_clear(), []);
+        let states = scene.on(1, &["ip", "xfrm", "state"]);
+        assert!(String::from_utf8_lossy(&states.stdout).contains("espinudp"), "it is the kernel's");
     }
 }
