@@ -286,30 +286,10 @@ impl<R: Random> Endpoint<R> {
             self.surroundings.out.drops.count(DropReason::UnknownSpi);
             return;
         }
-        let mut after = After::Nothing;
-        let alone = self.has_none_with_peer_of(own);
-        self.with_entry(now, own, |entry, context| match entry {
-            Entry::Attempt(mut attempt) => match attempt.receive(message, path, alone, context) {
-                None => Some(Entry::Attempt(attempt)),
-                Some(sa) => {
-                    if let Some(old) = attempt.replaces {
-                        after = After::Retire(old);
-                    }
-                    Some(Entry::Established(Box::new(sa)))
-                }
-            },
-            Entry::HalfOpen(half_open) => match half_open.receive(message, path, context) {
-                Err(half_open) => Some(Entry::HalfOpen(half_open)),
-                Ok(Accepted { sa, initial_contact }) => {
-                    after = initial_contact.map_or(After::Bound, |begun_at| After::EndOthers { begun_at });
-                    Some(Entry::Established(Box::new(sa)))
-                }
-            },
-            Entry::Established(mut sa) => {
-                sa.receive(message, path, context);
-                Some(Entry::Established(sa))
-            }
-        });
+        let after = match self.table.get(own) {
+            Some(Entry::HalfOpen(_)) => self.authenticate(now, own, path, message),
+            _ => self.hand_over(now, own, path, message),
+        };
         match after {
             After::Nothing => return,
             // It may have ended meanwhile: then nothing is left to do.
@@ -325,6 +305,53 @@ impl<R: Random> Endpoint<R> {
         if let Some(sa) = self.table.established(own) {
             let (peer, identity) = (sa.peer, sa.identity.clone());
             self.bound(now, peer, &identity);
+        }
+    }
+
+    /// A message for an attempt or an IKE SA.
+    fn hand_over(&mut self, now: Instant, own: IkeSpi, path: Path, message: &Message<'_>) -> After {
+        let mut after = After::Nothing;
+        let alone = self.has_none_with_peer_of(own);
+        self.with_entry(now, own, |entry, context| match entry {
+            Entry::Attempt(mut attempt) => match attempt.receive(message, path, alone, context) {
+                None => Some(Entry::Attempt(attempt)),
+                Some(sa) => {
+                    if let Some(old) = attempt.replaces {
+                        after = After::Retire(old);
+                    }
+                    Some(Entry::Established(Box::new(sa)))
+                }
+            },
+            Entry::Established(mut sa) => {
+                sa.receive(message, path, context);
+                Some(Entry::Established(sa))
+            }
+            half_open @ Entry::HalfOpen(_) => Some(half_open),
+        });
+        after
+    }
+
+    /// An initiator that has been answered may prove who it is. One attempt of it leads to one IKE SA: where somebody has
+    /// changed or repeated its first message underway, it proves itself to each answer, and what comes second would end what
+    /// came first (INITIAL_CONTACT), which is what it goes on with.
+    fn authenticate(&mut self, now: Instant, own: IkeSpi, path: Path, message: &Message<'_>) -> After {
+        let Some(Entry::HalfOpen(half_open)) = self.table.take(own) else { return After::Nothing };
+        let table = &self.table;
+        let has_come_about = |initiator: IkeSpi, peer: PeerIndex, identity: &Identity| {
+            let is_it = |sa: &IkeSa| {
+                sa.channel.initiator_spi == initiator && sa.peer == peer && sa.identity == *identity
+            };
+            table.all_established().any(is_it)
+        };
+        match half_open.receive(message, path, &has_come_about, &mut self.surroundings.context(now)) {
+            Err(half_open) => {
+                self.keep(own, Entry::HalfOpen(half_open));
+                After::Nothing
+            }
+            Ok(Accepted { sa, initial_contact }) => {
+                self.keep(own, Entry::Established(Box::new(sa)));
+                initial_contact.map_or(After::Bound, |begun_at| After::EndOthers { begun_at })
+            }
         }
     }
 

@@ -246,12 +246,10 @@ pub(crate) fn choose_child(
                 None => return None,
             }
         };
-        let extended_sequence_numbers = if choice.has(TransformType::SEQUENCE_NUMBERS) {
-            let number = |id: u16| (id <= 1).then_some(id == 1);
-            choice.known(TransformType::SEQUENCE_NUMBERS, number, &ours.extended_sequence_numbers)?
-        } else {
-            false
-        };
+        // §3.3.3: mandatory, as the encryption of ESP and the integrity of AH are.
+        let number = |id: u16| (id <= 1).then_some(id == 1);
+        let extended_sequence_numbers =
+            choice.known(TransformType::SEQUENCE_NUMBERS, number, &ours.extended_sequence_numbers)?;
         let suite = ChildSuite { protocol, encryption, integrity, group, extended_sequence_numbers };
         Some((choice.finish()?, suite))
     })
@@ -407,6 +405,93 @@ mod tests {
         offered[0].transforms.push(Transform::new(TransformType(6), 36));
         let (answer, suite) = choose_ike(&offered, &ours, 31).unwrap();
         assert_eq!((answer.number, suite.encryption), (2, Encryption::Aes256Cbc));
+    }
+
+    #[test]
+    fn a_proposal_without_a_mandatory_type_of_transform_is_refused() {
+        let ours = IkeAlgorithms { encryption: vec![Encryption::Aes256Cbc], ..IkeAlgorithms::default() };
+        let [whole] = &offer_ike(&ours, &[])[..] else { panic!("one proposal") };
+        let without = |whole: &Proposal, kind| {
+            let mut less = whole.clone();
+            less.transforms.retain(|transform| transform.kind != kind);
+            [less]
+        };
+        use TransformType as Type;
+        for kind in [Type::ENCRYPTION, Type::INTEGRITY, Type::PRF, Type::GROUP] {
+            assert!(choose_ike(&without(whole, kind), &ours, 31).is_none(), "{kind:?}");
+        }
+        let encryption = vec![Encryption::Aes256Cbc];
+        let esp =
+            ChildAlgorithms { encryption, integrity: Integrity::ALL.to_vec(), ..ChildAlgorithms::default() };
+        let ah = ChildAlgorithms { protocol: ChildProtocol::Ah, encryption: Vec::new(), ..esp.clone() };
+        for (algorithms, mandatory) in [
+            (&esp, [Type::ENCRYPTION, Type::INTEGRITY, Type::SEQUENCE_NUMBERS]),
+            (&ah, [Type::INTEGRITY, Type::INTEGRITY, Type::SEQUENCE_NUMBERS]),
+        ] {
+            let offered = offer_child(algorithms, &[0, 0, 1, 0], true);
+            assert!(choose_child(&offered, algorithms, Some(31), false).is_some());
+            for kind in mandatory {
+                let less = without(&offered[0], kind);
+                assert!(choose_child(&less, algorithms, Some(31), false).is_none(), "{kind:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_ike_sa_is_never_without_encryption_integrity_or_key_exchange() {
+        let ours = IkeAlgorithms { encryption: vec![Encryption::Aes256Cbc], ..IkeAlgorithms::default() };
+        let offered = offer_ike(&ours, &[]);
+        for (kind, none) in [
+            (TransformType::ENCRYPTION, 11),
+            (TransformType::INTEGRITY, NO_INTEGRITY),
+            (TransformType::GROUP, NO_GROUP),
+        ] {
+            let mut weak = offered.clone();
+            weak[0].transforms.retain(|transform| transform.kind != kind);
+            weak[0].transforms.push(Transform::new(kind, none));
+            assert!(choose_ike(&weak, &ours, NO_GROUP).is_none(), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_offered_is_in_order_and_whole() {
+        let every = IkeAlgorithms {
+            encryption: Encryption::ALL.to_vec(),
+            integrity: Integrity::ALL.to_vec(),
+            ..IkeAlgorithms::default()
+        };
+        let child = ChildAlgorithms {
+            encryption: every.encryption.clone(),
+            integrity: every.integrity.clone(),
+            ..ChildAlgorithms::default()
+        };
+        for offered in [offer_ike(&every, &[]), offer_child(&child, &[0, 0, 1, 0], true)] {
+            let numbers = offered.iter().map(|proposal| usize::from(proposal.number));
+            assert!(numbers.eq(1..=offered.len()));
+            for proposal in &offered {
+                let of = |kind| proposal.transforms.iter().filter(move |transform| transform.kind == kind);
+                let encryptions: Vec<_> = of(TransformType::ENCRYPTION).collect();
+                // §3.3: an algorithm that authenticates has no other beside it, and stands with its like.
+                let aead = encryptions.iter().all(|transform| matches!(transform.id, 20 | 28));
+                assert_eq!(of(TransformType::INTEGRITY).count() == 0, aead);
+                assert!(aead || encryptions.iter().all(|transform| transform.id == 12));
+                // §3.3.5: AES has a length of its key, the others have none.
+                for transform in &proposal.transforms {
+                    let is_aes = transform.kind == TransformType::ENCRYPTION && transform.id != 28;
+                    assert_eq!(transform.key_length.is_some(), is_aes);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn aes_without_a_length_of_its_key_is_not_chosen_and_the_others_are() {
+        let ours = ChildAlgorithms { groups: Vec::new(), ..ChildAlgorithms::default() };
+        let mut offered = offer_child(&ours, &[0, 0, 1, 0], false);
+        let [aes, ..] = &mut offered[0].transforms[..] else { panic!("a transform") };
+        assert_eq!((aes.id, aes.key_length.take()), (20, Some(256)));
+        let (_, suite) = choose_child(&offered, &ours, None, false).unwrap();
+        assert_eq!(suite.encryption, Some(Encryption::ChaCha20Poly1305));
     }
 
     #[test]

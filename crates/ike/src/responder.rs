@@ -50,6 +50,9 @@ pub(crate) struct Accepted {
     pub(crate) initial_contact: Option<Instant>,
 }
 
+/// Whether the attempt of this initiator's SPI has led to an IKE SA with this peer and identity.
+pub(crate) type HasComeAbout<'a> = &'a dyn Fn(IkeSpi, PeerIndex, &Identity) -> bool;
+
 /// Who an initiator has proved to be, and what it was answered.
 struct Proved {
     peer: PeerIndex,
@@ -188,15 +191,22 @@ impl HalfOpen {
         mut self: Box<Self>,
         message: &Message<'_>,
         path: Path,
+        has_come_about: HasComeAbout<'_>,
         context: &mut Context<'_>,
     ) -> Result<Accepted, Box<Self>> {
-        match self.take(message, path, context) {
+        match self.take(message, path, has_come_about, context) {
             None => Err(self),
             Some(proved) => Ok(self.establish(proved, path, context)),
         }
     }
 
-    fn take(&mut self, message: &Message<'_>, path: Path, context: &mut Context<'_>) -> Option<Proved> {
+    fn take(
+        &mut self,
+        message: &Message<'_>,
+        path: Path,
+        has_come_about: HasComeAbout<'_>,
+        context: &mut Context<'_>,
+    ) -> Option<Proved> {
         let header = message.header();
         let expected = header.exchange == ExchangeType::IKE_AUTH && header.message_id == MessageId(1);
         if !self.channel.is_from_peer(&header) || header.is_response || !expected {
@@ -218,8 +228,8 @@ impl HalfOpen {
             }
         };
         let refusal = match Payloads::parse(first, &content) {
-            Ok(payloads) => match self.authenticate(payloads, path, context) {
-                Ok(proved) => return Some(proved),
+            Ok(payloads) => match self.authenticate(payloads, path, has_come_about, context) {
+                Ok(proved) => return proved,
                 Err(refusal) => refusal,
             },
             Err(ParseError::UnsupportedCritical(kind)) => Refusal::critical(kind),
@@ -236,12 +246,14 @@ impl HalfOpen {
         self.channel.seal(ExchangeType::IKE_AUTH, true, MessageId(1), answer, context.random)
     }
 
+    /// Nobody where the attempt has led to an IKE SA already.
     fn authenticate(
         &mut self,
         payloads: Payloads<'_>,
         path: Path,
+        has_come_about: HasComeAbout<'_>,
         context: &mut Context<'_>,
-    ) -> Result<Proved, Refusal> {
+    ) -> Result<Option<Proved>, Refusal> {
         let identity = Identity::parse(find(payloads, PayloadType::ID_I)?)?;
         let wanted = payloads.find(PayloadType::ID_R).map(|id| Identity::parse(id.body)).transpose()?;
         let config = context.config;
@@ -257,6 +269,10 @@ impl HalfOpen {
                 .push_back(Event::AuthenticationFailed { remote: path.remote, claimed: Some(identity) });
             return Err(NotifyType::AUTHENTICATION_FAILED.into());
         };
+        if has_come_about(self.channel.initiator_spi, index, &identity) {
+            context.out.drops.count(DropReason::Unexpected);
+            return Ok(None);
+        }
 
         let mut answer = Builder::new();
         answer.identity(PayloadType::ID_R, &peer.local);
@@ -279,7 +295,7 @@ impl HalfOpen {
         let last_answer = self.seal(&answer, context);
         context.out.send_all(path, &last_answer);
         let initial_contact = has_notify(payloads, NotifyType::INITIAL_CONTACT);
-        Ok(Proved { peer: index, identity, agreed, given, last_answer, initial_contact, mobile })
+        Ok(Some(Proved { peer: index, identity, agreed, given, last_answer, initial_contact, mobile }))
     }
 
     fn establish(self, proved: Proved, path: Path, context: &mut Context<'_>) -> Accepted {

@@ -45,6 +45,28 @@ fn a_rekeyed_child_takes_over_and_the_old_one_goes() {
 }
 
 #[test]
+fn a_rekeyed_child_has_the_selectors_of_the_one_before() {
+    let mut b = config("b", "a");
+    // Two children could carry it: the first one that fits is the wider.
+    let narrow = b.peers[0].children[0].clone();
+    let mut wide = narrow.clone();
+    wide.remote = vec![ike::message::traffic_selector::TrafficSelector::ANY_IPV6];
+    b.peers[0].children = vec![narrow, wide];
+    let mut a = config("a", "b");
+    a.peers[0].children[0].local = vec![ike::message::traffic_selector::TrafficSelector::ANY_IPV6];
+    let mut world = World::with(1, a, b);
+    world.initiate();
+    world.run(SOON);
+    let before = world.b.child().remote.clone();
+    for side in [Side::A, Side::B] {
+        rekey_child(&mut world, side);
+        world.run(SOON);
+        world.agree();
+        assert_eq!(world.b.child().remote, before);
+    }
+}
+
+#[test]
 fn what_is_replaced_stays_until_packets_under_way_have_arrived() {
     let mut world = World::established(1);
     rekey_child(&mut world, Side::A);
@@ -117,6 +139,12 @@ fn a_rekeyed_ike_sa_takes_the_children_over_unchanged() {
         world.agree();
         assert_ne!(world.a.ike(), ike);
         assert_eq!(world.a.child().inbound_spi, child);
+        // Its message IDs begin with zero again (§2.18).
+        let before = world.sent.len();
+        let (now, new) = (world.now, world.end(side).ike());
+        world.end(side).endpoint.check_liveness(now, new).unwrap();
+        world.run(SOON);
+        assert_eq!(header(&world.sent[before].1), (37, false, 0));
         let down = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Replaced, .. });
         assert_eq!((world.count(Side::A, down), world.count(Side::B, down)), (1, 1));
 
@@ -183,6 +211,28 @@ fn rekeys_of_a_child_and_of_its_ike_sa_at_once_both_succeed_in_the_end() {
         assert_ne!(world.a.ike(), ike, "seed {seed}");
         assert_ne!(world.a.child().inbound_spi, child, "seed {seed}");
     }
+}
+
+#[test]
+fn who_is_told_to_come_again_later_does_not_come_at_once() {
+    let mut world = World::established(1);
+    // Both begin; B is told that A is busy with the IKE SA.
+    rekey_ike(&mut world, Side::A);
+    rekey_child(&mut world, Side::B);
+    world.flush();
+    let start = world.now;
+    let before = world.sent.len();
+    let mut asked = Vec::new();
+    while world.now < start + LATER {
+        world.run(Duration::from_millis(100));
+        let of_b =
+            |(side, sent): &&(Side, Transmit)| *side == Side::B && header(sent).0 == 36 && !header(sent).1;
+        if asked.len() < world.sent[before..].iter().filter(of_b).count() {
+            asked.push(world.now - start);
+        }
+    }
+    assert!(!asked.is_empty() && asked.iter().all(|after| *after > Duration::from_secs(1)), "{asked:?}");
+    world.agree();
 }
 
 #[test]

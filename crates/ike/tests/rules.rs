@@ -1,4 +1,4 @@
-//! `docs/ipsec-ike.md` names tests that are there.
+//! The tables of `docs/ipsec-ike.md` and `docs/ipsec-ike-musts.md` name tests that are there.
 
 use std::path::{Path, PathBuf};
 
@@ -22,11 +22,17 @@ fn text_of(module: &str) -> String {
     let mut text = String::new();
     let candidates = [
         folder("tests").join(format!("{module}.rs")),
+        folder("tests").join(module),
         folder("src").join(format!("{module}.rs")),
         folder("src").join(module),
+        folder("../ipsec/src").join(format!("{module}.rs")),
+        folder("../ipsec/src/tests").join(format!("{module}.rs")),
+        folder("../config/src/ipsec").join(format!("{module}.rs")),
     ];
     let there = candidates.iter().find(|path| path.exists());
     match (module, there) {
+        ("kernel", _) => sources(&folder("../acceptance/tests/acceptance/xfrm"), &mut text),
+        ("up", _) => sources(&folder("../acceptance/tests/acceptance/ipsec"), &mut text),
         ("strongswan", _) => sources(&folder("../acceptance/tests/acceptance/ike"), &mut text),
         (_, Some(path)) if path.is_dir() => sources(path, &mut text),
         (_, Some(path)) => text = std::fs::read_to_string(path).unwrap(),
@@ -36,12 +42,14 @@ fn text_of(module: &str) -> String {
 }
 
 #[test]
-fn each_test_that_the_table_of_rules_names_is_there() {
-    let document = std::fs::read_to_string(folder("../../docs/ipsec-ike.md")).unwrap();
-    let names: Vec<_> =
-        document.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::")).collect();
-    assert!(names.len() > 100);
-    for (module, name) in names {
-        assert!(text_of(module).contains(&format!("fn {name}(")), "no {module}::{name}");
+fn each_test_that_a_table_of_rules_names_is_there() {
+    for table in ["ipsec-ike.md", "ipsec-ike-musts.md"] {
+        let document = std::fs::read_to_string(folder("../../docs").join(table)).unwrap();
+        let names: Vec<_> =
+            document.split('`').skip(1).step_by(2).filter_map(|code| code.split_once("::")).collect();
+        assert!(names.len() > 100);
+        for (module, name) in names {
+            assert!(text_of(module).contains(&format!("fn {name}(")), "{table}: no {module}::{name}");
+        }
     }
 }

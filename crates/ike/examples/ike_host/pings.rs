@@ -15,7 +15,9 @@ use ipsec::marks::Marks;
 use ipsec::packet_buffer::PacketBuffer;
 
 /// Packets that are kept until their child is there.
-const EARLY: usize = 16;
+const EARLY: usize = MAX_UNANSWERED as usize;
+/// So many may be on their way: where an end is without a processor for seconds, no buffer of the kernel's runs over.
+const MAX_UNANSWERED: u32 = 64;
 const BETWEEN: Duration = Duration::from_millis(10);
 const IPV6_HEADER: usize = 40;
 const ECHO: usize = 8 + 56;
@@ -30,6 +32,7 @@ pub(crate) struct Pings {
     /// What came by a child that this end has not yet: strongSwan uses one before its answer is on the way.
     early: VecDeque<Vec<u8>>,
     left: u32,
+    unanswered: u32,
     next_at: Instant,
     sequence: u16,
 }
@@ -50,13 +53,14 @@ impl Pings {
             inbound,
             early,
             left: 0,
+            unanswered: 0,
             next_at: Instant::now(),
             sequence: 0,
         }
     }
 
     pub(crate) fn begin(&mut self, count: u32, now: Instant) {
-        (self.left, self.next_at) = (count, now);
+        (self.left, self.unanswered, self.next_at) = (count, 0, now);
     }
 
     pub(crate) fn child_up(&mut self, child: &ChildAssociation, now: Instant) {
@@ -102,11 +106,12 @@ impl Pings {
     /// The next echo request, if it is time for one.
     pub(crate) fn send(&mut self, now: Instant) -> Option<(Path, Vec<u8>)> {
         let Some((IpAddr::V6(source), IpAddr::V6(destination))) = self.inner else { return None };
-        if self.left == 0 || self.next_at > now {
+        if self.left == 0 || self.next_at > now || self.unanswered >= MAX_UNANSWERED {
             return None;
         }
         let Outbound { association, path, .. } = self.outbound.as_mut()?;
         self.left -= 1;
+        self.unanswered += 1;
         self.next_at += BETWEEN;
         self.sequence += 1;
         let packet = echo_request(source, destination, self.sequence);
@@ -140,12 +145,17 @@ impl Pings {
         match esp::open(association, &mut packet, Marks::default(), now) {
             Ok(_) if self.next.as_ref().is_some_and(|next| next.inbound_spi.0 == spi) => {
                 self.outbound = self.next.take();
-                println!("pong");
+                self.pong();
             }
-            Ok(_) if packet.packet().get(IPV6_HEADER) == Some(&129) => println!("pong"),
+            Ok(_) if packet.packet().get(IPV6_HEADER) == Some(&129) => self.pong(),
             Ok(_) => println!("something else than a pong"),
             Err(error) => println!("ESP: {error:?}"),
         }
+    }
+
+    fn pong(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+        println!("pong");
     }
 }
 

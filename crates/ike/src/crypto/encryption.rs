@@ -364,6 +364,24 @@ mod tests {
         }
     }
 
+    /// §3.14: any IV, any padding of a length that fits.
+    #[test]
+    fn padding_may_be_of_any_bytes_and_blocks() {
+        let (key, integrity_key) = ([3; 16], [7; 32]);
+        let cipher =
+            Cipher::new(Encryption::Aes128Cbc, &key, Some(Integrity::HmacSha256), &integrity_key).unwrap();
+        for (iv, blocks) in [([0; BLOCK], 1), ([0xff; BLOCK], 2), ([9; BLOCK], 16)] {
+            let mut content = b"inner".to_vec();
+            content.resize(BLOCK * blocks - 1, 0xa5);
+            content.push((BLOCK * blocks - 1 - b"inner".len()) as u8);
+            cbc_encrypt(&key, &iv, &mut content);
+            let mut body = [&iv[..], &content].concat();
+            let icv = Integrity::HmacSha256.icv(&integrity_key, &[b"header", &body]);
+            body.extend(icv);
+            assert_eq!(cipher.open(b"header", &body).unwrap(), b"inner");
+        }
+    }
+
     proptest! {
         #[test]
         fn what_is_sealed_opens_and_nothing_else_does(

@@ -47,7 +47,11 @@ impl Identity {
         if data.len() > MAX_IDENTITY {
             return Err(ParseError::TooMany);
         }
-        let text = || String::from_utf8(data.to_vec()).map_err(|_| ParseError::Malformed);
+        // §3.5: no terminators.
+        let text = || match String::from_utf8(data.to_vec()) {
+            Ok(text) if !text.contains(char::is_control) => Ok(text),
+            _ => Err(ParseError::Malformed),
+        };
         match kind {
             1 => {
                 let octets: [u8; 4] = data.try_into().map_err(|_| ParseError::Malformed)?;
@@ -235,11 +239,22 @@ mod tests {
         assert!(parse_nonce(&[0; 257]).is_err());
     }
 
+    #[test]
+    fn names_have_no_terminators() {
+        for kind in [2, 3] {
+            let of = |name: &[u8]| Identity::parse(&[&[kind, 0, 0, 0], name].concat());
+            assert!(of(b"a.example").is_ok());
+            for name in [b"a.example\0", b"a.example\r", b"a\nexample.", b"\x7f.example."] {
+                assert_eq!(of(name), Err(ParseError::Malformed));
+            }
+        }
+    }
+
     fn identity() -> impl Strategy<Value = Identity> {
         prop_oneof![
             any::<IpAddr>().prop_map(Identity::Address),
-            ".{0,40}".prop_map(Identity::Fqdn),
-            ".{0,40}".prop_map(Identity::Email),
+            "\\PC{0,40}".prop_map(Identity::Fqdn),
+            "\\PC{0,40}".prop_map(Identity::Email),
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(Identity::DistinguishedName),
             proptest::collection::vec(any::<u8>(), 0..40).prop_map(Identity::KeyId),
         ]

@@ -302,6 +302,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_reserved_is_sent_as_zero_and_means_nothing() {
+        let mut chain = Builder::new();
+        chain.raw(PayloadType::NONCE, |body| body.extend([2; 16]));
+        let bytes = chain.finish(&header());
+        // §3.1: version 2.0, and of the flags the initiator's alone. §3.2: neither the critical bit nor those behind it.
+        assert_eq!((bytes[17], bytes[19], bytes[HEADER + 1]), (0x20, 0x08, 0));
+        let mut later = bytes.clone();
+        later[19] |= !(FLAG_INITIATOR | FLAG_RESPONSE);
+        later[HEADER + 1] |= 0x7f;
+        let (known, meant) = (Message::parse(&bytes).unwrap(), Message::parse(&later).unwrap());
+        assert_eq!(known.header(), meant.header());
+        assert!(known.payloads().into_iter().eq(meant.payloads()));
+        let answer = Header { is_response: true, from_initiator: false, ..header() };
+        assert_eq!(Builder::new().finish(&answer)[19], 0x20);
+    }
+
+    #[test]
     fn versions_are_told_apart_and_a_minor_one_is_ignored() {
         let mut bytes = Builder::new().finish(&header());
         bytes[17] = 0x2f;

@@ -241,6 +241,8 @@ impl IkeSa {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::crypto::group::Group;
     use crate::message::traffic_selector::TrafficSelector;
@@ -275,6 +277,19 @@ mod tests {
         let answer = ends.ask(ExchangeType::INFORMATIONAL, &critical);
         assert_eq!(answer, [(NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, vec![], vec![200])]);
         assert!(ends.is_up());
+    }
+
+    #[test]
+    fn notifies_that_are_not_known_are_passed_over_in_a_request() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        for kind in [8191, 16383, 40959, 65535] {
+            payloads.notify(NotifyType(kind), b"data");
+        }
+        assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+        create(&mut payloads);
+        assert_eq!(ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads), []);
+        assert_eq!(ends.sa.children.len(), 1);
     }
 
     #[test]
@@ -339,11 +354,61 @@ mod tests {
     }
 
     #[test]
+    fn an_ike_sa_is_not_rekeyed_without_a_key_exchange() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        let proposals = crate::negotiation::offer_ike(&Default::default(), &[1; 8]);
+        payloads.sa(&proposals).nonce(&[5; 32]);
+        let answer = ends.ask(ExchangeType::CREATE_CHILD_SA, &payloads);
+        assert_eq!(answer, [(NotifyType::INVALID_SYNTAX, vec![], vec![])]);
+    }
+
+    #[test]
     fn a_delete_of_what_is_not_there_is_answered_with_nothing() {
         let mut ends = Ends::new();
         let mut payloads = Builder::new();
         payloads.delete_children(ProtocolId::ESP, &[Spi(1000)]);
         assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
         assert!(ends.is_up());
+    }
+    #[test]
+    fn who_allows_no_nat_is_not_followed_through_one() {
+        let mut ends = Ends::new();
+        ends.sa.mobility = Mobility::Follows;
+        let (there, here) = (ends.sa.path.remote, ends.sa.path.local);
+        for (of, told) in [(there, vec![]), (here, vec![NotifyType::UNEXPECTED_NAT_DETECTED])] {
+            let mut payloads = Builder::new();
+            payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
+            payloads.notify(NotifyType::NO_NATS_ALLOWED, &nat::plain(of, here));
+            let events = ends.out.events.len();
+            let answer = ends.ask(ExchangeType::INFORMATIONAL, &payloads);
+            assert_eq!(answer.into_iter().map(|(notify, ..)| notify).collect::<Vec<_>>(), told);
+            assert_eq!(ends.out.events.len() > events, told.is_empty());
+        }
+    }
+
+    proptest! {
+        /// Whatever a peer that has proved who it is seals.
+        #[test]
+        fn no_request_of_a_peer_panics(
+            exchange in prop_oneof![Just(36u8), Just(37), any::<u8>()],
+            chain in proptest::collection::vec((33u8..=48, proptest::collection::vec(any::<u8>(), 0..60)), 0..6),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut payloads = Builder::new();
+            for (kind, body) in &chain {
+                payloads.raw(PayloadType(*kind), |to| to.extend(body));
+            }
+            let _ = Ends::new().ask(ExchangeType(exchange), &payloads);
+            let mut good = Builder::new();
+            create(&mut good);
+            let mut damaged = good.bytes().to_vec();
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+            let mut ends = Ends::new();
+            let _ = ends.ask(ExchangeType::CREATE_CHILD_SA, &Builder::of(good.first(), damaged));
+            prop_assert!(ends.sa.children.len() <= 1);
+        }
     }
 }

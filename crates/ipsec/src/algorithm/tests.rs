@@ -116,6 +116,24 @@ fn aes_cbc_as_in_rfc_3602_section_4() {
         ),
         "d296cd94c2cccf8a3a863028b5e1dc0a7586602d253cfff91b8266bea6d61ab1"
     );
+    assert_eq!(
+        cbc(
+            "6c3ea0477630ce21a2ce334aa746c2cd",
+            "c782dc4c098c66cbd9cd27d825682c81",
+            &hex::encode("This is a 48-byte message (exactly 3 AES blocks)")
+        ),
+        "d0a02b3836451753d493665d33f0e8862dea54cdb293abc7506939276772f8d5\
+         021c19216bad525c8579695d83ba2684"
+    );
+    assert_eq!(
+        cbc(
+            "56e47a38c5598974bc46903dba290349",
+            "8ce82eefbea0da3c44699ed7db51b7d9",
+            &hex::encode((0xa0..0xe0).collect::<Vec<u8>>())
+        ),
+        "c30e32ffedc0774e6aff6af0869f71aa0f3af07a9a31a9c684db207eb0ef8e4e\
+         35907aa632c3ffdf868bb7b29d3d46ad83ce9f9a102ee99d49a53e87f4c3da55"
+    );
     // Case 5: a whole ESP packet, from its payload to its trailer.
     assert_eq!(
         cbc(
@@ -131,16 +149,91 @@ fn aes_cbc_as_in_rfc_3602_section_4() {
     );
 }
 
+/// Key, data, and what is left of HMAC-SHA-256, -384 and -512 after truncation (RFC 4868 §2.3).
+type HmacCase = (Vec<u8>, &'static [u8], [&'static str; 3]);
+
 #[test]
-fn hmac_as_in_rfc_4231_case_1() {
-    let cases = [
-        (Authentication::HmacSha256, "b0344c61d8db38535ca8afceaf0bf12b"),
-        (Authentication::HmacSha384, "afd03944d84895626b0825f4ab46907f15f9dadbe4101ec6"),
-        (Authentication::HmacSha512, "87aa7cdea5ef619d4ff0b4241a1d6cb02379f4e2ce4ec2787ad0b30545e17cde"),
+fn hmac_as_in_rfc_4231_cases_1_to_7() {
+    let long = concat!(
+        "This is a test using a larger than block-size key and a larger than block-size data. ",
+        "The key needs to be hashed before being used by the HMAC algorithm."
+    );
+    let cases: [HmacCase; 7] = [
+        (
+            vec![0x0b; 20],
+            b"Hi There",
+            [
+                "b0344c61d8db38535ca8afceaf0bf12b",
+                "afd03944d84895626b0825f4ab46907f15f9dadbe4101ec6",
+                "87aa7cdea5ef619d4ff0b4241a1d6cb02379f4e2ce4ec2787ad0b30545e17cde",
+            ],
+        ),
+        (
+            b"Jefe".to_vec(),
+            b"what do ya want for nothing?",
+            [
+                "5bdcc146bf60754e6a042426089575c7",
+                "af45d2e376484031617f78d2b58a6b1b9c7ef464f5a01b47",
+                "164b7a7bfcf819e2e395fbe73b56e0a387bd64222e831fd610270cd7ea250554",
+            ],
+        ),
+        (
+            vec![0xaa; 20],
+            &[0xdd; 50],
+            [
+                "773ea91e36800e46854db8ebd09181a7",
+                "88062608d3e6ad8a0aa2ace014c8a86f0aa635d947ac9feb",
+                "fa73b0089d56a284efb0f0756c890be9b1b5dbdd8ee81a3655f83e33b2279d39",
+            ],
+        ),
+        (
+            (1..=25).collect(),
+            &[0xcd; 50],
+            [
+                "82558a389a443c0ea4cc819899f2083a",
+                "3e8a69b7783c25851933ab6290af6ca77a9981480850009c",
+                "b0ba465637458c6990e5a8c5f61d4af7e576d97ff94b872de76f8050361ee3db",
+            ],
+        ),
+        (
+            vec![0x0c; 20],
+            b"Test With Truncation",
+            [
+                "a3b6167473100ee06e0c796c2955552b",
+                "3abf34c3503b2a23a46efc619baef897f4c8e42c934ce55c",
+                "415fad6271580a531d4179bc891d87a650188707922a4fbb36663a1eb16da008",
+            ],
+        ),
+        (
+            vec![0xaa; 131],
+            b"Test Using Larger Than Block-Size Key - Hash Key First",
+            [
+                "60e431591ee0b67f0d8a26aacbf5b77f",
+                "4ece084485813e9088d2c63a041bc5b44f9ef1012a2b588f",
+                "80b24263c7c1a3ebb71493c1dd7be8b49b46d1f41b4aeec1121b013783f8f352",
+            ],
+        ),
+        (
+            vec![0xaa; 131],
+            long.as_bytes(),
+            [
+                "9b09ffa71b942fcb27635fbcd5b0e944",
+                "6617178e941f020d351e2f254e8fd32c602420feb0b8fb9a",
+                "e37b6a775dc87dbaa4dfa9f96e5e3ffddebd71f8867289865df5a32d20cdc944",
+            ],
+        ),
     ];
-    for (authentication, expected) in cases {
-        let integrity = Integrity::new(authentication, &[0x0b; 20]).unwrap();
-        assert_eq!(hex::encode(integrity.icv(&[], &[b"Hi ", b"", b"There"]).bytes()), expected);
+    let algorithms = [Authentication::HmacSha256, Authentication::HmacSha384, Authentication::HmacSha512];
+    for (number, (key, data, expected)) in (1..).zip(&cases) {
+        for (authentication, expected) in algorithms.into_iter().zip(expected) {
+            let integrity = Integrity::new(authentication, key).unwrap();
+            let (front, back) = data.split_at(data.len() / 3);
+            assert_eq!(
+                hex::encode(integrity.icv(&[], &[front, b"", back]).bytes()),
+                *expected,
+                "case {number}"
+            );
+        }
     }
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn mutated(frame: &[u8], random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-fn correct_checksum(frame: &mut [u8]) {
+/// Makes the checksum of a frame what it should be.
+pub(crate) fn correct_checksum(frame: &mut [u8]) {
     use wire::{checksum::Sum, ipv6::Packet, protocol};
     let Some(packet) = frame.get(14..).and_then(|packet| Packet::parse(packet).ok()) else { return };
     let Ok(upper) = packet.upper_layer() else { return };

@@ -114,6 +114,28 @@ fn we_are_asked_for_cookies() {
 }
 
 #[test]
+fn strongswan_has_enough_of_us_and_hears_us_again_later() {
+    // Two half-open IKE SAs of one address are its limit, and it forgets them after a while.
+    let limits =
+        "cookie_threshold = 0\n cookie_threshold_ip = 0\n block_threshold = 2\n half_open_timeout = 3\n";
+    let Some(scene) = Scene::in_full(Plan::new().charon(limits)) else { return };
+    scene.block(true);
+    for half_open in 1..=2 {
+        scene.tell("initiate");
+        wait_until("a half-open IKE SA", || {
+            scene.they_said().matches("generating IKE_SA_INIT response").count() >= half_open
+        });
+    }
+    scene.tell("initiate");
+    wait_until("a refusal", || {
+        scene.they_said().contains("IKE_SA_INIT") && scene.they_said().contains("ignoring")
+    });
+    scene.block(false);
+    scene.wait_told("child up", 3);
+    scene.ping(2);
+}
+
+#[test]
 fn strongswan_is_asked_for_cookies() {
     let Some(scene) = Scene::in_full(Plan::new().ours(&["cookies-from 0"])) else { return };
     assert!(scene.they_initiate());

@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use lab::namespaces::Namespace;
@@ -11,7 +10,8 @@ use lab::patience::wait_until;
 use lab::process::Process;
 use lab::scale::scaled;
 
-const CHARON: &str = "/usr/lib/ipsec/charon";
+use crate::charon::{CHARON, Charon, configure, swanctl};
+
 const PLUGINS: &str = "openssl random nonce hmac kdf gcm pem pkcs1 pkcs8 x509 pubkey constraints kernel-libipsec \
                        kernel-netlink socket-default vici";
 pub(super) const OURS: &str = "2001:db8:77::a";
@@ -83,7 +83,7 @@ pub(super) struct Scene {
     pub(super) between: Option<Namespace>,
     pub(super) theirs: Namespace,
     pub(super) folder: tempfile::TempDir,
-    charon: Option<Process>,
+    charon: Option<Charon>,
     host: Option<Process>,
 }
 
@@ -98,9 +98,7 @@ impl Drop for Scene {
         if let Some(host) = self.host.take() {
             host.kill();
         }
-        if let Some(charon) = self.charon.take() {
-            charon.stop(Duration::from_secs(10));
-        }
+        drop(self.charon.take());
         for namespace in [Some(&self.ours), self.between.as_ref(), Some(&self.theirs)].into_iter().flatten() {
             let _ = namespace.delete();
         }
@@ -170,11 +168,7 @@ impl Scene {
     }
 
     pub(super) fn start_theirs(&mut self) {
-        let mut command = self.theirs.command(CHARON).expect("the namespace");
-        command.env("STRONGSWAN_CONF", self.path("strongswan.conf"));
-        self.charon = Some(Process::start(&mut command, &self.path("charon.log")).expect("strongSwan"));
-        let file = self.path("swanctl.conf").display().to_string();
-        wait_until("strongSwan", || self.swanctl(&["--load-all", "--file", &file]));
+        self.charon = Some(Charon::start(&self.theirs, self.folder.path()));
     }
 
     pub(super) fn start_ours(&mut self) {
@@ -191,15 +185,6 @@ impl Scene {
     fn write_strongswan(&self, plan: &Plan) {
         let [own, peer] = plan.names;
         let Plan { charon, connection, child, authentication, proposals, esp, more, .. } = plan;
-        self.write(
-            "strongswan.conf",
-            &format!(
-                "charon {{\n {charon}\n filelog {{ stderr {{ default = 1\n ike = 2 }} }}\n \
-                 plugins {{ vici {{ socket = {} }} }}\n \
-                 load = {PLUGINS}\n}}\nswanctl {{ load = random openssl pem pkcs1 pkcs8 x509 pubkey }}\n",
-                self.socket()
-            ),
-        );
         // As a client, or where its address changes, it says itself where it is.
         let places = if connection.contains("local_addrs") {
             String::new()
@@ -209,16 +194,14 @@ impl Scene {
         let encapsulation = if connection.contains("encap") { "" } else { "encap = yes\n" };
         let remote = if plan.nat { "%any" } else { OURS };
         let certificate = if *authentication == "pubkey" { "certs = b.crt\n" } else { "" };
-        self.write(
-            "swanctl.conf",
-            &format!(
-                "connections {{ us {{\n version = 2\n {encapsulation} {places} remote_addrs = {remote}\n \
+        let connections = format!(
+            "connections {{ us {{\n version = 2\n {encapsulation} {places} remote_addrs = {remote}\n \
                  proposals = {proposals}\n {connection}\n local {{\n auth = {authentication}\n id = {own}\n \
                  {certificate} }}\n remote {{\n auth = {authentication}\n id = {peer}\n }}\n \
                  children {{ c {{\n {child}\n esp_proposals = {esp}\n }} }}\n}} }}\n\
                  secrets {{ ike {{\n id-a = {peer}\n id-b = {own}\n secret = \"{KEY}\"\n }} }}\n{more}\n"
-            ),
         );
+        configure(self.folder.path(), PLUGINS, charon, &connections);
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -229,10 +212,6 @@ impl Scene {
         std::fs::write(self.path(name), text).expect("a file");
     }
 
-    fn socket(&self) -> String {
-        format!("unix://{}", self.path("vici").display())
-    }
-
     /// Whether strongSwan has done what it was asked.
     pub(super) fn swanctl(&self, words: &[&str]) -> bool {
         self.asked(words).0
@@ -240,13 +219,7 @@ impl Scene {
 
     /// The same, with what it says.
     pub(super) fn asked(&self, words: &[&str]) -> (bool, String) {
-        let mut command = Command::new("swanctl");
-        command
-            .args(words)
-            .args(["--uri", &self.socket()])
-            .env("STRONGSWAN_CONF", self.path("strongswan.conf"))
-            .env("SWANCTL_DIR", self.folder.path());
-        let output = command.output().expect("swanctl");
+        let output = swanctl(self.folder.path(), words).output().expect("swanctl");
         (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
@@ -270,7 +243,7 @@ impl Scene {
     }
 
     pub(super) fn they_said(&self) -> String {
-        std::fs::read_to_string(self.path("charon.log")).unwrap_or_default()
+        self.charon.as_ref().map(Charon::said).unwrap_or_default()
     }
 
     /// Waits until our end has said this so many times.
@@ -321,8 +294,6 @@ impl Scene {
         if let Some(charon) = self.charon.take() {
             charon.kill();
         }
-        // What says that it is at work.
-        let _ = std::fs::remove_file("/run/charon.pid");
     }
 
     pub(super) fn kill_ours(&mut self) {

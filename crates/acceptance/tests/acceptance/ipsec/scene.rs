@@ -10,14 +10,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lab::capture;
-use lab::command::{self, text};
+use lab::command::text;
 use lab::namespaces::Namespace;
 use lab::patience::wait_until;
 use lab::process::Process;
 use wire::ethernet::Frame;
 use wire::pcap::Capture;
 
-const CHARON: &str = "/usr/lib/ipsec/charon";
+use crate::charon::{CHARON, Charon, configure, swanctl};
+
 const KEY: &str = "a key that both know";
 /// Outer addresses.
 pub(super) const OUTER: [&str; 2] = ["2001:db8:77::a", "2001:db8:77::b"];
@@ -238,16 +239,13 @@ impl Scene {
 
     /// strongSwan on the second side, with its own IPsec in user space, which wants UDP around ESP. It gives clients an
     /// address.
-    pub(super) fn charon(&self) -> Process {
-        let socket = format!("unix://{}", self.path("vici").display());
-        self.write(
-            "strongswan.conf",
-            &format!(
-                "charon {{\n plugins {{ vici {{ socket = {socket} }} }}\n load = openssl random nonce hmac kdf gcm \
-                 kernel-libipsec kernel-netlink socket-default vici\n}}\nswanctl {{ load = random openssl }}\n"
-            ),
-            0o644,
-        );
+    pub(super) fn charon(&self) -> Charon {
+        self.charon_at(OUTER, "kernel-libipsec")
+    }
+
+    /// The same between these outer addresses, where clients find it elsewhere, and with this plugin before the kernel's: if
+    /// there is none, the IPsec is the kernel's.
+    pub(super) fn charon_at(&self, outer: [&str; 2], ipsec: &str) -> Charon {
         let children = |local: &str, remote: &str| {
             format!("local_ts = {local}\n {remote}esp_proposals = aes256gcm16-x25519, aes256gcm16\n")
         };
@@ -260,7 +258,7 @@ impl Scene {
         };
         let sites = connection(
             "sites",
-            &format!("local_addrs = {}\n remote_addrs = {}\n ", OUTER[1], OUTER[0]),
+            &format!("local_addrs = {}\n remote_addrs = {}\n ", outer[1], outer[0]),
             "",
             children("fd00:b::/64,10.0.2.0/24", "remote_ts = fd00:a::/64,10.0.1.0/24\n "),
         );
@@ -270,28 +268,23 @@ impl Scene {
             "pools = p\n ",
             children("0.0.0.0/0", ""),
         );
-        self.write(
-            "swanctl.conf",
-            &format!(
-                "connections {{\n{sites}{clients}}}\npools {{ p {{\n addrs = {GIVEN}/32\n dns = {}\n }} }}\n\
+        let clients = if outer.contains(&OUTER_V4[1]) { String::new() } else { clients };
+        let connections = format!(
+            "connections {{\n{sites}{clients}}}\npools {{ p {{\n addrs = {GIVEN}/32\n dns = {}\n }} }}\n\
                  secrets {{ ike {{\n id-a = a.example\n id-b = b.example\n secret = \"{KEY}\"\n }} }}\n",
-                INNER_V4[1]
-            ),
-            0o600,
+            INNER_V4[1]
         );
+        let plugins = format!("openssl random nonce hmac kdf gcm {ipsec} kernel-netlink socket-default vici");
+        configure(self.folder.path(), &plugins, "", &connections);
         self.namespaces[1]
             .ip(&format!("addr add {}/128 dev lo\naddr add {}/32 dev lo\n", INNER[1], INNER_V4[1]))
             .expect("inner addresses");
-        let conf = self.path("strongswan.conf");
-        let mut command = self.namespaces[1].command(CHARON).expect("the namespace");
-        let charon = Process::start(command.env("STRONGSWAN_CONF", &conf), &self.path("charon.log"));
-        let charon = charon.expect("strongSwan");
-        wait_until("strongSwan", || {
-            let mut command = Command::new("swanctl");
-            command.args(["--load-all", "--uri", &socket, "--file"]).arg(self.path("swanctl.conf"));
-            command::run(command.env("STRONGSWAN_CONF", &conf)).is_ok_and(|output| output.status.success())
-        });
-        charon
+        Charon::start(&self.namespaces[1], self.folder.path())
+    }
+
+    /// Whether strongSwan has done what it was asked.
+    pub(super) fn swanctl(&self, words: &[&str]) -> bool {
+        swanctl(self.folder.path(), words).output().expect("swanctl").status.success()
     }
 }
 

@@ -3,12 +3,21 @@
 //! Debian's stock kernel has both, so that these tests run in `scripts/stock-kernel`, which demands them
 //! (`SIDESTEP_XFRM=1`). On a kernel without ESP they say that they were skipped.
 //!
+//! | file | stories |
+//! |---|---|
+//! | `packets` | each algorithm that both have |
+//! | `pf_key` | PF_KEY messages in the kernel's socket, and the kernel's in our parser |
+//! | `strongswan` | IKE: strongSwan has the kernel's IPsec, and `key_daemon` speaks for the host |
+//!
 //! What the kernel cannot be compared in: AH with GMAC, which it does not have; the algorithms of the feature `historic`,
-//! whose packets (RFC 1828, 1829) it has given up: its DES-CBC is behind a sequence number.
+//! whose packets (RFC 1828, 1829) it has given up: its DES-CBC is behind a sequence number. `reference/ipsec_plain.py` has
+//! these.
 
+mod key_daemon;
 mod packets;
 mod pf_key;
 mod scene;
+mod strongswan;
 
 use lab::namespaces::Namespace;
 

@@ -19,8 +19,9 @@ const HMAC_SHA_512: u8 = 7;
 const NO_SUCH: u8 = nix::errno::Errno::ESRCH as u8;
 const FROM: &str = "2001:db8:6::1";
 const TO: &str = "2001:db8:6::2";
-/// For a message of the kernel's, on a machine that is emulated, too.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// For a message of the kernel's, on a machine that is emulated, too: before it answers REGISTER, it loads the module of each
+/// algorithm that there is.
+const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Carries messages, a line of digits each, between us and a socket of the kernel's.
 const CARRY: &str = "

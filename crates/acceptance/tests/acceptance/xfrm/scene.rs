@@ -1,4 +1,4 @@
-//! The kernel at one end of a TUN device, a host of `crates/stack` at the other.
+//! The kernel at one end of a TUN device, a host of `crates/stack` at the other, with a key daemon if wanted.
 
 use std::io::{ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
@@ -18,6 +18,7 @@ use stack::ipsec::Ipsec;
 use stack::{autoconf, ipv4, random, udp};
 use wire::protocol;
 
+use super::key_daemon::KeyDaemon;
 use super::packets::Suite;
 
 /// The service that gives back what it gets.
@@ -62,6 +63,7 @@ pub(super) struct Scene {
     /// What has crossed the device since it was last asked for.
     pub(super) crossed: Vec<Vec<u8>>,
     udp: Option<Child>,
+    daemon: Option<KeyDaemon>,
 }
 
 impl Drop for Scene {
@@ -120,6 +122,7 @@ impl Scene {
             packet: Vec::new(),
             crossed: Vec::new(),
             udp: None,
+            daemon: None,
         }
     }
 
@@ -129,6 +132,15 @@ impl Scene {
 
     pub(super) fn host(&mut self) -> &mut Host<Ipsec> {
         &mut self.host
+    }
+
+    /// From now on a key daemon runs on the host.
+    pub(super) fn give_daemon(&mut self, daemon: KeyDaemon) {
+        self.daemon = Some(daemon);
+    }
+
+    pub(super) fn daemon(&mut self) -> &mut KeyDaemon {
+        self.daemon.as_mut().expect("a key daemon")
     }
 
     /// Has the kernel take ESP out of UDP.
@@ -164,7 +176,7 @@ impl Scene {
         self.namespace.ip(&lines).unwrap_or_else(|error| panic!("{way:?}: {error}"));
 
         let now = Instant::now();
-        let (engine, policies) = self.host.interface_mut().security().parts();
+        let engine = self.host.interface_mut().security().engine();
         engine.flush(None);
         for (from, to, spi) in [(kernel, host, TO_HOST), (host, kernel, TO_KERNEL)] {
             let mut parameters = Parameters::new(Spi(spi), from, to, way.mode, way.suite.transform());
@@ -173,6 +185,12 @@ impl Scene {
                 way.in_udp.then_some(UdpEncapsulation { source_port: PORT, destination_port: PORT });
             engine.add(parameters, None, now).expect("an association");
         }
+        self.require(way);
+    }
+
+    /// The host demands protection of this kind, of all but IKE.
+    pub(super) fn require(&mut self, way: &Way) {
+        let policies = self.host.interface_mut().security().policies();
         let require = Level::Require;
         policies.set_system_levels(match (way.suite.protocol(), way.mode) {
             (Protocol::Ah, _) => Levels { authentication: require, ..Levels::NONE },
@@ -243,6 +261,9 @@ impl Scene {
         while let Some(from) = self.host.interface_mut().udp_receive(self.echo, &mut data) {
             let sent = self.host.interface_mut().udp_send(now, self.echo, Some(from.from), &data);
             sent.expect("an answer");
+        }
+        if let Some(daemon) = &mut self.daemon {
+            daemon.turn(now, &mut self.host);
         }
         while self.host.poll_transmit(now, &mut self.packet) {
             self.crossed.push(self.packet.clone());

@@ -1,5 +1,6 @@
 //! Two hosts with IPsec on one link: what is on the wire, and what arrives.
 
+mod floods;
 mod hostile;
 mod in_udp;
 mod policies;

@@ -20,7 +20,7 @@ fn asking(levels: Levels) -> Asked {
 }
 
 /// Two hosts, A and B, that have these associations.
-fn pair(file: &str) -> Segment<Ipsec> {
+pub(super) fn pair(file: &str) -> Segment<Ipsec> {
     let now = Instant::now();
     let host = |number: u8, address| {
         let security = Ipsec::new(now, KeyEngine::new(), PolicyDatabase::new());
@@ -62,7 +62,7 @@ fn connect(segment: &mut Segment<Ipsec>, levels: Levels) -> Result<TcpHandle, Co
     segment.hosts[0].tcp_connect_asking(segment.now, at(B, 80), TCP, asking(levels))
 }
 
-fn connected(segment: &mut Segment<Ipsec>, levels: Levels) -> [TcpHandle; 2] {
+pub(super) fn connected(segment: &mut Segment<Ipsec>, levels: Levels) -> [TcpHandle; 2] {
     let listener = listen(segment, levels);
     let ours = connect(segment, levels).unwrap();
     let theirs = segment.accept(listener);
