@@ -71,9 +71,11 @@ pub(super) fn all(results: &Results) -> Vec<Aim> {
     }));
     let section7 = results.section7.iter().flat_map(|section7| {
         let shares = section7.shares().into_iter().zip([0.55, 0.70, 0.45]);
-        let shares = shares.map(|((name, share), least)| (format!("TCP with {name}, of plain TCP"), share, least));
+        let shares =
+            shares.map(|((name, share), least)| (format!("TCP with {name}, of plain TCP"), share, least));
         let versions = section7.versions().into_iter();
-        let versions = versions.map(|(name, ratio)| (format!("IPv6, of IPv4: {name}, worst row"), ratio, 0.97));
+        let versions =
+            versions.map(|(name, ratio)| (format!("IPv6, of IPv4: {name}, worst row"), ratio, 0.97));
         shares.chain(versions).collect::<Vec<_>>()
     });
     all.extend(section7.map(|(what, measured, least)| Aim {
@@ -98,7 +100,12 @@ fn tunnels(results: &Results) -> Vec<Aim> {
     };
     for (metric, way) in TCP.into_iter().zip(["A to B", "B to A"]) {
         ratio(&format!("TCP through `ipsec up`, of libipsec, {way}"), metric, LIBIPSEC, Wanted::AtLeast(8.0));
-        ratio(&format!("TCP through `ipsec up`, of the moving tunnel, {way}"), metric, MOVING, Wanted::AtLeast(0.9));
+        ratio(
+            &format!("TCP through `ipsec up`, of the moving tunnel, {way}"),
+            metric,
+            MOVING,
+            Wanted::AtLeast(0.9),
+        );
     }
     ratio("processor time for a gigabyte, of charon's", PROCESSOR, LIBIPSEC, Wanted::AtMost(0.25));
     ratio("memory of `ipsec up`, of charon's", AFTER, LIBIPSEC, Wanted::AtMost(1.0));
@@ -160,7 +167,12 @@ mod tests {
         assert_eq!(
             said,
             [
-                ["TCP of the stack, of kernel's: no link between, receiving", "at least 0.50×", "0.75×", "yes"],
+                [
+                    "TCP of the stack, of kernel's: no link between, receiving",
+                    "at least 0.50×",
+                    "0.75×",
+                    "yes"
+                ],
                 ["memory of an idle connection of the stack", "at most 2,048 bytes", "3,000 bytes", "no"],
             ]
         );

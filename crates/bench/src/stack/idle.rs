@@ -95,7 +95,8 @@ impl Two {
     /// Lets time pass until nothing is left to be done.
     fn rest(&mut self) {
         let end = self.now + LATER;
-        while let Some(next) = self.hosts.iter().filter_map(Host::deadline).min().filter(|next| *next <= end) {
+        while let Some(next) = self.hosts.iter().filter_map(Host::deadline).min().filter(|next| *next <= end)
+        {
             self.now = self.now.max(next);
             self.carry();
         }

@@ -152,7 +152,7 @@ fn measure(options: &StackOptions, results: &mut Results, stop: &AtomicBool) {
         }
         for link in Link::ALL {
             for &contender in &contenders {
-                let scene = match StackScene::start(&options.prefix, contender, link) {
+                let scene = match StackScene::start(&options.prefix, contender, link, repetition) {
                     Ok(scene) => scene,
                     Err(error) => {
                         results.failures.push(format!("{}: {error}", contender.name()));
@@ -195,9 +195,8 @@ fn show(options: &StackOptions, results: &Results) -> Result<(), Error> {
         let _ = writeln!(out, "\nNot measured: {failure}");
     }
     let json = serde_json::to_vec_pretty(results).map_err(|error| Error::output("measurements", error))?;
-    let write = |path: &Path, bytes: &[u8]| {
-        std::fs::write(path, bytes).map_err(|source| Error::file(path, source))
-    };
+    let write =
+        |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(|source| Error::file(path, source));
     if let Some(path) = &options.json {
         write(path, &json)?;
     }
@@ -223,10 +222,8 @@ fn tables(results: &Results) -> Vec<Table> {
 }
 
 fn markdown(results: &Results, tables: &[Table]) -> String {
-    let mut text = format!(
-        "{}. {}.\n\n| contender | what it is |\n|---|---|\n",
-        results.machine, results.settings
-    );
+    let mut text =
+        format!("{}. {}.\n\n| contender | what it is |\n|---|---|\n", results.machine, results.settings);
     let tcp = results.contenders().map(|one| (one.name(), one.about()));
     let tunnels = results.tunnels.iter().flat_map(tunnels::Tunnels::contenders);
     for (name, about) in tcp.chain(tunnels) {

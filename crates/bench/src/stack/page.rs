@@ -10,6 +10,7 @@ use super::scene::Link;
 use super::tunnels;
 use crate::chart::bars::{Bar, svg};
 use crate::chart::{figure, legend};
+use crate::comparison::statistics::Summary;
 use crate::comparison::tables::number;
 use crate::page::{STYLE, TABLES_STYLE, document, failed, participants, prose, table};
 
@@ -28,7 +29,8 @@ pub(super) fn page(results: &Results) -> String {
             h1 { "Sidestep's host stack beside others" }
             p.lead {
                 "Measurements go from one contender to the next, several times over, so that whatever slows the machine \
-                 down for a while meets all of them. Bars are medians of the repetitions. Only ratios can be compared with \
+                 down for a while meets all of them. Bars are medians, the thin lines reach from the lowest to the highest \
+                 repetition. Only ratios can be compared with \
                  another machine's."
             }
             p.lead { (results.machine) ". " (results.settings) "." }
@@ -76,7 +78,7 @@ fn tunnels_section(results: &Results) -> Markup {
     let plot = |title: &str, metric| {
         let bars = tunnels.contenders().filter_map(|(name, _)| {
             let class = if name == tunnels::LIBIPSEC { "b" } else { "a" };
-            Some(bar(name, class, tunnels.median(name, metric)?))
+            Some(bar(name, class, tunnels.summary(name, metric)?))
         });
         plot(title, bars.collect())
     };
@@ -102,8 +104,7 @@ fn tcp_section(results: &Results) -> Markup {
                 StackContender::Sidestep | StackContender::SidestepSingle => "a",
                 StackContender::Smoltcp | StackContender::Gvisor => "b",
             };
-            let mbit = results.median(one, link, direction)?;
-            let mut bar = bar(one.name(), class, mbit);
+            let mut bar = bar(one.name(), class, results.summary(one, link, direction)?);
             if let Some(ratio) = results.ratio(one, StackContender::Kernel, link, direction) {
                 bar.said = format!("{} ({ratio:.2}×)", bar.said);
             }
@@ -141,13 +142,17 @@ fn section7(results: &Results) -> Markup {
     }
 }
 
-fn bar(name: &str, class: &'static str, value: f64) -> Bar {
-    let said = number(value);
-    Bar { name: name.to_owned(), class, value, range: (value, value), hint: said.clone(), said }
+fn bar(name: &str, class: &'static str, Summary { median, min, max }: Summary) -> Bar {
+    let hint = format!("{} to {}", number(min), number(max));
+    Bar { name: name.to_owned(), class, value: median, range: (min, max), hint, said: number(median) }
 }
 
 fn plot(title: &str, bars: Vec<Bar>) -> Markup {
-    if bars.is_empty() { html! {} } else { figure(title, &html! {}, &svg(&bars, title)) }
+    if bars.is_empty() {
+        html! {}
+    } else {
+        figure(title, &html! {}, &svg(&bars, title))
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::scene::Link;
 use super::section7::Section7;
 use super::tunnels::Tunnels;
 use crate::comparison::quantile;
+use crate::comparison::statistics::Summary;
 use crate::comparison::tables::Table;
 
 /// One value.
@@ -43,15 +44,15 @@ impl Results {
         self.tcp.iter().filter(is_it).map(|one| (one.repetition, one.mbit)).collect()
     }
 
-    pub(super) fn median(
+    /// What the repetitions say together.
+    pub(super) fn summary(
         &self,
         contender: StackContender,
         link: Link,
         direction: Direction,
-    ) -> Option<f64> {
-        let values: Vec<f64> =
-            self.values(contender, link, direction).into_iter().map(|(_, mbit)| mbit).collect();
-        quantile(&values, 0.5)
+    ) -> Option<Summary> {
+        let values = self.values(contender, link, direction).into_iter().map(|(_, mbit)| mbit);
+        Summary::of(&values.collect::<Vec<_>>())
     }
 
     /// The median of the ratios to another contender within a repetition.
@@ -88,7 +89,11 @@ impl Results {
     pub(super) fn tables(&self) -> Vec<Table> {
         let tunnels = self.tunnels.iter().flat_map(Tunnels::tables);
         let section7 = self.section7.iter().flat_map(Section7::tables);
-        std::iter::once(self.tcp()).chain(tunnels).chain(section7).filter(|table| !table.rows.is_empty()).collect()
+        std::iter::once(self.tcp())
+            .chain(tunnels)
+            .chain(section7)
+            .filter(|table| !table.rows.is_empty())
+            .collect()
     }
 
     fn tcp(&self) -> Table {
@@ -112,8 +117,8 @@ impl Results {
 
     fn cell(&self, one: StackContender, link: Link, direction: Direction) -> String {
         let ratio = self.ratio(one, StackContender::Kernel, link, direction);
-        match (self.median(one, link, direction), ratio) {
-            (Some(mbit), Some(ratio)) => format!("{mbit:.1} ({ratio:.2}×)"),
+        match (self.summary(one, link, direction), ratio) {
+            (Some(summary), Some(ratio)) => format!("{:.1} ({ratio:.2}×)", summary.median),
             _ => "–".into(),
         }
     }

@@ -261,9 +261,8 @@ impl Section7 {
         let sizes = |protocol: &str| -> Vec<String> {
             LATENCY.iter().map(|(size, _)| latency(protocol, *size, Security::ALL[0].1)).collect()
         };
-        let slowest = |rows: Vec<String>| {
-            rows.iter().filter_map(|what| Some(1.0 / self.ratio(what)?)).reduce(f64::min)
-        };
+        let slowest =
+            |rows: Vec<String>| rows.iter().filter_map(|what| Some(1.0 / self.ratio(what)?)).reduce(f64::min);
         let least = |rows: Vec<String>| rows.iter().filter_map(|what| self.ratio(what)).reduce(f64::min);
         let tcp = TCP.iter().map(|(write, buffer, _)| format!("TCP {write} {buffer}")).collect();
         let udp = UDP.iter().map(|(size, _)| format!("UDP {size}")).collect();
@@ -296,7 +295,7 @@ impl Section7 {
         let mut panels = Vec::new();
         for (protocol, at) in [("UDP", 2), ("TCP", 0)] {
             panels.push(super::figure::Panel {
-                title: format!("{protocol}, theirs (1996), ms"),
+                title: format!("{protocol}, theirs (1996), ms by bytes"),
                 lines: vec![("IPv4".into(), theirs(at)), ("IPv6".into(), theirs(at + 1))],
             });
         }
@@ -308,7 +307,7 @@ impl Section7 {
                 let security = Security::ALL.iter().find(|(_, full, _)| full.starts_with(short));
                 lines.push((name, ours(protocol, security.map_or("", |(_, full, _)| full), true)));
             }
-            panels.push(super::figure::Panel { title: format!("{protocol}, ours, µs"), lines });
+            panels.push(super::figure::Panel { title: format!("{protocol}, ours, µs by bytes"), lines });
         }
         super::figure::svg(&panels)
     }

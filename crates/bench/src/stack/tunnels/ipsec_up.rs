@@ -29,7 +29,7 @@ impl IpsecUp {
         Self { children, processes: Vec::new() }
     }
 
-    fn wait_for_children(&self, lab: &Lab) -> Result<(), Error> {
+    fn wait_for_children(&mut self, lab: &Lab) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut command = lab.command(Site::A.gateway(), lab.program())?;
@@ -39,9 +39,13 @@ impl IpsecUp {
             if there >= usize::from(self.children) {
                 return Ok(());
             }
-            if Instant::now() > deadline {
-                let log = tail(&file(lab, Site::A, "log"));
-                return Err(Error::output("ipsec up", format!("{there} children: {log}")));
+            let ended = self
+                .processes
+                .iter_mut()
+                .find_map(|process| process.ended().map(|_| process.log().to_owned()));
+            if ended.is_some() || Instant::now() > deadline {
+                let log = ended.unwrap_or_else(|| file(lab, Site::A, "log"));
+                return Err(Error::output("ipsec up", format!("{there} children: {}", tail(&log))));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -62,6 +66,9 @@ impl Contender for IpsecUp {
         write_private(&key, KEY)?;
         // Who answers is there before the one who begins.
         for site in [Site::B, Site::A] {
+            // It refuses to be got round by the plain lab's routes.
+            let plain = site.other().inner_prefixes().map(|network| format!("route del {network}\n"));
+            lab.namespace(site.gateway()).ip(&plain.concat())?;
             let path = file(lab, site, "toml");
             write_private(&path, &configuration(lab, site, self.children))?;
             let mut command = lab.command(site.gateway(), lab.program())?;

@@ -32,7 +32,7 @@ impl Libipsec {
         Self { children, processes: Vec::new() }
     }
 
-    fn wait_for_children(&self, lab: &Lab) -> Result<(), Error> {
+    fn wait_for_children(&mut self, lab: &Lab) -> Result<(), Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let listed = run(swanctl(lab, Site::A).arg("--list-sas"))?;
@@ -40,9 +40,13 @@ impl Libipsec {
             if there >= usize::from(self.children) {
                 return Ok(());
             }
-            if Instant::now() > deadline {
-                let log = tail(&folder(lab, Site::A).join("log"));
-                return Err(Error::output("charon", format!("{there} children: {log}")));
+            let ended = self
+                .processes
+                .iter_mut()
+                .find_map(|process| process.ended().map(|_| process.log().to_owned()));
+            if ended.is_some() || Instant::now() > deadline {
+                let log = ended.unwrap_or_else(|| folder(lab, Site::A).join("log"));
+                return Err(Error::output("charon", format!("{there} children: {}", tail(&log))));
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -55,12 +59,10 @@ impl Contender for Libipsec {
     }
 
     fn about(&self) -> String {
-        let said = run(Command::new("swanctl").arg("--version")).map(|output| text(&output));
-        let said = said.unwrap_or_default();
-        let version = said.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        let said = run(Command::new(CHARON).arg("--version")).map(|output| text(&output)).unwrap_or_default();
+        let version = said.split_whitespace().last().unwrap_or_default();
         format!(
-            "strongSwan {} with kernel-libipsec and its plugin `openssl` first: AES-256-GCM, ESP in UDP",
-            version.unwrap_or_default()
+            "strongSwan {version} with kernel-libipsec and its plugin `openssl` first: AES-256-GCM, ESP in UDP"
         )
     }
 
@@ -75,6 +77,7 @@ impl Contender for Libipsec {
 
     fn start(&mut self, lab: &mut Lab, _: u32) -> Result<(), Error> {
         for site in [Site::B, Site::A] {
+            own_addresses(lab, site, self.children)?;
             let folder = folder(lab, site);
             std::fs::create_dir_all(&folder).map_err(|source| Error::file(&folder, source))?;
             write_private(&folder.join("strongswan.conf"), &settings())?;
@@ -104,6 +107,14 @@ impl Contender for Libipsec {
         let ids: Vec<u32> = self.processes.iter().map(Process::id).collect();
         ids.try_into().ok()
     }
+}
+
+/// kernel-libipsec takes no child without an address of the gateway's among its networks.
+fn own_addresses(lab: &Lab, site: Site, children: u16) -> Result<(), Error> {
+    let networks = (1..children).flat_map(|number| selectors(site, number));
+    let lines =
+        networks.map(|network| format!("addr add {} dev lo nodad\n", network.replace("::/64", "::1/128")));
+    lab.namespace(site.gateway()).ip(&lines.collect::<String>())
 }
 
 /// What the charon of a site sees as `/run`.

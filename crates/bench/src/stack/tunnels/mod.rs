@@ -24,6 +24,7 @@ use crate::comparison::results::{Absence, Entry, Results, Sample};
 use crate::comparison::run::record;
 use crate::comparison::running::Running;
 use crate::comparison::sidestep::Sidestep;
+use crate::comparison::statistics::Summary;
 use crate::comparison::tables::{self, Table, number, thousands};
 use ipsec_up::IpsecUp;
 use libipsec::Libipsec;
@@ -50,11 +51,7 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 /// Who is measured, anew.
 fn contenders(children: u16) -> [Box<dyn Contender>; 3] {
-    [
-        Box::new(Sidestep::new(ROTATION)),
-        Box::new(IpsecUp::new(children)),
-        Box::new(Libipsec::new(children)),
-    ]
+    [Box::new(Sidestep::new(ROTATION)), Box::new(IpsecUp::new(children)), Box::new(Libipsec::new(children))]
 }
 
 /// The networks of a child at a site: the first one's are the lab's own.
@@ -211,9 +208,13 @@ impl Tunnels {
         self.results.failures.iter().map(|one| format!("{}: {}", one.what, one.why))
     }
 
-    /// The median of what was measured.
+    /// What the repetitions say together.
+    pub(super) fn summary(&self, contender: &str, metric: &str) -> Option<Summary> {
+        self.results.summary(contender, metric)
+    }
+
     pub(super) fn median(&self, contender: &str, metric: &str) -> Option<f64> {
-        self.results.summary(contender, metric).map(|summary| summary.median)
+        self.summary(contender, metric).map(|summary| summary.median)
     }
 
     /// The median of the ratios to another contender within a repetition.
