@@ -148,10 +148,11 @@ enum LabCommand {
 /// What else is compared.
 #[derive(Clone, Debug, Subcommand)]
 enum OtherBench {
-    /// The host stack's TCP beside the kernel's and other stacks in user space, and section 7 of the paper on NRL's IPv6
+    /// The host stack's TCP beside the kernel's and other stacks in user space; `ipsec up` beside libipsec and the moving
+    /// tunnel; section 7 of the paper on NRL's IPv6
     #[command(after_help = "Examples:\n  sidestep-lab bench stack\n  \
-                            sidestep-lab bench stack --only section7 --figure docs/stack-latency.svg\n  \
-                            sidestep-lab bench stack --seconds 10 --docs docs/stack-performance.md")]
+                            sidestep-lab bench stack --only tunnels --report report/stack\n  \
+                            sidestep-lab bench stack --figure docs/stack-latency.svg --docs docs/stack-performance.md")]
     Stack(stack::StackOptions),
 }
 
@@ -288,7 +289,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
             demo::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { other: Some(OtherBench::Stack(options)), .. } => {
-            stack::run(&options, &stop_flag()?)
+            stack::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),

@@ -87,6 +87,8 @@ pub enum HelperCommand {
         /// How long
         seconds: u64,
     },
+    /// Prints what an idle connection of the host stack takes, bytes
+    StackIdle,
     /// Write an interface's packets to a pcap file
     Capture {
         /// The interface
@@ -156,6 +158,7 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         HelperCommand::StackLoad { direction, address, seconds } => {
             print_json(&stack::end::load(direction == "to", address, seconds)?)
         }
+        HelperCommand::StackIdle => print_json(&stack::idle::run()?),
         HelperCommand::Capture { interface, file } => {
             capture::record(&interface, &file, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }

@@ -27,8 +27,9 @@ use crate::outbox::Via;
 use crate::random::System;
 
 /// Packets, and bytes to be sent, after which a turn reads no more from the TUN device. The more go out together, the
-/// fewer wakeups they cost all the way; but what comes in must not wait for long.
-const READS: (usize, usize) = (128, 1 << 20);
+/// fewer wakeups they cost all the way; but what comes in must not wait for long. With one packet more, whose segments get
+/// longer by what is around them, an outbox of a megabyte is not full.
+const READS: (usize, usize) = (128, (1 << 20) - (1 << 17));
 /// Room for what is received before it is written.
 const ARENA: usize = 16 * MAX_RECEIVE;
 /// Receives, and bytes, from one socket before the next has its turn.

@@ -29,6 +29,7 @@
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
 //! | [`priority`] | when a thread that carries packets goes before ordinary programs |
+//! | [`memory`] | memory that a process has no use for any more |
 //! | [`process`] | open files, capabilities, private files |
 //! | [`vm_generation`] | news that this virtual machine was restored or cloned |
 //! | [`jail`] | a program in namespaces of its own, whose only way out is a TUN device of ours |
@@ -54,6 +55,7 @@ pub mod hosts;
 pub mod icmp_tap;
 pub mod jail;
 pub mod mark;
+pub mod memory;
 pub mod neighbor;
 pub mod netlink;
 pub mod netns;

@@ -29,7 +29,7 @@ pub(crate) mod results;
 pub(crate) mod run;
 pub(crate) mod running;
 pub(crate) mod search;
-mod sidestep;
+pub(crate) mod sidestep;
 pub(crate) mod statistics;
 pub(crate) mod tables;
 mod wireguard;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::contender::StackContender;
 use super::load::{self, Direction, SINK, SOURCE};
-use super::{device, ours, smoltcp};
+use super::{device, ours, runner, smoltcp};
 use lab::Error;
 
 /// How often it is looked for a stop.
@@ -21,7 +21,8 @@ const CHUNK: usize = 256 * 1024;
 pub(crate) fn run(contender: StackContender, stop: &AtomicBool) -> Result<(), Error> {
     match contender {
         StackContender::Kernel => kernel(stop),
-        StackContender::Sidestep => device::run(&mut ours::Ours::new()?, stop),
+        StackContender::Sidestep => runner::run(stop),
+        StackContender::SidestepSingle => device::run(&mut ours::Ours::new()?, stop),
         StackContender::Gvisor => Err(Error::Usage("gVisor is a program of its own".into())),
         StackContender::Smoltcp => device::run(&mut smoltcp::Smoltcp::new(), stop),
     }

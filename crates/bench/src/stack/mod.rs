@@ -1,4 +1,5 @@
-//! `sidestep-lab bench stack`: TCP of the host stack beside the kernel's and other stacks in user space.
+//! `sidestep-lab bench stack`: TCP of the host stack beside the kernel's and other stacks in user space, `ipsec up` beside other
+//! tunnels.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -6,24 +7,35 @@
 //! | `scene` | a client of the kernel's, an impaired link, and the contender behind it |
 //! | `load` | what the client does: sends to the contender, or receives from it |
 //! | `end` | what the contenders do: a program each, which takes and gives |
-//! | `device`, `ours`, `smoltcp` | those at a TUN device |
+//! | `runner` | the host stack as programs have it, with offloads |
+//! | `device`, `ours`, `smoltcp` | those at a TUN device that take single packets |
 //! | `gvisor` | that one, a program in Go |
+//! | `idle` | the memory of a connection that nobody uses |
+//! | `tunnels` | `ipsec up` beside libipsec and the moving tunnel |
 //! | `section7`, `figure` | the seed's tables 1 to 5 and figure 8 again: latency and throughput without a device |
+//! | `results`, `aims`, `page` | what was measured, what was to be reached, and how it is shown |
 //!
 //! All contenders are measured before the next repetition, and ratios are taken within a repetition.
 
+mod aims;
 pub(crate) mod contender;
 mod device;
 pub(crate) mod end;
 mod figure;
+pub(crate) mod idle;
 mod load;
 mod ours;
+mod page;
+mod results;
+mod runner;
 mod scene;
 mod section7;
 mod smoltcp;
+mod tunnels;
 
+use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,16 +44,17 @@ use clap::Args;
 
 use crate::comparison::docs::between;
 use crate::comparison::tables::Table;
-use crate::comparison::{INTERRUPTED, machine, quantile};
+use crate::comparison::{INTERRUPTED, machine};
 use crate::stack::contender::StackContender;
 use crate::stack::load::Direction;
+use crate::stack::results::{Measured, Results};
 use crate::stack::scene::{Link, StackScene};
 use lab::Error;
 
 /// What is measured, and where it goes.
 #[derive(Clone, Debug, Args)]
 pub struct StackOptions {
-    /// Only these, beside the kernel [default: all that are here]
+    /// TCP only of these, beside the kernel [default: all that are here]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     against: Vec<StackContender>,
     /// How often everything is measured
@@ -50,12 +63,18 @@ pub struct StackOptions {
     /// Seconds of TCP per measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
-    /// Only the seed's section 7, or all but that
-    #[arg(long, value_enum)]
-    only: Option<Part>,
+    /// How many children of IPsec there are when the memory of an association is measured; 1: it is not
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    children: u16,
+    /// Only these parts
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "PARTS")]
+    only: Vec<Part>,
     /// Write all values to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Write a page with plots, and all values, into this directory
+    #[arg(long, value_name = "DIR")]
+    report: Option<PathBuf>,
     /// Write figure 8 into this file, as SVG
     #[arg(long, value_name = "FILE")]
     figure: Option<PathBuf>,
@@ -67,51 +86,54 @@ pub struct StackOptions {
     prefix: String,
 }
 
-/// One of the two parts.
+/// A part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// TCP beside others.
+    /// TCP beside others
     Tcp,
-    /// Section 7 of the paper on NRL's IPv6.
+    /// The memory of an idle connection
+    Idle,
+    /// `ipsec up` beside libipsec and the moving tunnel
+    Tunnels,
+    /// Section 7 of the paper on NRL's IPv6
     Section7,
 }
 
-/// One value.
-#[derive(Clone, Debug, serde::Serialize)]
-struct Measured {
-    contender: &'static str,
-    link: &'static str,
-    direction: &'static str,
-    repetition: u32,
-    /// Megabits per second.
-    mbit: f64,
+impl StackOptions {
+    fn measures(&self, part: Part) -> bool {
+        self.only.is_empty() || self.only.contains(&part)
+    }
 }
 
-/// All that was measured.
-#[derive(Debug, Default, serde::Serialize)]
-struct Results {
-    machine: String,
-    tcp: Vec<Measured>,
-    section7: Option<section7::Section7>,
-    failures: Vec<String>,
-}
-
-/// Runs the comparison.
+/// Runs the comparison; `program` is `sidestep`.
 ///
 /// # Errors
 /// When the results cannot be written.
-pub fn run(options: &StackOptions, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let mut results = Results { machine: machine("both ends"), ..Results::default() };
-    if options.only != Some(Part::Section7) {
+pub fn run(options: &StackOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+    let settings = format!("Repetitions: {}, of {} s each", options.repetitions, options.seconds);
+    let mut results = Results { machine: machine("both ends"), settings, ..Results::default() };
+    let goes_on = |part| options.measures(part) && !stop.load(Ordering::Relaxed);
+    if goes_on(Part::Tcp) {
         measure(options, &mut results, stop);
     }
-    if options.only != Some(Part::Tcp) && !stop.load(Ordering::Relaxed) {
+    if goes_on(Part::Idle) {
+        match idle::measure() {
+            Ok(bytes) => results.idle = Some(bytes),
+            Err(error) => results.failures.push(format!("idle connections: {error}")),
+        }
+    }
+    if goes_on(Part::Tunnels) {
+        let StackOptions { repetitions, seconds, children, .. } = *options;
+        let extent = tunnels::Extent { repetitions, seconds, children };
+        results.tunnels = Some(tunnels::measure(extent, &options.prefix, program, stop));
+    }
+    if goes_on(Part::Section7) {
         results.section7 = Some(section7::measure(options.repetitions));
     }
     show(options, &results)?;
     Ok(if stop.load(Ordering::Relaxed) {
         INTERRUPTED.into()
-    } else if results.failures.is_empty() {
+    } else if results.failures().is_empty() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -130,7 +152,7 @@ fn measure(options: &StackOptions, results: &mut Results, stop: &AtomicBool) {
         }
         for link in Link::ALL {
             for &contender in &contenders {
-                let scene = match StackScene::start(&options.prefix, contender, link) {
+                let scene = match StackScene::start(&options.prefix, contender, link, repetition) {
                     Ok(scene) => scene,
                     Err(error) => {
                         results.failures.push(format!("{}: {error}", contender.name()));
@@ -161,54 +183,6 @@ fn measure(options: &StackOptions, results: &mut Results, stop: &AtomicBool) {
     }
 }
 
-/// Median of what was measured, and of its ratios to the kernel's within each repetition.
-fn summary(results: &Results, contender: &str, link: Link, direction: Direction) -> Option<(f64, f64)> {
-    let of = |name: &str, repetition: u32| {
-        let is_it = |one: &&Measured| {
-            (one.contender, one.link, one.direction, one.repetition)
-                == (name, link.title(), direction.title(), repetition)
-        };
-        results.tcp.iter().find(is_it).map(|one| one.mbit)
-    };
-    let values: Vec<f64> = (1..=100).filter_map(|repetition| of(contender, repetition)).collect();
-    let kernel = StackContender::Kernel.name();
-    let ratios: Vec<f64> = (1..=100)
-        .filter_map(|repetition| Some(of(contender, repetition)? / of(kernel, repetition)?))
-        .collect();
-    Some((quantile(&values, 0.5)?, quantile(&ratios, 0.5)?))
-}
-
-fn tables(results: &Results) -> Vec<Table> {
-    let mut rows = Vec::new();
-    for link in Link::ALL {
-        for direction in Direction::ALL {
-            let cells: Vec<String> = StackContender::ALL
-                .iter()
-                .map(|contender| {
-                    summary(results, contender.name(), link, direction)
-                        .map_or("–".into(), |(mbit, ratio)| format!("{mbit:.1} ({ratio:.2}×)"))
-                })
-                .collect();
-            if cells.iter().any(|cell| cell != "–") {
-                let name = format!("{}, {}", link.title(), direction.title());
-                rows.push([vec![name], cells].concat());
-            }
-        }
-    }
-    let header = std::iter::once("link").chain(StackContender::ALL.iter().map(|one| one.name()));
-    let tcp = Table {
-        title: "TCP, one connection, Mbit/s".to_owned(),
-        how:
-            "The client is the kernel's. In brackets: of the kernel's, the median of the ratios within each \
-              repetition."
-                .to_owned(),
-        header: header.map(str::to_owned).collect(),
-        rows,
-    };
-    let section7 = results.section7.iter().flat_map(section7::Section7::tables);
-    std::iter::once(tcp).chain(section7).filter(|table| !table.rows.is_empty()).collect()
-}
-
 /// Prints the results, and writes them where they are asked for.
 fn show(options: &StackOptions, results: &Results) -> Result<(), Error> {
     let tables = tables(results);
@@ -217,28 +191,48 @@ fn show(options: &StackOptions, results: &Results) -> Result<(), Error> {
         // A reader that goes away has what it wanted.
         let _ = writeln!(out, "\n{}", table.text().trim_end());
     }
-    for failure in &results.failures {
+    for failure in results.failures() {
         let _ = writeln!(out, "\nNot measured: {failure}");
     }
+    let json = serde_json::to_vec_pretty(results).map_err(|error| Error::output("measurements", error))?;
+    let write =
+        |path: &Path, bytes: &[u8]| std::fs::write(path, bytes).map_err(|source| Error::file(path, source));
     if let Some(path) = &options.json {
-        let json =
-            serde_json::to_vec_pretty(results).map_err(|error| Error::output("measurements", error))?;
-        std::fs::write(path, json).map_err(|source| Error::file(path, source))?;
+        write(path, &json)?;
+    }
+    if let Some(directory) = &options.report {
+        std::fs::create_dir_all(directory).map_err(|source| Error::file(directory, source))?;
+        write(&directory.join("data.json"), &json)?;
+        write(&directory.join("index.html"), page::page(results).as_bytes())?;
     }
     if let (Some(path), Some(section7)) = (&options.figure, &results.section7) {
-        std::fs::write(path, section7.figure()).map_err(|source| Error::file(path, source))?;
+        write(path, section7.figure().as_bytes())?;
     }
     if let Some(path) = &options.docs {
-        let mut text = format!(
-            "{}. Repetitions: {}, of {} s each.\n\n| contender | what it is |\n|---|---|\n",
-            results.machine, options.repetitions, options.seconds
-        );
-        for contender in StackContender::ALL {
-            text.push_str(&format!("| {} | {} |\n", contender.name(), contender.about()));
-        }
-        text.push('\n');
-        tables.iter().for_each(|table| text.push_str(&table.markdown()));
-        between("stack", &text, path)?;
+        between("stack", &markdown(results, &tables), path)?;
     }
     Ok(())
+}
+
+/// What was to be reached, and all tables.
+fn tables(results: &Results) -> Vec<Table> {
+    let aims = aims::table(&aims::all(results));
+    let tables = std::iter::once(aims).chain(results.tables());
+    tables.filter(|table| !table.rows.is_empty()).collect()
+}
+
+fn markdown(results: &Results, tables: &[Table]) -> String {
+    let mut text =
+        format!("{}. {}.\n\n| contender | what it is |\n|---|---|\n", results.machine, results.settings);
+    let tcp = results.contenders().map(|one| (one.name(), one.about()));
+    let tunnels = results.tunnels.iter().flat_map(tunnels::Tunnels::contenders);
+    for (name, about) in tcp.chain(tunnels) {
+        let _ = writeln!(text, "| {name} | {about} |");
+    }
+    for (name, why) in results.tunnels.iter().flat_map(tunnels::Tunnels::left_out) {
+        let _ = writeln!(text, "| {name} | left out: {why} |");
+    }
+    text.push('\n');
+    tables.iter().for_each(|table| text.push_str(&table.markdown()));
+    text
 }

@@ -76,7 +76,13 @@ pub(super) struct StackScene {
 }
 
 impl StackScene {
-    pub(super) fn start(prefix: &str, contender: StackContender, link: Link) -> Result<Self, Error> {
+    /// Losses are others in each repetition, and the same for all contenders.
+    pub(super) fn start(
+        prefix: &str,
+        contender: StackContender,
+        link: Link,
+        repetition: u32,
+    ) -> Result<Self, Error> {
         let [client, relay, router, end] =
             ["client", "relay", "router", "end"].map(|name| Namespace::named(format!("{prefix}-{name}")));
         let directory = std::path::PathBuf::from(format!("/run/sidestep-lab/{prefix}"));
@@ -88,7 +94,7 @@ impl StackScene {
         }
         scene.router.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
         scene.contend(contender)?;
-        scene.connect()?;
+        scene.connect(u64::from(repetition))?;
         scene.wait_reachable()?;
         Ok(scene)
     }
@@ -129,8 +135,8 @@ impl StackScene {
     }
 
     /// The link, with what impairs it. Its frames are whole packets, so that what is lost is one.
-    fn connect(&mut self) -> Result<(), Error> {
-        let Some(impairment) = self.link.impairment(1) else { return Ok(()) };
+    fn connect(&mut self, repetition: u64) -> Result<(), Error> {
+        let Some(impairment) = self.link.impairment(2 * repetition - 1) else { return Ok(()) };
         let (client, router) = (self.client.name(), self.router.name());
         self.relay.ip(&format!(
             "link add name left type veth peer name eth0 netns {client}\n\
@@ -144,7 +150,7 @@ impl StackScene {
         for namespace in [&self.client, &self.router] {
             namespace.offloads_off("eth0")?;
         }
-        let back = self.link.impairment(2).unwrap_or_default();
+        let back = self.link.impairment(2 * repetition).unwrap_or_default();
         let words = ["relay", "left", "right", "--impair", &impairment, "--impair-back", &back];
         self.run(&self.relay.clone(), "relay", &words)
     }

@@ -246,6 +246,35 @@ impl Section7 {
         }
     }
 
+    /// What is left of plain TCP over IPv6 with each kind of security.
+    pub(super) fn shares(&self) -> Vec<(&'static str, f64)> {
+        let what = |name: &str| (format!("security {name}"), true);
+        let (none, is_ipv6) = what(Security::ALL[0].1);
+        let share = |(_, name, _): &(Security, &'static str, f64)| {
+            Some((*name, self.multiple((&what(name).0, is_ipv6), (&none, is_ipv6))?))
+        };
+        Security::ALL[1..].iter().filter_map(share).collect()
+    }
+
+    /// What IPv6 does of IPv4's work in the same time, in the worst row of tables 1 to 4.
+    pub(super) fn versions(&self) -> Vec<(&'static str, f64)> {
+        let sizes = |protocol: &str| -> Vec<String> {
+            LATENCY.iter().map(|(size, _)| latency(protocol, *size, Security::ALL[0].1)).collect()
+        };
+        let slowest =
+            |rows: Vec<String>| rows.iter().filter_map(|what| Some(1.0 / self.ratio(what)?)).reduce(f64::min);
+        let least = |rows: Vec<String>| rows.iter().filter_map(|what| self.ratio(what)).reduce(f64::min);
+        let tcp = TCP.iter().map(|(write, buffer, _)| format!("TCP {write} {buffer}")).collect();
+        let udp = UDP.iter().map(|(size, _)| format!("UDP {size}")).collect();
+        let all = [
+            ("latency of TCP", slowest(sizes("TCP"))),
+            ("latency of UDP", slowest(sizes("UDP"))),
+            ("throughput of TCP", least(tcp)),
+            ("throughput of UDP", least(udp)),
+        ];
+        all.into_iter().filter_map(|(name, ratio)| Some((name, ratio?))).collect()
+    }
+
     fn speeds(&self, what: &str) -> Option<[String; 3]> {
         Some([
             format!("{:.0}", self.median(what, false)?),
@@ -266,7 +295,7 @@ impl Section7 {
         let mut panels = Vec::new();
         for (protocol, at) in [("UDP", 2), ("TCP", 0)] {
             panels.push(super::figure::Panel {
-                title: format!("{protocol}, theirs (1996), ms"),
+                title: format!("{protocol}, theirs (1996), ms by bytes"),
                 lines: vec![("IPv4".into(), theirs(at)), ("IPv6".into(), theirs(at + 1))],
             });
         }
@@ -278,7 +307,7 @@ impl Section7 {
                 let security = Security::ALL.iter().find(|(_, full, _)| full.starts_with(short));
                 lines.push((name, ours(protocol, security.map_or("", |(_, full, _)| full), true)));
             }
-            panels.push(super::figure::Panel { title: format!("{protocol}, ours, µs"), lines });
+            panels.push(super::figure::Panel { title: format!("{protocol}, ours, µs by bytes"), lines });
         }
         super::figure::svg(&panels)
     }

@@ -3,8 +3,9 @@
 mod caches;
 mod comparison;
 mod experiment;
+mod stack;
 
-/// The command of this name, where there is a program to measure, and root.
+/// The command of this name, which may be of two words, where there is a program to measure, and root.
 fn sidestep_lab(command: &str) -> Option<std::process::Command> {
     if std::env::var_os("SIDESTEP_BIN").is_none() || !nix::unistd::geteuid().is_root() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "needs root and the program, in SIDESTEP_BIN");
@@ -13,6 +14,6 @@ fn sidestep_lab(command: &str) -> Option<std::process::Command> {
     }
     let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_sidestep-lab"));
     // Labs of several tests may be up at once.
-    started.args([command, "--prefix", &lab::prefix::unique()]);
+    started.args(command.split(' ')).args(["--prefix", &lab::prefix::unique()]);
     Some(started)
 }

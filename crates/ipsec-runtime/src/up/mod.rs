@@ -19,6 +19,7 @@ use control::ipsec_status::Status;
 use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
 use linux::event::{Event as Ready, Request as Signal, Signals, Waker};
+use linux::memory;
 use linux::netlink::{Change, Monitor};
 use linux::process::{self, Capability};
 use linux::tun;
@@ -116,6 +117,9 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     let mut monitor = Monitor::open()?;
     monitor.watch_routes()?;
     machine.also_wait_for(&monitor, CHANGES)?;
+    if let Err(error) = memory::give_back_start() {
+        debug!("memory of the start stays: {error}");
+    }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     info!("{} is up, remotes: {}, control socket {}", config.name, config.remotes.len(), socket.display());
     let mut daemon = Daemon {

@@ -13,7 +13,7 @@ use linux::netlink::Netlink;
 use linux::vm_generation::VmGenerationMonitor;
 use linux::{process, tun, udp};
 use mt6d::{Action, Node, Time};
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::busy_poll::BusyPoll;
 use crate::classic::{self, Classic, ClassicStatus};
@@ -316,6 +316,9 @@ impl Daemon {
                 Ok((classic, server))
             });
         let result = started.and_then(|(classic, server)| {
+            if let Err(error) = linux::memory::give_back_start() {
+                debug!("memory of the start stays: {error}");
+            }
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             info!(
                 "{} is up, peers: {}, control socket {}",
