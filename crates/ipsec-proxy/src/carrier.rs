@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use linux::event::{Event, Poller};
 
-use crate::tunnel::Error;
+use crate::error::Error;
 
 /// A tunnel and its sockets. It sends nothing in clear: what it has no tunnel for it drops.
 pub(crate) trait Carrier {

@@ -21,7 +21,7 @@ use tracing::{debug, info, warn};
 use wire::virtio_net;
 
 use crate::carrier::{Carrier, Sink, State};
-use crate::tunnel::Error;
+use crate::error::Error;
 
 /// How long remotes may take to say goodbye.
 const GOODBYE: Duration = Duration::from_secs(1);

@@ -32,6 +32,7 @@ pub mod association;
 mod carrier;
 mod client;
 pub mod dns;
+mod error;
 pub mod forward;
 pub mod http_connect;
 mod ipsec;
@@ -44,3 +45,5 @@ pub mod socks5;
 mod stream;
 pub mod target;
 pub mod tunnel;
+
+pub use error::Error;

@@ -10,7 +10,7 @@ use tunnel_runtime::rootless;
 use wire::virtio_net;
 
 use crate::carrier::{Carrier, Sink, State};
-use crate::tunnel::Error;
+use crate::error::Error;
 
 /// A node that hops, and the sockets that it has at the moment.
 pub(crate) struct Moving {

@@ -10,9 +10,10 @@ use linux::event::{Event, Events, Interest, Poller, Request, Signals};
 use tracing::info;
 
 use crate::carrier::{Carrier, Sink, State};
+use crate::error::Error;
 use crate::ipsec::Ipsec;
 use crate::moving::Moving;
-use crate::proxy::{ListenError, Options, Proxy};
+use crate::proxy::{Options, Proxy};
 
 /// Packets of the host after which what has gathered is sent.
 const BATCH: usize = 256;
@@ -22,29 +23,6 @@ const RECEIVES: usize = 16;
 const SIGNALS: u64 = 0;
 const CARRIER: u64 = 1;
 const PROXY: u64 = 1 << 10;
-
-/// Why a proxy does not run, or ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file cannot be read.
-    #[error("{0}")]
-    File(#[from] config::Error),
-    /// The configuration is not for a proxy.
-    #[error("{0}")]
-    NotCarried(&'static str),
-    /// There is no moving tunnel without privileges.
-    #[error("{0}")]
-    Moving(#[from] tunnel_runtime::rootless::Error),
-    /// It cannot listen.
-    #[error("{0}")]
-    Listen(#[from] ListenError),
-    /// The kernel refused something.
-    #[error("{0}")]
-    Kernel(#[from] linux::Error),
-    /// The system has no randomness.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-}
 
 /// Runs over the tunnel that `file` describes until `signals` tell it to end. `dns`: servers of names, in place of those
 /// that the other end names. Call it before the first thread.

@@ -175,8 +175,8 @@ impl IpsecCommand {
                 let signals = Signals::new()?;
                 start_log();
                 ipsec_proxy::tunnel::run(&file, options, dns, &signals).map_err(|error| match error {
-                    ipsec_proxy::tunnel::Error::File(error) => not_loaded(&file, error),
-                    ipsec_proxy::tunnel::Error::Moving(error) => told_of_moving(&file, error),
+                    ipsec_proxy::Error::File(error) => not_loaded(&file, error),
+                    ipsec_proxy::Error::Moving(error) => told_of_moving(&file, error),
                     error => error.into(),
                 })?;
             }

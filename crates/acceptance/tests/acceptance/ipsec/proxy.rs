@@ -36,31 +36,47 @@ fn said(scene: &Scene, log: &str) -> String {
     std::fs::read_to_string(scene.path(log)).unwrap_or_default()
 }
 
+/// A socket of the proxy, in a folder of its user's.
+fn socket(scene: &Scene) -> String {
+    scene.path("of-nobody/proxy.sock").display().to_string()
+}
+
 fn start(scene: &Scene, options: &[&str]) -> Process {
+    if !scene.path("of-nobody").exists() {
+        std::fs::create_dir(scene.path("of-nobody")).expect("a folder");
+        scene.give_to_nobody("of-nobody");
+    }
     let mut command = scene.as_nobody(0);
     command.args(["ipsec", "proxy"]).arg(scene.path("client.toml")).args(options);
     command.args(["--socks", "127.0.0.1:1080", "--http", "127.0.0.1:8080"]);
-    command.args(["-L", &format!("8000:{}:80", INNER_V4[1])]);
+    command.args(["-L", &format!("8000:{}:80", INNER_V4[1]), "--socks", &socket(scene)]);
     let proxy = Process::start(&mut command, &scene.path("proxy.log")).expect("sidestep");
     wait_until("a proxy", || said(scene, "proxy.log").contains("clients come to 127.0.0.1:8000"));
     proxy
 }
 
 /// How curl goes into the tunnel.
-fn ways() -> [(&'static [&'static str], String); 4] {
+fn ways(scene: &Scene) -> [(Vec<String>, String); 5] {
     let by_address = format!("http://{}/page", INNER_V4[1]);
     let by_name = "http://intranet.example/page".to_owned();
+    let by_proxy = |proxy: &str| vec!["--proxy".to_owned(), proxy.to_owned()];
+    let http = [by_proxy("http://127.0.0.1:8080"), vec!["--proxytunnel".to_owned()]].concat();
     [
-        (&["--proxy", "socks5h://127.0.0.1:1080"], by_address.clone()),
-        (&["--proxy", "socks5h://127.0.0.1:1080"], by_name.clone()),
-        (&["--proxytunnel", "--proxy", "http://127.0.0.1:8080"], by_name),
-        (&[], "http://127.0.0.1:8000/page".to_owned()),
+        (by_proxy("socks5h://127.0.0.1:1080"), by_address.clone()),
+        (by_proxy("socks5h://127.0.0.1:1080"), by_name.clone()),
+        (by_proxy(&format!("socks5h://localhost{}", socket(scene))), by_name.clone()),
+        (http, by_name),
+        (Vec::new(), "http://127.0.0.1:8000/page".to_owned()),
     ]
 }
 
-fn fetches(scene: &Scene, way: &[&str], page: &str) -> bool {
-    let words = [&["curl", "-sS", "-m", "20"], way, &[page]].concat();
-    let fetched = scene.on(0, &words);
+fn curl(scene: &Scene, patience: &str, way: &[String], page: &str) -> std::process::Output {
+    let way: Vec<&str> = way.iter().map(String::as_str).collect();
+    scene.on(0, &[&["curl", "-sS", "-m", patience], &way[..], &[page]].concat())
+}
+
+fn fetches(scene: &Scene, way: &[String], page: &str) -> bool {
+    let fetched = curl(scene, "20", way, page);
     fetched.status.success() && fetched.stdout == said(scene, "page").as_bytes()
 }
 
@@ -80,14 +96,14 @@ fn carries_and_does_not_leak(scene: &Scene, gateway: Process, options: &[&str]) 
     let recorder = scene.record();
     let proxy = start(scene, options);
     // Clients that come before the tunnel wait for it.
-    for (way, page) in ways() {
-        assert!(fetches(scene, way, &page), "{way:?} {page}\n{}", said(scene, "proxy.log"));
+    for (way, page) in ways(scene) {
+        assert!(fetches(scene, &way, &page), "{way:?} {page}\n{}", said(scene, "proxy.log"));
     }
     let asked = scene.on(0, &["python3", "-c", ASK_BY_DATAGRAM, INNER_V4[1]]);
     assert_eq!(text(&asked).trim(), INNER_V4[1], "{}", String::from_utf8_lossy(&asked.stderr));
     gateway.kill();
-    let [(way, page), ..] = ways();
-    let late = scene.on(0, &[&["curl", "-sS", "-m", "3"], way, &[page.as_str()]].concat());
+    let [(way, page), ..] = ways(scene);
+    let late = curl(scene, "3", &way, &page);
     assert!(!late.status.success(), "{}", text(&late));
     assert_eq!(recorder.in_clear(), []);
     assert_eq!(proxy.stop(Duration::from_secs(10)).code(), Some(0), "{}", said(scene, "proxy.log"));
@@ -171,10 +187,8 @@ fn is_greeted(scene: &Scene, user: &str, to: &str) -> bool {
 fn a_user_lets_nobody_else_in_unless_that_is_said() {
     let Some(scene) = Scene::new(&["python3", "setpriv"]) else { return };
     scene.write_client(OUTER_V4[1]);
-    std::fs::create_dir(scene.path("of-nobody")).expect("a folder");
-    scene.give_to_nobody("of-nobody");
-    let socket = scene.path("of-nobody/proxy.sock").display().to_string();
-    let proxy = start(&scene, &["--socks", "[::1]:1080", "--socks", &socket]);
+    let socket = socket(&scene);
+    let proxy = start(&scene, &["--socks", "[::1]:1080"]);
     let (nobody, other, root) = ("65534", "2", "0");
     for (user, is_let_in) in [(nobody, true), (other, false), (root, true)] {
         for to in ["127.0.0.1", "::1", &socket] {
@@ -189,7 +203,7 @@ fn a_user_lets_nobody_else_in_unless_that_is_said() {
     assert_eq!(proxy.stop(Duration::from_secs(10)).code(), Some(0));
     assert!(!std::path::Path::new(&socket).exists());
     let open = start(&scene, &["--any-user"]);
-    assert!(is_greeted(&scene, other, "127.0.0.1"));
+    wait_until("all to be let in", || is_greeted(&scene, other, "127.0.0.1"));
     drop(open);
 }
 
