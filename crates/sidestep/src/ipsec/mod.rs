@@ -206,6 +206,7 @@ fn told(file: &Path, error: Error) -> Failure {
 fn told_of_moving(file: &Path, error: rootless::Error) -> Failure {
     match error {
         rootless::Error::File(error) => not_loaded(file, error),
+        rootless::Error::NotCarried(why) => Failure::Message(format!("{}: {why}", file.display())),
         error => Failure::Message(error.to_string()),
     }
 }
