@@ -18,4 +18,4 @@ pub use message::{ENDING, Reply, Request};
 pub use path::{
     FOLDER, key_socket_of, key_sockets, socket_of, socket_of_gateway, socket_of_scripts, socket_of_stack,
 };
-pub use server::{Call, Server, remove_stale_socket};
+pub use server::{Call, Server, listen_privately, remove_stale_socket};

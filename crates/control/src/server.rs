@@ -90,7 +90,7 @@ impl Server {
             DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about_path)?;
         }
         remove_stale_socket(path)?;
-        let listener = listen(path).map_err(about_path)?;
+        let listener = listen_privately(path).map_err(about_path)?;
         let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
         let ended = Arc::new(AtomicBool::new(false));
@@ -131,7 +131,7 @@ impl Drop for Server {
 
 /// A listening socket that its owner alone may use, from the first moment. By the umask, since a confined process may not
 /// change modes: it is the whole process's, so a file that another thread makes meanwhile is for its owner alone too.
-fn listen(path: &Path) -> io::Result<UnixListener> {
+pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
     let address = UnixAddr::new(path)?;
@@ -379,7 +379,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mt6d0.sock");
         let before = nix::sys::stat::umask(Mode::empty());
-        let listener = listen(&path);
+        let listener = listen_privately(&path);
         nix::sys::stat::umask(before);
         let _listener = listener.unwrap();
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -6,18 +6,23 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, SocketAddrV6, TcpStream};
+use std::net::{IpAddr, SocketAddrV6};
 use std::time::{Duration, Instant};
 
 use linux::event::Interest;
+use linux::owner::{Owners, User};
 use stack::host::{ConnectError, Host, TcpHandle};
 use stack::tcp::{Config, Error, KeepAlive, State};
 
+use crate::asking::{self, Speaks, Step, Understood, Wish, Words};
+use crate::association::{Around, Association, Who};
 use crate::dns::Kind;
 use crate::http_connect::{self, Refusal};
+use crate::passwords::Passwords;
 use crate::resolver::{Found, LookupError, LookupId, Resolver, as_ipv6};
-use crate::socks5::{self, Reply, RequestError};
-use crate::target::{Destination, Target};
+use crate::socks5::{self, Reply};
+use crate::stream::Stream;
+use crate::target::Destination;
 
 /// What is read at once, and kept of what the other side does not take.
 pub(crate) const CHUNK: usize = 16 << 10;
@@ -27,6 +32,8 @@ const ASKING: Duration = Duration::from_secs(10);
 const WAITING: Duration = Duration::from_secs(20);
 /// How long a connection may take to be made.
 const CONNECTING: Duration = Duration::from_secs(30);
+/// How long a client waits that has said a wrong password: whoever tries them has to have patience.
+const PENANCE: Duration = Duration::from_secs(1);
 /// How long a client that is refused may take to read why.
 const ENDING: Duration = Duration::from_secs(2);
 /// Connections in the tunnel: what they keep for a side that is slow, at most, and when one is dead whose other end is gone.
@@ -42,33 +49,25 @@ const TUNNEL_TCP: Config = Config {
     ..Config::new(u16::MAX)
 };
 
-/// What a client speaks.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Speaks {
-    /// SOCKS 5.
-    Socks,
-    /// HTTP.
-    Http,
-    /// Whatever its target does.
-    Nothing(Target),
-}
-
 /// One client.
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Stream,
     speaks: Speaks,
+    /// The user whose connection it is, if that is known.
+    owner: Option<User>,
     stage: Stage,
     /// When the stage has taken too long.
     pub(crate) deadline: Option<Instant>,
     from_client: Vec<u8>,
     to_client: Vec<u8>,
     client_has_ended: bool,
-    has_greeted: bool,
 }
 
 enum Stage {
-    Asking,
-    Waiting(Target),
+    Asking(Step),
+    /// It has said a wrong password, and is told so in a while.
+    Held,
+    Waiting(Wish),
     Resolving {
         port: u16,
     },
@@ -78,6 +77,8 @@ enum Stage {
         has_closed: bool,
         has_shut: bool,
     },
+    /// Datagrams are carried, as long as its connection lasts.
+    Associated(Box<Association>),
     /// What is to be said is being said; then the client is hung up on.
     Ending {
         has_shut: bool,
@@ -108,6 +109,12 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) resolver: &'a mut Resolver,
     pub(crate) by_handle: &'a mut HashMap<TcpHandle, usize>,
+    /// Without, whose a connection is cannot be told.
+    pub(crate) owners: Option<&'a mut Owners>,
+    /// What clients have to say, where they have to.
+    pub(crate) passwords: Option<&'a Passwords>,
+    /// Whether there is room for one more association.
+    pub(crate) may_associate: bool,
     pub(crate) scratch: &'a mut [u8],
     /// Kinds of addresses that the tunnel has, the better first; none: there is no tunnel.
     pub(crate) kinds: &'a [Kind],
@@ -123,31 +130,50 @@ pub(crate) enum Outcome {
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream, speaks: Speaks, now: Instant) -> Self {
+    pub(crate) fn new(stream: Stream, speaks: Speaks, owner: Option<User>, now: Instant) -> Self {
         let (stage, time) = match &speaks {
-            Speaks::Nothing(target) => (Stage::Waiting(target.clone()), WAITING),
-            Speaks::Socks | Speaks::Http => (Stage::Asking, ASKING),
+            Speaks::Nothing(target) => (Stage::Waiting(Wish::Connection(target.clone())), WAITING),
+            Speaks::Socks | Speaks::Http => (Stage::Asking(Step::Greeting), ASKING),
         };
         Self {
             stream,
             speaks,
+            owner,
             stage,
             deadline: Some(now + time),
             from_client: Vec::new(),
             to_client: Vec::new(),
             client_has_ended: false,
-            has_greeted: false,
         }
     }
 
-    pub(crate) fn stream(&self) -> &TcpStream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
+    }
+
+    /// Its datagrams, if it has any.
+    pub(crate) fn association(&self) -> Option<&Association> {
+        match &self.stage {
+            Stage::Associated(association) => Some(association),
+            _ => None,
+        }
+    }
+
+    /// Datagrams have come, from it or for it.
+    pub(crate) fn carry_datagrams(&mut self, around: &mut Surroundings<'_>) {
+        if let Stage::Associated(association) = &mut self.stage {
+            association.outward(&mut of(around));
+            association.inward(&mut of(around));
+        }
     }
 
     /// What of the socket it waits for.
     pub(crate) fn interest(&self, host: &Host) -> Interest {
+        if matches!(self.stage, Stage::Held) {
+            return Interest::None;
+        }
         let reads = match &self.stage {
-            Stage::Asking | Stage::Ending { has_shut: true } => true,
+            Stage::Asking(_) | Stage::Associated(_) | Stage::Ending { has_shut: true } => true,
             Stage::Relaying { handle, .. } => {
                 !self.client_has_ended
                     && self.from_client.is_empty()
@@ -169,14 +195,21 @@ impl Client {
             match self.stage {
                 Stage::Waiting(_) => self.refuse(Failure::NoTunnel, around),
                 Stage::Resolving { .. } | Stage::Connecting(_) => self.refuse(Failure::TimedOut, around),
-                Stage::Asking | Stage::Ending { .. } | Stage::Relaying { .. } => return Outcome::Over,
+                Stage::Held => self.hang_up(around.now),
+                Stage::Asking(_) | Stage::Ending { .. } | Stage::Relaying { .. } | Stage::Associated(_) => {
+                    return Outcome::Over;
+                }
             }
         }
         loop {
             let goes_further = match &mut self.stage {
-                Stage::Asking => self.ask(around),
+                Stage::Asking(step) => {
+                    let step = *step;
+                    self.ask(step, around)
+                }
                 Stage::Waiting(_) => self.find(around),
-                Stage::Resolving { .. } => Ok(false),
+                Stage::Resolving { .. } | Stage::Held => Ok(false),
+                Stage::Associated(_) => self.attend(around),
                 Stage::Connecting(_) => self.connect(around),
                 Stage::Relaying { .. } => self.relay(around),
                 Stage::Ending { .. } => self.end(around),
@@ -191,6 +224,9 @@ impl Client {
 
     /// Its lookup has ended.
     pub(crate) fn resolved(&mut self, found: Found, around: &mut Surroundings<'_>) {
+        if let Stage::Associated(association) = &mut self.stage {
+            return association.resolved(found, &mut of(around));
+        }
         let Stage::Resolving { port } = self.stage else { return };
         match found {
             Ok(addresses) => self.begin(addresses.into(), port, around.now),
@@ -202,68 +238,54 @@ impl Client {
 
     /// Gives back what it holds in the tunnel. A connection that is not over is reset, at both ends.
     pub(crate) fn give_up(&mut self, around: &mut Surroundings<'_>) {
-        let handle = match &self.stage {
+        let handle = match &mut self.stage {
+            Stage::Associated(association) => {
+                association.close(&mut of(around));
+                None
+            }
             Stage::Resolving { .. } => {
                 around.resolver.cancel(around.host, LookupId(around.slot as u64));
                 None
             }
             Stage::Connecting(connecting) => connecting.handle,
             Stage::Relaying { handle, .. } => Some(*handle),
-            Stage::Asking | Stage::Waiting(_) | Stage::Ending { .. } => None,
+            Stage::Asking(_) | Stage::Held | Stage::Waiting(_) | Stage::Ending { .. } => None,
         };
         if let Some(handle) = handle {
             let _ = around.host.abort(handle);
             around.by_handle.remove(&handle);
-            let _ = linux::tcp::reset_on_close(&self.stream);
+            self.stream.reset_on_close();
         }
     }
 
-    fn ask(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Over> {
+    fn ask(&mut self, step: Step, around: &mut Surroundings<'_>) -> Result<bool, Over> {
         let has_more = self.read_request(around)?;
         let most = if self.speaks == Speaks::Http { http_connect::MAX_HEAD } else { socks5::MAX_MESSAGE };
-        let asked = match self.speaks {
-            Speaks::Http => http_connect::request(&self.from_client).map_err(|refusal| {
-                self.to_client.extend_from_slice(refusal.message());
-            }),
-            Speaks::Nothing(_) => return Err(Over),
-            Speaks::Socks if !self.has_greeted => match socks5::greeting(&self.from_client) {
-                Err(_) => return Err(Over),
-                Ok(None) => Ok(None),
-                Ok(Some((length, true))) => {
-                    self.from_client.drain(..length);
-                    self.to_client.extend_from_slice(&socks5::WELCOME);
-                    self.has_greeted = true;
-                    self.flush()?;
-                    return Ok(true);
-                }
-                Ok(Some((_, false))) => {
-                    self.to_client.extend_from_slice(&socks5::NO_METHOD);
-                    Err(())
-                }
-            },
-            Speaks::Socks => match socks5::request(&self.from_client) {
-                Ok(asked) => Ok(asked),
-                Err(RequestError::NotSocks) => return Err(Over),
-                Err(RequestError::Refused(reply)) => {
-                    self.to_client.extend_from_slice(&reply.message());
-                    Err(())
-                }
-            },
-        };
-        match asked {
-            Ok(Some((length, target))) => {
-                self.from_client.drain(..length);
-                self.deadline = Some(around.now + WAITING);
-                self.stage = Stage::Waiting(target);
+        let words = Words { said: &mut self.from_client, answer: &mut self.to_client };
+        let understood = asking::hear(&self.speaks, step, words, around.passwords).map_err(|_| Over)?;
+        match understood {
+            Understood::Step(step) => {
+                self.stage = Stage::Asking(step);
+                self.flush()?;
                 Ok(true)
             }
-            Ok(None) if self.client_has_ended || self.from_client.len() > most => Err(Over),
-            Ok(None) => {
+            Understood::Wish(wish) => {
+                self.deadline = Some(around.now + WAITING);
+                self.stage = Stage::Waiting(wish);
+                Ok(true)
+            }
+            Understood::Partly if self.client_has_ended || self.from_client.len() > most => Err(Over),
+            Understood::Partly => {
                 self.flush()?;
                 Ok(has_more)
             }
-            Err(()) => {
+            Understood::Refused => {
                 self.hang_up(around.now);
+                Ok(true)
+            }
+            Understood::WrongPassword => {
+                self.deadline = Some(around.now + PENANCE);
+                self.stage = Stage::Held;
                 Ok(true)
             }
         }
@@ -271,7 +293,7 @@ impl Client {
 
     /// Returns whether there may be more to read.
     fn read_request(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Over> {
-        match self.stream.read(around.scratch) {
+        match (&self.stream).read(around.scratch) {
             Ok(0) => self.client_has_ended = true,
             Ok(length) => {
                 self.from_client.extend_from_slice(&around.scratch[..length]);
@@ -285,10 +307,18 @@ impl Client {
 
     /// Finds out where the target is, when there is a tunnel.
     fn find(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Over> {
-        let Stage::Waiting(target) = &self.stage else { return Ok(true) };
+        let Stage::Waiting(wish) = &self.stage else { return Ok(true) };
         if around.kinds.is_empty() {
             return Ok(false);
         }
+        let target = match wish {
+            Wish::Connection(target) => target,
+            Wish::Datagrams(port) => {
+                let port = *port;
+                self.associate(port, around);
+                return Ok(true);
+            }
+        };
         let port = target.port;
         match target.host.clone() {
             Destination::Address(address) => self.begin([address].into(), port, around.now),
@@ -304,6 +334,31 @@ impl Client {
             }
         }
         Ok(true)
+    }
+
+    fn associate(&mut self, port: Option<u16>, around: &mut Surroundings<'_>) {
+        let (here, ip) = self.stream.addresses();
+        let who = Who { ip, port, owner: self.owner };
+        let opened = around.may_associate.then(|| Association::open(here, who, around.host));
+        let opened = opened.and_then(|opened| {
+            let association = opened.inspect_err(|error| tracing::debug!("{error}")).ok()?;
+            Some((association.relay().ok()?, association))
+        });
+        let Some((relay, association)) = opened else { return self.refuse(Failure::Busy, around) };
+        self.to_client.extend(Reply::associated(relay));
+        self.deadline = None;
+        self.stage = Stage::Associated(Box::new(association));
+    }
+
+    /// Its connection says nothing more but that it lasts.
+    fn attend(&mut self, around: &mut Surroundings<'_>) -> Result<bool, Over> {
+        self.flush()?;
+        match (&self.stream).read(around.scratch) {
+            Ok(0) => Err(Over),
+            Ok(_) => Ok(true),
+            Err(error) if is_for_later(&error) => Ok(false),
+            Err(_) => Err(Over),
+        }
     }
 
     fn begin(&mut self, addresses: VecDeque<IpAddr>, port: u16, now: Instant) {
@@ -375,7 +430,7 @@ impl Client {
         self.relay_outward(host, handle, around.scratch)?;
         let connection = host.tcp(handle).map_err(|_| Over)?;
         if connection.has_ended() && self.to_client.is_empty() && !has_shut {
-            let _ = self.stream.shutdown(Shutdown::Write);
+            let _ = self.stream.shutdown_write();
             has_shut = true;
         }
         self.stage = Stage::Relaying { handle, has_closed, has_shut };
@@ -402,7 +457,7 @@ impl Client {
             if !self.from_client.is_empty() || self.client_has_ended || !has_room {
                 return Ok(());
             }
-            match self.stream.read(scratch) {
+            match (&self.stream).read(scratch) {
                 Ok(0) => self.client_has_ended = true,
                 Ok(length) => {
                     let written = host.write(handle, &scratch[..length]).map_err(|_| Over)?;
@@ -425,7 +480,7 @@ impl Client {
             if length == 0 {
                 return Ok(());
             }
-            let written = match self.stream.write(&scratch[..length]) {
+            let written = match (&self.stream).write(&scratch[..length]) {
                 Ok(written) => written,
                 Err(error) if is_for_later(&error) => 0,
                 Err(_) => return Err(Over),
@@ -437,14 +492,14 @@ impl Client {
     /// Says what is to be said, as far as the client takes it.
     fn flush(&mut self) -> Result<(), Over> {
         while !self.to_client.is_empty() {
-            match self.stream.write(&self.to_client) {
+            match (&self.stream).write(&self.to_client) {
                 Ok(written) => drop(self.to_client.drain(..written)),
                 Err(error) if is_for_later(&error) => return Ok(()),
                 Err(_) => return Err(Over),
             }
         }
         // What a burst has needed is not kept by a thousand clients.
-        if self.to_client.capacity() > 0 && !matches!(self.stage, Stage::Asking) {
+        if self.to_client.capacity() > 0 && !matches!(self.stage, Stage::Asking(_)) {
             self.to_client = Vec::new();
         }
         Ok(())
@@ -456,7 +511,7 @@ impl Client {
         match self.speaks {
             Speaks::Socks => self.to_client.extend_from_slice(&failure.reply().message()),
             Speaks::Http => self.to_client.extend_from_slice(failure.refusal().message()),
-            Speaks::Nothing(_) => drop(linux::tcp::reset_on_close(&self.stream)),
+            Speaks::Nothing(_) => self.stream.reset_on_close(),
         }
         self.hang_up(around.now);
     }
@@ -483,10 +538,10 @@ impl Client {
             return Err(Over);
         }
         if matches!(self.stage, Stage::Ending { has_shut: false }) {
-            self.stream.shutdown(Shutdown::Write).map_err(|_| Over)?;
+            self.stream.shutdown_write().map_err(|_| Over)?;
             self.stage = Stage::Ending { has_shut: true };
         }
-        match self.stream.read(around.scratch) {
+        match (&self.stream).read(around.scratch) {
             Ok(0) => Err(Over),
             Ok(_) => Ok(true),
             Err(error) if is_for_later(&error) => Ok(false),
@@ -497,6 +552,19 @@ impl Client {
 
 /// The client is to be forgotten.
 struct Over;
+
+/// What its association works with.
+fn of<'a>(around: &'a mut Surroundings<'_>) -> Around<'a> {
+    Around {
+        host: around.host,
+        resolver: around.resolver,
+        owners: around.owners.as_deref_mut(),
+        scratch: around.scratch,
+        kinds: around.kinds,
+        lookup: LookupId(around.slot as u64),
+        now: around.now,
+    }
+}
 
 impl Failure {
     const fn reply(self) -> Reply {

@@ -1,15 +1,17 @@
-//! Forwarded ports, as ssh's `-L` has them: `[BIND:]PORT:HOST:HOSTPORT`, IPv6 addresses in brackets.
+//! Forwarded ports, as ssh's `-L` has them: `[BIND:]PORT:HOST:HOSTPORT`, IPv6 addresses in brackets, or with the path of a
+//! Unix socket in the place of the port.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
+use crate::place::Place;
 use crate::target::{Target, TargetError};
 
 /// A port here that leads to a host behind the tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
     /// Where clients come to.
-    pub listen: SocketAddr,
+    pub listen: Place,
     /// Where they get to.
     pub target: Target,
 }
@@ -18,7 +20,9 @@ pub struct Forward {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ForwardError {
     /// It has not the parts.
-    #[error("write [BIND:]PORT:HOST:HOSTPORT, with IPv6 addresses in brackets, like 8443:www.example:443")]
+    #[error(
+        "write [BIND:]PORT:HOST:HOSTPORT or PATH:HOST:HOSTPORT, with IPv6 addresses in brackets, like 8443:www.example:443"
+    )]
     Parts,
     /// The address is none.
     #[error("“{0}” is no address to listen at: write one like 127.0.0.1 or [::1]")]
@@ -37,6 +41,10 @@ impl FromStr for Forward {
     fn from_str(text: &str) -> Result<Self, ForwardError> {
         let parts = parts(text).ok_or(ForwardError::Parts)?;
         let (bind, port, host, host_port) = match parts[..] {
+            [path, host, host_port] if path.contains('/') => {
+                let listen = path.parse().map_err(|_| ForwardError::Parts)?;
+                return Ok(Self { listen, target: format!("{host}:{host_port}").parse()? });
+            }
             [port, host, host_port] => (None, port, host, host_port),
             [bind, port, host, host_port] => (Some(bind), port, host, host_port),
             _ => return Err(ForwardError::Parts),
@@ -49,7 +57,10 @@ impl FromStr for Forward {
             }
         };
         let port = port.parse().map_err(|_| ForwardError::Port(port.to_owned()))?;
-        Ok(Self { listen: SocketAddr::new(address, port), target: format!("{host}:{host_port}").parse()? })
+        Ok(Self {
+            listen: SocketAddr::new(address, port).into(),
+            target: format!("{host}:{host_port}").parse()?,
+        })
     }
 }
 
@@ -88,6 +99,7 @@ mod tests {
         let is = |listen: &str, target: &str| (listen.to_owned(), target.to_owned());
         assert_eq!(read("8080:www.example:80"), is("127.0.0.1:8080", "www.example:80"));
         assert_eq!(read("localhost:0:10.0.0.1:22"), is("127.0.0.1:0", "10.0.0.1:22"));
+        assert_eq!(read("./web.sock:www.example:80"), is("./web.sock", "www.example:80"));
         assert_eq!(read("[::1]:8080:[2001:db8::1]:80"), is("[::1]:8080", "[2001:db8::1]:80"));
         let error = |text: &str| text.parse::<Forward>().unwrap_err().to_string();
         assert!(error("8080").starts_with("write [BIND:]PORT"));

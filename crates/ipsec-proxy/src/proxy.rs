@@ -10,25 +10,36 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use linux::event::{Event, Interest, Poller};
+use linux::owner::{Owners, User};
 use stack::autoconf;
 use stack::host::{Host, TcpEvent, TcpHandle};
 use stack::interface::{Config, Medium};
 use stack::ipv4::Ipv4;
 use stack::random::Key;
 
-use crate::client::{CHUNK, Client, Outcome, Speaks, Surroundings};
+use crate::asking::Speaks;
+use crate::association::MAX_ASSOCIATIONS;
+use crate::client::{CHUNK, Client, Outcome, Surroundings};
 use crate::dns::Kind;
 use crate::forward::Forward;
+use crate::passwords::Passwords;
+use crate::place::Place;
 use crate::resolver::{LookupId, Resolver};
+use crate::stream::{Listener, Stream};
 
 /// Clients at once. More wait in the kernel's queue, until one leaves.
 pub const MAX_CLIENTS: usize = 1024;
 /// Places to listen at.
 pub const MAX_LISTENERS: usize = 64;
+/// Connections that are accepted before others have their turn: of those that may not come in, there may be many.
+const AT_ONCE: usize = 64;
+/// How often it is told that somebody may not come in.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 /// When to accept again after the kernel had no descriptor left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
 
@@ -36,11 +47,22 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Entrances {
     /// For SOCKS 5.
-    pub socks: Vec<SocketAddr>,
+    pub socks: Vec<Place>,
     /// For HTTP's CONNECT.
-    pub http: Vec<SocketAddr>,
+    pub http: Vec<Place>,
     /// For one target each.
     pub forwards: Vec<Forward>,
+}
+
+/// Where clients come to, and which.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// Where.
+    pub entrances: Entrances,
+    /// What clients of SOCKS and HTTP have to say at a port; who says it may be anybody.
+    pub passwords: Option<Passwords>,
+    /// Whether programs of other users may come to a loopback address, and not only those of the user of this process.
+    pub any_user: bool,
 }
 
 /// Why nobody listens.
@@ -48,29 +70,34 @@ pub struct Entrances {
 pub enum ListenError {
     /// Others than this machine could come there.
     #[error("{0} is no loopback address: whoever reaches it is inside the tunnel")]
-    NotLoopback(SocketAddr),
+    NotLoopback(Place),
     /// There are too many, or none.
     #[error("there are {0} places to listen at: at least one and at most {MAX_LISTENERS} are possible")]
     Count(usize),
     /// The kernel refuses.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {place}: {source}")]
     Io {
         /// Where.
-        address: SocketAddr,
+        place: Place,
         /// Why.
         source: io::Error,
     },
+    /// Whose connections are cannot be told.
+    #[error(
+        "{0}: so every user could come in: if that is meant, say --any-user, or use the path of a socket, or --password-file"
+    )]
+    Owners(linux::Error),
     /// The system has no randomness for the host.
     #[error("the system gives no randomness: {0}")]
     Randomness(io::Error),
 }
 
 impl Entrances {
-    fn all(&self) -> impl Iterator<Item = (SocketAddr, Speaks)> + '_ {
-        let socks = self.socks.iter().map(|address| (*address, Speaks::Socks));
-        let http = self.http.iter().map(|address| (*address, Speaks::Http));
+    fn all(&self) -> impl Iterator<Item = (&Place, Speaks)> + '_ {
+        let socks = self.socks.iter().map(|place| (place, Speaks::Socks));
+        let http = self.http.iter().map(|place| (place, Speaks::Http));
         let forwards =
-            self.forwards.iter().map(|forward| (forward.listen, Speaks::Nothing(forward.target.clone())));
+            self.forwards.iter().map(|forward| (&forward.listen, Speaks::Nothing(forward.target.clone())));
         socks.chain(http).chain(forwards)
     }
 
@@ -79,10 +106,23 @@ impl Entrances {
     /// # Errors
     /// [`ListenError::NotLoopback`].
     pub fn must_be_loopback(&self) -> Result<(), ListenError> {
-        match self.all().find(|(address, _)| !address.ip().to_canonical().is_loopback()) {
-            Some((address, _)) => Err(ListenError::NotLoopback(address)),
+        match self.all().find(|(place, _)| !is_within(place)) {
+            Some((place, _)) => Err(ListenError::NotLoopback(place.clone())),
             None => Ok(()),
         }
+    }
+
+    /// Folders that sockets are made in.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        self.all().filter_map(|(place, _)| place.folder()).collect()
+    }
+}
+
+/// Whether only programs of this machine come there.
+fn is_within(place: &Place) -> bool {
+    match place {
+        Place::Port(address) => address.ip().to_canonical().is_loopback(),
+        Place::Socket(_) => true,
     }
 }
 
@@ -100,12 +140,32 @@ pub struct Proxy {
     addresses: Vec<IpAddr>,
     kinds: Vec<Kind>,
     resolver: Resolver,
+    owners: Option<Owners>,
+    passwords: Option<Passwords>,
+    /// Clients that have datagrams carried.
+    associated: BTreeSet<usize>,
+    /// Something that is not of TCP has come out of the tunnel, since it was looked for datagrams.
+    has_datagrams: bool,
+    told: Option<Instant>,
     scratch: Vec<u8>,
 }
 
 struct Listening {
-    socket: TcpListener,
+    socket: Listener,
     speaks: Speaks,
+    admits: Admits,
+}
+
+/// Who may come to a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admits {
+    Anybody,
+    /// The user of this process, and root, who could be that user.
+    OwnUser,
+    /// Whoever may open the file of a socket, which is of this user's.
+    WhoeverOpens,
+    /// Whoever has a password.
+    Password,
 }
 
 struct Held {
@@ -115,37 +175,52 @@ struct Held {
     deadline: Option<Instant>,
     /// It has hung up, and is asked for nothing but what is left to read.
     is_unwatched: bool,
+    admits: Admits,
 }
 
 impl Proxy {
     /// How many tokens of the poller it needs.
-    pub const TOKENS: u64 = (MAX_LISTENERS + MAX_CLIENTS) as u64;
+    pub const TOKENS: u64 = (MAX_LISTENERS + 2 * MAX_CLIENTS) as u64;
 
     /// Listens at all places, or at none. `mtu` is that of the tunnel.
     ///
     /// # Errors
     /// [`ListenError`].
     pub fn open(
-        entrances: &Entrances,
+        options: Options,
         poller: &Poller,
         first_token: u64,
         mtu: u16,
         now: Instant,
     ) -> Result<Self, ListenError> {
+        let Options { entrances, passwords, any_user } = options;
         let count = entrances.all().count();
         if !(1..=MAX_LISTENERS).contains(&count) {
             return Err(ListenError::Count(count));
         }
         let mut listeners = Vec::with_capacity(count);
-        for (token, (address, speaks)) in (first_token..).zip(entrances.all()) {
-            let listen = || {
-                let socket = TcpListener::bind(address)?;
-                socket.set_nonblocking(true)?;
-                poller.add(&socket, token, Interest::Readable)?;
-                Ok(Listening { socket, speaks })
+        for (token, (place, speaks)) in (first_token..).zip(entrances.all()) {
+            let admits = match place {
+                Place::Socket(_) => Admits::WhoeverOpens,
+                Place::Port(_) if passwords.is_some() && !matches!(speaks, Speaks::Nothing(_)) => {
+                    Admits::Password
+                }
+                Place::Port(_) if is_within(place) && !any_user => Admits::OwnUser,
+                Place::Port(_) => Admits::Anybody,
             };
-            listeners.push(listen().map_err(|source| ListenError::Io { address, source })?);
+            let listen = || {
+                let socket = Listener::bind(place)?;
+                poller.add(&socket, token, Interest::Readable).map_err(io::Error::other)?;
+                Ok(Listening { socket, speaks, admits })
+            };
+            listeners.push(listen().map_err(|source| ListenError::Io { place: place.clone(), source })?);
         }
+        let owners = match Owners::open() {
+            Err(error) if listeners.iter().any(|listening| listening.admits == Admits::OwnUser) => {
+                return Err(ListenError::Owners(error));
+            }
+            owners => owners.ok(),
+        };
         let host = host(mtu, now).map_err(ListenError::Randomness)?;
         Ok(Self {
             first_token,
@@ -160,13 +235,18 @@ impl Proxy {
             addresses: Vec::new(),
             kinds: Vec::new(),
             resolver: Resolver::default(),
+            owners,
+            passwords,
+            associated: BTreeSet::new(),
+            has_datagrams: false,
+            told: None,
             scratch: vec![0; CHUNK],
         })
     }
 
     /// Where it listens, in the order of the entrances: a port 0 has become one.
-    pub fn listens_at(&self) -> impl Iterator<Item = io::Result<SocketAddr>> + '_ {
-        self.listeners.iter().map(|listening| listening.socket.local_addr())
+    pub fn listens_at(&self) -> impl Iterator<Item = io::Result<Place>> + '_ {
+        self.listeners.iter().map(|listening| listening.socket.place())
     }
 
     /// Whether an event with this token is for the proxy that was given `first_token`.
@@ -220,6 +300,9 @@ impl Proxy {
         let number = event.token.saturating_sub(self.first_token) as usize;
         match number.checked_sub(MAX_LISTENERS) {
             None => self.accept(number, poller, now),
+            Some(slot) if slot >= MAX_CLIENTS => {
+                self.with(slot - MAX_CLIENTS, now, Client::carry_datagrams);
+            }
             Some(slot) => {
                 if event.error || event.hung_up {
                     self.look_after(slot, poller, now);
@@ -232,12 +315,20 @@ impl Proxy {
 
     /// Takes a packet that has come out of the tunnel.
     pub fn receive(&mut self, packet: &[u8], poller: &Poller, now: Instant) {
+        self.has_datagrams |= !self.associated.is_empty() && !is_tcp(packet);
         self.host.receive(now, packet);
         self.follow(poller, now);
     }
 
     /// The next packet for the tunnel. `false`: there is none.
     pub fn poll_transmit(&mut self, now: Instant, packet: &mut Vec<u8>) -> bool {
+        if std::mem::take(&mut self.has_datagrams) {
+            // Once for all that has come together.
+            let associated: Vec<_> = self.associated.iter().copied().collect();
+            for slot in associated {
+                self.with(slot, now, Client::carry_datagrams);
+            }
+        }
         self.host.poll_transmit(now, packet)
     }
 
@@ -286,10 +377,12 @@ impl Proxy {
     }
 
     fn accept(&mut self, number: usize, poller: &Poller, now: Instant) {
-        while self.clients() < MAX_CLIENTS {
-            let Some(listening) = self.listeners.get(number) else { return };
+        for _ in 0..AT_ONCE {
+            let Some(listening) = self.listeners.get(number).filter(|_| self.clients() < MAX_CLIENTS) else {
+                break;
+            };
             let stream = match listening.socket.accept() {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock) => return,
                 // One that has left already.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
@@ -298,25 +391,54 @@ impl Proxy {
                     break;
                 }
             };
-            let speaks = listening.speaks.clone();
-            if stream.set_nonblocking(true).is_err() || stream.set_nodelay(true).is_err() {
+            let (speaks, admits) = (listening.speaks.clone(), listening.admits);
+            let owner = self.owner_of(&stream, admits);
+            if admits == Admits::OwnUser && !owner.is_some_and(is_trusted) {
+                self.tell_of_stranger(owner, now);
+                stream.reset_on_close();
                 continue;
             }
-            let slot = self.free.pop().unwrap_or_else(|| {
-                self.clients.push(None);
-                self.clients.len() - 1
-            });
-            let token = self.token(slot);
-            if poller.add(&stream, token, Interest::Readable).is_err() {
-                self.free.push(slot);
-                continue;
-            }
-            let client = Client::new(stream, speaks, now);
-            let held = Held { client, interest: Interest::Readable, deadline: None, is_unwatched: false };
-            self.clients[slot] = Some(held);
-            self.advance(slot, poller, now);
+            self.take_in(Client::new(stream, speaks, owner, now), admits, poller, now);
         }
         self.watch_listeners(poller);
+    }
+
+    /// Whose connection it is, where that can be told. It is told for sure only while the connection lasts.
+    fn owner_of(&mut self, stream: &Stream, admits: Admits) -> Option<User> {
+        if admits == Admits::WhoeverOpens {
+            return Some(User::own());
+        }
+        let (here, there) = stream.ends()?;
+        if !there.ip().to_canonical().is_loopback() {
+            return None;
+        }
+        let owner = self.owners.as_mut()?.of_tcp(there, here).ok()??;
+        stream.ends().map(|_| owner)
+    }
+
+    fn tell_of_stranger(&mut self, owner: Option<User>, now: Instant) {
+        if self.told.is_some_and(|told| now.saturating_duration_since(told) < TELL_EVERY) {
+            return;
+        }
+        self.told = Some(now);
+        let who = owner.map_or_else(|| "nobody who can be told".to_owned(), |owner| owner.to_string());
+        tracing::warn!(
+            "refused a connection of {who}: it is another user; if all may come in, say --any-user"
+        );
+    }
+
+    fn take_in(&mut self, client: Client, admits: Admits, poller: &Poller, now: Instant) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.clients.push(None);
+            self.clients.len() - 1
+        });
+        if poller.add(client.stream(), self.token(slot), Interest::Readable).is_err() {
+            self.free.push(slot);
+            return;
+        }
+        let held = Held { client, interest: Interest::Readable, deadline: None, is_unwatched: false, admits };
+        self.clients[slot] = Some(held);
+        self.advance(slot, poller, now);
     }
 
     /// Listens as long as there is room for a client.
@@ -348,6 +470,9 @@ impl Proxy {
             host: &mut self.host,
             resolver: &mut self.resolver,
             by_handle: &mut self.by_handle,
+            owners: self.owners.as_mut(),
+            passwords: self.passwords.as_ref().filter(|_| held.admits == Admits::Password),
+            may_associate: self.associated.len() < MAX_ASSOCIATIONS,
             scratch: &mut self.scratch,
             kinds: &self.kinds,
             slot,
@@ -363,6 +488,14 @@ impl Proxy {
             Some(Outcome::GoesOn) => {
                 let token = self.token(slot);
                 let Some(Some(held)) = self.clients.get_mut(slot) else { return };
+                if let Some(association) = held.client.association()
+                    && self.associated.insert(slot)
+                {
+                    let token = token + MAX_CLIENTS as u64;
+                    if poller.add(association, token, Interest::Readable).is_err() {
+                        return self.forget(slot, poller, now);
+                    }
+                }
                 if held.deadline != held.client.deadline {
                     if let Some(old) = held.deadline {
                         self.deadlines.remove(&(old, slot));
@@ -399,11 +532,27 @@ impl Proxy {
         if let Some(deadline) = held.deadline {
             self.deadlines.remove(&(deadline, slot));
         }
-        // It leaves the poller with its descriptor.
+        self.associated.remove(&slot);
+        // It leaves the poller with its descriptors.
         drop(held);
         self.free.push(slot);
         self.watch_listeners(poller);
     }
+}
+
+/// Whether a user may come in where only the own may: root could be that user anyway.
+fn is_trusted(user: User) -> bool {
+    user == User::own() || user == User::ROOT
+}
+
+/// Whether it is a packet of TCP without anything before: what is in a packet that is not may be a datagram.
+fn is_tcp(packet: &[u8]) -> bool {
+    let protocol = match packet.first() {
+        Some(first) if first >> 4 == 6 => packet.get(6),
+        Some(_) => packet.get(9),
+        None => None,
+    };
+    protocol == Some(&wire::protocol::TCP)
 }
 
 /// A host that has no address yet, on a link that is the tunnel.

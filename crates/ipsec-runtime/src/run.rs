@@ -3,7 +3,7 @@
 //! The program has a network namespace of its own with a TUN device in it, whose queue this process holds
 //! ([`linux::jail`]). This process speaks with the remotes by ordinary UDP sockets from where it was started.
 
-use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -31,13 +31,12 @@ const MIN_MTU: u16 = 1280;
 const SIGNALS: u64 = 2;
 const PROGRAM: u64 = 3;
 
-/// Runs the program through the tunnel of the configuration, and returns its exit status. Call it before the first thread,
-/// and before a key is read.
+/// Runs the program of `jail` through the tunnel of the configuration, and returns its exit status. Its name servers are
+/// `dns`, or, if there are none, those that the remote gives. Call it before the first thread.
 ///
 /// # Errors
 /// [`Error`] when there is no tunnel, or the program cannot be run.
-pub fn run(file: &Path, command: &[OsString], signals: &Signals) -> Result<u8, Error> {
-    let mut jail = Jail::start(command)?;
+pub fn run(mut jail: Jail, file: &Path, dns: &[IpAddr], signals: &Signals) -> Result<u8, Error> {
     let mut config = config::ipsec::load(file)?;
     refuse(&config)?;
     for remote in config.remotes.iter_mut().filter(|remote| remote.address.is_some()) {
@@ -50,7 +49,14 @@ pub fn run(file: &Path, command: &[OsString], signals: &Signals) -> Result<u8, E
     let machine = Machine::new(carrier, sockets)?;
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(jail.ended(), PROGRAM)?;
-    let mut client = Client { config, machine, given: Vec::new(), dns: Vec::new(), has_child: false };
+    let mut client = Client {
+        config,
+        machine,
+        given: Vec::new(),
+        dns: dns.to_vec(),
+        keeps_dns: !dns.is_empty(),
+        has_child: false,
+    };
 
     let latest = Instant::now() + PATIENCE;
     while !client.has_child {
@@ -118,7 +124,9 @@ struct Client {
     config: IpsecConfig,
     machine: Machine,
     given: Vec<IpNet>,
-    dns: Vec<std::net::IpAddr>,
+    dns: Vec<IpAddr>,
+    /// Those that the remote gives are not wanted.
+    keeps_dns: bool,
     has_child: bool,
 }
 
@@ -157,7 +165,9 @@ impl Client {
                 let given = addresses.into_iter().map(IpNet::from);
                 if first {
                     self.given.extend(given);
-                    self.dns.extend(dns);
+                    if !self.keeps_dns {
+                        self.dns.extend(dns);
+                    }
                 } else if given.into_iter().any(|address| !self.given.contains(&address)) {
                     warn!("the remote gives other addresses now: the program has to be started again");
                 }

@@ -125,6 +125,13 @@ impl Poller {
     }
 }
 
+impl AsFd for Poller {
+    /// Readable when something in the set is ready: a set in another.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.0.as_fd()
+    }
+}
+
 /// Wakes a thread that waits in a [`Poller`]: add it there as readable, [`Waker::drain`] it when it is.
 #[derive(Clone, Debug)]
 pub struct Waker {

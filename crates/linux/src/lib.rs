@@ -25,6 +25,7 @@
 //! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
 //! | [`tcp`] | connections that end with a reset |
+//! | [`owner`] | whose the other end of a connection within this host is |
 //! | [`event`] | epoll, a waker, signals |
 //! | [`clock`] | the two clocks |
 //! | [`confine`] | a process without what it does not need: files, system calls, core dumps |
@@ -63,6 +64,7 @@ mod nfnetlink;
 pub mod nft;
 pub mod no_autoconf;
 pub mod outside;
+pub mod owner;
 pub mod packet;
 pub mod priority;
 pub mod process;

@@ -73,10 +73,41 @@ pub(super) struct DataPath {
 }
 
 /// Takes what comes out of the tunnel.
-struct Sink {
+pub(super) struct Sink {
     coalescer: Coalescer,
     own: Vec<Vec<u8>>,
     mtu_changed: bool,
+}
+
+impl Sink {
+    /// For a TUN device with these offloads.
+    pub(super) fn new(offloads: tun::Offloads) -> Self {
+        let tcp = offloads >= tun::Offloads::Tcp;
+        let udp = offloads >= tun::Offloads::TcpAndUdp;
+        let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
+        Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false }
+    }
+
+    /// Writes all that it has taken out of the arena.
+    pub(super) fn write(&mut self, queue: &tun::Queue, arena: &[u8]) {
+        for packet in self.coalescer.packets() {
+            let mut pieces = [IoSlice::new(&[]); wire::coalesce::MAX_PIECES + 1];
+            pieces[0] = IoSlice::new(packet.head);
+            for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
+                *slot = IoSlice::new(&arena[piece.clone()]);
+            }
+            if let Err(error) = queue.write(&pieces[..=packet.pieces.len()]) {
+                debug!("{error}");
+            }
+        }
+        self.coalescer.clear();
+        let header = virtio_net::Header::NONE.to_bytes();
+        for packet in self.own.drain(..) {
+            if let Err(error) = queue.write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
+                debug!("{error}");
+            }
+        }
+    }
 }
 
 impl Deliver for Sink {
@@ -96,9 +127,6 @@ impl Deliver for Sink {
 impl DataPath {
     /// Over some queues of the TUN device, at least one.
     pub(super) fn new(tun: Vec<tun::Queue>, offloads: tun::Offloads, shared: Option<SharedSocket>) -> Self {
-        let tcp = offloads >= tun::Offloads::Tcp;
-        let udp = offloads >= tun::Offloads::TcpAndUdp;
-        let offloads = Offloads { tcp4: tcp, tcp6: tcp, udp4: udp, udp6: udp };
         DataPath {
             outbox: Outbox::new(),
             tun,
@@ -110,7 +138,7 @@ impl DataPath {
             filled: 0,
             received: 0,
             sent: 0,
-            sink: Sink { coalescer: Coalescer::new(offloads), own: Vec::new(), mtu_changed: false },
+            sink: Sink::new(offloads),
         }
     }
 
@@ -337,24 +365,8 @@ impl DataPath {
     }
 
     fn write_tun(&mut self) {
-        for packet in self.sink.coalescer.packets() {
-            let mut pieces = [IoSlice::new(&[]); wire::coalesce::MAX_PIECES + 1];
-            pieces[0] = IoSlice::new(packet.head);
-            for (slot, piece) in pieces[1..].iter_mut().zip(packet.pieces) {
-                *slot = IoSlice::new(&self.arena[piece.clone()]);
-            }
-            if let Err(error) = self.tun[0].write(&pieces[..=packet.pieces.len()]) {
-                debug!("{error}");
-            }
-        }
-        self.sink.coalescer.clear();
+        self.sink.write(&self.tun[0], &self.arena);
         self.filled = 0;
-        let header = virtio_net::Header::NONE.to_bytes();
-        for packet in self.sink.own.drain(..) {
-            if let Err(error) = self.tun[0].write(&[IoSlice::new(&header), IoSlice::new(&packet)]) {
-                debug!("{error}");
-            }
-        }
     }
 
     fn send_outbox(&mut self, node: &mut impl PacketPath) {

@@ -6,6 +6,8 @@
 //! (files, status) has threads of its own. Where the machine has processors for it, [`threads`] of their own carry the
 //! packets of sessions. They all talk over channels.
 //!
+//! [`rootless`] is another host for the same protocol, which changes nothing in the kernel: for one program, or a proxy.
+//!
 //! Invariants:
 //! - All that is set up in the kernel is in the journal of [`linux::undo`] or dies with the TUN device; what is to stay
 //!   ([`kernel::closed`]) is in a journal of its own.
@@ -26,6 +28,7 @@ mod packet_path;
 mod peer_file;
 mod report;
 mod rewrite;
+pub mod rootless;
 pub mod surroundings;
 mod threads;
 mod token;

@@ -1,7 +1,8 @@
 //! Clients with sockets of the kernel, a proxy, and a host at the other end of a tunnel that is a function call.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddrV6, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -12,6 +13,7 @@ use stack::tcp;
 use stack::udp::SocketId;
 
 use super::*;
+use crate::association::MAX_ASSOCIATIONS;
 
 const NEAR: (&str, &str) = ("2001:db8::1", "192.0.2.1");
 const FAR: (&str, &str) = ("2001:db8::2", "192.0.2.2");
@@ -130,15 +132,22 @@ struct Running {
 
 impl Running {
     fn start() -> Self {
+        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let forward = format!("0:www.example:{ECHO}").parse().unwrap();
+        let entrances =
+            Entrances { socks: vec![loopback.into()], http: vec![loopback.into()], forwards: vec![forward] };
+        let options = Options { entrances, ..Options::default() };
+        Self::with(options)
+    }
+
+    /// With a place for SOCKS, for HTTP and for a port.
+    fn with(options: Options) -> Self {
         let poller = Poller::new().unwrap();
         let waker = Waker::new().unwrap();
         poller.add(&waker, 0, Interest::Readable).unwrap();
-        let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let forward = format!("0:www.example:{ECHO}").parse().unwrap();
-        let entrances = Entrances { socks: vec![loopback], http: vec![loopback], forwards: vec![forward] };
-        entrances.must_be_loopback().unwrap();
-        let mut proxy = Proxy::open(&entrances, &poller, 10, 1400, Instant::now()).unwrap();
-        let places: Vec<_> = proxy.listens_at().map(Result::unwrap).collect();
+        options.entrances.must_be_loopback().unwrap();
+        let mut proxy = Proxy::open(options, &poller, 10, 1400, Instant::now()).unwrap();
+        let places: Vec<_> = proxy.listens_at().map(|place| port(&place.unwrap())).collect();
         let (state, ahead) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(0)));
         let (clients, carried) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let shared = (
@@ -244,6 +253,14 @@ impl Drop for Running {
         self.state.store(2, Ordering::Relaxed);
         self.waker.wake();
         let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// The address of a port; any, of a socket.
+fn port(place: &Place) -> SocketAddr {
+    match place {
+        Place::Port(address) => *address,
+        Place::Socket(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
     }
 }
 
@@ -358,9 +375,9 @@ fn clients_wait_for_the_tunnel_but_not_for_ever() {
 }
 
 #[test]
-fn hundreds_of_clients_are_served_at_once() {
+fn a_hundred_clients_are_served_at_once() {
     let running = Running::up();
-    let mut clients: Vec<_> = (0..300).map(|_| running.socks(FAR.1, ECHO).0).collect();
+    let mut clients: Vec<_> = (0..100).map(|_| running.socks(FAR.1, ECHO).0).collect();
     for (number, client) in clients.iter_mut().enumerate() {
         client.write_all(number.to_string().as_bytes()).unwrap();
     }
@@ -369,19 +386,149 @@ fn hundreds_of_clients_are_served_at_once() {
         client.read_exact(&mut heard).unwrap();
         assert_eq!(heard, number.to_string().as_bytes());
     }
-    assert_eq!(running.clients.load(Ordering::Relaxed), 300);
+    assert_eq!(running.clients.load(Ordering::Relaxed), 100);
     clients.clear();
     running.until_no_client_is_left();
+}
+
+/// A client whose datagrams are carried: its connection, its socket, and where datagrams go to.
+fn associated(running: &Running) -> (TcpStream, UdpSocket, SocketAddr) {
+    let mut client = running.greeted();
+    client.write_all(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 10];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[..4], [5, 0, 0, 1]);
+    let relay = SocketAddr::from(([127, 0, 0, 1], u16::from_be_bytes([answer[8], answer[9]])));
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    (client, socket, relay)
+}
+
+fn datagram(host: &str, port: u16, data: &[u8]) -> Vec<u8> {
+    [&[0, 0, 0], &socks_request(host, port)[3..], data].concat()
+}
+
+/// Whether there is an answer to a question for a name, within a while.
+fn answers(socket: &UdpSocket, relay: SocketAddr, datagram: &[u8]) -> bool {
+    socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    socket.send_to(datagram, relay).unwrap();
+    let mut bytes = [0; 2048];
+    let Ok((length, from)) = socket.recv_from(&mut bytes) else { return false };
+    assert_eq!(from, relay);
+    let (target, start) = crate::socks5::datagram(&bytes[..length]).unwrap();
+    assert_eq!(target.port, 53);
+    let name = "www.example".parse().unwrap();
+    crate::dns::answer(&bytes[start..length], 7, &name, Kind::A) == Some(vec![FAR.1.parse().unwrap()])
+}
+
+#[test]
+fn datagrams_go_both_ways_for_the_client_alone_and_as_long_as_its_connection_lasts() {
+    let running = Running::up();
+    let question = crate::dns::question(7, &"www.example".parse().unwrap(), Kind::A).unwrap();
+    let (client, socket, relay) = associated(&running);
+    for host in [FAR.0, FAR.1, "www.example", "www.example"] {
+        let to = datagram(host, 53, &question);
+        // The first by name waits for the name's address.
+        assert!((0..20).any(|_| answers(&socket, relay, &to)), "{host}");
+    }
+    let to = datagram(FAR.0, 53, &question);
+    let fragment = [&[0, 0, 1], &to[3..]].concat();
+    assert!(!answers(&socket, relay, &fragment), "a fragment");
+    assert!(!answers(&UdpSocket::bind("127.0.0.1:0").unwrap(), relay, &to), "another socket");
+    assert!(answers(&socket, relay, &to));
+    drop(client);
+    running.until_no_client_is_left();
+    assert!(!answers(&socket, relay, &to), "after the end");
+}
+
+#[test]
+fn associations_are_bounded_and_come_free() {
+    let running = Running::up();
+    let mut held: Vec<_> = (0..MAX_ASSOCIATIONS).map(|_| associated(&running)).collect();
+    let mut late = running.greeted();
+    late.write_all(&[5, 3, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
+    let mut answer = [0; 10];
+    late.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[1], 1, "a failure");
+    held.clear();
+    drop(late);
+    running.until_no_client_is_left();
+    drop(associated(&running));
+}
+
+/// A proxy that wants a password for SOCKS and HTTP, and at a port none.
+fn with_password(folder: &std::path::Path) -> Running {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = folder.join("passwords");
+    let options = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&file);
+    options.unwrap().write_all(b"ann:secret\n").unwrap();
+    let loopback = || vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()];
+    let forwards = vec![format!("{}:{}:{ECHO}", folder.join("echo").display(), FAR.1).parse().unwrap()];
+    let entrances = Entrances { socks: loopback(), http: loopback(), forwards };
+    let passwords = Some(Passwords::load(&file).unwrap());
+    let running = Running::with(Options { entrances, passwords, any_user: false });
+    running.set_tunnel(true);
+    running
+}
+
+#[test]
+fn who_has_a_password_comes_in_and_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = with_password(folder.path());
+    let socks = |greeting: &[u8], password: &[u8]| {
+        let mut client = TcpStream::connect(running.socks).unwrap();
+        client.write_all(greeting).unwrap();
+        let mut answer = [0; 2];
+        client.read_exact(&mut answer).unwrap();
+        if answer[1] == 2 {
+            client.write_all(password).unwrap();
+            client.read_exact(&mut answer).unwrap();
+        }
+        (client, answer)
+    };
+    let (mut client, answer) = socks(&[5, 2, 0, 2], b"\x01\x03ann\x06secret");
+    assert_eq!(answer, [1, 0]);
+    client.write_all(&socks_request(FAR.0, ECHO)).unwrap();
+    client.read_exact(&mut [0; 10]).unwrap();
+    echoes(&mut client, b"with a password");
+    assert_eq!(socks(&[5, 1, 2], b"\x01\x03ann\x06secreT").1, [1, 1]);
+    assert_eq!(socks(&[5, 1, 0], b"").1, [5, 0xff]);
+
+    let http = |field: &str| {
+        let mut client = TcpStream::connect(running.http).unwrap();
+        let request = format!("CONNECT [{}]:{ECHO} HTTP/1.1\r\n{field}\r\n", FAR.0);
+        client.write_all(request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..]).into_owned()
+    };
+    assert_eq!(http("Proxy-Authorization: Basic YW5uOnNlY3JldA==\r\n"), "200");
+    assert_eq!(http(""), "407");
+    assert_eq!(http("Proxy-Authorization: Basic YW5uOnNlY3JldDI=\r\n"), "407");
+
+    // Who may open the socket needs none.
+    let socket = folder.path().join("echo");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&socket).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let mut client = UnixStream::connect(&socket).unwrap();
+    client.write_all(b"by a socket").unwrap();
+    let mut heard = [0; 11];
+    client.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"by a socket");
+    drop(running);
+    assert!(!socket.exists());
 }
 
 #[test]
 fn it_listens_at_all_places_or_at_none_and_at_loopback_only() {
     let poller = Poller::new().unwrap();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let entrances = |address: SocketAddr| Entrances { socks: vec![address], ..Entrances::default() };
-    let open = |entrances: &Entrances| Proxy::open(entrances, &poller, 0, 1400, Instant::now());
-    assert!(matches!(open(&entrances(taken.local_addr().unwrap())), Err(ListenError::Io { .. })));
-    assert!(matches!(open(&Entrances::default()), Err(ListenError::Count(0))));
+    let entrances = |address: SocketAddr| Entrances { socks: vec![address.into()], ..Entrances::default() };
+    let open = |entrances: Entrances| {
+        let options = Options { entrances, ..Options::default() };
+        Proxy::open(options, &poller, 0, 1400, Instant::now())
+    };
+    assert!(matches!(open(entrances(taken.local_addr().unwrap())), Err(ListenError::Io { .. })));
+    assert!(matches!(open(Entrances::default()), Err(ListenError::Count(0))));
     for open in ["0.0.0.0:1080", "[::]:1080", "192.0.2.1:1080", "[::ffff:192.0.2.1]:1080"] {
         assert!(entrances(open.parse().unwrap()).must_be_loopback().is_err(), "{open}");
     }

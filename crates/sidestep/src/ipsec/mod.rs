@@ -4,7 +4,7 @@ mod text;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,9 +12,13 @@ use clap::Subcommand;
 use control::Request;
 use control::ipsec_status::Status;
 use ipsec_proxy::forward::Forward;
-use ipsec_proxy::proxy::Entrances;
+use ipsec_proxy::passwords::Passwords;
+use ipsec_proxy::place::Place;
+use ipsec_proxy::proxy::{Entrances, Options};
 use ipsec_runtime::{Error, UpOptions};
 use linux::event::Signals;
+use linux::jail::Jail;
+use tunnel_runtime::rootless;
 
 use crate::down;
 use crate::failure::Failure;
@@ -42,8 +46,9 @@ pub(crate) enum IpsecCommand {
     },
     /// Run a program whose only way out is the tunnel; without root
     ///
-    /// The program has a network namespace of its own, with one device in it: addresses and DNS servers are those that the
-    /// remote gives. When the tunnel is not there, nothing leaves. When sidestep ends, so does the program. Exit status is the
+    /// The file describes a tunnel of IPsec ([ipsec], [[remote]]) or a moving one ([node], [[peer]]), whose hop_prefix is this
+    /// host's own. The program has a network namespace of its own, with one device in it: addresses and DNS servers are those
+    /// that the remote gives, or [tunnel] addresses and --dns. When the tunnel is not there, nothing leaves. When sidestep ends, so does the program. Exit status is the
     /// program's; 126 and 127 if it cannot be run, 1 if there is no tunnel.
     #[command(
         after_help = "Examples:\n  sidestep ipsec run laptop.toml -- curl https://intranet.example.org\n  \
@@ -52,17 +57,23 @@ pub(crate) enum IpsecCommand {
     Run {
         /// The configuration
         file: PathBuf,
+        /// A server of names behind the tunnel, in place of those that the remote gives; may be given several times
+        #[arg(long, value_name = "ADDRESS")]
+        dns: Vec<IpAddr>,
         /// The program and its arguments
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
         command: Vec<OsString>,
     },
     /// Let programs of this machine into the tunnel by SOCKS5, HTTP CONNECT and forwarded ports; without root
     ///
-    /// There is no device: connections end here, and begin again in a host of sidestep's own whose only way out is the tunnel.
-    /// Names are asked of the DNS servers that the remote gives. When the tunnel is not there, clients wait 20 seconds, and
-    /// are refused then; nothing leaves outside it. SIGTERM and SIGINT end it.
+    /// The file describes a tunnel of IPsec ([ipsec], [[remote]]) or a moving one ([node], [[peer]]), whose hop_prefix is this
+    /// host's own. There is no device: connections end here, and begin again in a host of sidestep's own whose only way out is
+    /// the tunnel. SOCKS5 carries datagrams, too (UDP ASSOCIATE). Names are asked of the DNS servers that the remote gives.
+    /// When the tunnel is not there, clients wait 20 seconds, and are refused then; nothing leaves outside it. At loopback
+    /// addresses, only programs of the same user may come in. SIGTERM and SIGINT end it.
     #[command(after_help = "Examples:
   sidestep ipsec proxy laptop.toml
+  sidestep ipsec proxy laptop.toml --socks ./proxy.sock
   sidestep ipsec proxy laptop.toml --http 127.0.0.1:8080 -L 8443:intranet.example.org:443
   curl --proxy socks5h://127.0.0.1:1080 https://intranet.example.org
 
@@ -70,18 +81,28 @@ Without --socks, --http and -L, it is --socks 127.0.0.1:1080 --http 127.0.0.1:80
     Proxy {
         /// The configuration
         file: PathBuf,
-        /// Listen here for SOCKS5; may be given several times
-        #[arg(long, value_name = "ADDRESS:PORT")]
-        socks: Vec<SocketAddr>,
+        /// Listen here for SOCKS5; may be given several times. A path, with a slash in it, is a Unix socket of mode 0600
+        #[arg(long, value_name = "ADDRESS:PORT|PATH")]
+        socks: Vec<Place>,
         /// Listen here for CONNECT of HTTP; may be given several times
-        #[arg(long, value_name = "ADDRESS:PORT")]
-        http: Vec<SocketAddr>,
-        /// Listen at a port here, and connect its clients with a host behind the tunnel; may be given several times
+        #[arg(long, value_name = "ADDRESS:PORT|PATH")]
+        http: Vec<Place>,
+        /// Listen at a port here, and connect its clients with a host behind the tunnel; may be given several times. A path in
+        /// the place of the port is a Unix socket
         #[arg(short = 'L', value_name = "[BIND:]PORT:HOST:HOSTPORT")]
         forward: Vec<Forward>,
         /// Listen at other addresses than loopback, too: whoever reaches them is inside the tunnel
         #[arg(long)]
         allow_other_hosts: bool,
+        /// Let programs of all users of this machine in, and not only those of the user who runs the proxy
+        #[arg(long)]
+        any_user: bool,
+        /// A file of mode 0600 with lines NAME:PASSWORD: clients of SOCKS and HTTP have to say one, whoever they are
+        #[arg(long, value_name = "FILE")]
+        password_file: Option<PathBuf>,
+        /// A server of names behind the tunnel, in place of those that the remote gives; may be given several times
+        #[arg(long, value_name = "ADDRESS")]
+        dns: Vec<IpAddr>,
     },
     /// Show a tunnel, its remotes, their IKE SAs and children
     #[command(after_help = "Examples:\n  sidestep ipsec status\n  sidestep ipsec status site-a --watch\n  \
@@ -128,24 +149,34 @@ impl IpsecCommand {
                 let options = UpOptions { file: file.clone(), socket };
                 ipsec_runtime::up(&options, &signals, config).map_err(|error| told(&file, error))?;
             }
-            Self::Run { file, command } => {
+            Self::Run { file, dns, command } => {
                 let signals = Signals::new()?;
                 start_log();
-                let status =
-                    ipsec_runtime::run(&file, &command, &signals).map_err(|error| told(&file, error))?;
+                // Before a key is read, which the file may have in it.
+                let jail = Jail::start(&command)?;
+                let status = if config::ipsec::is_ipsec(&file) {
+                    ipsec_runtime::run(jail, &file, &dns, &signals).map_err(|error| told(&file, error))?
+                } else {
+                    rootless::run(jail, &file, &dns, &signals)
+                        .map_err(|error| told_of_moving(&file, error))?
+                };
                 return Ok(ExitCode::from(status));
             }
-            Self::Proxy { file, socks, http, forward, allow_other_hosts } => {
+            Self::Proxy { file, socks, http, forward, allow_other_hosts, any_user, password_file, dns } => {
                 let entrances = entrances(socks, http, forward);
                 if !allow_other_hosts {
                     entrances.must_be_loopback().map_err(|error| {
                         Failure::Message(format!("{error}; if that is meant, say --allow-other-hosts"))
                     })?;
                 }
+                let passwords = password_file.as_deref().map(Passwords::load).transpose();
+                let passwords = passwords.map_err(|error| Failure::Message(error.to_string()))?;
+                let options = Options { entrances, passwords, any_user };
                 let signals = Signals::new()?;
                 start_log();
-                ipsec_proxy::tunnel::run(&file, &entrances, &signals).map_err(|error| match error {
-                    ipsec_proxy::tunnel::Error::File(error) => not_loaded(&file, error),
+                ipsec_proxy::tunnel::run(&file, options, dns, &signals).map_err(|error| match error {
+                    ipsec_proxy::Error::File(error) => not_loaded(&file, error),
+                    ipsec_proxy::Error::Moving(error) => told_of_moving(&file, error),
                     error => error.into(),
                 })?;
             }
@@ -157,9 +188,9 @@ impl IpsecCommand {
 }
 
 /// Where clients come to if nothing else is said.
-fn entrances(socks: Vec<SocketAddr>, http: Vec<SocketAddr>, forwards: Vec<Forward>) -> Entrances {
+fn entrances(socks: Vec<Place>, http: Vec<Place>, forwards: Vec<Forward>) -> Entrances {
     if socks.is_empty() && http.is_empty() && forwards.is_empty() {
-        let at = |port| vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port))];
+        let at = |port| vec![SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into()];
         return Entrances { socks: at(1080), http: at(8080), forwards };
     }
     Entrances { socks, http, forwards }
@@ -169,6 +200,14 @@ fn told(file: &Path, error: Error) -> Failure {
     match error {
         Error::File(error) => not_loaded(file, error),
         error => error.into(),
+    }
+}
+
+fn told_of_moving(file: &Path, error: rootless::Error) -> Failure {
+    match error {
+        rootless::Error::File(error) => not_loaded(file, error),
+        rootless::Error::NotCarried(why) => Failure::Message(format!("{}: {why}", file.display())),
+        error => Failure::Message(error.to_string()),
     }
 }
 

@@ -68,3 +68,41 @@ fn without_a_tunnel_the_program_is_not_run() {
     assert!(String::from_utf8_lossy(&run.stderr).contains("identity"));
     assert!(!std::path::Path::new("/tmp/it-ran").exists());
 }
+
+#[test]
+fn a_moving_tunnel_is_a_programs_only_way_out() {
+    let Some(scene) = Scene::new(&["python3", "curl", "setpriv"]) else { return };
+    scene.write_moving();
+    scene.own_prefix();
+    let gateway = scene.up_moving();
+    let _web = serve(&scene, INNER_V4[1]);
+    let recorder = scene.record();
+    let page = format!("http://{}/page", INNER_V4[1]);
+    let shell = format!("curl -sS -m 10 {page} && ip -o addr show dev tun0 && cat /etc/resolv.conf; exit 42");
+    let file = scene.path("client.toml");
+    let run = |words: &[&str]| {
+        let mut command = scene.as_nobody(0);
+        command.args(["ipsec", "run", "--dns", INNER_V4[1]]).arg(&file).arg("--").args(words);
+        command
+    };
+    let seen = run(&["sh", "-c", &shell]).output().expect("sidestep");
+    let told = text(&seen);
+    assert!(told.contains("what is behind the tunnel"), "{told}\n{}", String::from_utf8_lossy(&seen.stderr));
+    assert!(told.contains(INNER_V4[0]) && told.contains(&format!("nameserver {}", INNER_V4[1])), "{told}");
+    assert_eq!(seen.status.code(), Some(42));
+
+    // It goes on through many moves; meanwhile nobody else is this end; then the tunnel dies under it.
+    let asks =
+        format!("curl -sS -m 5 {page} > /dev/null && echo once; while :; do curl -sS -m 1 {page}; done");
+    let log = scene.path("run.log");
+    let program = Process::start(&mut run(&["sh", "-c", &asks]), &log).expect("sidestep");
+    wait_until("a first page", || std::fs::read_to_string(&log).unwrap_or_default().contains("once"));
+    let second = run(&["true"]).output().expect("sidestep");
+    assert!(String::from_utf8_lossy(&second.stderr).contains("is in use by another program"));
+    gateway.kill();
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(recorder.in_clear(), []);
+    program.kill();
+    let of_ours = || scene.namespaces[0].processes().len();
+    wait_until("nothing to be left", || of_ours() == 0);
+}

@@ -1,9 +1,10 @@
 //! Two hosts on one link, and what runs on them.
 
+use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -26,6 +27,8 @@ pub(super) const OUTER_V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 /// Inner ones, of the devices of a tunnel between two networks.
 pub(super) const INNER: [&str; 2] = ["fd00:a::1", "fd00:b::1"];
 pub(super) const INNER_V4: [&str; 2] = ["10.0.1.1", "10.0.2.1"];
+/// Where the ends of a moving tunnel hop.
+const HOPPING: [&str; 2] = ["2001:db8:a1::/64", "2001:db8:b1::/64"];
 /// What a client is given.
 pub(super) const GIVEN: &str = "10.0.2.10";
 
@@ -118,9 +121,65 @@ impl Scene {
         );
         self.write("client.toml", &text, 0o644);
         self.write("key-of-nobody", KEY, 0o600);
+        self.give_to_nobody("key-of-nobody");
+    }
+
+    pub(super) fn give_to_nobody(&self, name: &str) {
         let nobody = nix::unistd::User::from_name("nobody").expect("users").expect("nobody");
-        nix::unistd::chown(&self.path("key-of-nobody"), Some(nobody.uid), Some(nobody.gid))
-            .expect("an owner");
+        nix::unistd::chown(&self.path(name), Some(nobody.uid), Some(nobody.gid)).expect("an owner");
+    }
+
+    /// A moving tunnel between the two sides: each has a prefix to hop in, which at the first is the host's own, so that a
+    /// user can. The first side's configuration is that of a client, the second's of a gateway.
+    pub(super) fn write_moving(&self) {
+        let keys = ["a", "b"].map(|side| {
+            let run = |words: &[&str], input: &str| {
+                let mut command = Command::new(&self.program);
+                let mut child = command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+                let child = child.as_mut().expect("sidestep");
+                let mut stdin = child.stdin.take().expect("a pipe");
+                stdin.write_all(input.as_bytes()).expect("a pipe");
+                drop(stdin);
+                let mut told = String::new();
+                child.stdout.take().expect("a pipe").read_to_string(&mut told).expect("a key");
+                child.wait().expect("its end");
+                told
+            };
+            let key = run(&["genkey"], "");
+            self.write(&format!("moving-{side}.key"), &key, 0o600);
+            run(&["pubkey"], &key).trim().to_owned()
+        });
+        for (side, name) in ["client", "moving"].into_iter().enumerate() {
+            let (letter, other) = (["a", "b"][side], 1 - side);
+            let networks = ["\"fd00:a::1/128\", \"10.0.1.1/32\"", "\"fd00:b::/64\", \"10.0.2.0/24\""][other];
+            let text = format!(
+                "[node]\nprivate_key_file = \"moving-{letter}.key\"\nexternal = \"ex\"\n\
+                 hop_prefix = \"{}\"\n\n[tunnel]\naddresses = [\"{}/128\", \"{}/32\"]\n\n\
+                 [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"{}\"\n\
+                 allowed_ips = [{networks}]\nrotation = \"1s\"\n",
+                HOPPING[side], INNER[side], INNER_V4[side], keys[other], HOPPING[other]
+            );
+            self.write(&format!("{name}.toml"), &text, 0o644);
+            let route = format!("route add {} via {} dev ex\n", HOPPING[other], OUTER[other]);
+            self.namespaces[side].ip(&route).expect("a route");
+        }
+        self.give_to_nobody("moving-a.key");
+    }
+
+    /// The prefix that the first side hops in is the host's own.
+    pub(super) fn own_prefix(&self) {
+        self.namespaces[0].ip(&format!("route add local {} dev lo\n", HOPPING[0])).expect("a route");
+    }
+
+    /// The gateway of the second side.
+    pub(super) fn up_moving(&self) -> Process {
+        let path = |name: &str| self.path(name).display().to_string();
+        let mut command = self.namespaces[1].command(&self.program).expect("the namespace");
+        let (file, socket, state) = (path("moving.toml"), path("moving.sock"), path("state"));
+        command.args(["up", &file, "--socket", &socket, "--state-dir", &state]);
+        let process = Process::start(&mut command, &self.path("moving.log")).expect("sidestep");
+        wait_until("a gateway", || self.path("moving.sock").exists());
+        process
     }
 
     fn sidestep(&self, side: usize, words: &[&str]) -> Command {
@@ -183,7 +242,7 @@ impl Scene {
         command
     }
 
-    /// The program on a side, as user nobody.
+    /// The program on a side, as user nobody, without any capability.
     pub(super) fn as_nobody(&self, side: usize) -> Command {
         // Where others may run it.
         let program = self.path("sidestep");
