@@ -1,6 +1,7 @@
 //! Before the first turn: the device, what the kernel is to have, and a node. Or nothing of it.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use config::run::{Feature, RunOptions};
 use config::{Mode, TunnelConfig};
@@ -19,6 +20,9 @@ use crate::kernel::Kernel;
 use crate::peer_file::PeerFile;
 use crate::{classic, limits, machine};
 
+/// A daemon that was killed while it started a program leaves its device to that for a moment.
+const DEVICE_HELD: Duration = Duration::from_secs(1);
+
 impl Daemon {
     pub(super) fn set_up(options: &RunOptions, config: TunnelConfig, socket: &Path) -> Result<Self, Error> {
         let without = |feature| options.test_without.contains(&feature);
@@ -28,7 +32,7 @@ impl Daemon {
             () => tun::Offloads::TcpAndUdp,
         };
         let queues = if without(Feature::TunQueues) { 1 } else { TUN_QUEUES };
-        let device = tun::create(&config.tunnel.name, queues, offloads)?;
+        let device = create(&config.tunnel.name, queues, offloads)?;
         if let Some(error) = &device.unsteered {
             info!("all flows share one queue, where a large one delays the others: {error}");
         }
@@ -133,6 +137,21 @@ impl Daemon {
             hardware_aes,
             rewrites,
         })
+    }
+}
+
+/// A device of this name, when nobody has it any longer.
+fn create(name: &str, queues: usize, offloads: tun::Offloads) -> linux::Result<tun::Device> {
+    let begin = Instant::now();
+    loop {
+        match tun::create(name, queues, offloads) {
+            Err(error)
+                if error.kind() == std::io::ErrorKind::ResourceBusy && begin.elapsed() < DEVICE_HELD =>
+            {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            made => return made,
+        }
     }
 }
 
