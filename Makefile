@@ -51,18 +51,15 @@ demo: lab ## two gateways and a router between them in a lab, watched live; leav
 	mkdir -p report
 	$(AS_ROOT) $(SIDESTEP_LAB_BIN) demo --report report
 
-RUNNER := --config 'target."cfg(unix)".runner = "$(CURDIR)/scripts/test-runner"'
-
 .PHONY: test
 test: ## what every change runs, in a quarter of an hour: unit, property, simulation, each scenario on this kernel (as root)
 	@scripts/setup build lab test
-	SIDESTEP_SCALE=quick cargo test --no-fail-fast --workspace $(LOCKED) $(RUNNER)
+	SIDESTEP_SCALE=quick scripts/run-tests
 
 .PHONY: test-full
 test-full: lab ## the same tests at full length, with floods and speed, on the release build
 	@scripts/setup lab test
-	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 \
-		cargo test --no-fail-fast --workspace $(LOCKED) $(RUNNER)
+	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 scripts/run-tests
 
 # Seconds of `make soak`
 SOAK ?= 3600
@@ -70,7 +67,7 @@ SOAK ?= 3600
 soak: lab ## mutated datagrams, advertisements and DHCPv6 answers against live gateways, for SOAK=3600 seconds
 	@scripts/setup lab test
 	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_SOAK=$(SOAK) SIDESTEP_PATIENCE=$$(($(SOAK) + 600)) \
-		cargo test --package acceptance $(LOCKED) $(RUNNER) -- hostile::soak --nocapture
+		scripts/run-tests --package acceptance -- hostile::soak --nocapture
 
 .PHONY: test-all
 test-all: ## everything: test-full, fuzz targets, static builds, the stock kernel; says at its end what ran
@@ -107,13 +104,21 @@ bench-code: ## what the code costs by itself: sealing, opening, segmentation, co
 	cargo run --release $(LOCKED) --package sidestep-mt6d --example peers_wiped
 
 .PHONY: lint
-lint: ## formatting, clippy, directions of imports, licences and sources of dependencies, shell scripts
+lint: style clippy ## formatting, clippy, directions of imports, licences and sources of dependencies, shell scripts
+
+# What needs no compiler
+.PHONY: style
+style:
 	@scripts/setup build lint
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	scripts/imports
 	scripts/deny
 	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts)
+
+.PHONY: clippy
+clippy:
+	@scripts/setup build
 	cargo clippy --workspace --all-targets $(LOCKED) -- --deny warnings
 
 .PHONY: lint-fuzz

@@ -1,34 +1,33 @@
 //! The daemon: its main thread, which runs the protocol and, where it is alone, carries packets.
 
 mod reload;
+mod set_up;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use caps::Capability;
-use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
-use linux::netlink::Netlink;
+use linux::process;
 use linux::vm_generation::VmGenerationMonitor;
-use linux::{process, tun, udp};
 use mt6d::{Action, Node, Time};
 use tracing::{debug, info};
 
 use crate::busy_poll::BusyPoll;
 use crate::classic::{self, Classic, ClassicStatus};
 use crate::clock::Clock;
-use crate::data::{DataPath, TUN_QUEUES};
+use crate::data::DataPath;
 use crate::error::Error;
 use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
 use crate::load::Loaded;
 use crate::peer_file::PeerFile;
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
-use crate::{limits, machine, report, surroundings, token};
+use crate::{report, surroundings, token};
+use config::TunnelConfig;
 use config::attachment::Tier;
-use config::run::{Feature, RunOptions};
-use config::{Mode, TunnelConfig};
+use config::run::RunOptions;
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
 use linux::priority::Priority;
@@ -171,121 +170,6 @@ impl Threads {
 }
 
 impl Daemon {
-    fn set_up(options: &RunOptions, config: TunnelConfig, socket: &Path) -> Result<Self, Error> {
-        let without = |feature| options.test_without.contains(&feature);
-        let offloads = match () {
-            () if without(Feature::TunOffload) => tun::Offloads::None,
-            () if without(Feature::TunUdpOffload) => tun::Offloads::Tcp,
-            () => tun::Offloads::TcpAndUdp,
-        };
-        let queues = if without(Feature::TunQueues) { 1 } else { TUN_QUEUES };
-        let device = tun::create(&config.tunnel.name, queues, offloads)?;
-        if let Some(error) = &device.unsteered {
-            info!("all flows share one queue, where a large one delays the others: {error}");
-        }
-        // Where a route into the tunnel leads to the peers themselves, or may: everywhere, in the network of a host.
-        let interface = if config.node.mode == Mode::Host || leads_to_peers(&config) {
-            Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index)
-        } else {
-            None
-        };
-        let sockets = udp::EndpointOptions {
-            interface,
-            receive_offload: !without(Feature::UdpGro),
-            segmentation: if without(Feature::UdpSegment) {
-                udp::Segmentation::off().into()
-            } else {
-                udp::Segmentation::new().into()
-            },
-            ..udp::EndpointOptions::default()
-        };
-        let capacity = limits::shared_endpoints(&config);
-        let shared = if without(Feature::SkLookup) {
-            None
-        } else {
-            udp::SharedSocket::open(capacity, &sockets)
-                .inspect_err(|error| info!("each rendezvous endpoint needs a socket of its own: {error}"))
-                .ok()
-        };
-        let (capacity, lookup_table) = match &shared {
-            Some(shared) => (capacity, Some(shared.lookup_table().clone())),
-            None => (0, None),
-        };
-        limits::check(&config, capacity)?;
-        let classic_kernel = classic::Loaded::new(&config, !without(Feature::Tcx))?;
-        if let Some(folder) = socket.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        // The journal is that of a daemon that has died, not of one in another network namespace.
-        control::remove_stale_socket(socket)?;
-        let mut kernel = Kernel::open(&config, device.index, sockets, lookup_table, socket)?;
-        let link_mtu = kernel.link_mtu();
-        let mut clock = Clock::new(options.test_clock_offset_ms);
-        let mut peer_file = PeerFile::load(&options.state_dir, &config.tunnel.name);
-        clock.not_before(peer_file.saved_ms());
-        let hardware_aes = machine::has_aes() && !without(Feature::Aes);
-        let mut gateway = None;
-        let mut rewrites = None;
-        let mut set_up = || -> Result<Node, Error> {
-            kernel.take_over_link(&config)?;
-            let wanted = config.peers.iter().any(|peer| peer.rewrite);
-            rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
-            kernel.apply(&config)?;
-            gateway = kernel.start_transparent(&config, &options.state_dir)?;
-            let mut node_config = config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true));
-            if let Some(age) = options.test_rekey_after {
-                node_config.rekey_after = age;
-            }
-            Ok(Node::new(node_config, &peer_file.take_peers(), machine::entropy()?, clock.now())?)
-        };
-        let node = match { set_up }() {
-            Ok(node) => node,
-            Err(error) => {
-                kernel.close(true);
-                return Err(error);
-            }
-        };
-        let started = clock.now().boot;
-        let (data, parts) = match divided(device, config.tunnel.packet_threads()) {
-            Ok((own, parts, offloads)) => {
-                let part = |queues| DataPath::new(queues, offloads, None);
-                (DataPath::new(own, offloads, shared), parts.into_iter().map(part).collect())
-            }
-            Err(error) => {
-                kernel.close(true);
-                return Err(error.into());
-            }
-        };
-        Ok(Daemon {
-            file: options.file.clone(),
-            config,
-            node,
-            clock,
-            peer_file,
-            data,
-            parts,
-            packet_threads: None,
-            classic: Vec::new(),
-            classic_drops: ::classic::Drops::default(),
-            classic_kernel,
-            kernel: Some(kernel),
-            gateway,
-            router: None,
-            scripts: None,
-            started,
-            link_mtu,
-            shared: capacity,
-            status_request: None,
-            reloading: false,
-            reload_again: Vec::new(),
-            ending: false,
-            rules_restored: 0,
-            unconfirmed: Unconfirmed::start(options.confirm),
-            hardware_aes,
-            rewrites,
-        })
-    }
-
     fn serve(&mut self, options: &RunOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
         let (send, messages) = mpsc::channel();
         let waker = Waker::new()?;
@@ -596,35 +480,4 @@ impl Daemon {
         };
         call.answer(reply);
     }
-}
-
-/// Whether the hopping prefix of a peer, or a part of it, is behind the tunnel, too.
-fn leads_to_peers(config: &TunnelConfig) -> bool {
-    let ipv6 = |prefix: &IpNet| if let IpNet::V6(prefix) = prefix { Some(*prefix) } else { None };
-    let behind: Vec<_> = config.peers.iter().flat_map(|peer| &peer.allowed_ips).filter_map(ipv6).collect();
-    // In order, and apart from each other.
-    let behind = Ipv6Net::aggregate(&behind);
-    let covered = |prefix: Ipv6Net| {
-        let next = behind.partition_point(|network| network.broadcast() < prefix.network());
-        behind.get(next).is_some_and(|network| network.network() <= prefix.broadcast())
-    };
-    config.peers.iter().any(|peer| covered(peer.hop_prefix))
-}
-
-/// The device's queues for this thread, and for each of so many packet threads, if it is more than one: then this one
-/// reads none, but has one to write to. What the kernel does not divide by flows is not divided.
-fn divided(
-    device: tun::Device,
-    threads: usize,
-) -> linux::Result<(Vec<tun::Queue>, Vec<Vec<tun::Queue>>, tun::Offloads)> {
-    let (mut queues, offloads) = (device.queues, device.offloads);
-    if threads == 1 || queues.len() < threads {
-        return Ok((queues, Vec::new(), offloads));
-    }
-    let own = vec![queues[0].try_clone()?];
-    let mut parts: Vec<_> = (0..threads).map(|_| Vec::new()).collect();
-    for (number, queue) in queues.drain(..).enumerate() {
-        parts[number % threads].push(queue);
-    }
-    Ok((own, parts, offloads))
 }

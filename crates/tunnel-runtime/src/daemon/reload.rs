@@ -6,7 +6,8 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 use tracing::{info, warn};
 
-use super::{Before, Daemon, Message, Threads, leads_to_peers};
+use super::set_up::leads_to_peers;
+use super::{Before, Daemon, Message, Threads};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;

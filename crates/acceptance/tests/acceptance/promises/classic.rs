@@ -9,7 +9,7 @@ use lab::echoes::{self, Echoes};
 use lab::observer::packets_containing;
 use lab::patience::wait_until;
 use lab::scale::scaled;
-use lab::traffic::{self, PingOptions, Pings, TcpOptions};
+use lab::traffic::{self, PingOptions, Pings};
 use lab::{Lab, Node, Site, Topology};
 
 use super::scene;
@@ -128,8 +128,7 @@ fn replaced_addresses_lose_nothing_and_show_no_true_one() {
             (floods().into(), floods().into(), 0, 0)
         );
         for from in [Site::A, Site::B] {
-            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
-            let report = report.expect("a transfer");
+            let report = scene::tcp(&lab, from, 2);
             eprintln!("{topology:?}, from {from:?}: {report:?}");
             assert!(report.bits_per_second > 1e7, "{report:?}");
         }
@@ -181,8 +180,7 @@ fn replaced_addresses_leave_senders_their_path_mtu() {
     let text = String::from_utf8_lossy(&text).into_owned();
     assert!(text.contains("mtu=1400") || text.contains("mtu: 1400"), "{text}");
     for from in [Site::A, Site::B] {
-        let report = traffic::tcp(&lab, TcpOptions { from, seconds: 1, ..TcpOptions::default() });
-        assert!(report.expect("a transfer").bits_per_second > 1e7);
+        assert!(scene::tcp(&lab, from, 1).bits_per_second > 1e7);
     }
     nodes.stop();
 }
@@ -230,8 +228,7 @@ fn tcp_finds_its_segment_size() {
         let settings = Settings { cipher: cipher.into(), rotation: 1, kernel, ..Settings::default() };
         let nodes = ClassicNodes::start(&lab, &settings).expect("both ends");
         for from in [Site::A, Site::B] {
-            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 2, ..TcpOptions::default() });
-            let report = report.expect("a transfer");
+            let report = scene::tcp(&lab, from, 2);
             eprintln!("{cipher}, kernel {kernel}, from {from:?}: {report:?}");
             assert!(report.bits_per_second > 1e6, "{cipher}: {report:?}");
         }

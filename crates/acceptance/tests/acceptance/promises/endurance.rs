@@ -129,6 +129,8 @@ fn is_late_at_a_move(lab: &Lab) -> bool {
     let options = TcpOptions { seconds: scaled(6, 10), rate: 50_000_000, ..TcpOptions::default() };
     let (moves, report) = moves_during(lab, || traffic::tcp(lab, options).expect("a transfer"));
     let rotations = scene::rotations(lab) - first;
+    // What the receiver has to say of the last segment is on its way.
+    std::thread::sleep(Duration::from_millis(500));
     watcher.kill().expect("it to end");
     let counted = watcher.wait_with_output().expect("its output").stdout;
     let counted: Vec<Vec<u64>> = String::from_utf8_lossy(&counted)

@@ -2,7 +2,6 @@
 
 use lab::Site;
 use lab::scale::scaled;
-use lab::traffic::{self, TcpOptions};
 
 use super::scene;
 
@@ -22,8 +21,7 @@ fn traffic_flows_without_offloads() {
         }
         lab.start().expect("a tunnel");
         for from in [Site::A, Site::B] {
-            let tcp = traffic::tcp(&lab, TcpOptions { from, seconds: scaled(1, 2), ..TcpOptions::default() });
-            let tcp = tcp.expect("a transfer");
+            let tcp = scene::tcp(&lab, from, scaled(1, 2));
             eprintln!("without {without}, from {from:?}: {tcp:?}");
             assert!(tcp.bits_per_second > 4e6, "without {without}: {tcp:?}");
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab::Site;
 use lab::scale::scaled;
-use lab::traffic::{self, TcpOptions, UdpOptions, UdpStream};
+use lab::traffic::{UdpOptions, UdpStream};
 
 use super::scene;
 
@@ -15,9 +15,7 @@ fn nothing_stalls_whatever_the_path_carries() {
             let Some(builder) = scene::lab() else { return };
             let lab = scene::up(builder.middle_mtu(mtu).filter_too_big(filtered));
             for from in [Site::A, Site::B] {
-                let tcp =
-                    traffic::tcp(&lab, TcpOptions { from, seconds: scaled(1, 2), ..TcpOptions::default() });
-                let tcp = tcp.expect("a transfer");
+                let tcp = scene::tcp(&lab, from, scaled(1, 2));
                 eprintln!("{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
                 assert!(tcp.bits_per_second > 4e6, "{mtu}, filtered {filtered}, from {from:?}: {tcp:?}");
             }

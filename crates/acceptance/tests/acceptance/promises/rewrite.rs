@@ -8,7 +8,7 @@ use lab::capture::Recording;
 use lab::observer::packets_containing;
 use lab::patience::wait_until;
 use lab::scale::scaled;
-use lab::traffic::{self, PingOptions, Pings, TcpOptions};
+use lab::traffic::{self, PingOptions, Pings};
 use lab::{Lab, Node, Site, Topology};
 
 use super::scene;
@@ -64,8 +64,7 @@ fn nothing_is_lost_over_rotations_and_no_true_address_is_seen() {
         let text = ping_whole(&lab, "20");
         assert!(text.contains(" 0% packet loss"), "{text}");
         for from in [Site::A, Site::B] {
-            let report = traffic::tcp(&lab, TcpOptions { from, seconds: 1, ..TcpOptions::default() });
-            let report = report.expect("a transfer");
+            let report = scene::tcp(&lab, from, 1);
             eprintln!("{topology:?}, from {from:?}: {report:?}");
             assert!(report.bits_per_second > 1e7, "{report:?}");
         }
@@ -107,8 +106,7 @@ fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
     let text = ping_whole(&lab, "3");
     assert!(text.contains("mtu=1400") || text.contains("mtu: 1400"), "{text}");
     for from in [Site::A, Site::B] {
-        let report = traffic::tcp(&lab, TcpOptions { from, seconds: 1, ..TcpOptions::default() });
-        assert!(report.expect("a transfer").bits_per_second > 1e7);
+        assert!(scene::tcp(&lab, from, 1).bits_per_second > 1e7);
     }
     drop(lab);
 

@@ -5,7 +5,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use lab::traffic::{UdpOptions, UdpReport, UdpStream};
+use lab::scale::scaled;
+use lab::traffic::{self, TcpOptions, TcpReport, UdpOptions, UdpReport, UdpStream};
 use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
 
@@ -51,6 +52,14 @@ pub(crate) fn step_clock(lab: &mut Lab, site: Site, ms: i64) {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     assert!(answer.contains("\"ok\""), "{answer}");
+}
+
+/// A transfer from a site's host to the other one: as fast as it goes in a full run, else at a rate that leaves the
+/// processors to the tests beside this one, by writes that are as large.
+pub(crate) fn tcp(lab: &Lab, from: Site, seconds: u32) -> TcpReport {
+    let rate = scaled(100_000_000, 0);
+    let report = traffic::tcp(lab, TcpOptions { from, seconds, rate, ..TcpOptions::default() });
+    report.expect("a transfer")
 }
 
 /// Starts a stream of 1,000 datagrams per second.

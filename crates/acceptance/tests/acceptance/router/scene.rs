@@ -311,7 +311,7 @@ impl RouterScene {
     pub(crate) fn kernel(&self) -> String {
         let settings = "for i in all lan wan0 wan1; do for s in forwarding accept_ra accept_ra_defrtr accept_redirects; do \
                         echo $i $s $(cat /proc/sys/net/ipv6/conf/$i/$s); done; done; cat /proc/sys/net/ipv4/ip_forward; \
-                        ip -o address | grep -v '2001:db8:0:' | sed 's/ *valid_lft.*//; s/ dynamic.*//' | sort; \
+                        ip -o address | grep -v '2001:db8:0:' | sed 's/ *valid_lft.*//; s/ dynamic.*//; s/ tentative//' | sort; \
                         ip route; ip -6 route show table all | grep -v 'proto kernel\\|multicast\\|proto ra' | sed 's/ expires.*//' | sort; nft -s list ruleset | sort";
         self.run("gw", &["sh", "-c", settings])
     }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use lab::edited::Edited;
-use lab::scale::emulated;
 
 use super::scene::{SERVER, ScriptScene, example_path};
 
@@ -82,11 +81,10 @@ fn lua_gets_what_the_kernel_leaves_and_nobody_sees_a_mark() {
 #[test]
 fn a_reload_of_both_halves_loses_no_packet_and_no_state() {
     let Some(scene) = ScriptScene::new(false) else { return };
-    let count = if emulated() { 10_000 } else { 60_000 };
     let text = PINGS.edited("nf.log(\"ping\", number[1])", "");
     let file = scene.script("pings.lua", &text);
     load(&scene, &file, &[]);
-    scene.reload_under_a_flood("pings.lua", &text, count);
+    let count = scene.reload_under_a_flood("pings.lua", &text);
     // A host asks for neighbors itself, now and then: the counter has pings alone.
     assert_eq!(scene.status(1)["handed_over"], count, "{}", scene.sidestep(&["list"]));
     scene.script(

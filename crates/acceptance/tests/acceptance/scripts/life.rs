@@ -6,7 +6,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::scene::{SERVER, ScriptScene};
-use lab::scale::emulated;
 
 const COUNT: &str = r#"
 local seen = nf.counter "seen"
@@ -21,8 +20,7 @@ fn a_reload_under_a_flood_loses_no_packet_and_no_state() {
     let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("count.lua", COUNT);
     scene.sidestep(&["load", &file, "--hook", "forward", "--tier", "user"]);
-    let count: u64 = if emulated() { 10_000 } else { 60_000 };
-    scene.reload_under_a_flood("count.lua", COUNT, count);
+    let count = scene.reload_under_a_flood("count.lua", COUNT);
 
     // Requests and answers, whichever thread and whichever text had them.
     let packets = scene.status(1)["packets"].as_u64().expect("a number");

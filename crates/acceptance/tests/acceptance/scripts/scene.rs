@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use lab::echoes::{self, Echoes, PingReport, ping_report};
 use lab::namespaces::Namespace;
 use lab::process::Process;
+use lab::scale::{emulated, scaled};
 use serde_json::Value;
 
 pub(crate) const CLIENT: &str = "fd00::2";
@@ -130,8 +131,10 @@ impl ScriptScene {
         list["scripts"][0].clone()
     }
 
-    /// The client floods the server with so many pings, while a script is loaded anew as often as that goes: none is lost.
-    pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str, count: u64) {
+    /// The client floods the server with pings, while a script is loaded anew as often as that goes: none is lost. How many
+    /// pings.
+    pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str) -> u64 {
+        let count = if emulated() { 10_000 } else { scaled(25_000, 100_000) };
         let log = self.folder.path().join("flood.log");
         let before = Echoes::parse(&self.echoes(&self.client));
         let mut command = self.client.command("ping").expect("the namespace");
@@ -148,6 +151,7 @@ impl ScriptScene {
         let summary = std::fs::read_to_string(&log).expect("the log");
         let all_answered = before.all_answered(&summary, || self.echoes(&self.client));
         assert!(reloads > 1 && all_answered, "{reloads} reloads: {summary}");
+        count
     }
 
     /// Runs a program on a machine to its end: whether it succeeded, and all that it wrote.

@@ -1,7 +1,6 @@
 //! Scripts at XDP: attached and replaced as elsewhere, with the same packets in them.
 
 use lab::edited::Edited;
-use lab::scale::emulated;
 
 use super::scene::{CLIENT, ROUTER, SERVER, ScriptScene, example_path, verifies_long_scripts};
 
@@ -25,8 +24,7 @@ fn a_script_at_xdp_is_replaced_under_a_flood_and_goes_with_its_host() {
     let host = scene.serve();
     scene.sidestep(&load);
     assert!(is_attached(&scene, "lan"));
-    let count = if emulated() { 10_000 } else { 100_000 };
-    scene.reload_under_a_flood("count.lua", COUNT, count);
+    let count = scene.reload_under_a_flood("count.lua", COUNT);
     let status = scene.status(1);
     assert_eq!(
         (&status["tier"], &status["xdp"], &status["xdp_mode"]),
