@@ -88,6 +88,11 @@ fn refuse(config: &IpsecConfig) -> Result<(), Error> {
             "`ipsec proxy` carries tunnels: a [[remote.child]] has mode = \"transport\"",
         ));
     }
+    if config.setkey.is_some() {
+        return Err(Error::NotCarried(
+            "`ipsec proxy` carries associations of IKE alone: leave setkey_file out, or see `ipsec up`",
+        ));
+    }
     Ok(())
 }
 
@@ -226,7 +231,7 @@ impl Ipsec {
                 return true;
             }
             carrier::Event::Stranger { what } => warn!("{what}"),
-            carrier::Event::Mtu => {}
+            carrier::Event::Keys(_) | carrier::Event::Mtu => {}
         }
         false
     }
