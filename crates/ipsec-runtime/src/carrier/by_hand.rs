@@ -1,5 +1,7 @@
 //! Associations and policies that are none of IKE's: of a file, and of daemons at the key socket. Their policies are kept apart,
 //! so that who takes all of them away takes none of the configuration's along.
+//!
+//! This file and the carrier need each other: a carrier is made with the rules that are put together here.
 
 use std::time::Instant;
 

@@ -1,6 +1,8 @@
 //! Hosts that are protected by transport mode or AH: what this machine itself sends to them goes to the device by a rule,
 //! and what the tunnel sends past it by its mark. A table of nftables drops what gets round the rule, and what they send
 //! in clear. All of it stays, in the journal, when the tunnel ends or dies.
+//!
+//! This file and `kernel` need each other: that one calls this one, and has what both do with routes.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

@@ -57,14 +57,15 @@ sniff(iface="ex", prn=answer, store=False, started_callback=lambda: print("ready
 "#;
 
 #[test]
-fn scapy_opens_and_answers_what_is_protected_by_esp_ah_and_both() {
+fn scapy_opens_and_answers_what_is_protected_by_esp_and_by_ah() {
     let Some(scene) = Scene::new(&["ping", "nft"]) else { return };
     let python = "/usr/bin/python3";
     if !scene.on(1, &[python, "-c", "import scapy.layers.ipsec"]).status.success() {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs python3-scapy");
         return eprintln!("skipped: needs python3-scapy");
     }
-    for headers in [&["esp"][..], &["ah"], &["esp", "ah"]] {
+    // Of AH around ESP it signs the ESP.
+    for headers in [&["esp"][..], &["ah"]] {
         write(&scene, 0, &keys(OUTER, headers));
         let up = scene.up(0);
         let log = scene.path(&format!("scapy-{}", headers.join("-")));
