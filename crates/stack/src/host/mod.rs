@@ -59,8 +59,9 @@
 //!
 //! The interface hands what is of TCP to the transport, which finds its connection by a table whose hash is keyed, so that
 //! nobody outside can choose flows that collide. Connections that have changed stand in a queue; each visit sends one
-//! packet, which may stand for several segments, and whoever has more to send stands at the end again. Segments are made when there is room for them, not before:
-//! nothing piles up below. The path's MTU is asked for before each, so that what one connection has learned holds for all.
+//! packet, which may stand for several segments, and whoever has more to send stands at the end again. Packets are made when
+//! there is room for them, not before: nothing piles up below. The path's MTU is asked for before each, so that what one
+//! connection has learned holds for all.
 //!
 //! Sockets may ask for security ([`Host::tcp_connect_asking`], [`Host::tcp_listen_asking`]). What comes with less than its
 //! connection or listener asks for is dropped in silence before TCP sees it, and what cannot have it is an error at the call.

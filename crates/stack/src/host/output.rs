@@ -20,9 +20,8 @@ use crate::tcp::{Flow, IcmpError, Transmit};
 /// Payload octets of a packet that a device cuts into segments: what the length field of IPv4 leaves behind the longest
 /// headers.
 const MAX_LARGE: usize = 65_535 - 20 - 60;
-/// Payload octets of one that is cut here: sixteen full segments of an Ethernet. More would save little, and let others wait
-/// for their turn.
-const MAX_CUT: usize = 16 * 1440;
+/// Full segments of one that is cut here. More would save little, and let others wait for their turn.
+const MAX_CUT: usize = 16;
 
 impl<S: Security> Host<S> {
     /// Puts the next frame or packet to send into `out`, whose buffer is used again; `false` if there is none.
@@ -112,7 +111,7 @@ fn transmit<S: Security>(
 ) -> bool {
     let policy = endpoint.policy;
     let traffic = endpoint.traffic();
-    let (largest, is_protected) = interface.largest_and_protection(now, &traffic, Some(&policy));
+    let (largest, overhead) = interface.largest_and_overhead(now, &traffic, Some(&policy));
     // Before, there are no segments that could be too large.
     if largest != endpoint.largest && endpoint.connection.state().is_synchronized() {
         if largest < endpoint.largest {
@@ -122,13 +121,14 @@ fn transmit<S: Security>(
         }
         endpoint.largest = largest;
     }
-    let is_plain = !is_protected && interface.may_offload(now, &traffic, Some(&policy));
+    let is_plain = overhead.octets == 0 && interface.may_offload(now, &traffic, Some(&policy));
     let room = interface.room_for_headers(addresses(&endpoint.flow).1.to_ipv4_mapped().is_some());
     let protection = if is_plain { None } else { interface.may_cut_protected(now, &traffic, Some(&policy)) };
+    let cut = MAX_LARGE.min(MAX_CUT * endpoint.connection.segment_payload());
     let (start, most) = match (is_plain, protection) {
         (true, _) if offloads => (room, MAX_LARGE),
-        (true, _) => (room, MAX_CUT),
-        (false, Some(front)) => (room + front, MAX_CUT),
+        (true, _) => (room, cut),
+        (false, Some(front)) => (room + front, cut),
         (false, None) => (room + S::HEADROOM, 0),
     };
     segment.resize(start, 0);

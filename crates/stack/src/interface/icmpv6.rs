@@ -16,7 +16,7 @@ use super::upper::Upper;
 use super::{Event, Interface};
 use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport, echo_reply};
-use crate::security::Security;
+use crate::security::{Overhead, Security};
 
 /// Messages of neighbor discovery and multicast listeners: see [`crate::security`].
 pub(super) fn bypasses_security(payload: &[u8]) -> bool {
@@ -236,16 +236,16 @@ impl<S: Security> Interface<S> {
     /// The most that an upper layer may send in one packet of this kind without fragmentation, with the protection that
     /// policy and socket ask for.
     pub fn largest_payload_of(&self, now: Instant, traffic: &Traffic, socket: Option<&Socket>) -> usize {
-        self.largest_and_protection(now, traffic, socket).0
+        self.largest_and_overhead(now, traffic, socket).0
     }
 
-    /// The same, and whether protection is known to add something.
-    pub(crate) fn largest_and_protection(
+    /// The same, and what protection costs.
+    pub(crate) fn largest_and_overhead(
         &self,
         now: Instant,
         traffic: &Traffic,
         socket: Option<&Socket>,
-    ) -> (usize, bool) {
+    ) -> (usize, Overhead) {
         let header = if traffic.destination.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let overhead = self.security.overhead(now, traffic, socket);
         let mapped = |address: IpAddr| match address {
@@ -254,7 +254,7 @@ impl<S: Security> Interface<S> {
         };
         let end = overhead.far_end.unwrap_or(traffic.destination);
         let largest = self.path_mtu(now, mapped(end)).saturating_sub(header + overhead.octets);
-        (largest, overhead.octets > 0)
+        (largest, overhead)
     }
 }
 

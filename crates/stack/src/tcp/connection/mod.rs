@@ -297,6 +297,11 @@ impl Connection {
         self.sender.congestion_window()
     }
 
+    /// Payload bytes of a full segment, as the path carries and the other end takes it.
+    pub fn segment_payload(&self) -> usize {
+        self.sender.mss()
+    }
+
     /// What the sending half has counted.
     pub fn statistics(&self) -> Statistics {
         self.sender.statistics()
