@@ -130,7 +130,7 @@ fn curl_goes_through_strongswan_and_nothing_leaves_when_it_dies() {
     let Some(scene) = Scene::new(&needs) else { return };
     scene.write_client(OUTER_V4[1]);
     let charon = scene.charon();
-    carries_and_does_not_leak(&scene, charon.into_process(), &[]);
+    carries_and_does_not_leak(&scene, charon, &[]);
 }
 
 #[test]

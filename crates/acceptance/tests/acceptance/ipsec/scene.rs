@@ -298,8 +298,8 @@ impl Scene {
 
     /// strongSwan on the second side, with its own IPsec in user space, which wants UDP around ESP. It gives clients an
     /// address.
-    pub(super) fn charon(&self) -> Charon {
-        self.charon_at(OUTER, "kernel-libipsec")
+    pub(super) fn charon(&self) -> Process {
+        self.charon_at(OUTER, "kernel-libipsec").into_process()
     }
 
     /// The same between these outer addresses, where clients find it elsewhere, and with this plugin before the kernel's: if
