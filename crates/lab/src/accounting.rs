@@ -11,9 +11,18 @@ pub fn cpu_seconds(id: u32) -> Result<f64, Error> {
 
 /// Resident memory of a process, bytes.
 pub fn resident(id: u32) -> Result<u64, Error> {
+    status_bytes(id, "VmRSS:")
+}
+
+/// What of it is the process' own, not of files such as its program, bytes.
+pub fn anonymous(id: u32) -> Result<u64, Error> {
+    status_bytes(id, "RssAnon:")
+}
+
+fn status_bytes(id: u32, name: &str) -> Result<u64, Error> {
     let path = format!("/proc/{id}/status");
     let status = std::fs::read_to_string(&path).map_err(|source| Error::file(&path, source))?;
-    Ok(resident_bytes(&status))
+    Ok(bytes(&status, name))
 }
 
 /// proc(5): utime and stime are the 14th and 15th fields, in ticks of 10 ms; the name before may hold spaces.
@@ -22,8 +31,8 @@ fn cpu_ticks(stat: &str) -> u64 {
     fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-fn resident_bytes(status: &str) -> u64 {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
+fn bytes(status: &str, name: &str) -> u64 {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
@@ -39,7 +48,7 @@ mod tests {
 
     #[test]
     fn resident_memory_is_in_bytes() {
-        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t   2048 kB\nThreads: 1\n"), 2 << 20);
-        assert_eq!(resident_bytes("Name:\tkthreadd\n"), 0);
+        assert_eq!(bytes("Name:\tx\nVmRSS:\t   2048 kB\nThreads: 1\n", "VmRSS:"), 2 << 20);
+        assert_eq!(bytes("Name:\tkthreadd\n", "VmRSS:"), 0);
     }
 }

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lab::accounting::resident;
+use lab::accounting::{anonymous, resident};
 use lab::topology::Site;
 use lab::{Builder, Error, Lab};
 use serde::Serialize;
@@ -40,6 +40,8 @@ pub(super) const PROCESSOR: &str = "cpu_gb";
 /// Megabytes of a gateway that has carried nothing yet, and of one after the traffic: the mean of the two.
 pub(super) const FRESH: &str = "fresh";
 pub(super) const AFTER: &str = "after";
+/// The same of a fresh one, without what is of files: the program and its libraries.
+const OWN: &str = "fresh_own";
 /// Bytes for each association beyond those of the first child.
 pub(super) const ASSOCIATION: &str = "association";
 
@@ -101,8 +103,10 @@ pub(super) fn measure(extent: Extent, prefix: &str, program: &Path, stop: &Atomi
         }
     }
     for one in &mut running {
-        let fresh = memory(one);
-        all.keep(one.name(), FRESH, 1, fresh.map(|bytes| bytes / 1e6));
+        for (metric, of_process) in [(FRESH, resident as OfProcess), (OWN, anonymous as OfProcess)] {
+            let fresh = memory(one, of_process);
+            all.keep(one.name(), metric, 1, fresh.map(|bytes| bytes / 1e6));
+        }
     }
     for repetition in 1..=extent.repetitions {
         // What a machine has left depends on what it did a moment ago, so each of them is once the first.
@@ -118,7 +122,7 @@ pub(super) fn measure(extent: Extent, prefix: &str, program: &Path, stop: &Atomi
             }
         }
         for one in &mut running {
-            let after = memory(one);
+            let after = memory(one, resident);
             all.keep(one.name(), AFTER, repetition, after.map(|bytes| bytes / 1e6));
         }
     }
@@ -133,11 +137,14 @@ fn builder(program: &Path, prefix: &str, number: usize) -> Builder {
     Lab::builder(program).prefix(&format!("{prefix}{number}")).rotation(ROTATION)
 }
 
+/// A kind of memory of a process, bytes.
+type OfProcess = fn(u32) -> Result<u64, Error>;
+
 /// Bytes of a gateway, the mean of the two.
-fn memory(one: &mut Running) -> Result<f64, Error> {
+fn memory(one: &mut Running, of_process: OfProcess) -> Result<f64, Error> {
     let nothing = || Error::Usage("no processes".into());
     let processes = one.contender.processes(&mut one.lab).ok_or_else(nothing)?;
-    let [a, b] = processes.map(resident);
+    let [a, b] = processes.map(of_process);
     Ok((a? + b?) as f64 / 2.0)
 }
 
@@ -170,9 +177,9 @@ impl Tunnels {
             }
             let measured = Running::start(contender, builder(program, prefix, number)).and_then(|mut one| {
                 std::thread::sleep(SETTLE);
-                memory(&mut one)
+                memory(&mut one, anonymous)
             });
-            let fresh = self.results.value(&name, FRESH, 1).unwrap_or_default() * 1e6;
+            let fresh = self.results.value(&name, OWN, 1).unwrap_or_default() * 1e6;
             // A child is two of them.
             let more = f64::from(2 * (self.children - 1));
             let each = measured.map(|bytes| (bytes - fresh).max(0.0) / more);
@@ -245,8 +252,8 @@ impl Tunnels {
         Table {
             title: "Tunnels: resident memory of a gateway".into(),
             how: format!(
-                "Megabytes before and after the traffic, with one child, and bytes for each further association, of {} \
-                 children with two each. Means of both gateways.",
+                "Megabytes before and after the traffic, with one child, and bytes of a gateway's own memory for each further \
+                 association, of {} children with two each. Means of both gateways.",
                 self.children
             ),
             header: ["contender", "fresh, MB", "after traffic, MB", "association, bytes"]
