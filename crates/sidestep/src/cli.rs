@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_ipsec, load_tunnel};
 use crate::terminal::{complain, print, start_log};
 use crate::{
-    check, down, firewall, import_classic, ipsec, key, keys, manual, rendezvous, script, show, ssh, stack,
-    status,
+    check, down, firewall, import_classic, ipsec, key, manual, rendezvous, script, show, ssh, stack, status,
+    tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -330,9 +330,9 @@ pub fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Genkey => keys::generate_private()?,
-        Command::Pubkey => keys::public_of_stdin()?,
-        Command::Genpsk => keys::generate_preshared()?,
+        Command::Genkey => tunnel_keys::generate_private()?,
+        Command::Pubkey => tunnel_keys::public_of_stdin()?,
+        Command::Genpsk => tunnel_keys::generate_preshared()?,
         Command::Check { file } if config::ipsec::is_ipsec(&file) => {
             print(check::ipsec::describe(&file, &load_ipsec(&file)?))?;
         }

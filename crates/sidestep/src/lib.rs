@@ -8,7 +8,7 @@
 //! | [`cli`] | the commands and their options, each declared once; help, manual and completions come from it |
 //! | `check` | what a configuration leads to, in plain words, or a report of what is wrong |
 //! | `load` | a file, read for a command that needs it |
-//! | `keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
+//! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
@@ -32,7 +32,6 @@ mod firewall;
 mod import_classic;
 mod ipsec;
 mod key;
-mod keys;
 mod load;
 mod manual;
 mod rendezvous;
@@ -42,3 +41,4 @@ mod ssh;
 mod stack;
 mod status;
 mod terminal;
+mod tunnel_keys;

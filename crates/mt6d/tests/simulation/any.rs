@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use sidestep_mt6d::PeerState;
 use sidestep_mt6d::config::Padding;
 
-use crate::network::{A, B, Firewall, Network, Path, Stream};
+use crate::network::{A, B, Firewall, Network, Path, Stream, full_scale};
 
 #[derive(Debug, Clone)]
 struct Scenario {
@@ -288,7 +288,7 @@ fn recovers(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(if full_scale() { 24 } else { 8 }) })]
 
     #[test]
     fn any_story_ends_well(scenario in scenario()) {

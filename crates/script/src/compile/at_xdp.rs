@@ -66,22 +66,23 @@ fn it_has_the_verdicts_the_logs_and_the_tables_of_the_vm() {
     if !may_load() {
         return;
     }
-    let programs = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(1200);
+    let programs = generate::cases(1200);
     let mut random = Random::new(0x51de_57e9);
     let (mut scripts, mut logs, mut tables, mut cases) = (0, 0, 0, 0);
     for _ in 0..programs {
         let text = generate::script(&mut random);
         let Ok(mut both) = Both::of(&text) else { continue };
         scripts += 1;
-        logs += usize::from(!both.lines.is_empty());
-        tables += usize::from(text.contains("seen:") || text.contains("p:flow"));
+        logs += u32::from(!both.lines.is_empty());
+        tables += u32::from(text.contains("seen:") || text.contains("p:flow"));
         for _ in 0..256 {
             both.run(&generate::packet(&mut random));
             cases += 1;
         }
     }
     println!("{scripts} scripts, {logs} of them log, {tables} have tables; {cases} cases");
-    assert!(programs < 1200 || scripts > 50 && logs > 10 && tables > 10, "{scripts} {logs} {tables}");
+    let enough = scripts > programs / 24 && logs > programs / 120 && tables > programs / 120;
+    assert!(programs < 400 || enough, "{scripts} {logs} {tables}");
 }
 
 /// What lies on both sides of the place of a tag, at places that are known and that the packet decides.

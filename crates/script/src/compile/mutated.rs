@@ -22,7 +22,7 @@ const EXAMPLES: [&str; 7] = [
 #[test]
 fn damaged_scripts_are_refused_or_run() {
     let in_kernel = may_load();
-    let count = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(200);
+    let count = generate::cases(200);
     let mut random = Random::new(0xdead_beef);
     let mut outcomes = [0_usize; 3];
     for number in 0..count {

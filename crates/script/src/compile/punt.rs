@@ -161,7 +161,7 @@ fn script(random: &mut Random) -> String {
 #[test]
 fn both_tiers_together_do_what_lua_does_alone() {
     let in_kernel = may_load();
-    let programs = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(120);
+    let programs = generate::cases(120);
     let mut random = Random::new(0x51df_0001);
     let (mut scripts, mut decided, mut punted) = (0, 0, 0);
     for number in 0..40 * programs {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `options` | what all commands have: device, addresses, security, faults; the host that they describe |
 //! | [`ping`], [`nc`], [`http`] | programs on it |
-//! | [`keys`] | a PF_KEY socket for a host's associations and policies |
+//! | [`key_socket`] | a PF_KEY socket for a host's associations and policies |
 //! | [`status`] | what a host says about itself, and to whom |
 //! | [`netstat`] | `netstat`, `ifconfig`, `route`: that as text |
 //! | [`capture`] | packets as a file or text |
@@ -13,7 +13,7 @@ mod capture;
 mod http;
 mod http_message;
 mod http_server;
-mod keys;
+mod key_socket;
 mod nc;
 mod netstat;
 mod options;

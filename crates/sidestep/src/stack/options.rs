@@ -23,7 +23,7 @@ use stack_runtime::device::{Captured, Device, Faulty, Recorded, kernel};
 use stack_runtime::{Options, Stack};
 use wire::ethernet::MacAddress;
 
-use super::keys::Keys;
+use super::key_socket::Keys;
 use super::status::{Answering, answer};
 use crate::failure::Failure;
 

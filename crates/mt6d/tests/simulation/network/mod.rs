@@ -128,10 +128,17 @@ impl Drop for Network {
     }
 }
 
-/// The seeds to run a story with: the first `count`, or the one that the environment variable `SEED` names.
+/// The seeds to run a story with: the first `count`, fewer in a quick run, or the one that the environment variable `SEED`
+/// names.
 pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let count = if full_scale() { count } else { count.min((count / 3).max(6)) };
     one.map_or(0..count, |seed: u64| seed..seed + 1)
+}
+
+/// Whether this is the full suite (`SIDESTEP_SCALE`), which tries three times as much of what is random.
+pub(crate) fn full_scale() -> bool {
+    std::env::var("SIDESTEP_SCALE").is_ok_and(|scale| scale == "full")
 }
 
 /// The prefix that a site hops in at first.
