@@ -88,6 +88,8 @@ fn xfrm(ends: [&str; 2], headers: &[&str], tunnel: Option<[&str; 2]>) -> String 
     let (mut text, mut wanted) = (String::new(), String::new());
     for (number, header) in headers.iter().enumerate() {
         let algorithms = match *header {
+            // In IPv4 AH is a multiple of 4 bytes (RFC 4302 §3.3.3.2.1), for the kernel only where it is told.
+            "ah" if !a.contains(':') => format!("{hash} flag align4"),
             "ah" => hash.clone(),
             _ => format!("enc \"cbc(aes)\" 0x{CIPHER} {hash}"),
         };
