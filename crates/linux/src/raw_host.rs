@@ -254,9 +254,11 @@ impl HostRawSocket {
         for (number, message) in messages.iter().take(arrived as usize).enumerate() {
             let start = number * SLOT;
             let length = message.msg_len as usize + room;
-            let control_length = (message.msg_hdr.msg_controllen as usize).min(told[number].bytes.len());
+            let header = &message.msg_hdr;
+            #[allow(clippy::unnecessary_cast, reason = "other C libraries have another type here")]
+            let control_length = (header.msg_controllen as usize).min(told[number].bytes.len());
             let info = Information::of(&told[number].bytes[..control_length]);
-            if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 || length > SLOT {
+            if header.msg_flags & libc::MSG_TRUNC != 0 || length > SLOT {
                 continue;
             }
             if self.is_ipv6 {
