@@ -78,6 +78,8 @@ pub struct Carrier<R> {
     drops: Drops,
     ipsec_drops: ipsec::drops::Drops,
     engine_deadline: Option<Instant>,
+    /// When the first of the conversations begins, as of the last [`settle`](Self::settle).
+    begins: Option<Instant>,
     scratch: Vec<u8>,
     ending: bool,
 }
@@ -113,8 +115,9 @@ impl<R: Random> Carrier<R> {
         policies.set_system_levels(levels);
         let judges_input = levels.transport_encryption >= Level::Require
             || config.rules.iter().any(|rule| rule.direction == Direction::In);
-        let conversations =
+        let conversations: Vec<_> =
             config.remotes.iter().map(|remote| Conversation::new(remote.clone(), now)).collect();
+        let begins = conversations.iter().filter_map(Conversation::begins_at).min();
         let mut own: Vec<IpAddr> = config.addresses.iter().map(IpNet::addr).collect();
         own.dedup();
         Self {
@@ -137,6 +140,7 @@ impl<R: Random> Carrier<R> {
             drops: Drops::default(),
             ipsec_drops: ipsec::drops::Drops::default(),
             engine_deadline: None,
+            begins,
             scratch: Vec::new(),
             ending: false,
         }
@@ -159,8 +163,7 @@ impl<R: Random> Carrier<R> {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        let begin = self.conversations.iter().filter_map(Conversation::begins_at);
-        self.ike.deadline().into_iter().chain(self.engine_deadline).chain(begin).min()
+        [self.ike.deadline(), self.engine_deadline, self.begins].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -249,5 +252,6 @@ impl<R: Random> Carrier<R> {
             self.send_whole(&mut released.packet, now, deliver);
         }
         self.engine_deadline = self.engine.deadline();
+        self.begins = self.conversations.iter().filter_map(Conversation::begins_at).min();
     }
 }
