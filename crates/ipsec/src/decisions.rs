@@ -32,7 +32,14 @@ pub struct Decision {
 
 /// Decisions of one policy database and one key engine.
 #[derive(Debug)]
-pub struct Decisions(Box<[Option<(Traffic, Option<Socket>, Decision)>]>);
+pub struct Decisions(Box<[Option<Remembered>]>);
+
+#[derive(Debug, Clone)]
+struct Remembered {
+    traffic: Traffic,
+    socket: Option<Socket>,
+    decision: Decision,
+}
 
 impl Default for Decisions {
     fn default() -> Self {
@@ -50,7 +57,7 @@ impl Decisions {
         socket: Option<&Socket>,
         now: Instant,
     ) -> Option<&Decision> {
-        let (known, of, decision) = self.0[slot(traffic, socket)].as_ref()?;
+        let Remembered { traffic: known, socket: of, decision } = self.0[slot(traffic, socket)].as_ref()?;
         let holds = decision.generations == (policies.generation(), engine.generation())
             && known == traffic
             && of.as_ref() == socket
@@ -81,7 +88,8 @@ impl Decisions {
             let (overhead, far_end) = policies.overhead(engine, traffic, socket, now);
             let generations = (policies.generation(), engine.generation());
             let decision = Decision { bundle, overhead, front, far_end, until, generations };
-            self.0[slot(traffic, socket)] = Some((*traffic, socket.copied(), decision));
+            self.0[slot(traffic, socket)] =
+                Some(Remembered { traffic: *traffic, socket: socket.copied(), decision });
         }
         Ok(output)
     }

@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use ipsec::acquire::AcquireId;
-use ipsec::association::{Protocol, Spi, Transform};
+use ipsec::association::{Association, Protocol, Spi, Transform};
 use ipsec::decisions::{Decision, Decisions};
 use ipsec::drops::{DropReason, Drops};
 use ipsec::key_engine::{Event, KeyEngine, Name, SecurityError};
@@ -128,7 +128,7 @@ impl Ipsec {
             return Ok(Protected::Send(start..start + length));
         }
         let associations = bundle.iter().filter_map(|id| self.engine.get(id));
-        let front: usize = associations.map(|association| association.front()).sum();
+        let front: usize = associations.map(Association::front).sum();
         let at = if start < front { MAX_HEADROOM } else { start };
         let place = at..at + length;
         packet.resize(place.end + MAX_TAILROOM, 0);

@@ -93,6 +93,8 @@ pub struct Carrier<R> {
     drops: Drops,
     ipsec_drops: ipsec::drops::Drops,
     engine_deadline: Option<Instant>,
+    /// When the first of the conversations begins, as of the last [`settle`](Self::settle).
+    begins: Option<Instant>,
     scratch: Vec<u8>,
     ending: bool,
 }
@@ -132,8 +134,9 @@ impl<R: Random> Carrier<R> {
         debug_assert_eq!(registered, Ok(()));
         let mut policies = PolicyDatabase::new();
         policies.set_system_levels(config.levels);
-        let conversations =
+        let conversations: Vec<_> =
             config.remotes.iter().map(|remote| Conversation::new(remote.clone(), now)).collect();
+        let begins = conversations.iter().filter_map(Conversation::begins_at).min();
         let mut own: Vec<IpAddr> = config.addresses.iter().map(IpNet::addr).collect();
         own.dedup();
         let mut carrier = Self {
@@ -167,6 +170,7 @@ impl<R: Random> Carrier<R> {
             drops: Drops::default(),
             ipsec_drops: ipsec::drops::Drops::default(),
             engine_deadline: None,
+            begins,
             scratch: Vec::new(),
             ending: false,
         };
@@ -191,8 +195,7 @@ impl<R: Random> Carrier<R> {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        let begin = self.conversations.iter().filter_map(Conversation::begins_at);
-        self.ike.deadline().into_iter().chain(self.engine_deadline).chain(begin).min()
+        [self.ike.deadline(), self.engine_deadline, self.begins].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -281,5 +284,6 @@ impl<R: Random> Carrier<R> {
             self.send_whole(&mut released.packet, now, deliver);
         }
         self.engine_deadline = self.engine.deadline();
+        self.begins = self.conversations.iter().filter_map(Conversation::begins_at).min();
     }
 }

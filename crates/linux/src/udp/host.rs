@@ -10,9 +10,10 @@ use std::sync::Arc;
 use wire::ecn::Ecn;
 
 use super::message::{Message, Sending, leading_int, send_datagram};
+use super::outcome::from_the_network;
 use super::{
     EndpointOptions, IPV6_PMTUDISC_PROBE, MAX_SEGMENTED_BYTES, MAX_SEGMENTS, Segmentation, SendOutcome,
-    from_the_network, keep_to, set_buffers,
+    keep_to, set_buffers,
 };
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
@@ -217,18 +218,7 @@ impl HostSocket {
     }
 
     fn send_singly(&self, data: &[u8], size: usize, sending: &Sending<'_>) -> Result<SendOutcome> {
-        let mut sent = 0;
-        let mut result = SendOutcome::Sent;
-        for datagram in data.chunks(size.max(1)) {
-            match self.send_outcome(datagram, None, sending)? {
-                SendOutcome::Sent => {}
-                SendOutcome::WouldBlock(_) => return Ok(SendOutcome::WouldBlock(sent)),
-                SendOutcome::Dropped => result = SendOutcome::Dropped,
-                other => return Ok(other),
-            }
-            sent += datagram.len();
-        }
-        Ok(result)
+        SendOutcome::of_each(data, size, |datagram| self.send_outcome(datagram, None, sending))
     }
 
     fn send_outcome(
@@ -237,28 +227,13 @@ impl HostSocket {
         segment_size: Option<u16>,
         sending: &Sending<'_>,
     ) -> Result<SendOutcome> {
-        let mut again = true;
-        loop {
-            let Err(error) = send_datagram(self.fd.as_fd(), data, segment_size, sending) else {
-                return Ok(SendOutcome::Sent);
-            };
-            let number = error.raw_os_error().unwrap_or(0);
-            match number {
-                libc::EINTR => {}
-                libc::EAGAIN => return Ok(SendOutcome::WouldBlock(0)),
-                libc::ENOBUFS | libc::ENOMEM => return Ok(SendOutcome::Dropped),
-                // The first time this may be the news of an ICMP error about an earlier datagram.
-                _ if again && from_the_network(number) => again = false,
-                libc::EMSGSIZE => return Ok(SendOutcome::TooLong),
-                libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL => {
-                    return Ok(SendOutcome::Unreachable(number));
-                }
-                // The source is no address of this host any more.
-                libc::EINVAL if segment_size.is_none() => return Ok(SendOutcome::Unreachable(number)),
-                libc::EPERM => return Ok(SendOutcome::Refused(number)),
-                _ if from_the_network(number) => return Ok(SendOutcome::Refused(number)),
-                _ => return Err(Error::new(format!("sendmsg from UDP port {}", self.port), error)),
+        match SendOutcome::of(|| send_datagram(self.fd.as_fd(), data, segment_size, sending)) {
+            Ok(outcome) => Ok(outcome),
+            // The source is no address of this host any more.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && segment_size.is_none() => {
+                Ok(SendOutcome::Unreachable(libc::EINVAL))
             }
+            Err(error) => Err(Error::new(format!("sendmsg from UDP port {}", self.port), error)),
         }
     }
 }

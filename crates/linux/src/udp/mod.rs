@@ -9,6 +9,7 @@
 mod error_queue;
 mod host;
 pub(crate) mod message;
+mod outcome;
 mod shared;
 
 use std::net::SocketAddrV6;
@@ -24,9 +25,11 @@ use crate::sockopt::{self, sockaddr_in6};
 
 pub use error_queue::{ErrorOrigin, QueuedError};
 pub use host::{HostReceived, HostSocket, TooBig};
+pub use outcome::SendOutcome;
 pub use shared::{SharedSocket, SkLookupTable};
 
 use message::{Message, leading_int, parse_extended_error, send_message};
+use outcome::from_the_network;
 
 /// The most bytes that one segmented send may hold: what fits an IPv6 packet, less its header and UDP's.
 pub const MAX_SEGMENTED_BYTES: usize = 65_487;
@@ -102,23 +105,6 @@ impl Default for EndpointOptions {
     fn default() -> Self {
         Self { buffer: 4 << 20, receive_offload: true, interface: None, segmentation: Arc::default() }
     }
-}
-
-/// What became of a send. Only what is [`SendOutcome::Sent`] has left; nothing here is a reason to close the socket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SendOutcome {
-    /// All of it was handed to the network.
-    Sent,
-    /// The send buffer is full after so many bytes of whole segments: wait until the socket is writable.
-    WouldBlock(usize),
-    /// A queue of this host is full, and the datagram lost in it.
-    Dropped,
-    /// A datagram is longer than the interface's MTU.
-    TooLong,
-    /// An ICMPv6 error or a firewall of this host refused it, twice in a row.
-    Refused(i32),
-    /// There is no way to the peer now: no route, no such source address, or the link is down.
-    Unreachable(i32),
 }
 
 /// What one receive brought: one datagram, or several of one sender and one size, one behind the other.
@@ -308,18 +294,8 @@ impl EndpointSocket {
         to: Option<&libc::sockaddr_in6>,
         traffic_class: u8,
     ) -> Result<SendOutcome> {
-        let mut sent = 0;
-        let mut result = SendOutcome::Sent;
-        for datagram in data.chunks(usize::from(size)) {
-            match self.send_outcome(datagram, None, to, traffic_class)? {
-                SendOutcome::Sent => {}
-                SendOutcome::WouldBlock(_) => return Ok(SendOutcome::WouldBlock(sent)),
-                SendOutcome::Dropped => result = SendOutcome::Dropped,
-                other => return Ok(other),
-            }
-            sent += datagram.len();
-        }
-        Ok(result)
+        let send = |datagram: &[u8]| self.send_outcome(datagram, None, to, traffic_class);
+        SendOutcome::of_each(data, usize::from(size), send)
     }
 
     fn send_outcome(
@@ -329,27 +305,8 @@ impl EndpointSocket {
         to: Option<&libc::sockaddr_in6>,
         traffic_class: u8,
     ) -> Result<SendOutcome> {
-        let mut again = true;
-        loop {
-            let Err(error) = send_message(self.fd.as_fd(), data, segment_size, to, traffic_class) else {
-                return Ok(SendOutcome::Sent);
-            };
-            let number = error.raw_os_error().unwrap_or(0);
-            match number {
-                libc::EINTR => {}
-                libc::EAGAIN => return Ok(SendOutcome::WouldBlock(0)),
-                libc::ENOBUFS | libc::ENOMEM => return Ok(SendOutcome::Dropped),
-                // The first time this may be the news of an ICMPv6 error about an earlier datagram.
-                _ if again && from_the_network(number) => again = false,
-                libc::EMSGSIZE => return Ok(SendOutcome::TooLong),
-                libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL => {
-                    return Ok(SendOutcome::Unreachable(number));
-                }
-                libc::EPERM => return Ok(SendOutcome::Refused(number)),
-                _ if from_the_network(number) => return Ok(SendOutcome::Refused(number)),
-                _ => return Err(Error::new(format!("sendmsg from {}", self.local), error)),
-            }
-        }
+        SendOutcome::of(|| send_message(self.fd.as_fd(), data, segment_size, to, traffic_class))
+            .map_err(|error| Error::new(format!("sendmsg from {}", self.local), error))
     }
 }
 
@@ -357,19 +314,6 @@ impl AsFd for EndpointSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// Error numbers that the kernel makes of ICMPv6 errors (`icmpv6_err_convert` in net/ipv6/icmp.c).
-fn from_the_network(number: i32) -> bool {
-    matches!(
-        number,
-        libc::ECONNREFUSED
-            | libc::EMSGSIZE
-            | libc::EPROTO
-            | libc::EACCES
-            | libc::ENETUNREACH
-            | libc::EHOSTUNREACH
-    )
 }
 
 fn keep_to(fd: BorrowedFd<'_>, interface: Option<u32>) -> Result<()> {

@@ -135,7 +135,8 @@ fn transmit<S: Security>(
     let Some(packet) = endpoint.connection.poll_transmit_header(now, most, segment) else { return false };
     let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());
     let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
-    let is_cut = !(is_plain && offloads) && packet.segment_size.is_some();
+    // Only what is plain for certain, or will be protected, is cut.
+    let is_cut = packet.segment_size.is_some() && (is_plain && !offloads || protection.is_some());
     let protected = protection.map(|_| policy);
     let sent = if is_cut && let (payload, []) = endpoint.connection.payload_of(&packet) {
         // From the connection's buffer to the frames.
