@@ -11,7 +11,7 @@ use lab::topology::Site;
 use lab::{Error, Lab};
 use serde_json::Value;
 
-use super::{KEY, selectors};
+use super::agreed::{KEY, selectors};
 use crate::comparison::contender::Contender;
 
 /// How long it may take until all children are there.

@@ -11,7 +11,7 @@ use lab::process::{Process, tail};
 use lab::topology::Site;
 use lab::{Error, Lab};
 
-use super::{KEY, selectors};
+use super::agreed::{KEY, selectors};
 use crate::comparison::contender::Contender;
 
 const CHARON: &str = "/usr/lib/ipsec/charon";

@@ -3,9 +3,11 @@
 //! | file | what it is |
 //! |---|---|
 //! | `ipsec_up`, `libipsec` | those two; the moving tunnel is `bench`'s |
+//! | `agreed` | what both gateways know: the key, the networks of each child |
 //!
 //! They run in the labs of `bench`: two hosts, two gateways and a router each, and their measurements are those of `bench`.
 
+mod agreed;
 mod ipsec_up;
 mod libipsec;
 
@@ -45,7 +47,6 @@ const OWN: &str = "fresh_own";
 /// Bytes for each association beyond those of the first child.
 pub(super) const ASSOCIATION: &str = "association";
 
-const KEY: &str = "a key that both gateways know";
 /// The moving tunnel's, as `bench` has it.
 const ROTATION: &str = "10s";
 /// Between the last message and a look at the memory.
@@ -54,14 +55,6 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// Who is measured, anew.
 fn contenders(children: u16) -> [Box<dyn Contender>; 3] {
     [Box::new(Sidestep::new(ROTATION)), Box::new(IpsecUp::new(children)), Box::new(Libipsec::new(children))]
-}
-
-/// The networks of a child at a site: the first one's are the lab's own.
-fn selectors(site: Site, number: u16) -> Vec<String> {
-    match number {
-        0 => site.inner_prefixes().map(str::to_owned).to_vec(),
-        _ => vec![format!("fd00:{}:{number:x}::/64", site.letter())],
-    }
 }
 
 /// What was measured.
