@@ -3,8 +3,8 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use zeroize::Zeroizing;
 
+use crate::passwords::Credentials;
 use crate::target::Target;
 
 /// The longest head of a request.
@@ -65,8 +65,8 @@ impl Refusal {
 pub struct Asked {
     /// Where to.
     pub target: Target,
-    /// A name and a password, with a colon between.
-    pub credentials: Option<Zeroizing<Vec<u8>>>,
+    /// Who it is from, if it says so.
+    pub credentials: Option<Credentials>,
 }
 
 /// Reads a request out of all that has come so far, and says how long it was; `None`: it is not all there.
@@ -95,10 +95,10 @@ pub fn request(bytes: &[u8]) -> Result<Option<(usize, Asked)>, Refusal> {
 }
 
 /// What the scheme Basic says.
-fn basic(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+fn basic(value: &[u8]) -> Option<Credentials> {
     let (scheme, rest) = value.split_at_checked(6)?;
     let is_basic = scheme.eq_ignore_ascii_case(b"basic ");
-    is_basic.then(|| BASE64_STANDARD.decode(rest.trim_ascii()).ok().map(Zeroizing::new))?
+    is_basic.then(|| BASE64_STANDARD.decode(rest.trim_ascii()).ok().map(Credentials::new))?
 }
 
 #[cfg(test)]

@@ -8,10 +8,12 @@ use zeroize::Zeroizing;
 /// The longest name, and the longest password (RFC 1929).
 const LONGEST: usize = 255;
 
+/// A name and a password, with a colon between.
+pub type Credentials = Zeroizing<Vec<u8>>;
+
 /// Who may come in, by which password.
 pub struct Passwords {
-    /// A name and its password, with a colon between.
-    lines: Vec<Zeroizing<Vec<u8>>>,
+    lines: Vec<Credentials>,
 }
 
 /// Why there are no passwords.

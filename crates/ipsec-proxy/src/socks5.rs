@@ -5,8 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use zeroize::Zeroizing;
-
+use crate::passwords::Credentials;
 use crate::target::Target;
 
 const VERSION: u8 = 5;
@@ -129,7 +128,7 @@ pub fn greeting(bytes: &[u8]) -> Result<Option<(usize, Offers)>, NotSocks> {
 ///
 /// # Errors
 /// [`NotSocks`].
-pub fn password(bytes: &[u8]) -> Result<Option<(usize, Zeroizing<Vec<u8>>)>, NotSocks> {
+pub fn password(bytes: &[u8]) -> Result<Option<(usize, Credentials)>, NotSocks> {
     let Some((version, rest)) = bytes.split_first() else { return Ok(None) };
     if *version != PASSWORD_VERSION {
         return Err(NotSocks);
@@ -142,7 +141,7 @@ pub fn password(bytes: &[u8]) -> Result<Option<(usize, Zeroizing<Vec<u8>>)>, Not
     let Some(word) = field(&rest[1 + name..]) else { return Ok(None) };
     let (name, word) = (&rest[1..1 + name], &rest[2 + name..2 + name + word]);
     let length = 3 + name.len() + word.len();
-    Ok(Some((length, Zeroizing::new([name, b":", word].concat()))))
+    Ok(Some((length, Credentials::new([name, b":", word].concat()))))
 }
 
 /// Reads a request.
