@@ -129,8 +129,9 @@ fn filters(node: &Node) -> String {
     node.must(&format!("tc filter show dev {LINK} ingress; tc filter show dev {LINK} egress"))
 }
 
+/// Whether an answer comes within a second, to one of several requests.
 fn ping(pair: &Pair) -> bool {
-    pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {B}")).0
+    pair.a.sh(&format!("ping -6 -c 1 -w 1 -i 0.2 {B}")).0
 }
 
 #[test]

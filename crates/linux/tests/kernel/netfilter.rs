@@ -22,7 +22,7 @@ fn a_program_judges_packets_at_a_hook_until_it_is_dropped() {
         return;
     }
     let pair = Pair::new();
-    let reaches = || pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {B}")).0;
+    let reaches = || pair.a.sh(&format!("ping -6 -c 1 -w 1 -i 0.2 {B}")).0;
     let attach = |verdict, hook, priorities: &[i32]| {
         pair.a.run(|| Links::attach(&judge(verdict), &[Family::Ipv6], hook, priorities))
     };

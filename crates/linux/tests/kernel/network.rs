@@ -79,6 +79,11 @@ impl Pair {
         let pair = Self { a, b };
         // The kernel notes a carrier a moment after both ends are up, and loses what is sent before.
         eventually(|| (pair.a.link().running && pair.b.link().running).then_some(()));
+        // And the addresses have their routes a moment after that.
+        for (node, address) in [(&pair.a, A), (&pair.b, B)] {
+            let route = format!("local {address} ");
+            eventually(|| node.must("ip -6 route show table local").contains(&route).then_some(()));
+        }
         pair
     }
 }

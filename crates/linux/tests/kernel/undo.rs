@@ -15,7 +15,8 @@ const MAC: MacAddress = MacAddress([2, 0, 0, 0, 0, 9]);
 
 /// All that the program would find or leave in the kernel.
 fn state(node: &Node) -> String {
-    node.must("ip -6 route show table all; ip -4 route show table all; ip neighbor; ip -6 -o address; nft list ruleset; cat /proc/sys/net/ipv6/conf/all/forwarding")
+    // The kernel makes link-local addresses by itself, a moment after the link is up.
+    node.must("(ip -6 route show table all; ip -4 route show table all; ip neighbor; ip -6 -o address) | grep -v fe80:; nft list ruleset; cat /proc/sys/net/ipv6/conf/all/forwarding")
 }
 
 fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
