@@ -67,6 +67,7 @@ fn config(own: u16, others: Range<u16>) -> IpsecConfig {
         address: place.clone(),
         ports: PORTS,
         start,
+        encapsulate: true,
         pool: Vec::new(),
     };
     IpsecConfig {
