@@ -140,6 +140,16 @@ impl Scene {
         process
     }
 
+    /// Opens the tunnel between two networks, with ours at both ends.
+    pub(super) fn tunnel(&self) -> [Process; 2] {
+        self.write_site(0, true);
+        self.write_site(1, false);
+        let b = self.up(1);
+        let a = self.up(0);
+        wait_until("a tunnel", || self.children(0) == 1 && self.children(1) == 1);
+        [a, b]
+    }
+
     /// What a side says about itself, if it does.
     pub(super) fn status(&self, side: usize) -> Option<serde_json::Value> {
         let socket = self.path(&format!("{}.sock", ["a", "b"][side])).display().to_string();

@@ -16,12 +16,8 @@ fn bytes() -> usize {
 #[test]
 fn both_ends_are_ours_and_tcp_crosses_in_both_versions_and_directions() {
     let Some(scene) = Scene::new(&["python3", "ping"]) else { return };
-    scene.write_site(0, true);
-    scene.write_site(1, false);
     let recorder = scene.record();
-    let _b = scene.up(1);
-    let _a = scene.up(0);
-    wait_until("a child", || scene.children(0) == 1 && scene.children(1) == 1);
+    let _ends = scene.tunnel();
     for from in [0, 1] {
         for inner in [INNER, INNER_V4] {
             assert!(scene.pings(from, inner[1 - from]));
@@ -40,13 +36,9 @@ fn both_ends_are_ours_and_tcp_crosses_in_both_versions_and_directions() {
 #[test]
 fn an_end_that_was_killed_leaks_nothing_and_is_back_after_its_restart() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
-    scene.write_site(0, true);
-    scene.write_site(1, false);
     // Before its first packet, and between its end and its restart.
     let recorder = scene.record();
-    let _b = scene.up(1);
-    let a = scene.up(0);
-    wait_until("an answer", || scene.pings(0, INNER[1]));
+    let [a, _b] = scene.tunnel();
     a.kill();
     // A default route that leads to the other end: what is not refused would leave by it.
     scene.namespaces[0]
@@ -66,11 +58,7 @@ fn an_end_that_was_killed_leaks_nothing_and_is_back_after_its_restart() {
 #[test]
 fn a_second_copy_is_refused_and_the_first_one_goes_on() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
-    scene.write_site(0, true);
-    scene.write_site(1, false);
-    let _b = scene.up(1);
-    let _a = scene.up(0);
-    wait_until("an answer", || scene.pings(0, INNER[1]));
+    let _ends = scene.tunnel();
     let file = scene.path("a.toml").display().to_string();
     for socket in ["a.sock", "another.sock"] {
         let socket = scene.path(socket).display().to_string();
@@ -84,11 +72,7 @@ fn a_second_copy_is_refused_and_the_first_one_goes_on() {
 #[test]
 fn what_somebody_takes_away_of_routes_and_addresses_comes_back() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
-    scene.write_site(0, true);
-    scene.write_site(1, false);
-    let _b = scene.up(1);
-    let _a = scene.up(0);
-    wait_until("an answer", || scene.pings(0, INNER[1]));
+    let _ends = scene.tunnel();
     for taken_away in [
         &["link set tunnel-a down", "link set tunnel-a up"][..],
         &["-6 route flush proto 83", "route flush proto 83"],
@@ -106,11 +90,7 @@ fn what_somebody_takes_away_of_routes_and_addresses_comes_back() {
 #[test]
 fn a_configuration_is_read_again_as_a_whole_or_not_at_all() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
-    scene.write_site(0, true);
-    scene.write_site(1, false);
-    let _b = scene.up(1);
-    let a = scene.up(0);
-    wait_until("an answer", || scene.pings(0, INNER[1]));
+    let [a, _b] = scene.tunnel();
     let good = std::fs::read_to_string(scene.path("a.toml")).expect("the file");
     scene.write("a.toml", &good.replace("fd00:b::/64", "not a network"), 0o600);
     assert!(scene.reload(0, &a).contains("stays as it was"));
